@@ -1,0 +1,49 @@
+"""The first-run experiment: baseline, 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
+
+    python benchmarks/first_run/run.py [--steps 100] [--root runs/first_run]     trains what is missing, resumes what stopped
+    python benchmarks/first_run/summarise.py [--root runs/first_run]             writes results.json and curves.svg here
+
+Runs are made one after the other by the product's own command; the order puts the arms that are compared first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parent.parent / "configs"
+RUNS = [
+    *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s")),
+    ("2t2s", 0),
+    ("4t4s", 0),
+]
+CONFIG_OF = {"baseline": "tiny_baseline.toml", "1t1s": "tiny_1t1s.toml", "2t2s": "tiny.toml", "4t4s": "tiny_4t4s.toml"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
+    parser.add_argument("--only", nargs="*", default=sorted(CONFIG_OF), help="arms to run")
+    chosen = parser.parse_args()
+    for arm, seed in RUNS:
+        if arm in chosen.only:
+            subprocess.run(command(chosen.root / f"{arm}-{seed}", arm, seed, chosen.steps), check=True)
+
+
+def command(folder: Path, arm: str, seed: int, steps: int) -> list[str]:
+    """Start a run, or go on with it."""
+    populora = [sys.executable, "-m", "populora.cli"]
+    if (folder / "config.json").exists():
+        return [*populora, "resume", str(folder)]
+    return [
+        *populora, "train", str(CONFIGS / CONFIG_OF[arm]), "--out", str(folder), "--seed", str(seed), "--steps", str(steps),
+        "--evaluation.every", "20", "--evaluation.problems-per-type", "72",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

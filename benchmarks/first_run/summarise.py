@@ -1,0 +1,97 @@
+"""Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, curves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy import stats
+
+from populora.runlog.directory import read_config
+from populora.runlog.journal import read_log
+
+HERE = Path(__file__).parent
+CURVES = {
+    "student/solve_rate": "solve rate",
+    "teacher/difficulty": "difficulty",
+    "teacher/validity": "validity",
+    "teacher/loc": "lines of code",
+    "teacher/cyclomatic": "cyclomatic complexity",
+    "teacher/ast_depth": "AST depth",
+    "teacher/variables": "variables",
+    "student/response_length": "answer tokens",
+    "archive/coverage": "coverage of the archive",
+    "held_out/accuracy": "held-out accuracy, greedy",
+    "learner/entropy/teacher": "teacher entropy",
+    "learner/entropy/student": "student entropy",
+}
+COLOURS = {"baseline": "black", "1t1s": "tab:orange", "2t2s": "tab:green", "4t4s": "tab:blue"}
+LAST = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
+    root = parser.parse_args().root
+    logs = {folder.name: read_log(folder) for folder in sorted(root.iterdir()) if (folder / "metrics.jsonl").exists()}
+    results = {
+        "runs": {name: ends(log) for name, log in logs.items()},
+        "against_baseline": {arm: against_baseline(logs, arm) for arm in COLOURS if arm != "baseline"},
+        "settings": {folder.name: read_config(folder).steps for folder in sorted(root.iterdir()) if (folder / "config.json").exists()},
+    }
+    (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    draw(logs)
+    print(json.dumps(results["against_baseline"], indent=2))
+
+
+def ends(log: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Mean of each curve over the first and last `LAST` steps of one run."""
+    return {name: {"first": _mean(log[:LAST], name), "last": _mean(log[-LAST:], name)} for name in CURVES}
+
+
+def _mean(lines: list[dict[str, float]], name: str) -> float:
+    values = [line[name] for line in lines if name in line]
+    return round(float(np.mean(values)), 4) if values else float("nan")
+
+
+def against_baseline(logs: dict[str, list[dict[str, float]]], arm: str) -> dict[str, dict]:
+    """Difference of the arms' last-20-step means; Welch's 95 % interval over seeds where both arms have two or more."""
+    found = {}
+    for name in CURVES:
+        ours, base = ([_mean(log[-LAST:], name) for run, log in logs.items() if run.startswith(f"{kind}-")] for kind in (arm, "baseline"))
+        if not ours or not base:
+            continue
+        entry: dict = {"seeds": [len(ours), len(base)], "difference": round(float(np.mean(ours) - np.mean(base)), 4)}
+        if min(len(ours), len(base)) >= 2:
+            interval = stats.ttest_ind(ours, base, equal_var=False).confidence_interval(0.95)
+            entry["interval_95"] = [round(float(interval.low), 4), round(float(interval.high), 4)]
+        found[name] = entry
+    return found
+
+
+def draw(logs: dict[str, list[dict[str, float]]]) -> None:
+    """Every curve, smoothed over five steps; one thin line a run."""
+    figure, axes = plt.subplots(3, 4, figsize=(15, 9), constrained_layout=True)
+    for axis, (name, title) in zip(axes.flat, CURVES.items(), strict=True):
+        for run, log in logs.items():
+            arm = run.split("-")[0]
+            points = [(line["step"], line[name]) for line in log if name in line]
+            if not points:
+                continue
+            steps, values = np.array(points).T
+            width = 1 if name.startswith("held_out") else min(5, len(values))
+            smooth = np.convolve(values, np.ones(width) / width, mode="valid")
+            axis.plot(steps[width - 1 :], smooth, color=COLOURS[arm], lw=1.2, alpha=0.85, label=arm)
+        axis.set_title(title)
+        axis.set_xlabel("step")
+    handles = dict(zip(*reversed(axes.flat[0].get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    figure.savefig(HERE / "curves.svg", metadata={"Date": None})
+    figure.savefig(HERE / "curves.png", dpi=90)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Draw the live table of a finished run as an SVG, from the files of its run directory: the picture in the README.
+
+python docs/picture.py runs/tiny docs/live.svg
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from populora.runlog.directory import read_config
+from populora.runlog.journal import TIMINGS, read_log
+from populora.runlog.live import View
+from populora.runlog.records import read_table
+from populora.runlog.style import birth
+from populora.types import Lineage, Matchup, Member, Rating, Role
+
+
+def view(folder: Path) -> View:
+    """What the screen showed after the last step."""
+    history = read_log(folder)
+    last = int(history[-1]["step"])
+    seconds = sum(line["seconds/step"] for line in read_log(folder, TIMINGS))
+    members = tuple(
+        Member(
+            row["member"],
+            Role(row["role"]),
+            row["slot"],
+            Rating(row["mu"], row["sigma"]),
+            Lineage(row["member"], row["generation"], row["born"]),
+        )
+        for row in read_table(folder, "ratings", [last]).to_pylist()
+    )
+    matchups = tuple(
+        Matchup(row["teacher"], row["student"], row["expected"], row["mean_rho"], row["outcome"])
+        for row in read_table(folder, "matchups", [last]).to_pylist()
+    )
+    children = [Lineage(**{name: row[name] for name in ("member", "generation", "born", "operator")}, parents=tuple(row["parents"]))
+                for row in read_table(folder, "children").to_pylist()]  # fmt: skip
+    births = tuple(f"step {child.born}: {birth(child)}" for child in reversed(children))[:4]
+    return View(folder, read_config(folder).steps, tuple(history), elapsed=seconds, members=members, matchups=matchups, births=births)
+
+
+def main() -> None:
+    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+    console = Console(record=True, width=116, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(view(folder))
+    console.save_svg(str(out), title=f"populora train, {folder.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Documents for pretraining the tiny base: six kinds (three tasks, proposer and solver), all from executed programs.
+
+Every program must run without error on several inputs and give at least two different outputs, so difficulty grows with
+length and valid proposals are the norm. A proposal's budget is its reference's budget plus -1, 0 or +1: harder references
+make harder proposals, which is what couples the generations of an AZR buffer. A solver's answer is *direct*, or reasons
+briefly (values only) or in full (each executed line with its effect; for code_i backwards from the output). Early in
+training most answers reason, because that is how a small model learns to execute at all; in the final part most are
+direct, so the finished base reasons only as a minority habit that pays: room for RL to learn.
+
+Programs whose normalised AST hashes into the held-out fraction never appear here; evaluation draws from those alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from populora.base.describe import LEVELS, describe
+from populora.base.grammar import parameters, random_arguments, random_program
+from populora.base.trace import Program, Rejected, Run
+from populora.rng import stream
+from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve_prompt
+from populora.types import Example, Problem, TaskType
+
+MAX_BUDGET = 8
+KIND_WEIGHTS = {
+    "solve code_o": 30, "solve code_i": 22, "solve code_f": 20, "propose code_o": 10, "propose code_i": 10, "propose code_f": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What the corpus is made of in one phase of training: weights of answer styles and of statement budgets."""
+
+    styles: dict[str, int]
+    budgets: dict[int, int]
+
+
+_ALL_BUDGETS = {1: 14, 2: 17, 3: 18, 4: 16, 5: 13, 6: 10, 7: 7, 8: 5}
+SHORT = Mixture({"direct": 12, "brief": 6, "full": 82}, {1: 35, 2: 30, 3: 18, 4: 9, 5: 4, 6: 2, 7: 1, 8: 1})
+"""First: short programs, nearly always with reasoning, so that binding a name and doing one operation are learned early."""
+REASONING = Mixture({"direct": 15, "brief": 8, "full": 77}, _ALL_BUDGETS)
+"""Then: programs of all lengths."""
+FINAL = Mixture({"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
+"""Last, while the learning rate falls: most answers are direct."""
+MESSAGE_WEIGHTS = dict(zip(LEVELS, (45, 30, 25), strict=True))
+MAX_TRACE_CHARS = 420
+HELD_OUT_ONE_IN = 40
+PROBES = 6
+
+
+@dataclass(frozen=True)
+class Document:
+    """One training document: the loss is full on the response and light on the prompt."""
+
+    kind: str
+    prompt: str
+    response: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A program that passed the checks, with its runs."""
+
+    source: str
+    budget: int
+    arguments: tuple[tuple[object, ...], ...]
+    runs: tuple[Run, ...]
+
+    def problem(self, task: TaskType, name: str = "", author: str = "") -> Problem:
+        return Problem(name, task, self.source, (self.example(0),), author=author)
+
+    def example(self, index: int) -> Example:
+        return Example(inputs_text(self.arguments[index]), repr(self.runs[index].value))
+
+
+def inputs_text(arguments: tuple[object, ...]) -> str:
+    """Arguments as the text between the parentheses of a call."""
+    return ", ".join(repr(argument) for argument in arguments)
+
+
+def normalised(source: str) -> str:
+    """A program's identity: its AST without positions."""
+    return ast.dump(ast.parse(source), annotate_fields=False)
+
+
+def held_out(source: str) -> bool:
+    """Whether this program belongs to evaluation only (one in `HELD_OUT_ONE_IN`, by hash of the normalised AST)."""
+    digest = hashlib.sha256(normalised(source).encode()).digest()
+    return int.from_bytes(digest[:4], "little") % HELD_OUT_ONE_IN == 0
+
+
+def _weighted(rng: np.random.Generator, weights: dict):
+    total = sum(weights.values())
+    return list(weights)[int(rng.choice(len(weights), p=[weight / total for weight in weights.values()]))]
+
+
+def draw_sample(rng: np.random.Generator, budget: int, evaluation: bool = False) -> Sample:
+    """A program with `PROBES` successful runs on distinct inputs, at least two distinct outputs, short enough traces."""
+    while True:
+        source = random_program(rng, budget)
+        if held_out(source) != evaluation:
+            continue
+        try:
+            program = Program(source)
+            arguments: dict[str, tuple[object, ...]] = {}
+            for _ in range(4 * PROBES):
+                candidate = random_arguments(rng, source)
+                arguments.setdefault(inputs_text(candidate), candidate)
+                if len(arguments) == PROBES:
+                    break
+            runs = tuple(program.run(values) for values in arguments.values())
+        except Rejected:
+            continue
+        outputs = {repr(run.value) for run in runs}
+        if len(runs) == PROBES and len(outputs) >= 2 and all(_chars(run) <= MAX_TRACE_CHARS for run in runs):
+            return Sample(source, budget, tuple(arguments.values()), runs)
+
+
+def _chars(run: Run) -> int:
+    return sum(len(line) + len(effect) + 5 for line, effect in run.trace)
+
+
+def reasoning(sample: Sample, run: Run, style: str, backwards: bool) -> str:
+    """The text between the think tags in one of the three styles.
+
+    Full reasoning binds each parameter to its argument first (``x = 3``): without these lines a small model has to count
+    positions whenever it reads a name.
+    """
+    if style == "direct":
+        return ""
+    if style == "brief":
+        steps = [effect for _, effect in run.trace]
+        return "; ".join(steps[::-1] if backwards else steps)
+    arguments = sample.arguments[sample.runs.index(run)]
+    steps = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), arguments, strict=True)]
+    steps += [f"{line}  # {effect}" for line, effect in run.trace]
+    return "\n".join(steps[::-1] if backwards else steps)
+
+
+def fenced(tag: str, text: str) -> str:
+    return f"```{tag}\n{text}\n```"
+
+
+def answer(thought: str, content: str) -> str:
+    return f"{thought}</think><answer>{content}</answer>"
+
+
+def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, styles: dict[str, int]) -> tuple[str, str]:
+    """Prompt and response of a solver document."""
+    if task is TaskType.CODE_F:
+        half = prompts.code_f_inputs // 2
+        shown = tuple(sample.example(index) for index in range(half))
+        message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
+        problem = Problem("", task, sample.source, shown, message=message)
+        return solve_prompt(prompts, problem), answer("", fenced("python", sample.source))
+    style = _weighted(rng, styles)
+    thought = reasoning(sample, sample.runs[0], style, backwards=task is TaskType.CODE_I)
+    example = sample.example(0)
+    content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
+    return solve_prompt(prompts, sample.problem(task)), answer(thought, content)
+
+
+def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet) -> tuple[str, str]:
+    """Prompt and response of a proposer document."""
+    if task is TaskType.CODE_F:
+        # In ascending order: a writer who goes upwards hardly ever repeats an input, which would make the proposal invalid.
+        inputs = "\n".join(fenced("input", inputs_text(values)) for values in sorted(sample.arguments, key=repr))
+        message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
+        return propose_prompt(prompts, task, [sample.problem(task)]), answer("", f"{inputs}\n{fenced('message', message)}")
+    near = min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET)
+    new = draw_sample(rng, near)
+    prompt = propose_prompt(prompts, task, [sample.problem(task)])
+    return prompt, answer("", f"{fenced('python', new.source)}\n{fenced('input', new.example(0).inputs)}")
+
+
+def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture) -> Document:
+    """One random document of the mixture."""
+    kind = _weighted(rng, KIND_WEIGHTS)
+    role, name = kind.split()
+    task, sample = TaskType(name), draw_sample(rng, _weighted(rng, mixture.budgets))
+    if role == "solve":
+        return Document(kind, *solve_document(rng, task, sample, prompts, mixture.styles))
+    return Document(kind, *propose_document(rng, task, sample, prompts))
+
+
+def draw_shard(seed: int, index: int, size: int, mixture: Mixture) -> list[Document]:
+    """Shard ``index`` of the endless corpus: the same documents on every machine for the same seed."""
+    rng, prompts = stream(seed, "corpus", index), load_prompts("compact")
+    return [draw_document(rng, prompts, mixture) for _ in range(size)]

@@ -1,0 +1,122 @@
+"""Ship gate 1 of the tiny base: does it propose valid problems, solve them at every rate, and does harder pay?
+
+The base itself (an untrained adapter, B = 0) plays one large step against itself: references come from the shipped seeds and
+from the held-out suite, so that every length is asked for. Invalid and unsolved proposals count with their rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from populora.baseline import self_matchup
+from populora.crosseval import cross_evaluate
+from populora.proposing import measure, propose, validate
+from populora.rng import stream
+from populora.solving import solve
+from populora.state import Run
+from populora.types import TASK_TYPES, Problem, Proposal, TaskType
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One proposal of the gate: lines of code of its program (as written, also when invalid), rho and teacher reward."""
+
+    task: TaskType
+    lines: int
+    valid: bool
+    rejection: str
+    rho: float | None
+    reward: float | None
+    """None where the problem was void."""
+
+
+def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
+    """Propose, solve and score once, with references from ``references`` beside the seeds."""
+    measures = run.verifier.measures([problem.program for problem in references])
+    for problem, found in zip(references, measures, strict=True):
+        run.buffer.add(problem, found.fingerprint)
+    entries = propose(run, 1)
+    proposals = validate(run, entries)
+    matchups = self_matchup(run.population)
+    answers, trained = solve(run, 1, matchups, proposals)
+    outcome = cross_evaluate(run.config, matchups, proposals, run.verifier.judge(answers), trained)
+    written = measure(run, proposals)
+    return [
+        Scored(p.task, _lines(p, entry.source.program if entry.source else "", written), p.problem is not None, p.rejection, rho, reward)
+        for p, entry, rho, reward in zip(proposals, entries, outcome.rhos, outcome.teacher_rewards, strict=True)
+    ]
+
+
+def _lines(proposal: Proposal, source: str, written: dict) -> int:
+    if proposal.problem:
+        return written[proposal.problem.id].loc
+    text = source if proposal.task is TaskType.CODE_F else proposal.generation.text.partition("```python\n")[2].partition("```")[0]
+    return sum(bool(line.strip()) for line in text.splitlines())
+
+
+def report(scored: Sequence[Scored], seed: int = 0) -> dict[str, dict]:
+    """Per type: validity (all, longest quarter), solve rate, histogram of rho, reward by lines and its slope."""
+    return {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
+
+
+def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
+    items = [item for item in all_items if item.reward is not None]
+    rewards = np.array([item.reward for item in items])
+    lines = np.array([item.lines for item in items])
+    valid = np.array([item.valid for item in items])
+    rhos = np.array([item.rho for item in items if item.rho is not None])
+    longest = lines >= np.quantile(lines, 0.75)
+    low, high = _slope_interval(lines, rewards, seed)
+    reasons: dict[str, int] = {}
+    for item in items:
+        if not item.valid:
+            reasons[item.rejection] = reasons.get(item.rejection, 0) + 1
+    return {
+        "proposals": len(items),
+        "valid": round(float(valid.mean()), 4),
+        "valid_longest_quarter": round(float(valid[longest].mean()), 4),
+        "longest_quarter_from_lines": int(lines[longest].min()),
+        "mean_lines": round(float(lines.mean()), 3),
+        "solve_rate": round(float(rhos.mean()), 4),
+        "rho_histogram": np.histogram(rhos, bins=np.linspace(-1 / 16, 17 / 16, 10))[0].tolist(),
+        "reward_by_lines": _by_lines(lines, rewards),
+        "reward_slope_per_line": round(float(np.polyfit(lines, rewards, 1)[0]), 4),
+        "reward_slope_interval_95": [round(low, 4), round(high, 4)],
+        "rejections": dict(sorted(reasons.items(), key=lambda item: -item[1])),
+    }
+
+
+def _by_lines(lines: np.ndarray, rewards: np.ndarray) -> list[dict]:
+    edges = np.unique(np.quantile(lines, np.linspace(0, 1, 6)).astype(int))
+    groups = [(low, high) for low, high in pairwise(edges)]
+    rows = []
+    for low, high in groups:
+        inside = (lines >= low) & ((lines < high) if high != edges[-1] else (lines <= high))
+        rows.append({"from": int(low), "to": int(high), "n": int(inside.sum()), "reward": round(float(rewards[inside].mean()), 4)})
+    return rows
+
+
+def _slope_interval(lines: np.ndarray, rewards: np.ndarray, seed: int, draws: int = 1000) -> tuple[float, float]:
+    """95 % bootstrap interval of the least-squares slope of reward over lines."""
+    rng = stream(seed, "slope-bootstrap")
+    slopes = []
+    for _ in range(draws):
+        chosen = rng.integers(0, len(lines), len(lines))
+        slopes.append(np.polyfit(lines[chosen], rewards[chosen], 1)[0])
+    return float(np.quantile(slopes, 0.025)), float(np.quantile(slopes, 0.975))
+
+
+def passed(results: dict[str, dict]) -> dict[str, bool]:
+    """The gate's bars, one name each."""
+    checks = {}
+    for task, found in results.items():
+        checks[f"{task} valid >= 0.95"] = found["valid"] >= 0.95
+        checks[f"{task} valid, longest quarter >= 0.90"] = found["valid_longest_quarter"] >= 0.90
+        checks[f"{task} solve rate 0.45 to 0.80"] = 0.45 <= found["solve_rate"] <= 0.80
+        checks[f"{task} problems at every rate"] = all(count > 0 for count in found["rho_histogram"])
+        checks[f"{task} reward rises with lines"] = found["reward_slope_interval_95"][0] > 0
+    return checks

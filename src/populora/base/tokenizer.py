@@ -1,0 +1,64 @@
+"""The tiny base's tokenizer: 256 bytes plus a fixed list of whole strings.
+
+Every multi-character token is an *added token*, which Hugging Face tokenizers match in the raw text before anything
+else (leftmost, longest); the rest falls back to single bytes. The BPE model has no merges. That makes the ids
+independent of the class that loads the files: ``AutoTokenizer`` turns ``model_type: qwen2`` into ``Qwen2Tokenizer``
+with its own pre-tokenizer whatever ``tokenizer.json`` says, and with this layout that changes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+PAD, EOS = "<pad>", "<eos>"
+SPECIAL = (PAD, EOS)
+TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<propose>", "<solve>", "<code_i>", "<code_o>", "<code_f>")
+FENCES = ("```python\n", "```input\n", "```output\n", "```message\n", "\n```", "\n```\n", "\n```</answer>")
+LAYOUT = ("\n", "\n    ", "\n        ", "\n            ", "\n                ", "  # ", ", ", ": ")
+STATEMENTS = (
+    "def f(", "def g(", "):", "return ", "if ", "elif ", "else:", "for ", "while ", " in ", " and ", " or ", "not ",
+    " = ", " += ", " -= ", " *= ", " //= ", " + ", " - ", " * ", " // ", " % ", " == ", " != ", " > ", " < ", " if ", " for ",
+    " % 2 == ", " % 3 == ", "import ", "class ", "lambda ",
+)  # fmt: skip
+CALLS = (
+    "len(", "sum(", "max(", "min(", "abs(", "sorted(", "range(", "enumerate(", "str(", "list(", "tuple(", "g(", "f(",
+    ".append(", ".count(", ".get(", ".upper()", ".replace(", ".values()", ".items()", "''.join(", "[::-1]", "[1:]", "[:-1]",
+    "[:", "True", "False", "None", "end", "{}", "[]", "''",
+)  # fmt: skip
+WORDS = (
+    "plus", "minus", "times", "div", "mod", "count", "length", "total", "biggest", "smallest", "gap", "reverse", "sort", "cut",
+    "append", "upper", "swap", "join", "filter", "map", "repeat", "each", "branch", "otherwise", "until", "give", "helper",
+    "set", "lookup", "index", "keep", "pair", "unequal", "equal", "more", "less", "contains", "text", "both", "either", "put",
+    "walk", "slice", "; ", " then ",
+)  # fmt: skip
+WHOLE = (*TAGS, *FENCES, *LAYOUT, *STATEMENTS, *CALLS, *WORDS)
+ROUND_TO = 64  # the embedding has a multiple of this many rows
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer, made from the lists above; ids are stable as long as the lists are."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate((*SPECIAL, *alphabet))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)  # type: ignore[assignment]
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in dict.fromkeys(WHOLE)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=EOS, pad_token=PAD, unk_token=None, clean_up_tokenization_spaces=False
+    )
+
+
+def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
+    """Rows of the embedding: the number of ids, rounded up."""
+    return -(-len(tokenizer) // ROUND_TO) * ROUND_TO
+
+
+def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json`` into the folder."""
+    tokenizer = build_tokenizer()
+    tokenizer.save_pretrained(folder)
+    return tokenizer

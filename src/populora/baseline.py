@@ -1,0 +1,18 @@
+"""The single-agent AZR baseline: one adapter proposes and solves. Same step, settings and metrics as the population.
+
+It is the step of ``selfplay.py`` with one member that meets itself: rho is the agent's own solve rate (what the paper calls
+self-calibration), both roles' rollouts train the one adapter, and neither ratings nor evolution exist. Per step the agent
+sees the proposer's and the solver's prompts (72 + 72 in the paper), twice the sequences of a population member
+(the reading that favours the baseline; docs/decisions.md).
+"""
+
+from __future__ import annotations
+
+from populora.population import Population
+from populora.types import Matchup
+
+
+def self_matchup(population: Population) -> list[Matchup]:
+    """The agent against itself; an expectation of one half is never used, since no game is rated."""
+    agent = population.members[0]
+    return [Matchup(agent.id, agent.id, expected=0.5)]

@@ -1,0 +1,76 @@
+"""The shared buffer of valid problems: references for proposers, programs for code_f, filling for students.
+
+One per run (reading 7), every problem tagged with its author and step. A program that is in the buffer of its type
+already (equal normalised AST) is not stored again, and at ``capacity`` the oldest goes, not the newest (reading 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from populora.types import TASK_TYPES, Example, Problem, TaskType
+
+
+class ProblemBuffer:
+    """Valid problems by task type, oldest first."""
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in TASK_TYPES}
+
+    def add(self, problem: Problem, fingerprint: str) -> bool:
+        """Store a problem unless its program is there already; code_f counts message and inputs as well."""
+        inputs = "|".join(example.inputs for example in (*problem.shown, *problem.hidden))
+        key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task is TaskType.CODE_F else fingerprint
+        entries = self._entries[problem.task]
+        if key in entries:
+            return False
+        entries[key] = problem
+        if len(entries) > self.capacity:
+            del entries[next(iter(entries))]
+        return True
+
+    def discard(self, ids: set[str]) -> None:
+        """Drop problems whose gold value did not reproduce."""
+        for entries in self._entries.values():
+            for key in [key for key, problem in entries.items() if problem.id in ids]:
+                del entries[key]
+
+    def problems(self, task: TaskType) -> list[Problem]:
+        return list(self._entries[task].values())
+
+    def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Up to ``count`` problems without replacement; for code_f, one from the programs of code_i and code_o."""
+        if task is TaskType.CODE_F:
+            return _choose([*self.problems(TaskType.CODE_I), *self.problems(TaskType.CODE_O)], 1, rng)
+        return _choose(self.problems(task), count, rng)
+
+    def fill(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Up to ``count`` past problems for a student's batch (reading 5)."""
+        return _choose(self.problems(task), count, rng)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for the checkpoint."""
+        return {task.value: [[key, asdict(problem)] for key, problem in entries.items()] for task, entries in self._entries.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._entries = {task: {key: problem_from(value) for key, value in state[task.value]} for task in TASK_TYPES}
+
+
+def _choose(problems: list[Problem], count: int, rng: np.random.Generator) -> list[Problem]:
+    chosen = rng.choice(len(problems), size=min(count, len(problems)), replace=False)
+    return [problems[int(index)] for index in chosen]
+
+
+def problem_from(values: dict[str, Any]) -> Problem:
+    """A problem from plain values (JSON)."""
+    examples = {name: tuple(Example(**example) for example in values[name]) for name in ("shown", "hidden")}
+    return Problem(**{**values, **examples, "task": TaskType(values["task"])})
+
+
+def problems_from(lines: Iterable[dict[str, Any]]) -> list[Problem]:
+    return [problem_from(values) for values in lines]

@@ -1,0 +1,62 @@
+"""The command `populora`: one module per subcommand in `populora.commands`, imported only when it is asked for.
+
+Every error that populora raises on purpose is printed as one message on stderr with exit code 2; Ctrl-C ends with 130.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from populora.errors import ConfigError, PopuloraError
+
+COMMANDS = {
+    "train": "co-evolve a population: populora train configs/tiny.toml",
+    "resume": "go on with a stopped run: populora resume runs/tiny",
+    "show": "read the problems, answers, verdicts and rewards of a step",
+    "export": "take one member out of a run as a PEFT folder",
+    "base": "make the tiny base again (base build) and measure it (base gates, base room)",
+    "doctor": "check this machine: versions, sandbox, base model, adapters",
+}
+"""Name and help of each subcommand; its module in `populora.commands` has ``main(arguments) -> exit code``."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if given else 2
+    try:
+        return _command(given[0])(given[1:])
+    except PopuloraError as error:
+        print(f"populora: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("populora: stopped", file=sys.stderr)
+        return 130
+
+
+def usage() -> str:
+    """The text of ``populora --help``."""
+    listed = "\n".join(f"  {name:<8} {help_text}" for name, help_text in COMMANDS.items())
+    return (
+        "usage: populora COMMAND …\n\nCo-evolving populations of LoRA adapters for reasoning self-play.\n\n"
+        f"{listed}\n\n`populora COMMAND --help` explains a command."
+    )
+
+
+def _command(name: str):
+    if name == "--version":
+        return import_module("populora.commands.doctor").version
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"unknown command '{name}': expected one of {', '.join(COMMANDS)}.{hint}")
+    return import_module(f"populora.commands.{name}").main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One module per subcommand of `populora`; each has ``main(arguments) -> exit code`` (see `populora.cli`)."""

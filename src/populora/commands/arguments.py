@@ -1,0 +1,46 @@
+"""Command-line flags from frozen dataclasses (tyro), with its complaints as `ConfigError`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from itertools import dropwhile, takewhile
+from typing import TypeVar
+
+import tyro
+
+from populora.errors import ConfigError
+
+Kind = TypeVar("Kind")
+
+
+def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kind | None = None) -> Kind:
+    """Read the arguments of ``populora <command>`` into ``kind``; ``default`` gives the values of flags that are not named.
+
+    ``--help`` prints the help and exits with 0. Raises `ConfigError`.
+    """
+    prog = f"populora {command}"
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            if default is None:
+                return tyro.cli(kind, args=list(arguments), prog=prog)
+            return tyro.cli(kind, args=list(arguments), prog=prog, default=default)
+    except SystemExit as error:
+        if not error.code:
+            raise
+        raise ConfigError(f"{_plain(complaint.getvalue())} `{prog} --help` lists what is possible.") from error
+
+
+def _plain(framed: str) -> str:
+    """The message inside tyro's frame, drawn in Unicode or ASCII: what stands between its title and its next rule."""
+    lines = [line.strip(" │") for line in framed.splitlines()[1:]]
+    message = takewhile(_is_text, dropwhile(lambda line: not _is_text(line), lines))
+    text = " ".join(message).removeprefix("Error parsing ").rstrip(".")
+    text = text.replace("invalid literal for int() with base 10: ", "expected an integer, got ")
+    return text.replace("could not convert string to float: ", "expected a number, got ") + "."
+
+
+def _is_text(line: str) -> bool:
+    return bool(set(line) - set("─-╰╯"))

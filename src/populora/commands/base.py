@@ -1,0 +1,139 @@
+"""``populora base build|gates|room``: make the tiny base again, and the measurements it must pass before it ships."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from populora.commands.arguments import parse
+from populora.config import BaseConfig, Config, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.errors import ConfigError
+
+USAGE = "usage: populora base build|gates|room [--help]"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the three. Raises `PopuloraError`."""
+    commands = {"build": build, "gates": gates, "room": room}
+    if not arguments or arguments[0] not in commands:
+        raise ConfigError(f"expected 'build', 'gates' or 'room', got {arguments[0] if arguments else 'nothing'}. {USAGE}")
+    return commands[arguments[0]](arguments[1:])
+
+
+@dataclass(frozen=True)
+class Build:
+    """Pretrain the tiny base from scratch and write the folder that ships. Hours on two cores; goes on where it stopped."""
+
+    out: Path = Path("build/tiny")
+    work: Path = Path("build/tiny-work")
+    """Checkpoints and the training log."""
+    threads: int = 2
+    device: str = "cpu"
+    seed: int = 0
+    shards: int = 0
+    """Length of the training; 0 for the recipe's own."""
+
+
+def build(arguments: Sequence[str]) -> int:
+    from populora.base import build as building
+    from populora.base.pretrain import PretrainConfig
+
+    chosen = parse(Build, arguments, "base build")
+    config = PretrainConfig(seed=chosen.seed)
+    config = replace(config, shards=chosen.shards) if chosen.shards else config
+    print(building.build(config, chosen.work, chosen.out, chosen.threads, chosen.device, print))
+    return 0
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Validity, solve rate and reward by length of the base's own proposals."""
+
+    base: str = "tiny"
+    out: Path = Path("benchmarks/base/gates.json")
+    prompts_per_type: int = 240
+    seed: int = 0
+    threads: int = 2
+
+
+def gates(arguments: Sequence[str]) -> int:
+    from populora.base.gates import passed, play, report
+    from populora.heldout import load_held_out
+    from populora.training import prepared, seeded
+
+    chosen = parse(Gates, arguments, "base gates")
+    config = Config(
+        seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
+        population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
+        selfplay=SelfplayConfig(
+            prompts_per_type=chosen.prompts_per_type, samples_per_prompt=1, rho_samples=8, max_prompt_tokens=288,
+            max_response_tokens=224, buffer_size=1024, seeds=128,
+        ),
+    )  # fmt: skip
+    with prepared(config) as run:
+        seeded(run)
+        scored = play(run, load_held_out(config.base, per_type=216))
+    results = report(scored, chosen.seed)
+    checks = passed(results)
+    _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
+    return 0 if all(checks.values()) else 1
+
+
+@dataclass(frozen=True)
+class Room:
+    """Greedy accuracy of a student trained alone on a fixed distribution, before and after."""
+
+    base: str = "tiny"
+    out: Path = Path("benchmarks/base/room.json")
+    seeds: tuple[int, ...] = (0, 1, 2)
+    steps: int = 150
+    per_type: int = 8
+    samples: int = 8
+    rank: int = 8
+    learning_rate: float = 2e-3
+    threads: int = 2
+    log: Annotated[Path, tyro.conf.arg(metavar="FILE")] = field(default=Path("benchmarks/base/room_curves.jsonl"))
+
+
+def room(arguments: Sequence[str]) -> int:
+    from populora.base.room import measure_room, room_passed
+
+    chosen = parse(Room, arguments, "base room")
+    curves: list[str] = []
+    results = [
+        measure_room(_room_config(chosen, seed), chosen.steps, chosen.per_type, chosen.samples, _line_keeper(curves, seed))
+        for seed in chosen.seeds
+    ]
+    checks = room_passed(results)
+    _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
+    chosen.log.write_text("".join(curves), encoding="utf-8")
+    return 0 if all(checks.values()) else 1
+
+
+def _room_config(chosen: Room, seed: int) -> Config:
+    return Config(
+        seed=seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(chosen.rank, 2.0 * chosen.rank),
+        population=PopulationConfig(teachers=1, students=1), evolution=EvolutionConfig(every=0),
+        learner=LearnerConfig(learning_rate=chosen.learning_rate, betas=(0.9, 0.99)),
+        selfplay=SelfplayConfig(max_prompt_tokens=288, max_response_tokens=224, buffer_size=128, seeds=1),
+    )  # fmt: skip
+
+
+def _line_keeper(curves: list[str], seed: int) -> Callable[[dict], None]:
+    def keep(line: dict) -> None:
+        curves.append(json.dumps({"seed": seed, **line}) + "\n")
+        print(curves[-1], end="", flush=True)
+
+    return keep
+
+
+def _write(path: Path, content: dict) -> None:
+    text = json.dumps(content, indent=2, default=str)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
+    print(text)

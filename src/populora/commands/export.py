@@ -1,0 +1,47 @@
+"""``populora export RUN --member S3 -o DIR``: copy one member out of a run as a PEFT folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from populora.commands.arguments import parse
+from populora.errors import RunDirectoryError
+from populora.runlog.directory import read_config
+from populora.runlog.files import disk_errors, write_folder
+
+ADAPTERS = "adapters"
+
+
+@dataclass(frozen=True)
+class Export:
+    """Copy one member of a run into a folder that PEFT, transformers and vLLM load."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run directory, such as `runs/tiny`."""
+    member: Annotated[str, tyro.conf.arg(metavar="MEMBER")]
+    """Member id, such as `S3`."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")]
+    """Folder to write; it must not exist yet."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Copy the adapter; returns 0. Raises `RunDirectoryError`."""
+    chosen = parse(Export, arguments, "export")
+    read_config(chosen.run)
+    source = chosen.run / ADAPTERS / chosen.member
+    if not (source / "adapter_config.json").is_file():
+        known = ", ".join(sorted(path.parent.name for path in (chosen.run / ADAPTERS).glob("*/adapter_config.json"))) or "none yet"
+        raise RunDirectoryError(f"'{chosen.run}' has no adapter of member '{chosen.member}': expected one of {known}.")
+    if chosen.out.exists():
+        raise RunDirectoryError(f"'{chosen.out}' exists already: choose a folder that does not (`-o DIR`).")
+    with disk_errors(source, "read"):
+        files = {path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
+    write_folder(chosen.out.absolute(), files)
+    sys.stdout.write(f"{chosen.member} of {chosen.run} written to {chosen.out}/ ({', '.join(files)})\n")
+    return 0

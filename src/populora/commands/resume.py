@@ -1,0 +1,40 @@
+"""``populora resume RUN``: go on from the newest checkpoint, to the same bytes as an undisturbed run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from populora.commands.arguments import parse
+from populora.commands.interrupt import StopRequest, two_stage_interrupt
+from populora.commands.train import run_displayed
+from populora.runlog.directory import read_config
+from populora.runlog.display import OpenDisplay, open_display
+from populora.runlog.journal import read_log
+from populora.runlog.summary import Summary
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a stopped or killed run, with the settings that it began with."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run directory, such as `runs/tiny`."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Go on with a run; returns 0, or 130 if it was stopped again. Raises `PopuloraError`."""
+    folder = parse(Resume, arguments, "resume").run
+    config = read_config(folder)
+
+    def work(display: OpenDisplay, stop: StopRequest) -> Summary:
+        from populora.training import resume
+
+        return resume(folder, display, stop)
+
+    with two_stage_interrupt() as stop:
+        return run_displayed(folder, open_display(folder, config.steps, read_log(folder), stop), stop, work)

@@ -1,0 +1,282 @@
+"""Settings: frozen dataclasses with the paper's values as defaults (Table 1 of the paper; readings in docs/decisions.md).
+
+TOML files and command-line flags change them; the resolved settings are written into the run directory. Unknown names
+and impossible combinations are errors before any work starts (`load_config`, `check`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from populora.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """The frozen base model."""
+
+    path: str = "tiny"
+    """``tiny`` (ships in the package) or a folder / hub name that transformers can load."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    prompts: Literal["compact", "azr"] = "compact"
+    """Prompt set: ``compact`` for the tiny base, ``azr`` for real models."""
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Adapters (paper: rank 32, alpha 64, attention projections)."""
+
+    rank: int = 32
+    alpha: float = 64.0
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@dataclass(frozen=True)
+class PopulationConfig:
+    """Sizes of the two sub-populations, or the single agent of the baseline."""
+
+    teachers: int = 4
+    students: int = 4
+    single_agent: bool = False
+    """The AZR baseline: one adapter proposes and solves; ``teachers`` and ``students`` are ignored."""
+
+
+@dataclass(frozen=True)
+class SelfplayConfig:
+    """One step's sampling (paper: 24 prompts of each type, n = 8, T = 1)."""
+
+    prompts_per_type: int = 24
+    samples_per_prompt: int = 8
+    rho_samples: int = 8
+    """Attempts per valid problem; their mean is rho (reading 3)."""
+    max_prompt_tokens: int = 6144
+    max_response_tokens: int = 8096
+    temperature: float = 1.0
+    buffer_size: int = 16384
+    """Problems kept per task type; the oldest are dropped (reading 9)."""
+    seeds: int = 256
+    """Problems in the buffer before the first step."""
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """Eq. 1 and Eq. 2 of the paper."""
+
+    correct: float = 1.0
+    incorrect: float = -0.5
+    malformed: float = -1.0
+    invalid_proposal: float = -1.0
+    boundary: float = 0.0
+    """Teacher reward where rho is 0 (paper); AZR's code uses -0.5 at both ends (reading 1)."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """REINFORCE++-baseline and AdamW, per adapter (readings 11 to 14)."""
+
+    learning_rate: float = 5e-5
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    whitening: Literal["pooled", "per_type"] = "pooled"
+    micro_batch_tokens: int = 16384
+
+
+@dataclass(frozen=True)
+class LeagueConfig:
+    """TrueSkill and PFSP (readings 15 to 19)."""
+
+    mu: float = 25.0
+    sigma: float = 25.0 / 3.0
+    beta: float = 25.0 / 6.0
+    tau: float = 25.0 / 300.0
+    outcome: Literal["expected", "threshold"] = "expected"
+    threshold: float = 0.5
+    pfsp_floor: float = 0.01
+
+
+@dataclass(frozen=True)
+class EvolutionConfig:
+    """Replacement of the weakest (readings 20 to 26). ``every`` 0 turns evolution off."""
+
+    every: int = 10
+    cull_fraction: float = 0.25
+    lcb_k: float = 1.0
+    child_sigma: float = 25.0 / 12.0
+    operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+    refactor: Literal["revive", "balanced"] = "revive"
+    """How operators split a child's singular values: ``balanced`` (paper) leaves masked components dead for ever."""
+
+
+@dataclass(frozen=True)
+class SandboxConfig:
+    """The verifier's limits; seconds and MiB."""
+
+    workers: int = 2
+    cpu_seconds: float = 2.0
+    wall_seconds: float = 10.0
+    memory_mb: int = 1024
+    max_output_chars: int = 400
+    equality: Literal["python", "strict"] = "python"
+    allow_weak: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Held-out evaluation of every solver inside training; ``every`` 0 turns it off."""
+
+    every: int = 0
+    problems_per_type: int = 32
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    seed: int = 0
+    steps: int = 200
+    threads: int = 0
+    """CPU threads for torch; 0 leaves torch's own choice."""
+    checkpoint_every: int = 1
+    keep_checkpoints: int = 2
+    base: BaseConfig = field(default_factory=BaseConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
+    selfplay: SelfplayConfig = field(default_factory=SelfplayConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    league: LeagueConfig = field(default_factory=LeagueConfig)
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+
+def field_names(kind: type = Config, prefix: str = "") -> list[str]:
+    """Dotted names of all leaf settings, in order of declaration."""
+    names: list[str] = []
+    for item in dataclasses.fields(kind):
+        inner = typing.get_type_hints(kind)[item.name]
+        nested = isinstance(inner, type) and dataclasses.is_dataclass(inner)
+        names += field_names(inner, f"{prefix}{item.name}.") if nested else [prefix + item.name]
+    return names
+
+
+def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "") -> Any:
+    """Settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types."""
+    hints = typing.get_type_hints(kind)
+    chosen = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise ConfigError(unknown_setting(prefix + name))
+        if dataclasses.is_dataclass(hints[name]):
+            if not isinstance(value, dict):
+                raise ConfigError(f"setting '{prefix}{name}': expected a table of settings, got {value!r}")
+            chosen[name] = from_mapping(value, hints[name], f"{prefix}{name}.")
+        else:
+            chosen[name] = _typed(value, hints[name], prefix + name)
+    return kind(**chosen)
+
+
+def unknown_setting(name: str) -> str:
+    """Error text for a setting that does not exist, with the nearest names."""
+    leaf_of = {known.rsplit(".", 1)[-1]: known for known in field_names()}
+    near = difflib.get_close_matches(name, field_names(), n=2, cutoff=0.6)
+    near += [leaf_of[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf_of, n=2, cutoff=0.7)]
+    hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
+    return f"unknown setting '{name}'.{hint} `populora train --help` lists all settings."
+
+
+def _typed(value: Any, kind: Any, name: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        if value not in typing.get_args(kind):
+            raise ConfigError(f"setting '{name}': expected one of {', '.join(map(repr, typing.get_args(kind)))}, got {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"setting '{name}': expected a list, got {value!r}")
+        inner = typing.get_args(kind)
+        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else list(inner)
+        if len(kinds) != len(value):
+            raise ConfigError(f"setting '{name}': expected {len(kinds)} values, got {len(value)}")
+        return tuple(_typed(item, part, name) for item, part in zip(value, kinds, strict=True))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"setting '{name}': expected {kind.__name__}, got {value!r} ({type(value).__name__})")
+    return value
+
+
+def load_config(path: Path) -> Config:
+    """Settings from a TOML file. Raises `ConfigError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration '{path}': {error.strerror}. `ls configs/` shows those that ship.") from error
+    try:
+        return from_mapping(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """Nested plain values (for JSON); `from_mapping` reads them back."""
+    return dataclasses.asdict(config)
+
+
+def check(config: Config) -> None:
+    """Raise `ConfigError` for the first impossible combination."""
+    for holds, message in _conditions(config):
+        if not holds:
+            raise ConfigError(message)
+
+
+AT_LEAST_ONE = "a population needs at least one teacher and one student (or population.single_agent = true)"
+
+
+def _conditions(c: Config) -> list[tuple[bool, str]]:
+    p, s, e, n = c.population, c.selfplay, c.evolution, c.learner
+    positive = {
+        "steps": c.steps, "keep_checkpoints": c.keep_checkpoints, "checkpoint_every": c.checkpoint_every,
+        "lora.rank": c.lora.rank, "lora.alpha": c.lora.alpha, "selfplay.prompts_per_type": s.prompts_per_type,
+        "selfplay.samples_per_prompt": s.samples_per_prompt, "selfplay.rho_samples": s.rho_samples,
+        "selfplay.max_prompt_tokens": s.max_prompt_tokens, "selfplay.max_response_tokens": s.max_response_tokens,
+        "selfplay.temperature": s.temperature, "selfplay.seeds": s.seeds, "learner.learning_rate": n.learning_rate,
+        "learner.micro_batch_tokens": n.micro_batch_tokens, "sandbox.workers": c.sandbox.workers,
+        "sandbox.cpu_seconds": c.sandbox.cpu_seconds, "sandbox.memory_mb": c.sandbox.memory_mb,
+        "league.sigma": c.league.sigma, "league.beta": c.league.beta, "learner.grad_clip": n.grad_clip, "learner.epsilon": n.epsilon,
+        "sandbox.wall_seconds": c.sandbox.wall_seconds, "sandbox.max_output_chars": c.sandbox.max_output_chars,
+        "evolution.child_sigma": e.child_sigma, "evaluation.problems_per_type": c.evaluation.problems_per_type,
+    }  # fmt: skip
+    conditions = [(value > 0, f"setting '{name}': expected more than 0, got {value}") for name, value in positive.items()]
+    none_below_zero = {
+        "threads": c.threads, "evolution.every": e.every, "evaluation.every": c.evaluation.every, "league.tau": c.league.tau,
+        "league.pfsp_floor": c.league.pfsp_floor, "learner.weight_decay": n.weight_decay, "learner.clip_low": n.clip_low,
+        "learner.clip_high": n.clip_high, "evolution.lcb_k": e.lcb_k,
+    }  # fmt: skip
+    conditions += [(value >= 0, f"setting '{name}': expected 0 or more, got {value}") for name, value in none_below_zero.items()]
+    longest = s.max_prompt_tokens + s.max_response_tokens
+    conditions += [
+        (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
+        (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
+        (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),
+        (all(0 <= beta < 1 for beta in n.betas), f"learner.betas is {n.betas}: expected two values from 0 to below 1"),
+        (n.micro_batch_tokens >= longest,
+         f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
+        (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
+        (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
+        (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
+        (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
+        (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
+    ]  # fmt: skip
+    return conditions

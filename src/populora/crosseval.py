@@ -1,0 +1,75 @@
+"""Phase 4, the pure part: rho, rewards (Eq. 1 and 2), matchup outcomes and rating updates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from populora.config import Config, LeagueConfig
+from populora.league.trueskill import decide, update
+from populora.population import Population
+from populora.rl.rewards import student_reward, teacher_reward
+from populora.types import Attempt, Matchup, Proposal
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Rewards of a step. ``teacher_rewards``, ``rhos`` and ``void`` align with the proposals (rho is None where the problem
+    is invalid or void, the reward where it is void), ``student_rewards`` and ``trained`` with the attempts."""
+
+    matchups: tuple[Matchup, ...]
+    teacher_rewards: tuple[float | None, ...]
+    rhos: tuple[float | None, ...]
+    void: tuple[bool, ...]
+    student_rewards: tuple[float, ...]
+    trained: tuple[bool, ...]
+
+
+def cross_evaluate(
+    config: Config,
+    matchups: Sequence[Matchup],
+    proposals: Sequence[Proposal],
+    attempts: Sequence[Attempt],
+    trained_ids: set[tuple[str, str]],
+) -> Outcome:
+    """Score a step. rho of a problem is the share of its student's attempts that solve it; a problem whose gold value
+    did not reproduce is void for both sides (no reward, no training, no game)."""
+    solved: dict[str, list[bool]] = defaultdict(list)
+    void_ids = {attempt.problem.id for attempt in attempts if attempt.void}
+    for attempt in attempts:
+        if not attempt.filled and not attempt.void:
+            solved[attempt.problem.id].append(attempt.correct)
+    rhos = tuple(fmean(solved[p.problem.id]) if p.problem and p.problem.id in solved else None for p in proposals)
+    void = tuple(bool(p.problem and p.problem.id in void_ids) for p in proposals)
+    teacher = tuple(
+        None if is_void else teacher_reward(p.problem is not None, rho, config.rewards)
+        for p, rho, is_void in zip(proposals, rhos, void, strict=True)
+    )
+    student = tuple(student_reward(a.formatted, a.correct, config.rewards) for a in attempts)
+    trained = tuple((a.student, a.problem.id) in trained_ids and not a.void for a in attempts)
+    return Outcome(tuple(_decided(m, proposals, rhos, config.league) for m in matchups), teacher, rhos, void, student, trained)
+
+
+def _decided(matchup: Matchup, proposals: Sequence[Proposal], rhos: Sequence[float | None], league: LeagueConfig) -> Matchup:
+    """The matchup with its mean rho and winner; a teacher without a valid problem plays no game (reading 17)."""
+    own = [rho for proposal, rho in zip(proposals, rhos, strict=True) if proposal.author == matchup.teacher and rho is not None]
+    if not own:
+        return matchup
+    mean_rho = fmean(own)
+    if matchup.teacher == matchup.student:
+        return replace(matchup, mean_rho=mean_rho)
+    return replace(matchup, mean_rho=mean_rho, outcome=decide(matchup.expected, mean_rho, league.outcome, league.threshold))
+
+
+def rate(population: Population, matchups: Sequence[Matchup], league: LeagueConfig) -> Population:
+    """The population after one TrueSkill game per decided matchup, in order."""
+    for matchup in matchups:
+        if matchup.outcome == "none":
+            continue
+        student, teacher = population.get(matchup.student), population.get(matchup.teacher)
+        winner, loser = (student, teacher) if matchup.outcome == "student" else (teacher, student)
+        won, lost = update(winner.rating, loser.rating, league)
+        population = population.rated({winner.id: won, loser.id: lost})
+    return population

@@ -1,0 +1,72 @@
+"""The effect canary: the classic silent failures of LoRA training, an adapter that does nothing and a sampler with other
+weights than the learner, stop the run.
+
+The learner itself compares the log-probabilities of every row before each update; this check asks the sampler again after
+the update, so that weights which did not reach it are found before the next step is built on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from populora.engine.base import Sampler
+from populora.errors import AdapterEffectError
+from populora.lora.linear import AdaptedModel
+from populora.lora.packing import Group, pack
+from populora.types import Generation, Request
+
+TOKENS = 8  # greedy tokens per probe
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Largest absolute differences in log-probability (nats) over the probes' tokens."""
+
+    against_base: dict[int, float]
+    """Per trained slot: adapter against bare base."""
+    sampler: float
+    """Sampler against learner, over all slots."""
+
+
+def check_effect(
+    adapted: AdaptedModel, sampler: Sampler, probes: Sequence[str], slots: Sequence[int] | None = None, tolerance: float | None = None
+) -> Effect:
+    """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base.
+
+    Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` naming the slot when a trained adapter changes
+    no log-probability, or the sampler's differ from the learner's by more than ``tolerance`` nats (default: the model's agreement).
+    """
+    bound = adapted.agreement if tolerance is None else tolerance
+    chosen = range(adapted.bank.slots) if slots is None else sorted(slots)
+    requests = [Request(probe, slot, 1, ("canary", slot, index)) for slot in chosen for index, probe in enumerate(probes)]
+    answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
+    against_base: dict[int, float] = {}
+    worst = 0.0
+    for slot in chosen:
+        mine = [answer for request, answer in zip(requests, answers, strict=True) if request.slot == slot]
+        learner, bare = _logprobs(adapted, slot, mine), _logprobs(adapted, -1, mine)
+        sampled = torch.tensor([value for answer in mine for value in answer.logprobs], device=learner.device)
+        difference, effect = float((sampled - learner).abs().max()), float((learner - bare).abs().max())
+        if not difference <= bound:
+            raise AdapterEffectError(
+                f"slot {slot}: sampler and learner must agree within {bound} nats, but differ by {difference:.2e} on a probe. "
+                "The sampler does not have the adapter that was trained; reload it before sampling."
+            )
+        worst = max(worst, difference)
+        if not adapted.bank.untrained(slot):
+            against_base[slot] = effect
+            if effect == 0.0:
+                raise AdapterEffectError(
+                    f"slot {slot}: a trained adapter must change the base's log-probabilities, but changes none on {len(probes)} probes. "
+                    "Its scale (lora.alpha) is zero or the model does not read it."
+                )
+    return Effect(against_base, worst)
+
+
+@torch.inference_mode()
+def _logprobs(adapted: AdaptedModel, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
+    groups = [Group(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers]
+    return adapted.logprobs(pack(groups, adapted.device))[0]

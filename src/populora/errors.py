@@ -1,0 +1,35 @@
+"""The exception tree. Every message says what was expected, what came, and what to do; the CLI prints it and exits 2."""
+
+from __future__ import annotations
+
+
+class PopuloraError(Exception):
+    """Base of every error that populora raises on purpose."""
+
+
+class ConfigError(PopuloraError, ValueError):
+    """A setting is unknown, of the wrong type, or impossible together with another one."""
+
+
+class BaseModelError(PopuloraError, ValueError):
+    """The base model is missing, unreadable, or does not have the modules that were asked for."""
+
+
+class AdapterError(PopuloraError, ValueError):
+    """An adapter is unreadable or does not fit: rank, shapes, targets, NaN or infinite weights."""
+
+
+class AdapterEffectError(PopuloraError, RuntimeError):
+    """The effect canary: a trained adapter changes nothing, or sampler and learner disagree about it."""
+
+
+class RunDirectoryError(PopuloraError, ValueError):
+    """The run directory is in use, belongs to another configuration, or its checkpoint cannot be read."""
+
+
+class SandboxUnavailableError(PopuloraError, RuntimeError):
+    """The machine lacks an isolation layer that the settings demand. Never presented as a program's own failure."""
+
+
+class SandboxFault(PopuloraError, RuntimeError):
+    """The sandbox itself failed repeatedly (our fault): the step stops rather than paying a reward for it."""

@@ -1,0 +1,69 @@
+"""Phase 5 of a step: every k steps the weakest of each role are replaced by children of the strongest (paper, 3.3–3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from populora.config import Config
+from populora.errors import ConfigError
+from populora.league.culling import child_rating, choose_operator, choose_parents, to_cull
+from populora.lora.bank import LoraBank
+from populora.operators import get_operator
+from populora.operators.breeding import breed
+from populora.population import Population
+from populora.rng import stream
+from populora.types import Lineage, Member, Role
+
+
+def evolution_due(config: Config, step: int) -> bool:
+    """After the update of steps k, 2k, …, but not after the last: a child must not be judged untrained (reading 25)."""
+    every = config.evolution.every
+    return every > 0 and step % every == 0 and step < config.steps
+
+
+def check_operators(config: Config) -> None:
+    """Raise `ConfigError` before a run for an operator that does not exist or could never be used."""
+    if config.population.single_agent or not config.evolution.every:
+        return
+    arities = {name: get_operator(name).arity for name in config.evolution.operators}
+    for role, size in (("teachers", config.population.teachers), ("students", config.population.students)):
+        if size >= 2 and min(arities.values()) > size - 1:
+            raise ConfigError(
+                f"evolution.operators {', '.join(arities)} all need {min(arities.values())} parents, but with {size} {role} one is left "
+                "when the weakest goes: add a mutation (m1 to m4) or members"
+            )
+
+
+def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: dict[str, float]) -> Population:
+    """Replace the bottom ``cull_fraction`` of teachers and of students; the bank's slots change in place.
+
+    ``valid_rates`` are the teachers' shares of valid proposals since the last evolution: a broken teacher goes first
+    (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
+    """
+    children = []
+    for role in (Role.TEACHER, Role.STUDENT):
+        members = population.role(role)
+        culled = to_cull(members, config.evolution.cull_fraction, config.evolution.lcb_k, step, valid_rates)
+        children += [_child(place, members, culled, bank, config, step) for place in culled]
+    for member, adapter in children:
+        bank.load(member.slot, adapter)
+        population = population.replaced(member)
+    return population
+
+
+def _child(place: Member, members: tuple[Member, ...], culled: tuple[Member, ...], bank: LoraBank, config: Config, step: int):
+    settings = config.evolution
+    name = ("evolve", step, place.id)
+    rng = stream(config.seed, *name, "choice")
+    arities = {operator: get_operator(operator).arity for operator in settings.operators}
+    operator = choose_operator(arities, len(members) - len(culled), rng)
+    parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng)
+    adapters = [bank.adapter(parent.slot) for parent in parents]
+    child = breed(adapters, operator, stream(config.seed, *name), refactor=settings.refactor)
+    lineage = Lineage(
+        place.id, place.lineage.generation + 1, step, operator,
+        tuple(f"{p.id}#{p.lineage.generation}:{a.fingerprint()}" for p, a in zip(parents, adapters, strict=True)),
+        name, child.norm_ratio, child.cosines,
+    )  # fmt: skip
+    rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
+    return replace(place, rating=rating, lineage=lineage, protected_until=step + settings.every), child.adapter

@@ -1,0 +1,54 @@
+"""Held-out evaluation inside training: greedy accuracy of every solver on a fixed suite that ships beside the base."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from statistics import fmean
+
+from populora.buffer import problems_from
+from populora.config import BaseConfig, Config
+from populora.engine.loading import base_folder
+from populora.errors import ConfigError
+from populora.state import Run
+from populora.tasks.render import solve_prompt
+from populora.tasks.verifier import AttemptEntry
+from populora.types import TASK_TYPES, Problem, Request
+
+
+def evaluation_due(config: Config, step: int) -> bool:
+    """Every ``evaluation.every`` steps, after the first and after the last one."""
+    every = config.evaluation.every
+    return every > 0 and (step % every == 0 or step in (1, config.steps))
+
+
+def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
+    """``per_type`` problems of each type from the base's held-out suite, spread evenly over its levels. Raises `ConfigError`."""
+    file = base_folder(base) / "held_out.jsonl"
+    if not file.exists():
+        raise ConfigError(f"the base '{base.path}' has no held-out suite ('{file.name}' beside its weights): set evaluation.every = 0")
+    problems = problems_from(json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    chosen: list[Problem] = []
+    for task in TASK_TYPES:
+        of_task = [problem for problem in problems if problem.task is task]
+        chosen += [of_task[index * len(of_task) // per_type] for index in range(min(per_type, len(of_task)))]
+    return chosen
+
+
+def held_out_accuracy(run: Run, suite: Sequence[Problem]) -> dict[str, float]:
+    """Greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``."""
+    solvers = run.population.solvers
+    asked = [(member, problem) for member in solvers for problem in suite]
+    requests = [Request(solve_prompt(run.prompts, item), member.slot, 1, ("held-out", member.id, item.id)) for member, item in asked]
+    settings = run.config.selfplay
+    responses = run.sampler.generate(requests, settings.max_response_tokens, 0.0, run.prompts.stop)
+    entries = [AttemptEntry(m.id, problem, generations[0]) for (m, problem), generations in zip(asked, responses, strict=True)]
+    attempts = run.verifier.judge(entries)
+    results: dict[str, float] = {}
+    for member in solvers:
+        own = [attempt for attempt in attempts if attempt.student == member.id]
+        for task in TASK_TYPES:
+            results[f"{member.id}/{task}"] = fmean(attempt.correct for attempt in own if attempt.problem.task is task)
+        results[f"{member.id}/all"] = fmean(attempt.correct for attempt in own)
+        results[f"{member.id}/tokens"] = fmean(len(attempt.generation.tokens) for attempt in own)
+    return results

@@ -1,0 +1,81 @@
+"""Rows to learn from, grouped by shared prompt and cut into micro-batches by a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from populora.errors import ConfigError
+from populora.lora.packing import Group
+
+
+@dataclass(frozen=True)
+class TrainRow:
+    """One response to learn from, under the adapter in ``slot``.
+
+    ``logprobs`` are the sampler's, one (nats) for each of ``tokens``; ``advantages`` is one value for all tokens or one each.
+    """
+
+    slot: int
+    prompt_tokens: Sequence[int]
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
+    advantages: float | Sequence[float]
+
+    def per_token(self) -> list[float]:
+        """The advantage of each token."""
+        if isinstance(self.advantages, (int, float)):
+            return [float(self.advantages)] * len(self.tokens)
+        return list(self.advantages)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Rows that share slot and prompt, so that the prompt is computed once."""
+
+    group: Group
+    rows: tuple[TrainRow, ...]
+
+
+def micro_batches(rows: Sequence[TrainRow], budget: int) -> list[list[Unit]]:
+    """Units of similar prompt length, at most ``budget`` tokens a micro-batch, sorted by slot inside each.
+
+    Raises `ConfigError` if a single row exceeds the budget.
+    """
+    batches: list[list[Unit]] = []
+    filled = budget
+    for unit in sorted(_units(rows, budget), key=lambda unit: (len(unit.group.prompt), unit.group.tokens)):
+        if filled + unit.group.tokens > budget:
+            batches.append([])
+            filled = 0
+        batches[-1].append(unit)
+        filled += unit.group.tokens
+    return [sorted(batch, key=lambda unit: unit.group.slot) for batch in batches]
+
+
+def _units(rows: Sequence[TrainRow], budget: int) -> list[Unit]:
+    sharing: dict[tuple[int, tuple[int, ...]], list[TrainRow]] = {}
+    for row in rows:
+        sharing.setdefault((row.slot, tuple(row.prompt_tokens)), []).append(row)
+    units: list[Unit] = []
+    for (slot, prompt), members in sharing.items():
+        chosen: list[TrainRow] = []
+        size = len(prompt)
+        for row in members:
+            added = len(row.tokens) - 1
+            if len(prompt) + added > budget:
+                raise ConfigError(
+                    f"learner.micro_batch_tokens is {budget}, smaller than one row of {len(prompt) + added} tokens: raise it "
+                    "or lower the token limits of selfplay"
+                )
+            if size + added > budget:
+                units.append(_unit(slot, prompt, chosen))
+                chosen, size = [], len(prompt)
+            chosen.append(row)
+            size += added
+        units.append(_unit(slot, prompt, chosen))
+    return units
+
+
+def _unit(slot: int, prompt: tuple[int, ...], rows: Sequence[TrainRow]) -> Unit:
+    return Unit(Group(slot, prompt, tuple(row.tokens for row in rows)), tuple(rows))

@@ -1,0 +1,131 @@
+"""One mixed update of all members (DESIGN section 6).
+
+The loss of a slot is the mean over all response tokens of that slot in the whole batch (DAPO's token mean); the denominators
+are known before the first backward, so updating N adapters in one batch equals N separate updates. Gradient clip, step count
+and skipping are per slot. Nothing changes unless every loss and gradient is finite and sampler and learner agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from populora.config import LearnerConfig
+from populora.errors import AdapterEffectError, PopuloraError
+from populora.learner.batching import TrainRow, Unit, micro_batches
+from populora.learner.loss import divergence, policy_loss
+from populora.learner.optimizer import adamw_step, clip_coefficient
+from populora.lora.linear import AdaptedModel
+from populora.lora.packing import pack
+
+__all__ = ["Learner", "SlotUpdate", "TrainRow"]
+
+
+@dataclass(frozen=True)
+class SlotUpdate:
+    """What one update did to one slot; means are over its response tokens. A ``skipped`` slot had no advantage to learn from."""
+
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    """Before clipping."""
+    entropy: float = 0.0
+    clip_fraction: float = 0.0
+    kl: float = 0.0
+    """Between sampler and learner."""
+    max_difference: float = 0.0
+    """Largest |log-probability in the learner - in the sampler|."""
+    tokens: int = 0
+    skipped: bool = False
+
+
+class Learner:
+    """Updates the adapters of ``adapted`` in place. ``agreement`` (nats; default: the model's) bounds
+    `SlotUpdate.max_difference`; infinity allows rows that older weights sampled."""
+
+    def __init__(self, adapted: AdaptedModel, config: LearnerConfig, agreement: float | None = None):
+        self.adapted, self.config = adapted, config
+        self.agreement = adapted.agreement if agreement is None else agreement
+
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
+        """One optimiser step for every slot that has rows and an advantage other than zero.
+
+        Raises `PopuloraError` naming the slot for a loss or gradient that is not finite, `AdapterEffectError` when sampler
+        and learner disagree and `ConfigError` for a row over the token budget; weights are then as before.
+        """
+        _check(rows, self.adapted.bank.slots)
+        tokens = Counter[int]()
+        for row in rows:
+            tokens[row.slot] += len(row.tokens)
+        active = sorted({row.slot for row in rows if any(row.per_token())})
+        skipped = {slot: SlotUpdate(tokens=tokens[slot], skipped=True) for slot in sorted(set(tokens) - set(active))}
+        if not active:
+            return skipped
+        bank = self.adapted.bank
+        bank.gradient.zero_()
+        sums = self._accumulate([row for row in rows if row.slot in set(active)], tokens)
+        norms = bank.gradient.norm(dim=1).tolist()
+        updates = {slot: _summary(sums[slot].tolist(), norms[slot], tokens[slot]) for slot in active}
+        for slot, update in updates.items():
+            self._guard(slot, update)
+        for slot in active:
+            adamw_step(bank, slot, clip_coefficient(norms[slot], self.config.grad_clip), self.config)
+        return dict(sorted((updates | skipped).items()))
+
+    def _accumulate(self, rows: Sequence[TrainRow], tokens: Counter[int]) -> torch.Tensor:
+        """Gradients of all micro-batches; returns per slot the sums of `_MEANS` and the largest difference [S, 5]."""
+        device = self.adapted.device
+        slots = self.adapted.bank.slots
+        shares = torch.tensor([1.0 / max(tokens[slot], 1) for slot in range(slots)], device=device)
+        sums = torch.zeros(slots, 5, dtype=torch.float64, device=device)
+        for units in micro_batches(rows, self.config.micro_batch_tokens):
+            slot, old, advantages = _columns(units, device)
+            logprobs, entropies = self.adapted.logprobs(pack([unit.group for unit in units], device))
+            losses, clipped = policy_loss(logprobs, old, advantages, self.config.clip_low, self.config.clip_high)
+            (losses * shares[slot]).sum().backward()
+            now = logprobs.detach()
+            means = torch.stack((losses.detach(), entropies, clipped.float(), divergence(now, old)), 1)
+            sums[:, :4].index_add_(0, slot, means.double())
+            for present in slot.unique().tolist():
+                difference = (now - old).abs()[slot == present].max()
+                sums[present, 4] = torch.maximum(sums[present, 4], difference.double())
+        return sums
+
+    def _guard(self, slot: int, update: SlotUpdate) -> None:
+        if not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
+            raise PopuloraError(
+                f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
+                "No weight was changed; lower learner.learning_rate and resume from the last checkpoint."
+            )
+        if not update.max_difference <= self.agreement:
+            raise AdapterEffectError(
+                f"slot {slot}: sampler and learner must agree on a token's log-probability within {self.agreement} nats, but differ by "
+                f"{update.max_difference:.2e}. The sampler has other weights than the learner (a stale copy?); no weight was changed."
+            )
+
+
+def _check(rows: Sequence[TrainRow], slots: int) -> None:
+    for row in rows:
+        lengths = (len(row.tokens), len(row.logprobs), len(row.per_token()))
+        if not (0 <= row.slot < slots and row.prompt_tokens and row.tokens and len(set(lengths)) == 1):
+            raise ValueError(
+                f"a row needs a slot below {slots}, a prompt, and as many log-probabilities and advantages as tokens; got slot "
+                f"{row.slot}, {len(row.prompt_tokens)} prompt tokens and {lengths}"
+            )
+
+
+def _columns(units: Sequence[Unit], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Slot, old log-probability and advantage of each response token, in the order of `pack`."""
+    rows = [row for unit in units for row in unit.rows]
+    slot = torch.tensor([row.slot for row in rows for _ in row.tokens], device=device)
+    old = torch.tensor([value for row in rows for value in row.logprobs], dtype=torch.float32, device=device)
+    advantages = torch.tensor([value for row in rows for value in row.per_token()], dtype=torch.float32, device=device)
+    return slot, old, advantages
+
+
+def _summary(sums: list[float], norm: float, tokens: int) -> SlotUpdate:
+    loss, entropy, clipped, kl = (value / tokens for value in sums[:4])
+    return SlotUpdate(loss, norm, entropy, clipped, kl, sums[4], tokens)

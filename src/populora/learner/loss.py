@@ -1,0 +1,24 @@
+"""PPO's clipped policy loss per token (Schulman et al. 2017) with separate bounds (DAPO's clip-higher), and its diagnostics.
+
+The old log-probabilities are the sampler's own: sampler and learner read the same weights, so nothing is recomputed.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def policy_loss(
+    logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss per token, max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = exp(new - old), and where the clip was active."""
+    ratio = (logprobs - old).exp()
+    plain = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    return torch.maximum(plain, clipped), (clipped > plain).detach()
+
+
+def divergence(logprobs: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Estimate per token of KL(sampler || learner), exp(d) - 1 - d with d = new - old: never negative (Schulman's k3)."""
+    difference = logprobs - old
+    return difference.expm1() - difference

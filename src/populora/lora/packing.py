@@ -1,0 +1,126 @@
+"""Prompts and responses as one packed token row, with everything a forward over it needs to know.
+
+A group is one prompt under one adapter with its responses: the prompt is computed once for all of them, in learning as in
+sampling. Tokens are laid out group by group (prompt, response, response, ...), groups sorted by slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from populora.lora.attention import Bucket, PackedAttention
+from populora.lora.routing import Route
+
+FULLNESS = 0.75  # a bucket's shortest response has at least this share of its longest (short ones a little less)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One prompt (token ids) under the adapter in ``slot`` (-1: the bare base), and the responses to it."""
+
+    slot: int
+    prompt: Sequence[int]
+    responses: tuple[Sequence[int], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its forward: a response's last token is predicted but never fed."""
+        return len(self.prompt) + sum(len(response) - 1 for response in self.responses)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """``ids`` and ``positions`` [N]; ``predictors`` and ``targets`` [M]: token ``targets[m]`` is predicted at
+    ``predictors[m]``, in the order of groups, responses and tokens; ``last`` [G]: the prompts' last tokens.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    route: Route
+    plan: PackedAttention
+    predictors: torch.Tensor
+    targets: torch.Tensor
+    last: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Span:
+    start: int
+    length: int
+    group: int
+
+
+def pack(groups: Sequence[Group], device: str | torch.device = "cpu", keep: bool = False) -> Packed:
+    """Pack groups sorted by slot (``ValueError`` if they are not). ``keep``: the plan keeps the prompts' keys and values."""
+    ids: list[int] = []
+    positions: list[int] = []
+    predictors: list[int] = []
+    prompts: list[_Span] = []
+    responses: list[_Span] = []
+    for index, group in enumerate(groups):
+        prompts.append(_Span(len(ids), len(group.prompt), index))
+        ids += group.prompt
+        positions += range(len(group.prompt))
+        last = len(ids) - 1
+        for response in group.responses:
+            responses.append(_Span(len(ids), len(response) - 1, index))
+            predictors += [last, *range(len(ids), len(ids) + len(response) - 1)]
+            ids += response[:-1]
+            positions += range(len(group.prompt), len(group.prompt) + len(response) - 1)
+    as_tensor = partial(torch.tensor, dtype=torch.int64, device=device)
+    return Packed(
+        as_tensor(ids), as_tensor(positions), Route.of([group.slot for group in groups], [group.tokens for group in groups], device),
+        _plan(prompts, [span for span in responses if span.length], len(ids), device, keep), as_tensor(predictors),
+        as_tensor([token for group in groups for response in group.responses for token in response]),
+        as_tensor([span.start + span.length - 1 for span in prompts]),
+    )  # fmt: skip
+
+
+def _plan(prompts: list[_Span], responses: list[_Span], tokens: int, device: str | torch.device, keep: bool) -> PackedAttention:
+    sorted_responses = sorted(responses, key=lambda span: -span.length)
+    blocks = [prompts, *_by_length(sorted_responses)]
+    place = np.zeros(tokens, dtype=np.int64)
+    orders: list[np.ndarray] = []
+    done = 0
+    for block in blocks:
+        index, inside = _padded_index(block)
+        place[index[inside]] = done + np.flatnonzero(inside)
+        orders.append(index.ravel())
+        done += index.size
+    lengths = np.array([span.length for span in prompts])
+    return PackedAttention(
+        torch.from_numpy(np.concatenate(orders)).to(device), torch.from_numpy(place).to(device), len(prompts), int(lengths.max()),
+        tuple(_bucket(block, lengths, device) for block in blocks[1:]), keep,
+    )  # fmt: skip
+
+
+def _by_length(responses: list[_Span]) -> list[list[_Span]]:
+    """Cut responses (longest first) into buckets, so that little of their attention is padding."""
+    buckets: list[list[_Span]] = []
+    for span in responses:
+        if not buckets or span.length < FULLNESS * buckets[-1][0].length - 4:
+            buckets.append([])
+        buckets[-1].append(span)
+    return buckets
+
+
+def _padded_index(spans: list[_Span]) -> tuple[np.ndarray, np.ndarray]:
+    """Index [rows, longest] into the packed row (padding repeats the last token), and where it is not padding."""
+    starts, lengths = np.array([span.start for span in spans]), np.array([span.length for span in spans])
+    columns = np.arange(lengths.max())
+    return starts[:, None] + np.minimum(columns, lengths[:, None] - 1), columns < lengths[:, None]
+
+
+def _bucket(spans: list[_Span], prompt_lengths: np.ndarray, device: str | torch.device) -> Bucket:
+    group = np.array([span.group for span in spans])
+    length = spans[0].length
+    to_prompt = np.arange(prompt_lengths.max()) < prompt_lengths[group][:, None]
+    to_prompt = np.broadcast_to(to_prompt[:, None], (len(spans), length, to_prompt.shape[1]))
+    to_own = np.broadcast_to(np.tril(np.ones((length, length), dtype=bool)), (len(spans), length, length))
+    mask = torch.from_numpy(np.concatenate((to_prompt, to_own), 2))
+    return Bucket(length, torch.from_numpy(group).to(device), mask[:, None].to(device))

@@ -1,0 +1,136 @@
+"""Breed one child and measure it against its parents: the checked door to the operators.
+
+The measures are on the deltas ``B A`` of the whole adapter and use ``<B1 A1, B2 A2> = sum((B1^T B2) * (A1 A2^T))``, so no
+out x in matrix is formed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import torch
+
+from populora.errors import AdapterError, ConfigError
+from populora.lora.adapter import Adapter
+from populora.lora.svd import Refactor, dead_components, singular_values
+from populora.operators.registry import Operator, get_operator
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child and how far it is from its parents.
+
+    A delta of 0 has no direction (``B = 0`` is common when evolution comes early). Two zero deltas are the same policy: norm
+    ratio and cosine 1. One zero and one non-zero delta: cosine 0, and norm ratio 0 (child zero) or infinity (parents zero).
+    """
+
+    adapter: Adapter
+    norm_ratio: float
+    """Norm of the child's delta over the mean of its parents' norms."""
+    cosines: tuple[float, ...]
+    """Cosine between the child's delta and each parent's."""
+    effective_rank: float
+    """Singular values of the child above fp32 zero, mean over modules; at most the rank."""
+    changed: bool
+    """Whether the child's factors differ from every parent's. On a fresh adapter they can differ while the delta stays 0."""
+
+
+def breed(
+    parents: Sequence[Adapter],
+    operator: str,
+    rng: np.random.Generator,
+    refactor: Refactor = "revive",
+    **strength: float | str,
+) -> Child:
+    """Apply an operator by name. The parents stay untouched; the same stream gives the same bytes.
+
+    Raises `ConfigError` for an unknown operator, refactor or strength, a strength out of range, or a wrong number of parents;
+    `AdapterError` for parents that do not fit together, are not fp32, or hold NaN or infinite weights, and for such a child.
+    """
+    chosen = get_operator(operator)
+    if refactor not in get_args(Refactor):
+        raise ConfigError(f"refactor: expected one of {', '.join(get_args(Refactor))}, got {refactor!r}")
+    if len(parents) != chosen.arity:
+        raise ConfigError(f"operator '{chosen.name}' takes {chosen.arity} parent(s), got {len(parents)}")
+    _check_strength(chosen, strength)
+    for index, parent in enumerate(parents, start=1):
+        _check_fit(f"parent {index}", parent, parents[0])
+    adapter = chosen.function(parents, rng, **({"refactor": refactor} if chosen.takes_refactor else {}), **strength)
+    _check_fit(f"the child of operator '{chosen.name}'", adapter, parents[0])
+    return _measure(adapter, parents)
+
+
+def delta_inner(one: Adapter, two: Adapter) -> float:
+    """Frobenius inner product of two adapters' deltas over all modules, without alpha / rank."""
+    total = 0.0
+    for name, (a1, b1) in one.modules.items():
+        a2, b2 = two.modules[name]
+        total += float(((b1.T @ b2).double() * (a1 @ a2.T).double()).sum())
+    return total
+
+
+def _measure(child: Adapter, parents: Sequence[Adapter]) -> Child:
+    norm, parent_norms = _norm(child), [_norm(parent) for parent in parents]
+    mean = sum(parent_norms) / len(parents)
+    ranks = [int((~dead_components(singular_values(a, b))).sum()) for a, b in child.modules.values()]
+    return Child(
+        adapter=child,
+        norm_ratio=norm / mean if mean > 0 else (1.0 if norm == 0 else math.inf),
+        cosines=tuple(_cosine(child, norm, parent, size) for parent, size in zip(parents, parent_norms, strict=True)),
+        effective_rank=sum(ranks) / len(ranks),
+        changed=not any(_equal(child, parent) for parent in parents),
+    )
+
+
+def _norm(adapter: Adapter) -> float:
+    return math.sqrt(max(0.0, delta_inner(adapter, adapter)))  # rounding can turn a zero into -1e-12
+
+
+def _cosine(one: Adapter, norm_one: float, two: Adapter, norm_two: float) -> float:
+    if norm_one == 0 or norm_two == 0:
+        return 1.0 if norm_one == norm_two else 0.0
+    return delta_inner(one, two) / (norm_one * norm_two)
+
+
+def _equal(one: Adapter, two: Adapter) -> bool:
+    pairs = ((tensor, other) for name in one.modules for tensor, other in zip(one.modules[name], two.modules[name], strict=True))
+    return all(torch.equal(tensor, other) for tensor, other in pairs)
+
+
+def _check_strength(operator: Operator, strength: dict[str, float | str]) -> None:
+    defaults = operator.strengths
+    for name, value in strength.items():
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=1, cutoff=0.4)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise ConfigError(f"operator '{operator.name}' has no strength '{name}'.{hint} It has: {', '.join(defaults) or 'none'}.")
+        wanted = str if isinstance(defaults[name], str) else (int, float)
+        if not isinstance(value, wanted) or isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
+            kind = "a word" if wanted is str else "a finite number"
+            raise ConfigError(f"operator '{operator.name}', strength '{name}': expected {kind}, got {value!r}")
+
+
+def _check_fit(who: str, adapter: Adapter, model: Adapter) -> None:
+    """Raise `AdapterError` unless ``adapter`` is finite fp32 with the rank, alpha, modules and shapes of ``model``."""
+    if (adapter.rank, adapter.alpha) != (model.rank, model.alpha):
+        raise AdapterError(
+            f"{who} has rank {adapter.rank} and alpha {adapter.alpha}, expected {model.rank} and {model.alpha} as in parent 1: "
+            "operators need adapters made with equal LoRA settings"
+        )
+    if not model.modules or adapter.modules.keys() != model.modules.keys():
+        odd = sorted(adapter.modules.keys() ^ model.modules.keys())
+        detail = f"'{odd[0]}' and {len(odd) - 1} more are in only one of them" if odd else "both are empty"
+        raise AdapterError(f"{who} and parent 1 must adapt the same modules, at least one: {detail}")
+    for name, pair in adapter.modules.items():
+        for letter, tensor, wanted in zip("AB", pair, model.modules[name], strict=True):
+            if tensor.shape != wanted.shape:
+                raise AdapterError(f"{who}, {letter} of '{name}': expected shape {tuple(wanted.shape)}, got {tuple(tensor.shape)}")
+            if tensor.dtype != torch.float32:
+                raise AdapterError(f"{who}, {letter} of '{name}': expected float32, got {tensor.dtype}; convert the adapter first")
+            if not bool(torch.isfinite(tensor).all()):
+                raise AdapterError(f"{who}, {letter} of '{name}' holds NaN or infinite weights: use an earlier checkpoint of it")

@@ -1,0 +1,97 @@
+"""The operators by name. A third-party operator is an `Operator` behind an entry point of group ``populora.operators``:
+
+    [project.entry-points."populora.operators"]
+    my_operator = "my_package:MY_OPERATOR"
+
+Entry points are loaded when a name that is not built in is asked for, never at import.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from populora.errors import ConfigError
+from populora.lora.adapter import Adapter
+from populora.operators.controls import copy_parent, linear_0_5
+from populora.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
+from populora.operators.mutations import component_masking, full_gaussian, layer_gaussian, svd_structured
+
+GROUP = "populora.operators"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A named operator. ``function(parents, rng, **strength)`` is pure and returns a child of the parents' rank and shapes.
+
+    Strengths are its keyword-only arguments, each with a default. With ``takes_refactor`` it is also given ``refactor``.
+    """
+
+    name: str
+    arity: int
+    """Number of parents: 1 for a mutation, 2 for a crossover."""
+    function: Callable[..., Adapter]
+    summary: str
+    takes_refactor: bool = False
+
+    @property
+    def alias(self) -> str:
+        """The speaking name, such as ``svd_structured`` for m1."""
+        return self.function.__name__
+
+    @property
+    def strengths(self) -> dict[str, float | str]:
+        """Strengths and their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "refactor"}
+
+
+OPERATORS: dict[str, Operator] = {
+    operator.name: operator
+    for operator in (
+        Operator("m1", 1, svd_structured, "noise on singular values, small rotations of singular vectors", takes_refactor=True),
+        Operator("m2", 1, layer_gaussian, "Gaussian noise on a random third of the modules"),
+        Operator("m3", 1, component_masking, "a random 30 % of the singular components set to zero", takes_refactor=True),
+        Operator("m4", 1, full_gaussian, "Gaussian noise on every factor"),
+        Operator("copy_parent", 1, copy_parent, "control: an exact copy"),
+        Operator("x1", 2, dare, "drop and rescale the factors of both parents, then average"),
+        Operator("x2", 2, layer_wise, "each module whole from one parent or the other"),
+        Operator("x3", 2, svd_subspace, "leading components of parent 1, trailing ones of parent 2", takes_refactor=True),
+        Operator("x4", 2, extrapolative, "beyond parent 2 along the difference of the parents"),
+        Operator("linear_0_5", 2, linear_0_5, "control: the mean of the parents' factors"),
+    )
+}
+"""The built-in operators, by the paper's names."""
+
+
+def get_operator(name: str) -> Operator:
+    """The operator of that name or alias, built in or from an entry point. Raises `ConfigError` naming the nearest."""
+    known = OPERATORS | {operator.alias: operator for operator in OPERATORS.values()}
+    if name in known:
+        return known[name]
+    third_party = {point.name: point for point in entry_points(group=GROUP)}
+    if name in third_party:
+        return _load(third_party[name])
+    near = difflib.get_close_matches(name, [*known, *third_party], n=1, cutoff=0.4)
+    hint = f"Did you mean '{near[0]}'? " if near else ""
+    raise ConfigError(f"unknown operator '{name}'. {hint}Known: {', '.join([*OPERATORS, *third_party])}.")
+
+
+def available_operators() -> dict[str, Operator]:
+    """All operators by name, the built-in ones first. Loads every entry point. Raises `ConfigError` for one that does not load."""
+    third_party = {point.name: _load(point) for point in entry_points(group=GROUP) if point.name not in OPERATORS}
+    return OPERATORS | third_party
+
+
+def _load(point: EntryPoint) -> Operator:
+    where = f"operator '{point.name}' (entry point {point.value})"
+    try:
+        operator = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{where} cannot be loaded: {error}. Repair or uninstall its package.") from error
+    if not isinstance(operator, Operator):
+        raise ConfigError(f"{where}: expected a populora.operators.registry.Operator, got {type(operator).__name__}")
+    return operator

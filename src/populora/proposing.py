@@ -1,0 +1,66 @@
+"""Phase 2 of a step: every proposer answers its prompts; the sandbox decides which proposals are problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from populora.errors import ConfigError
+from populora.rng import stream
+from populora.sandbox.protocol import Measures
+from populora.state import Run
+from populora.tasks.render import propose_prompt, solve_prompt
+from populora.tasks.verifier import ProposalEntry
+from populora.types import TASK_TYPES, Member, Problem, Proposal, Request, TaskType
+
+
+def propose(run: Run, step: int) -> list[ProposalEntry]:
+    """``prompts_per_type`` prompts of each type for every proposer, ``samples_per_prompt`` responses each."""
+    settings = run.config.selfplay
+    asked = [
+        (member, task, group, *_propose_prompt(run, step, member, task, group))
+        for member in run.population.proposers
+        for task_index, task in enumerate(TASK_TYPES)
+        for group in range(task_index * settings.prompts_per_type, (task_index + 1) * settings.prompts_per_type)
+    ]
+    requests = [
+        Request(prompt, member.slot, settings.samples_per_prompt, ("propose", step, member.id, group))
+        for member, _, group, prompt, _ in asked
+    ]
+    responses = run.generate(requests)
+    return [
+        ProposalEntry(member.id, task, group, generation, step, f"{step}-{member.id}-{group}-{sample}", references[0])
+        for (member, task, group, _, references), generations in zip(asked, responses, strict=True)
+        for sample, generation in enumerate(generations)
+    ]
+
+
+def _propose_prompt(run: Run, step: int, member: Member, task: TaskType, group: int) -> tuple[str, list[Problem]]:
+    """A prompt that fits: references are drawn again until one does (as AZR), with one fewer after every tenth draw."""
+    rng = stream(run.config.seed, "references", step, member.id, group)
+    for draw in range(10 * run.prompts.references):
+        references = run.buffer.references(task, run.prompts.references - draw // 10, rng)
+        prompt = propose_prompt(run.prompts, task, references)
+        if run.fits(prompt):
+            return prompt, references
+    raise ConfigError(
+        f"no prompt of {task} with references fits selfplay.max_prompt_tokens, {run.config.selfplay.max_prompt_tokens}: raise it"
+    )
+
+
+def validate(run: Run, entries: Sequence[ProposalEntry]) -> list[Proposal]:
+    """Proposals with their problems; one whose solver prompt would not fit is rejected rather than cut."""
+    proposals = run.verifier.validate(entries)
+    return [
+        replace(proposal, problem=None, rejection="prompt_too_long")
+        if proposal.problem and not run.fits(solve_prompt(run.prompts, proposal.problem))
+        else proposal
+        for proposal in proposals
+    ]
+
+
+def measure(run: Run, proposals: Sequence[Proposal]) -> dict[str, Measures]:
+    """Complexity and identity of every valid problem's program, by problem id."""
+    valid = [proposal.problem for proposal in proposals if proposal.problem]
+    results = run.verifier.measures([problem.program for problem in valid])
+    return {problem.id: result for problem, result in zip(valid, results, strict=True)}

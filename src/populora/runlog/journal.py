@@ -1,0 +1,87 @@
+"""The append-only side of a run: records, ``metrics.jsonl`` and ``timings.jsonl``, and how a resume cuts them back.
+
+Order of writing in a step: records, timings, metrics, and only then the checkpoint. A kill in between leaves lines and
+folders of a step that no checkpoint knows; `cut_back` removes them, so the resumed run writes the same bytes as an
+undisturbed one. ``metrics.jsonl`` holds no time: equal seeds give equal files. Undefined and non-finite metrics are absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from populora.config import Config
+from populora.errors import RunDirectoryError
+from populora.runlog import records
+from populora.runlog.files import append_line, disk_errors, remove_folder, remove_parts, write_file
+from populora.runlog.metrics import step_metrics, step_timing
+
+if TYPE_CHECKING:
+    from populora.selfplay import StepRecord
+
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+
+
+def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
+    """Write everything about a finished step but its checkpoint; returns the step's metrics. Raises `RunDirectoryError`."""
+    metrics = step_metrics(record)
+    records.write_records(folder, record)
+    append_line(folder / TIMINGS, _line(record.step, step_timing(record)))
+    append_line(folder / METRICS, _line(record.step, metrics))
+    return metrics
+
+
+def read_log(folder: Path, name: str = METRICS) -> list[dict[str, float]]:
+    """The lines of a log, one mapping a step with the key ``step``; a line that a kill cut short is left out.
+
+    Raises `RunDirectoryError` for a damaged line.
+    """
+    return [_parsed(folder / name, line) for line in _lines(folder / name)]
+
+
+def cut_back(folder: Path, step: int, config: Config) -> None:
+    """Remove what was logged after ``step``, the step of the checkpoint that a resume starts from (0: from nothing).
+
+    Raises `RunDirectoryError` where the logs lack one of the steps up to it, or reach further beyond it than a kill explains.
+    """
+    logged = [int(line["step"]) for line in read_log(folder)]
+    if logged[:step] != list(range(1, step + 1)):
+        raise RunDirectoryError(
+            f"'{folder / METRICS}' does not belong to the checkpoint of step {step}: expected the steps 1 to {step}, "
+            f"got {len(logged)} lines. Restore it from a backup, or start a new run."
+        )
+    lost, expected = len(logged) - step, config.checkpoint_every * config.keep_checkpoints
+    if lost > expected:
+        raise RunDirectoryError(
+            f"'{folder / METRICS}' reaches {lost} steps beyond the newest checkpoint (step {step}), expected at most {expected}: "
+            "a resume would throw them away. Restore the missing checkpoints, or start a new run."
+        )
+    for name in (METRICS, TIMINGS):
+        kept = [line for line in _lines(folder / name) if _parsed(folder / name, line)["step"] <= step]
+        write_file(folder / name, b"".join(kept))
+    remove_parts(folder)
+    if (folder / records.FOLDER).exists():
+        remove_parts(folder / records.FOLDER)
+        for recorded in records.recorded_steps(folder):
+            if recorded > step:
+                remove_folder(folder / records.FOLDER / f"step_{recorded:05d}")
+
+
+def _line(step: int, values: Mapping[str, float]) -> str:
+    return json.dumps({"step": step, **dict(sorted(values.items()))}, allow_nan=False)
+
+
+def _lines(path: Path) -> list[bytes]:
+    if not path.exists():
+        return []
+    with disk_errors(path, "read"):
+        return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _parsed(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise RunDirectoryError(f"'{path}' has a damaged line ({error}): {line[:60]!r}. Restore it from a backup.") from error

@@ -1,0 +1,120 @@
+"""What a run came to: the closing table, made from the files of the run directory alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from populora.runlog.directory import read_config
+from populora.runlog.journal import METRICS, TIMINGS, read_log
+from populora.runlog.style import CAPTIONS, HEADLINES, ROLE_COLOURS, clock, figure, plural
+from populora.types import Role
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run so far. ``first`` and ``last`` are means of each metric over the first and last tenth of its steps."""
+
+    folder: Path
+    step: int
+    """Last finished step."""
+    steps: int
+    """Steps that were asked for."""
+    stopped: bool
+    """Whether Ctrl-C ended it early."""
+    seconds: float
+    """Of all steps, also those before a resume."""
+    first: dict[str, float]
+    last: dict[str, float]
+    best: dict[str, tuple[str, float, float]]
+    """Per role: the member with the highest mu at the end, its mu and sigma."""
+    children: int
+
+
+def summarise(folder: Path, stopped: bool = False) -> Summary:
+    """Read the summary of a run. Raises `RunDirectoryError`."""
+    log = read_log(folder)
+    tenth = max(1, len(log) // 10)
+    ends = log[-1] if log else {}
+    return Summary(
+        folder=folder,
+        step=int(ends.get("step", 0)),
+        steps=read_config(folder).steps,
+        stopped=stopped,
+        seconds=sum(line["seconds/step"] for line in read_log(folder, TIMINGS)),
+        first=_means(log[:tenth]),
+        last=_means(log[-tenth:]),
+        best=_best(ends),
+        children=int(sum(line.get("evolution/children", 0.0) for line in log)),
+    )
+
+
+def render_summary(summary: Summary) -> RenderableType:
+    """The closing table and what to type next, for any width from 60 columns on."""
+    heading = Text.assemble(
+        ("populora", "bold"), f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {clock(summary.seconds)}, ",
+        f"{plural(summary.children, 'child', 'children')} bred",
+    )  # fmt: skip
+    if not summary.step:
+        return Group(Text(), heading, Text("No step was finished."), _next(summary))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for caption in ("first 10 %", "last 10 %", "change"):
+        table.add_column(caption, justify="right")
+    for name in HEADLINES:
+        if name in summary.first and name in summary.last:
+            change = summary.last[name] - summary.first[name]
+            table.add_row(
+                CAPTIONS[name], figure(name, summary.first[name]), figure(name, summary.last[name]), figure(name, change, signed=True)
+            )
+    best = [_member(role, *found) for role, found in summary.best.items()]
+    return Group(Text(), heading, table, *best, _next(summary))
+
+
+def _member(role: str, member: str, mu: float, sigma: float) -> Text:
+    return Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
+
+
+def _next(summary: Summary) -> RenderableType:
+    folder = str(summary.folder)
+    files = [
+        (METRICS, "every metric of every step"),
+        ("steps/*/*.parquet", "every problem and answer"),
+        ("adapters/", "the members, in PEFT format"),
+    ]
+    lines = Table.grid(padding=(0, 3))
+    lines.add_row(Text(f"{folder}/", "bold"))
+    for name, meaning in files:
+        lines.add_row(f"  {name}", Text(meaning, "dim"))
+    commands = [(f"populora show {folder}", "read the problems, answers and verdicts")]
+    if summary.best:
+        member = list(summary.best.values())[-1][0]
+        commands.append((f"populora export {folder} --member {member} -o {member.lower()}", "take an adapter out"))
+    if summary.step < summary.steps:
+        commands.insert(0, (f"populora resume {folder}", f"go on from step {summary.step}"))
+    longest = max(len(command) for command, _ in commands)
+    listed = Group(*(Text.assemble((f"  {command:<{longest}}", "bold"), (f"   {meaning}", "dim")) for command, meaning in commands))
+    return Padding(Group(lines, Text(), Text("next"), listed), (1, 0))
+
+
+def _means(log: list[dict[str, float]]) -> dict[str, float]:
+    names = {name for line in log for name in line}
+    return {name: fmean(line[name] for line in log if name in line) for name in sorted(names)}
+
+
+def _best(metrics: dict[str, float]) -> dict[str, tuple[str, float, float]]:
+    roles = {role.value[0].upper(): role.value for role in Role}
+    best: dict[str, tuple[str, float, float]] = {}
+    for name, mu in sorted(metrics.items()):
+        member = name.removeprefix("rating/mu/")
+        role = roles.get(member[0]) if name.startswith("rating/mu/") and member[1:].isdigit() else None
+        if role and role != Role.AGENT and (role not in best or mu > best[role][1]):
+            best[role] = (member, mu, metrics[f"rating/sigma/{member}"])
+    return dict(sorted(best.items(), reverse=True))

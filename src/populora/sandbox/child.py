@@ -1,0 +1,179 @@
+"""What one forked child does with model text: run a program, parse literals, measure source. Standard library only.
+
+Nothing here defends the child against the program it runs: the jail does. Values leave as tagged trees (`populora.sandbox.values`).
+"""
+
+import ast
+import builtins
+import sys
+import types
+from typing import Any
+
+from populora.analysis import complexity
+
+MAX_DEPTH = 60
+_SCALARS = (type(None), bool, int, float, str, bytes)
+_TAGS = {list: "l", tuple: "t", set: "s", frozenset: "z"}
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+
+
+class Refused(Exception):
+    """A named reason of the verdict ``error``."""
+
+
+def perform(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+    """The result of one job, as JSON-ready data."""
+    try:
+        return {"run": _run, "parse": _parse, "measure": _measure}[job["mode"]](job, calls, limits)
+    except Refused as refusal:
+        return {"kind": "error", "reason": str(refusal)}
+    except BaseException as error:  # noqa: BLE001 - the program's own failure, whatever it raises, is its result
+        return {"kind": "error", "reason": _name(error)}
+
+
+def _name(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "memory"
+    nearest = next(kind for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind)
+    return f"exception:{nearest.__name__}"
+
+
+def _run(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+    tree = _source(job["program"])
+    if _imports_banned(tree, job["banned_imports"]):
+        raise Refused("banned_import")
+    arguments = [_arguments(text) for text in job["texts"]]
+    for node in arguments:
+        _evaluate(node)
+    module = types.ModuleType("program")
+    sys.modules["program"] = module
+    try:
+        code = compile(tree, "<program>", "exec", dont_inherit=True)
+    except _UNPARSABLE as error:
+        raise Refused("syntax") from error
+    exec(code, module.__dict__)  # noqa: S102 - this is the place where untrusted programs run, behind the jail
+    entry = module.__dict__.get("f")
+    if not callable(entry):
+        raise Refused("no_entry_point")
+    values = []
+    for node in arguments:
+        trees = [_tag(entry(*_evaluate(node)), [limits["max_output_chars"]]) for _ in range(calls)]
+        if any(_order_free(tree) != _order_free(trees[0]) for tree in trees[1:]):
+            return {"kind": "rejected_nondeterministic"}
+        values.append(trees[0])
+    return {"kind": "ok", "values": values}
+
+
+def _parse(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+    nodes = [_arguments(text) if job["as_arguments"] else _literal(text) for text in job["texts"]]
+    return {"kind": "ok", "values": [_tag(_evaluate(node), [2 * limits["max_source_chars"]]) for node in nodes]}
+
+
+def _measure(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+    try:
+        found = complexity.measure(job["program"])
+        fingerprint = complexity.fingerprint(job["program"])
+    except Exception as error:
+        raise Refused("syntax") from error
+    return {"kind": "ok", "measures": [found.ast_depth, found.cyclomatic, found.loc, found.variables, fingerprint]}
+
+
+def _source(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except _UNPARSABLE as error:
+        raise Refused("syntax") from error
+
+
+def _imports_banned(tree: ast.Module, banned: list[str]) -> bool:
+    names: set[str] = set()
+    for node in ast.walk(tree) if banned else ():
+        match node:
+            case ast.Import(names=aliases):
+                names.update(alias.name for alias in aliases)
+            case ast.ImportFrom(module=module, names=aliases):
+                names.update(f"{module or ''}.{alias.name}" for alias in aliases)
+            case ast.Call(func=ast.Name(id="__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                names.add(name)
+            case ast.Attribute(value=ast.Name(id=owner), attr=attribute):
+                names.add(f"{owner}.{attribute}" if f"{owner}.{attribute}" in banned else "")
+    return any(word in name.split(".") or f"{name}.".startswith(f"{word}.") for name in names for word in banned)
+
+
+def _literal(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except _UNPARSABLE as error:
+        raise Refused("not_a_literal") from error
+
+
+def _arguments(text: str) -> ast.expr:
+    """The node of the tuple of arguments. The text must stay inside the call's own parentheses."""
+    match _literal(f"f({text}\n)"):
+        case ast.Call(func=ast.Name(id="f"), args=arguments, keywords=[]):
+            return ast.Tuple(arguments)
+    raise Refused("not_a_literal")
+
+
+def _evaluate(node: ast.expr, depth: int = 0) -> Any:
+    """The value of a literal. Beyond `ast.literal_eval`: ``frozenset({…})``; less: no complex numbers, no ``...``."""
+    if depth > MAX_DEPTH:
+        raise Refused("unsupported_value")
+    try:
+        match node:
+            case ast.Constant(value=value) if type(value) in _SCALARS:
+                return value
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as number)):
+                if type(number) is not bool:
+                    return -number if isinstance(sign, ast.USub) else number
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
+                return kind([_evaluate(item, depth + 1) for item in items])
+            case ast.Dict(keys=keys, values=values) if None not in keys:
+                return {_evaluate(key, depth + 1): _evaluate(value, depth + 1) for key, value in zip(keys, values, strict=True) if key}
+            case ast.Call(func=ast.Name(id="set" | "frozenset" as name), args=[], keywords=[]):
+                return set() if name == "set" else frozenset()
+            case ast.Call(func=ast.Name(id="frozenset"), args=[ast.Set() as inner], keywords=[]):
+                return frozenset(_evaluate(inner, depth))
+    except TypeError as error:  # an unhashable element
+        raise Refused("not_a_literal") from error
+    raise Refused("not_a_literal")
+
+
+def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
+    """The tagged tree of a value of exact built-in types. ``room`` holds the characters left: a lower bound of the literal."""
+    kind = type(value)
+    known = kind in _SCALARS or kind in _TAGS or kind is dict
+    if depth > MAX_DEPTH or not known or (kind is float and value != value):
+        raise Refused("unsupported_value")
+    room[0] -= 1 + value.bit_length() * 0.3 if kind is int else len(value) + 2 if kind in (str, bytes) else 2
+    if room[0] < 0:
+        raise Refused("output_limit")
+    if value is None or kind is bool or kind is str:
+        return value
+    if kind is int:
+        return ["i", _digits(value)]
+    if kind is float:
+        return ["f", repr(value)]
+    if kind is bytes:
+        return ["y", value.hex()]
+    if kind is dict:
+        return ["d", *(_tag(part, room, depth + 1) for pair in value.items() for part in pair)]
+    return [_TAGS[kind], *(_tag(item, room, depth + 1) for item in value)]
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more digits than Python converts
+        raise Refused("output_limit") from error
+
+
+def _order_free(tree: Any) -> str:
+    """Text of a tree in which the order of a set's elements and of a dict's items does not show."""
+    if not isinstance(tree, list):
+        return repr(tree)
+    parts = [_order_free(part) for part in tree[1:]]
+    if tree[0] == "d":
+        parts = sorted(f"{key}:{value}" for key, value in zip(parts[::2], parts[1::2], strict=True))
+    return f"{tree[0]}[{','.join(sorted(parts) if tree[0] in 'sz' else parts)}]"

@@ -1,0 +1,130 @@
+"""The layers of the jail, applied by a process to itself: resource limits, no capabilities, Landlock, seccomp (Linux, by ctypes).
+
+Standard library only: this runs inside the isolated interpreter. Raises `OSError` when the kernel refuses a layer.
+"""
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import sys
+import sysconfig
+
+from populora.sandbox.seccomp import build_filter
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PDEATHSIG, _DUMPABLE, _KEEPCAPS, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 8, 22, 38  # prctl options
+_DAC_READ_SEARCH = 1 << 2
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
+_READ_FILE, _READ_DIR = 4, 8
+NOBODY = 65534
+
+
+def _call(function: str, *arguments: object) -> int:
+    result = getattr(_libc, function)(*arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{function}: {os.strerror(code)}")
+    return result
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the parent ends; at once if it already has."""
+    if sys.platform == "linux":
+        _call("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def drop_privileges(become_nobody: bool) -> None:
+    """Give up all capabilities and the right to gain new ones; as root also the user, if asked.
+
+    The kernel does not limit root's processes, so without a filter root must become somebody else. The right to read stays with
+    it then, as the standard library may lie in root's home: a jail without Landlock does not limit reading anyway.
+    """
+    rights = 0
+    if become_nobody and os.geteuid() == 0:
+        if sys.platform == "linux":
+            _call("prctl", _KEEPCAPS, 1, 0, 0, 0)
+            rights = _DAC_READ_SEARCH
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    if sys.platform == "linux":
+        _call("prctl", _NO_NEW_PRIVS, 1, 0, 0, 0)
+        _call("prctl", _DUMPABLE, 0, 0, 0, 0)
+        _call("capset", (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(rights, rights))
+
+
+def limit_memory_and_files(limits: dict[str, float]) -> None:
+    """Limits that a zygote can bear itself and every child inherits."""
+    memory = int(limits["memory_mb"]) << 20
+    for what, bound in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_STACK, 8 << 20),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 64),
+    ):
+        hard = resource.getrlimit(what)[1]
+        allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(what, (allowed, allowed))
+
+
+def limit_time_and_processes(limits: dict[str, float]) -> None:
+    """Limits of the child that runs a program: SIGPROF at the CPU limit, SIGKILL at the next whole second for one that ignores it;
+    no new process or thread."""
+    signal.setitimer(signal.ITIMER_PROF, limits["cpu_seconds"])
+    seconds = int(limits["cpu_seconds"]) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def landlock_abi() -> int:
+    """Version of the kernel's Landlock interface. Raises `OSError` where there is none."""
+    return _call("syscall", _CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+
+
+def restrict_files() -> None:
+    """Landlock: of all files only the standard library can be read (not third-party packages); no TCP, no signals outwards."""
+    abi = landlock_abi()
+    files = (1 << 13) - 1 | (abi >= 2) << 13 | (abi >= 3) << 14 | (abi >= 5) << 15
+    attributes = (ctypes.c_uint64 * 3)(files, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
+    ruleset = _call("syscall", _CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    for folder in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
+        _allow(ruleset, folder, _READ_DIR)
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if name not in ("site-packages", "dist-packages") and os.path.exists(path):  # a link may lead out of the jail
+                _allow(ruleset, path, _READ_FILE)
+    _call("syscall", _RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    rule = access.to_bytes(8, sys.byteorder) + handle.to_bytes(4, sys.byteorder)
+    _call("syscall", _ADD_RULE, ruleset, 1, rule, 0)
+    os.close(handle)
+
+
+class Filter:
+    """The seccomp filter, built once in the zygote and loaded in each child. Raises `OSError` on unknown architectures."""
+
+    def __init__(self) -> None:
+        try:
+            code = build_filter(platform.machine())
+        except KeyError as error:
+            raise OSError(f"no system-call table for {error}") from error
+        self._code = ctypes.create_string_buffer(code, len(code))
+
+        class Program(ctypes.Structure):  # struct sock_fprog
+            _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+        self._program = Program(len(code) // 8, ctypes.addressof(self._code))
+
+    def load(self) -> None:
+        """Filter this process from now on; it cannot be taken back."""
+        _call("prctl", _SECCOMP, 2, ctypes.byref(self._program), 0, 0)

@@ -1,0 +1,166 @@
+"""A pool of zygote pairs that turns jobs into verdicts (DESIGN section 8).
+
+Each worker holds two zygotes with different hash seeds and address layouts. The pool's threads only move bytes; programs run in
+children of the zygotes. A lost zygote is replaced and its job tried once more, then the verdict is ``internal``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import signal
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from populora.errors import SandboxFault, SandboxUnavailableError
+from populora.sandbox.layers import Isolation, Tier, isolation
+from populora.sandbox.process import Outcome, Zygote, ZygoteLost
+from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
+from populora.types import VerdictKind
+
+_HASH_SEEDS = (1, 2)
+_BATCH = 32
+"""Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
+_ATTEMPTS = 2
+_ENDINGS = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result"})
+"""Reasons that concern a whole child, not one of its jobs."""
+
+
+_CONTROL = Job("run", "def f(x):\n    return x", ("1",))
+
+
+class SandboxPool:
+    """Runs untrusted programs and reads untrusted literals. ``tier`` and ``layers`` say what isolation was reached.
+
+    ``tier`` as an argument demands exactly that tier. Raises `SandboxUnavailableError` if the machine lacks it, or gives less
+    than ``standard`` without ``allow_weak``.
+    """
+
+    def __init__(self, limits: Limits, workers: int = 2, allow_weak: bool = False, tier: Tier | None = None) -> None:
+        found = isolation(allow_weak, tier)
+        self.tier: Tier = found.tier
+        self.layers = found.report
+        self._limits = limits
+        self._one_call = threading.Lock()
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
+        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        self._workers = [_Worker(found, limits) for _ in range(workers)]
+        try:
+            list(self._threads.map(_Worker.start, self._workers))
+        except BaseException:
+            self.close()
+            raise
+        for worker in self._workers:
+            self._idle.put(worker)
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+        """One verdict for each job, in order; equal jobs are done once.
+
+        ``twice`` calls every program's ``f`` twice in each of two processes: unequal values are ``rejected_nondeterministic``.
+        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing.
+        """
+        longest = self._limits.max_source_chars
+        found = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if max(map(len, (job.program, *job.texts))) > longest}
+        units = _units([job for job in dict.fromkeys(jobs) if job not in found])
+        with self._one_call:
+            verdicts = self._threads.map(lambda unit: self._judge(unit, twice), units)
+            found |= zip(itertools.chain.from_iterable(units), itertools.chain.from_iterable(verdicts), strict=True)
+        return [found[job] for job in jobs]
+
+    def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
+        worker = self._idle.get()
+        try:
+            return worker.judge(unit, twice and unit[0].mode == "run")
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """End all processes of the pool; returns when they are gone."""
+        self._threads.shutdown(cancel_futures=True)  # first, as a thread at work would replace the zygote that it lost
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> SandboxPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _units(jobs: list[Job]) -> list[list[Job]]:
+    """Jobs grouped by child: every ``run`` alone, the others in batches."""
+    calm = [job for job in jobs if job.mode != "run"]
+    return [[job] for job in jobs if job.mode == "run"] + [calm[at : at + _BATCH] for at in range(0, len(calm), _BATCH)]
+
+
+class _Worker:
+    """A pair of zygotes that differ in hash seed."""
+
+    def __init__(self, found: Isolation, limits: Limits) -> None:
+        self._isolation = found
+        self._limits = limits
+        self._zygotes: list[Zygote] = []
+
+    def start(self) -> None:
+        for seed in _HASH_SEEDS:
+            self._zygotes.append(Zygote(self._isolation, self._limits, seed))
+        (verdict,) = self.judge([_CONTROL], twice=True)
+        if not verdict.ok:
+            raise SandboxUnavailableError(
+                f"the sandbox does not run a harmless program under {self._limits}: {verdict.kind} {verdict.reason}. "
+                f"Raise the limits, or report the machine's layers: {self._isolation.report}"
+            )
+
+    def close(self) -> None:
+        for zygote in self._zygotes:
+            zygote.close()
+
+    def judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
+        verdicts = self._attempt(0, unit, calls=2 if twice else 1)
+        if len(unit) > 1 and verdicts[0].reason in _ENDINGS:  # one of them ended the child: find out which
+            return [self._attempt(0, [job], calls=1)[0] for job in unit]
+        if twice and verdicts[0].kind in (VerdictKind.OK, VerdictKind.ERROR):  # no second run can better the others
+            return [settle(verdicts[0], self._attempt(1, unit, calls=2)[0])]
+        return verdicts
+
+    def _attempt(self, which: int, unit: list[Job], calls: int) -> list[Verdict]:
+        request = encode_request(unit, calls)
+        for _ in range(_ATTEMPTS):
+            try:
+                outcome = self._zygotes[which].exchange(request, reply_bound(unit, self._limits))
+            except ZygoteLost:
+                self._replace(which)
+                continue
+            if outcome.ready:
+                return _verdicts(outcome, unit, self._limits)
+        return [Verdict(VerdictKind.INTERNAL, "the sandbox failed twice")] * len(unit)
+
+    def _replace(self, which: int) -> None:
+        self._zygotes[which].kill()
+        try:
+            self._zygotes[which] = Zygote(self._isolation, self._limits, _HASH_SEEDS[which])
+        except SandboxUnavailableError as error:
+            raise SandboxFault(f"a sandbox process was lost and its replacement does not start: {error}") from error
+
+
+def _verdicts(outcome: Outcome, unit: list[Job], limits: Limits) -> list[Verdict]:
+    """From how the child ended, as the kernel tells it; its own words count only after a clean exit."""
+    ended = _ending(outcome, limits)
+    if ended is None:
+        ended = Verdict(VerdictKind.ERROR, "exit_without_result")
+        if outcome.status == 0 and (verdicts := decode_reply(outcome.reply, unit, limits)) is not None:
+            return verdicts
+    return [ended] * len(unit)
+
+
+def _ending(outcome: Outcome, limits: Limits) -> Verdict | None:
+    signalled = os.WTERMSIG(outcome.status) if os.WIFSIGNALED(outcome.status) else 0
+    if signalled == signal.SIGSYS:
+        return Verdict(VerdictKind.BLOCKED, "seccomp")
+    if signalled == signal.SIGPROF or outcome.cpu_seconds > limits.cpu_seconds:
+        return Verdict(VerdictKind.TIMEOUT, "cpu")
+    if outcome.wall_exceeded:
+        return Verdict(VerdictKind.TIMEOUT, "wall")
+    return Verdict(VerdictKind.ERROR, "signal") if signalled else None

@@ -1,0 +1,151 @@
+"""One zygote seen from the trainer: start it, hand it a job, hear what the kernel says about the child, end it.
+
+The trainer's side only moves bytes and watches a deadline of its own, so no program and no broken zygote can hang it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+
+from populora.errors import SandboxUnavailableError
+from populora.sandbox.launch import command
+from populora.sandbox.layers import Isolation
+from populora.sandbox.protocol import Limits
+from populora.sandbox.zygote import BUSY_SHARE
+
+_REPORT = struct.Struct("<id?")
+_START_SECONDS = 30.0
+_GRACE_SECONDS = 10.0
+"""How long after the longest wait of the zygote for its child the report may be due before the zygote counts as lost."""
+
+
+class ZygoteLost(Exception):
+    """The zygote died or does not answer: our fault, not the program's."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one child did: its raw reply (unchecked) and, from the kernel, how it ended."""
+
+    ready: bool
+    """The jail stood before any model text was looked at."""
+    reply: bytes
+    status: int
+    """Wait status."""
+    cpu_seconds: float
+    wall_exceeded: bool
+
+
+class Zygote:
+    """A running fork server. Raises `SandboxUnavailableError` if it does not come up. Start it from a thread that lives on:
+    the kernel ends it with the thread that started it."""
+
+    def __init__(self, isolation: Isolation, limits: Limits, hash_seed: int) -> None:
+        self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
+        self._control, theirs = socket.socketpair()
+        settings = {"limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "shift": hash_seed}
+        with theirs:
+            arguments, environment = command(["zygote", str(theirs.fileno()), json.dumps(settings)], hash_seed, isolation.bubblewrap)
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+                arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
+            )  # fmt: skip
+        self._control.settimeout(_START_SECONDS)
+        try:
+            up = self._control.recv(1) == b"Z"
+        except OSError:
+            up = False
+        if not up:
+            self.kill()
+            words = self._process.communicate()[1].decode(errors="replace").strip()[-400:]
+            raise SandboxUnavailableError(f"the sandbox process did not start under {limits}: {words}")
+        if self._process.stderr:
+            self._process.stderr.close()
+
+    def exchange(self, request: bytes, reply_bound: int) -> Outcome:
+        """Run one child on ``request`` (a frame). Raises `ZygoteLost`."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                try:
+                    socket.send_fds(self._control, [b"J"], [theirs.fileno()])
+                except OSError as error:
+                    raise ZygoteLost("the zygote is gone") from error
+            ours.setblocking(False)
+            return self._converse(ours, request, reply_bound + 5)
+
+    def _converse(self, ours: socket.socket, request: bytes, bound: int) -> Outcome:
+        deadline = time.monotonic() + self._patience
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(ours, select.POLLIN | select.POLLOUT)
+        pending, reply, report = request, bytearray(), b""
+        while len(report) < _REPORT.size:
+            ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+            if not ready:
+                raise ZygoteLost("no report in time")
+            if self._control.fileno() in ready:
+                report += self._report(_REPORT.size - len(report))
+            if ready.get(ours.fileno(), 0) & select.POLLOUT:
+                pending = _send(ours, pending)
+            if ready.get(ours.fileno(), 0) & (select.POLLIN | select.POLLHUP) and not _receive(ours, reply, bound):
+                poll.unregister(ours)
+            elif ours.fileno() in ready:
+                poll.modify(ours, select.POLLIN | (select.POLLOUT if pending else 0))
+        while _receive(ours, reply, bound):  # the child is dead: what it wrote lies ready
+            continue
+        return Outcome(reply[:1] == b"R", bytes(reply[1:]), *_REPORT.unpack(report))
+
+    def _report(self, count: int) -> bytes:
+        try:
+            data = self._control.recv(count)
+        except OSError as error:
+            raise ZygoteLost("the zygote is gone") from error
+        if not data:
+            raise ZygoteLost("the zygote is gone")
+        return data
+
+    def close(self) -> None:
+        """End the zygote and its child, politely first; returns when it is gone."""
+        self._control.close()
+        try:
+            self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the zygote at once; the kernel ends its child with it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._control.close()
+        self._process.wait()
+
+
+def _send(channel: socket.socket, data: bytes) -> bytes:
+    """What is left to send; nothing if nobody will read it."""
+    try:
+        return data[channel.send(data) :]
+    except (BrokenPipeError, ConnectionResetError):
+        return b""
+
+
+def _receive(channel: socket.socket, reply: bytearray, bound: int) -> bool:
+    """Append what lies ready. False when there is no more, or more than an honest child would send."""
+    try:
+        data = channel.recv(65536)
+    except (BlockingIOError, ConnectionResetError):
+        return False
+    reply += data
+    if len(reply) > bound:
+        channel.shutdown(socket.SHUT_RDWR)  # a child that goes on writing gets an error instead of waiting for us
+        return False
+    return bool(data)

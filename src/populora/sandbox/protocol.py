@@ -1,0 +1,141 @@
+"""What crosses the border of the sandbox: jobs go in, verdicts come out (DESIGN section 8).
+
+A frame is a 4-byte big-endian length and JSON. The trainer reads replies with `json.loads` only, of bounded size and checked
+field by field; whatever a program writes on its own channel, the worst it can do is to claim another value for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from populora.errors import ConfigError
+from populora.sandbox.values import Value, value_from_tree
+from populora.types import VerdictKind
+
+REASONS = frozenset(
+    "syntax not_a_literal no_entry_point banned_import output_limit unsupported_value memory signal "
+    "exit_without_result source_limit".split()
+)
+"""Reasons of ``error``, beside ``exception:<TypeName>`` with the nearest built-in type. ``timeout`` has ``cpu`` and ``wall``,
+``blocked`` has ``seccomp``."""
+
+_EXCEPTION = re.compile(r"exception:[A-Za-z]{1,40}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one job: seconds, MiB of address space, characters. Raises `ConfigError` unless all are positive."""
+
+    cpu_seconds: float = 2.0
+    """The limit that decides."""
+    wall_seconds: float = 10.0
+    """Catches programs that wait: extended for as long as a program computes at 5 % of a core, so load makes no timeouts."""
+    memory_mb: int = 1024
+    max_output_chars: int = 400
+    """Longest literal of one returned value; longer ones are refused, never cut."""
+    max_source_chars: int = 65536
+    """Longest program and longest text of arguments or answer."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not value > 0:
+                raise ConfigError(f"sandbox limit '{name}': expected more than 0, got {value}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to do with model text. ``run`` calls ``f`` of ``program`` once for every text, an argument list of literals
+    such as ``"[1, 2], 3"``; ``parse`` reads each text as one literal, or as an argument list with ``as_arguments``;
+    ``measure`` computes the program's complexity and never executes it.
+    """
+
+    mode: Literal["run", "parse", "measure"]
+    program: str = ""
+    texts: tuple[str, ...] = ()
+    as_arguments: bool = False
+    banned_imports: tuple[str, ...] = ()
+    """``run``: a domain rule, not a defence. A word bans every import with that component, ``a.b`` also the attribute."""
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The four complexity metrics of a program and the SHA-256 of its normalised AST (`populora.analysis.complexity`)."""
+
+    ast_depth: int
+    cyclomatic: int
+    loc: int
+    variables: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a job. Only ``ok`` carries values (``run``, ``parse``: one for each text) or measures."""
+
+    kind: VerdictKind
+    reason: str = ""
+    values: tuple[Value, ...] = ()
+    measures: Measures | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.kind is VerdictKind.OK
+
+
+def encode_request(jobs: list[Job], calls: int) -> bytes:
+    """The frame that a child reads; every ``run`` calls ``f`` ``calls`` times for each text."""
+    body = json.dumps({"calls": calls, "jobs": [asdict(job) for job in jobs]}).encode("ascii")
+    return struct.pack(">I", len(body)) + body
+
+
+def reply_bound(jobs: list[Job], limits: Limits) -> int:
+    """Bytes that an honest reply cannot exceed: an escaped character takes at most 12, a tag less than 8."""
+    chars = sum(limits.max_output_chars * len(job.texts) if job.mode == "run" else sum(map(len, job.texts)) for job in jobs)
+    return 65536 + 16 * chars
+
+
+def decode_reply(reply: bytes, jobs: list[Job], limits: Limits) -> list[Verdict] | None:
+    """The verdicts in a child's reply, or None if it is not one complete well-formed frame for these jobs."""
+    if len(reply) < 4 or struct.unpack(">I", reply[:4])[0] != len(reply) - 4:
+        return None
+    try:
+        results = json.loads(reply[4:])
+        if not isinstance(results, list) or len(results) != len(jobs):
+            return None
+        return [_verdict(result, job, limits) for result, job in zip(results, jobs, strict=True)]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
+    match result:
+        case {"kind": "error", "reason": str(reason)} if reason in REASONS or _EXCEPTION.fullmatch(reason):
+            return Verdict(VerdictKind.ERROR, reason)
+        case {"kind": "rejected_nondeterministic"} if job.mode == "run":
+            return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "calls differ")
+        case {"kind": "ok", "values": list(trees)} if job.mode != "measure" and len(trees) == len(job.texts):
+            values = tuple(value_from_tree(tree, as_arguments=job.mode == "parse" and job.as_arguments) for tree in trees)
+            if job.mode == "run" and any(len(value.literal) > limits.max_output_chars for value in values):
+                return Verdict(VerdictKind.ERROR, "output_limit")
+            return Verdict(VerdictKind.OK, values=values)
+        case {"kind": "ok", "measures": [int(depth), int(cyclomatic), int(loc), int(variables), str(fingerprint)]} if (
+            job.mode == "measure" and _FINGERPRINT.fullmatch(fingerprint)
+        ):
+            return Verdict(VerdictKind.OK, measures=Measures(depth, cyclomatic, loc, variables, fingerprint))
+    raise ValueError("not a result of this job")
+
+
+def settle(first: Verdict, second: Verdict) -> Verdict:
+    """One verdict from two runs in different processes; ours before blocked, timeout, nondeterministic, error, ok."""
+    for kind in (VerdictKind.INTERNAL, VerdictKind.BLOCKED, VerdictKind.TIMEOUT, VerdictKind.REJECTED_NONDETERMINISTIC):
+        for verdict in (first, second):
+            if verdict.kind is kind:
+                return verdict
+    if first.kind is not second.kind or [value.canonical for value in first.values] != [value.canonical for value in second.values]:
+        return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "processes differ")
+    return first

@@ -1,0 +1,111 @@
+"""Python values as data: the trainer's side never parses literals, it renders them from the tagged tree that a child sends.
+
+A tree is JSON: None, booleans and strings stand for themselves; ``["i", "12"]`` int, ``["f", "0.5"]`` float, ``["y", "00ff"]``
+bytes in hex, ``["l", …]`` list, ``["t", …]`` tuple, ``["s", …]`` set, ``["z", …]`` frozenset, ``["d", k, v, …]`` dict.
+Literal and both canonical texts come from the same tree, so a forged reply cannot show one value and compare as another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+MAX_DEPTH = 60
+
+_INT = re.compile(r"0|-?[1-9][0-9]{0,4299}")
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value. Two values are the same if the chosen canonical texts are equal."""
+
+    literal: str
+    """Python literal text; of an argument list: without its parentheses. Infinity is ``1e999``, sets are sorted."""
+    canonical: str
+    """Type-tagged text: ``1``, ``True`` and ``1.0`` differ (strict equality)."""
+    comparable: str
+    """Text under Python's ``==``: ``True == 1 == 1.0``, ``-0.0 == 0.0``, a set equals its frozenset."""
+
+
+def value_from_tree(tree: Any, *, as_arguments: bool = False) -> Value:
+    """The value of a tagged tree. ``as_arguments`` drops the outer tuple's parentheses from the literal.
+
+    Raises `ValueError` for a tree that no Python value has (also NaN, and elements of a set that are equal or unhashable).
+    """
+    value = _value(tree, 0)
+    if not as_arguments:
+        return value
+    if not value.canonical.startswith("t["):
+        raise ValueError("an argument list is a tuple")
+    return replace(value, literal=value.literal[1:-1].removesuffix(","))
+
+
+def _value(tree: Any, depth: int) -> Value:
+    if depth > MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    match tree:
+        case None:
+            return Value("None", "None", "None")
+        case bool():
+            return Value(repr(tree), repr(tree), f"i{int(tree)}")
+        case str():
+            return Value(repr(tree), repr(tree), repr(tree))
+        case ["i", str(text)] if _INT.fullmatch(text):
+            return Value(text, f"i{text}", f"i{text}")
+        case ["f", str(text)] if len(text) < 32:
+            return _float(text)
+        case ["y", str(text)]:
+            literal = repr(bytes.fromhex(text))
+            return Value(literal, literal, literal)
+        case [("l" | "t" | "s" | "z") as tag, *items]:
+            return _sequence(tag, [_value(item, depth + 1) for item in items], items)
+        case ["d", *items] if len(items) % 2 == 0:
+            return _dict([_value(item, depth + 1) for item in items], items[::2])
+    raise ValueError("not a tagged value")
+
+
+def _float(text: str) -> Value:
+    number = float(text)
+    if repr(number) != text or number != number:
+        raise ValueError("not the shortest text of a number")
+    literal = {"inf": "1e999", "-inf": "-1e999"}.get(text, text)
+    return Value(literal, f"f{text}", f"i{int(number)}" if number.is_integer() else f"f{text}")
+
+
+def _sequence(tag: str, parts: list[Value], items: list[Any]) -> Value:
+    if tag in "sz":
+        _check_keys(parts, items)
+        parts = sorted(parts, key=lambda part: (len(part.canonical), part.canonical))
+    inner = ", ".join(part.literal for part in parts)
+    literal = {
+        "l": f"[{inner}]",
+        "t": f"({inner},)" if len(parts) == 1 else f"({inner})",
+        "s": f"{{{inner}}}",
+        "z": f"frozenset({{{inner}}})",
+    }
+    if not parts:
+        literal |= {"s": "set()", "z": "frozenset()"}
+    same = sorted(part.comparable for part in parts) if tag in "sz" else [part.comparable for part in parts]
+    return Value(literal[tag], f"{tag}[{','.join(part.canonical for part in parts)}]", f"{'s' if tag == 'z' else tag}[{','.join(same)}]")
+
+
+def _dict(parts: list[Value], keys: list[Any]) -> Value:
+    pairs = list(zip(parts[::2], parts[1::2], strict=True))
+    _check_keys([key for key, _ in pairs], keys)
+    return Value(
+        "{" + ", ".join(f"{key.literal}: {value.literal}" for key, value in pairs) + "}",
+        "d[" + ",".join(sorted(f"{key.canonical}:{value.canonical}" for key, value in pairs)) + "]",
+        "d[" + ",".join(sorted(f"{key.comparable}:{value.comparable}" for key, value in pairs)) + "]",
+    )
+
+
+def _check_keys(parts: list[Value], items: list[Any]) -> None:
+    if len({part.comparable for part in parts}) != len(parts) or not all(map(_hashable, items)):
+        raise ValueError("equal or unhashable elements")
+
+
+def _hashable(tree: Any) -> bool:
+    if isinstance(tree, list) and tree[0] == "t":
+        return all(map(_hashable, tree[1:]))
+    return not (isinstance(tree, list) and tree[0] in "lsd")

@@ -1,0 +1,156 @@
+"""The fork server of one jail: a small interpreter that forks a child for every job and watches it (DESIGN section 8).
+
+It gets a socket for each job and passes it on unread, so what a child inherits holds nothing of other jobs. The status of a
+child comes from the kernel (`wait4`), never from what the child says.
+"""
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+from populora.sandbox import child, jail
+
+PRELOADED = (
+    "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
+    "statistics string textwrap time typing"
+).split()
+"""What programs usually import: loaded once here, inherited by every child."""
+
+BUSY_SHARE = 0.05
+"""A child that used this share of a core is not waiting but computing, if slowly on a loaded machine: the CPU limit decides."""
+
+_ballast: list[object] = []
+"""Takes up a few places of every size, more in the second zygote, so that the low bits of `id` differ between the two as well."""
+
+_JOB = 3  # the job's socket in the child
+
+
+def serve(control: int, settings: dict[str, Any]) -> None:
+    """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
+
+    ``settings`` has ``limits``, ``layers`` and ``parent``. Each job is one byte with the job's socket; each answer is
+    ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
+    """
+    channel = socket.socket(fileno=control)
+    limits, layers = settings["limits"], settings["layers"]
+    for name in PRELOADED:
+        importlib.import_module(name)
+    call_filter = jail.Filter() if "seccomp" in layers else None
+    jail.drop_privileges(become_nobody="seccomp" not in layers)
+    if "namespaces" not in layers:
+        jail.die_with_parent(settings["parent"])  # bubblewrap sees to it itself: the parent's number means nothing in there
+    if "landlock" in layers:
+        jail.restrict_files()
+    jail.limit_memory_and_files(limits)
+    wakeup, ring = os.pipe()
+    for end in (wakeup, ring):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(ring)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    os.dup2(1, 2)  # stderr was for failures up to here; from now on all three are the null device
+    gc.collect()
+    gc.freeze()
+    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(settings["shift"]))
+    channel.sendall(b"Z")
+    while True:
+        note, sockets, _, _ = socket.recv_fds(channel, 1, 1)
+        if not note:
+            return
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_child(sockets[0], me, limits, call_filter)
+        os.close(sockets[0])
+        status, cpu_seconds, wall = _watch(pid, limits["wall_seconds"], channel, wakeup)
+        channel.sendall(struct.pack("<id?", status, cpu_seconds, wall))
+
+
+def _smallest(_: int) -> object:
+    return object()
+
+
+def _watch(pid: int, wall_seconds: float, channel: socket.socket, wakeup: int) -> tuple[int, float, bool]:
+    deadline = time.monotonic() + wall_seconds
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
+    expired = abandoned = False
+    computed = 0.0
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if any(handle == wakeup for handle, _ in ready):
+            os.read(wakeup, 512)
+        abandoned = any(handle == channel.fileno() for handle, _ in ready)
+        if abandoned:
+            break
+        if not ready:
+            used = _cpu_seconds(pid)
+            if used - computed < BUSY_SHARE * wall_seconds:
+                expired = True
+                break
+            deadline, computed = deadline + wall_seconds, used
+    _kill_group(pid)  # before it is reaped, while its number cannot be anybody else's
+    _, status, usage = os.wait4(pid, 0)
+    if abandoned:
+        sys.exit()
+    return status, usage.ru_utime + usage.ru_stime, expired
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        return time.clock_gettime(~pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
+    except OSError:
+        return 0.0  # ended just now, or a system without such clocks
+
+
+def _kill_group(pid: int) -> None:
+    for kill in (os.kill, os.killpg):  # the child alone too: it may not lead its group yet
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _become_child(job: int, parent: int, limits: dict[str, Any], call_filter: jail.Filter | None) -> NoReturn:
+    leave = os._exit  # the program may patch the module's name, to its own harm only
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)  # no session of its own: the scheduler would treat every child as a group of its own, and let it wait
+        jail.die_with_parent(parent)
+        if job != _JOB:
+            os.dup2(job, _JOB)
+        os.closerange(_JOB + 1, 64)
+        jail.limit_time_and_processes(limits)
+        request = json.loads(_read(struct.unpack(">I", _read(4))[0]))
+        if call_filter:
+            call_filter.load()
+        os.write(_JOB, b"R")  # ready: what fails from here on is the program's doing
+        body = json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]]).encode("ascii")
+        _write(struct.pack(">I", len(body)) + body)
+        leave(0)
+    finally:
+        leave(1)
+
+
+def _read(count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = os.read(_JOB, count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(_JOB, data) :]

@@ -1,0 +1,52 @@
+"""What a run carries from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from populora.analysis.coverage import Archive
+from populora.buffer import ProblemBuffer
+from populora.config import Config
+from populora.engine.base import Sampler
+from populora.learner.learner import Learner
+from populora.lora.bank import LoraBank
+from populora.lora.linear import AdaptedModel
+from populora.population import Population
+from populora.tasks.render import PromptSet
+from populora.tasks.verifier import Verifier
+from populora.types import Generation, Request
+
+
+@dataclass
+class Run:
+    """What a run carries from step to step. ``step`` counts the finished ones."""
+
+    config: Config
+    prompts: PromptSet
+    sampler: Sampler
+    learner: Learner
+    adapted: AdaptedModel
+    verifier: Verifier
+    facts: dict[str, str]
+    """What a resume must find unchanged: fingerprint of the base, prompt set, sandbox tier."""
+    population: Population
+    buffer: ProblemBuffer
+    archive: Archive
+    step: int = 0
+    valid_counts: dict[str, list[int]] = field(default_factory=dict)
+    """Per proposer, valid and all proposals since the last evolution."""
+
+    @property
+    def bank(self) -> LoraBank:
+        """The stacked adapters, one slot a member."""
+        return self.adapted.bank
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
+        """Sample with the run's length limit, temperature and stop text."""
+        settings = self.config.selfplay
+        return self.sampler.generate(requests, settings.max_response_tokens, settings.temperature, self.prompts.stop)
+
+    def fits(self, prompt: str) -> bool:
+        """Whether a prompt is within ``max_prompt_tokens``."""
+        return self.sampler.count_tokens(prompt) <= self.config.selfplay.max_prompt_tokens

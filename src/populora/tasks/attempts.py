@@ -1,0 +1,83 @@
+"""Grading of solver responses, from verdicts alone.
+
+code_o compares the answered literal with the gold output; code_i runs the problem's program on the answered arguments (any
+input with the right output counts); code_f runs the answered program on the hidden inputs, all of which must match. A
+child that parses or runs an answer never holds the gold value; a student's program never runs beside the grader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from populora.sandbox.protocol import Job, Value, Verdict
+from populora.tasks.jobs import Key, Verdicts, reason_of, run_job
+from populora.tasks.parsing import answer_text, is_formatted, parse_solution
+from populora.types import Attempt, Generation, Problem, TaskType
+
+
+@dataclass(frozen=True)
+class AttemptEntry:
+    """One response of a solver, to be judged."""
+
+    student: str
+    problem: Problem
+    generation: Generation
+    filled: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the text of an attempt holds: ``text`` is empty where the format fails or no fence fits."""
+
+    formatted: bool
+    text: str = ""
+
+
+def read_answer(entry: AttemptEntry) -> Answer:
+    """The answer in an attempt's text."""
+    if not is_formatted(entry.generation.text):
+        return Answer(formatted=False)
+    return Answer(True, parse_solution(entry.problem.task, answer_text(entry.generation.text)) or "")
+
+
+def gold_jobs(problem: Problem) -> tuple[Job, Job]:
+    """The program on all its inputs once more, and the recorded outputs as values."""
+    pairs = problem.shown + problem.hidden
+    return (
+        run_job(problem.program, tuple(pair.inputs for pair in pairs)),
+        Job("parse", texts=tuple(pair.output for pair in pairs)),
+    )
+
+
+def answer_job(problem: Problem, answer: str) -> Job:
+    """What has to be run or parsed for this answer; equal jobs need to run only once."""
+    if problem.task is TaskType.CODE_O:
+        return Job("parse", texts=(answer,))
+    if problem.task is TaskType.CODE_I:
+        return run_job(problem.program, (answer,))
+    return run_job(answer, tuple(pair.inputs for pair in problem.hidden))
+
+
+def graded(entry: AttemptEntry, answer: Answer, gold_verdicts: Verdicts, answer_verdicts: Verdicts, key: Key) -> Attempt:
+    """The attempt. Reasons other than "" (correct): ``format``, ``no_answer``, ``wrong``, ``gold_not_reproduced``, the sandbox's."""
+    problem = entry.problem
+    again, gold = (gold_verdicts[job] for job in gold_jobs(problem))
+    void = not (again.ok and gold.ok and _keys(again.values, key) == _keys(gold.values, key))
+    if void:
+        reason = "gold_not_reproduced"
+    elif not answer.text:
+        reason = "no_answer" if answer.formatted else "format"
+    else:
+        wanted = gold.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else gold.values
+        reason = _compare(answer_verdicts[answer_job(problem, answer.text)], _keys(wanted, key), key)
+    return Attempt(entry.student, problem, entry.generation, answer.formatted, reason == "", reason, void, entry.filled)
+
+
+def _compare(verdict: Verdict, wanted: list[str], key: Key) -> str:
+    if not verdict.ok:
+        return reason_of(verdict)
+    return "" if _keys(verdict.values, key) == wanted else "wrong"
+
+
+def _keys(values: tuple[Value, ...], key: Key) -> list[str]:
+    return [key(value) for value in values]

@@ -1,0 +1,109 @@
+"""Responses taken apart: format check, proposals, solutions. Pure string work in linear time; nothing is evaluated here.
+
+Follows the Absolute Zero Reasoner (AZR): the first python fence and first input fence of a code_i or code_o proposal, the
+last n input fences and first message fence of a code_f proposal, the last fitting fence of a solution; a fence without a
+language counts as python. Deviations: fences are read one after the other, so an input fence before the program is not
+mistaken for it; functions are neither renamed nor counted (the entry point is a top-level ``f``, helpers are allowed); markup
+inside a proposal is a rejection, because it would break the prompts of the students (reading 10.5). Only fences count:
+AZR's search for loose phrases ("the input is ...") is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from populora.types import TaskType
+
+_FORMAT = re.compile(r"</think>\s*<answer>")
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_MARKUP = re.compile(
+    r"</?(?:think|answer)>|```|Assistant:"  # what the parser and the conversation template live on
+    r"|<(?:propose|solve|code_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of the tiny base and of chat models
+)
+_PYTHON = ("python", "")
+_SOLUTION_FENCES = {TaskType.CODE_I: ("input",), TaskType.CODE_O: ("output",), TaskType.CODE_F: _PYTHON}
+
+
+@dataclass(frozen=True)
+class ProposalText:
+    """What a proposer wrote, still unchecked. ``program`` is empty for code_f, ``message`` for code_i and code_o."""
+
+    program: str
+    inputs: tuple[str, ...]
+    message: str = ""
+
+
+def _first_turn(response: str) -> str:
+    """The response up to the next ``Assistant:``: base models go on to invent further turns (AZR cuts there too)."""
+    return response.partition("Assistant:")[0]
+
+
+def is_formatted(response: str) -> bool:
+    """Whether the response is ``... </think> <answer> ... </answer>``; the prompt opened ``<think>``, any text may follow."""
+    turn = _first_turn(response)
+    found = _FORMAT.search(turn)
+    return found is not None and "</answer>" in turn[found.end() :]
+
+
+def answer_text(response: str) -> str:
+    """What follows the last ``<answer>``, up to the next ``</answer>``; empty where there is none."""
+    _, found, rest = _first_turn(response).rpartition("<answer>")
+    return rest.partition("</answer>")[0] if found else ""
+
+
+def _fences(answer: str, tags: tuple[str, ...]) -> list[str]:
+    """Stripped contents of the fences whose language is one of ``tags``, in order."""
+    return [content.strip() for tag, content in _FENCE.findall(answer) if tag.strip().lower() in tags]
+
+
+def parse_proposal(task: TaskType, answer: str, code_f_inputs: int) -> ProposalText | str:
+    """The parts of a proposal, or the name of the reason for its rejection.
+
+    Reasons: ``no_answer``, ``no_program``, ``no_input``, ``wrong_input_count``, ``no_message``, ``contains_markup``,
+    ``multiline_input``.
+    """
+    if not answer.strip():
+        return "no_answer"
+    text = _inputs_and_message(answer, code_f_inputs) if task is TaskType.CODE_F else _program_and_input(answer)
+    if isinstance(text, str):
+        return text
+    if not all(text.inputs):
+        return "no_input"
+    if has_markup(text.program, text.message, *text.inputs):
+        return "contains_markup"
+    if any(len(part.splitlines()) > 1 for part in text.inputs):
+        return "multiline_input"
+    return text
+
+
+def _program_and_input(answer: str) -> ProposalText | str:
+    programs, inputs = _fences(answer, _PYTHON), _fences(answer, ("input",))
+    if not any(programs[:1]):
+        return "no_program"
+    return ProposalText(programs[0], (inputs[0],)) if inputs else "no_input"
+
+
+def _inputs_and_message(answer: str, wanted: int) -> ProposalText | str:
+    inputs, messages = _fences(answer, ("input",)), _fences(answer, ("message",))
+    if not inputs:
+        return "no_input"
+    if len(inputs) < wanted:
+        return "wrong_input_count"
+    return ProposalText("", tuple(inputs[-wanted:]), messages[0]) if any(messages[:1]) else "no_message"
+
+
+def has_markup(*texts: str) -> bool:
+    """Whether a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
+    return any(_MARKUP.search(text) for text in texts)
+
+
+def parse_solution(task: TaskType, answer: str) -> str | None:
+    """The last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` where it is missing or empty."""
+    found = _fences(answer, _SOLUTION_FENCES[task])
+    return (found[-1] or None) if found else None
+
+
+def leaks_program(message: str, program: str) -> bool:
+    """Whether the message contains the whole program, up to white space."""
+    return "".join(program.split()) in "".join(message.split())

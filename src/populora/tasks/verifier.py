@@ -1,0 +1,101 @@
+"""The verifier: validates proposals and judges attempts for code_i, code_o and code_f, with the sandbox as the only judge.
+
+Task semantics of the Absolute Zero Reasoner (AZR); deviations stand in ``proposals.py`` and ``attempts.py``. This process
+only moves text and compares keys that the sandbox made. Gold values are computed again when attempts are judged, because two
+agreeing runs do not prove determinism: a problem that no longer reproduces is void for both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from populora.config import SandboxConfig
+from populora.errors import SandboxFault
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Job, Measures, Verdict
+from populora.tasks.attempts import AttemptEntry, answer_job, gold_jobs, graded, read_answer
+from populora.tasks.jobs import Key, measure_job, reason_of, run_job
+from populora.tasks.parsing import ProposalText
+from populora.tasks.proposals import ProposalEntry, check_jobs, checked, completed, read
+from populora.tasks.render import PromptSet
+from populora.types import Attempt, Problem, Proposal, VerdictKind
+
+MEASURES_KEPT = 65536
+
+
+class Verifier:
+    """Validates and judges with one pool. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
+
+    def __init__(self, pool: SandboxPool, prompts: PromptSet, sandbox: SandboxConfig, seed: int):
+        self._pool = pool
+        self._prompts = prompts
+        self._key: Key = attrgetter("canonical" if sandbox.equality == "strict" else "comparable")
+        self._seed = seed
+        self._measured: dict[Job, Verdict] = {}
+
+    def validate(self, entries: Sequence[ProposalEntry]) -> list[Proposal]:
+        """One `Proposal` per entry, in order: two batches of jobs, of which the second runs the programs twice.
+
+        Raises `SandboxFault` when the sandbox itself fails on a job and again on its repetition.
+        """
+        texts = [read(entry, self._prompts.code_f_inputs) for entry in entries]
+        verdicts = self._run(job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text))
+        texts = [text if isinstance(text, str) else checked(text, verdicts, self._key) for text in texts]
+        jobs = (run_job(text.program, text.inputs) for text in texts if isinstance(text, ProposalText))
+        verdicts = self._run(jobs, twice=True)
+        outcomes = [
+            text if isinstance(text, str) else completed(entry, text, verdicts, self._key, self._seed)
+            for entry, text in zip(entries, texts, strict=True)
+        ]
+        return [_proposal(entry, outcome) for entry, outcome in zip(entries, outcomes, strict=True)]
+
+    def judge(self, entries: Sequence[AttemptEntry]) -> list[Attempt]:
+        """One `Attempt` per entry, in order; equal answers to equal problems run once. Raises `SandboxFault`.
+
+        Gold values and answers go to the pool one after the other, so that no child holds both.
+        """
+        answers = [read_answer(entry) for entry in entries]
+        given = [(entry.problem, answer.text) for entry, answer in zip(entries, answers, strict=True) if answer.text]
+        gold = self._run(job for entry in entries for job in gold_jobs(entry.problem))
+        solved = self._run(answer_job(problem, text) for problem, text in given)
+        return [graded(entry, answer, gold, solved, self._key) for entry, answer in zip(entries, answers, strict=True)]
+
+    def measures(self, programs: Sequence[str]) -> list[Measures]:
+        """Complexity and fingerprint of each program, remembered from validation. Raises `SandboxFault`."""
+        jobs = [measure_job(program) for program in programs]
+        verdicts = self._run(jobs)
+        return [_measures(verdicts[job]) for job in jobs]
+
+    def _run(self, jobs: Iterable[Job], twice: bool = False) -> dict[Job, Verdict]:
+        """Verdicts of the distinct jobs; those that failed by the sandbox's own fault are repeated once."""
+        distinct = list(dict.fromkeys(jobs))
+        verdicts = {job: self._measured[job] for job in distinct if job in self._measured}
+        pending = [job for job in distinct if job not in verdicts]
+        for _ in ("first", "repetition"):
+            if pending:
+                verdicts |= zip(pending, self._pool.run(pending, twice=twice), strict=True)
+            pending = [job for job in pending if verdicts[job].kind is VerdictKind.INTERNAL]
+        if pending:
+            raise SandboxFault(
+                f"the sandbox failed twice on {len(pending)} of {len(distinct)} jobs (last: {reason_of(verdicts[pending[-1]])}): expected a"
+                " verdict about the program. No reward was paid for it. See `populora doctor`, then `populora resume` the run."
+            )
+        self._remember({job: verdict for job, verdict in verdicts.items() if job.mode == "measure"})
+        return verdicts
+
+    def _remember(self, measured: dict[Job, Verdict]) -> None:
+        self._measured |= measured
+        while len(self._measured) > MEASURES_KEPT:
+            del self._measured[next(iter(self._measured))]
+
+
+def _proposal(entry: ProposalEntry, outcome: Problem | str) -> Proposal:
+    problem, rejection = (None, outcome) if isinstance(outcome, str) else (outcome, "")
+    return Proposal(entry.author, entry.task, entry.group, entry.generation, rejection != "format", problem, rejection)
+
+
+def _measures(verdict: Verdict) -> Measures:
+    if verdict.measures is None:
+        raise SandboxFault(f"expected a program that validation accepted, got one that cannot be measured ({reason_of(verdict)})")
+    return verdict.measures

@@ -1,0 +1,201 @@
+"""The loop around the step: set up, step, record, checkpoint; and going on from a checkpoint.
+
+Written in the order that survives a kill at any instant: records and metrics first, the checkpoint last. Every draw comes
+from a named stream, so a resume needs no generator state and gives the bytes of the undisturbed run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from populora.analysis.coverage import Archive
+from populora.buffer import ProblemBuffer
+from populora.config import Config, check
+from populora.engine.canary import check_effect
+from populora.engine.inprocess import InProcessSampler
+from populora.engine.loading import base_folder, load_base
+from populora.errors import AdapterEffectError, ConfigError
+from populora.evolution import check_operators
+from populora.heldout import evaluation_due, held_out_accuracy, load_held_out
+from populora.learner.learner import Learner
+from populora.lora.linear import AdaptedModel
+from populora.lora.peft_format import save_adapter
+from populora.population import Population, initial_population
+from populora.runlog.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from populora.runlog.directory import check_facts, new_run, open_run
+from populora.runlog.display import Display
+from populora.runlog.files import remove_folder
+from populora.runlog.journal import cut_back, write_step
+from populora.runlog.summary import Summary, summarise
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Limits
+from populora.seeding import seed_buffer
+from populora.selfplay import PhaseClock, StepRecord, selfplay_step
+from populora.state import Run
+from populora.tasks.render import load_prompts, solve_prompt
+from populora.tasks.verifier import Verifier
+from populora.types import Lineage, Member, Problem, Rating, Role, TaskType
+
+CANARY_PROBES = 2
+
+
+def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
+    """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
+    check(config)
+    check_operators(config)
+    with prepared(config) as run:
+        suite = held_out_suite(config)
+        seeded(run)
+        with new_run(folder, config, run.facts):
+            _checkpoint(run, folder)
+            return _loop(run, folder, display, stop, suite)
+
+
+def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
+    """Go on from the newest checkpoint of a run; what was logged beyond it is cut back first."""
+    with open_run(folder) as config, prepared(config) as run:
+        check_facts(folder, run.facts)
+        for unfinished in (folder / "adapters").glob(".*"):  # a kill came while a member was being written
+            remove_folder(unfinished)
+        suite = held_out_suite(config)
+        checkpoint = load_checkpoint(folder)
+        cut_back(folder, checkpoint.step if checkpoint else 0, config)
+        if checkpoint:
+            _restore(run, checkpoint)
+        else:
+            seeded(run)
+        return _loop(run, folder, display, stop, suite)
+
+
+@contextmanager
+def prepared(config: Config) -> Iterator[Run]:
+    """A run before its first step: base, adapters, sampler, learner, sandbox. The sandbox ends with the block."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    model, tokenizer = load_base(config.base)
+    prompts, limits = load_prompts(config.base.prompts), _limits(config)
+    facts = {"base_sha256": _fingerprint(model), "prompts": f"{prompts.name} {prompts.version}"}
+    population = initial_population(config)
+    adapted = AdaptedModel(model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha)
+    adapted.bank.initialise(config.seed)
+    _check_context(config, adapted.context)
+    with SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool:
+        yield Run(
+            config, prompts, InProcessSampler(adapted, tokenizer, config.seed, adapted.context), Learner(adapted, config.learner),
+            adapted, Verifier(pool, prompts, config.sandbox, config.seed), {**facts, "sandbox": pool.tier}, population,
+            ProblemBuffer(config.selfplay.buffer_size), Archive(),
+        )  # fmt: skip
+
+
+def seeded(run: Run) -> None:
+    """Fill the buffer from the base's own file of seeds, or by its own proposals."""
+    seed_buffer(run, base_folder(run.config.base) / "seeds.jsonl")
+
+
+def held_out_suite(config: Config) -> list[Problem]:
+    """The problems of the held-out evaluation; none where it is off."""
+    return load_held_out(config.base, config.evaluation.problems_per_type) if config.evaluation.every else []
+
+
+def _limits(config: Config) -> Limits:
+    box = config.sandbox
+    return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
+
+
+def _check_context(config: Config, context: int) -> None:
+    settings = config.selfplay
+    if settings.max_prompt_tokens + settings.max_response_tokens > context:
+        raise ConfigError(
+            f"selfplay.max_prompt_tokens {settings.max_prompt_tokens} + selfplay.max_response_tokens {settings.max_response_tokens} exceed "
+            f"the base's context of {context} tokens: lower one of them"
+        )
+
+
+def _fingerprint(model: Any) -> str:
+    """SHA-256 over the loaded weights of a base, wherever they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool], suite: list[Problem]) -> Summary:
+    stopping, writing = stop(), 0.0
+    while run.step < run.config.steps and not stopping:
+        record = selfplay_step(run, display.phase)
+        clock = PhaseClock(display.phase, {**record.seconds, "write": writing})
+        with clock.phase("canary"):
+            _check_effect(run, record)
+        if evaluation_due(run.config, run.step):
+            with clock.phase("evaluate"):
+                record = replace(record, held_out=held_out_accuracy(run, suite))
+        started = time.perf_counter()
+        metrics = write_step(folder, replace(record, seconds=clock.seconds))
+        stopping = stop()
+        if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
+            _checkpoint(run, folder)
+        writing = time.perf_counter() - started  # known only now: it is booked with the next step
+        display.step(replace(record, seconds=clock.seconds), metrics)
+    summary = summarise(folder, stopped=run.step < run.config.steps)
+    display.close(summary)
+    return summary
+
+
+def _check_effect(run: Run, record: StepRecord) -> None:
+    """The canary: every updated adapter must differ from the base, alike for sampler and learner."""
+    probes = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[:CANARY_PROBES]]
+    newborn = {child.member for child in record.children}
+    updated = [m for m in record.members if m.id in record.updates and not record.updates[m.id].skipped and m.id not in newborn]
+    for member in updated:
+        if run.bank.untrained(member.slot):
+            raise AdapterEffectError(
+                f"member {member.id} was updated in step {record.step}, but its adapter is still zero: the update had no effect. "
+                "Is learner.learning_rate too small for the precision?"
+            )
+    check_effect(run.adapted, run.sampler, probes, [member.slot for member in updated])
+
+
+def save_members(run: Run, folder: Path) -> None:
+    """Every member as a PEFT folder."""
+    for member in run.population.members:
+        save_adapter(run.bank.adapter(member.slot), folder / member.id, run.config.base.path, run.config.lora.targets)
+
+
+def _checkpoint(run: Run, folder: Path) -> None:
+    """The members as PEFT folders, then everything that a resume needs."""
+    save_members(run, folder / "adapters")
+    archive = {f"archive.{name}": torch.from_numpy(np.array(values)) for name, values in run.archive.state().items()}
+    tensors = {**{f"bank.{name}": tensor for name, tensor in run.bank.state().items()}, **archive}
+    state = {
+        "members": [asdict(member) for member in run.population.members],
+        "buffer": run.buffer.state(),
+        "valid_counts": run.valid_counts,
+    }
+    save_checkpoint(folder, run.step, tensors, state, run.config.keep_checkpoints)
+
+
+def _restore(run: Run, checkpoint: Checkpoint) -> None:
+    def part(prefix: str) -> dict[str, torch.Tensor]:
+        return {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
+
+    run.bank.restore(part("bank."))
+    run.archive = Archive.restore({name: tensor.numpy() for name, tensor in part("archive.").items()})
+    run.population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
+    run.buffer.restore(checkpoint.state["buffer"])
+    run.valid_counts = checkpoint.state["valid_counts"]
+    run.step = checkpoint.step
+
+
+def _member_from(values: dict[str, Any]) -> Member:
+    lineage: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values["lineage"].items()}
+    return Member(**{**values, "role": Role(values["role"]), "rating": Rating(**values["rating"]), "lineage": Lineage(**lineage)})

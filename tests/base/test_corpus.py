@@ -1,0 +1,80 @@
+"""Documents: deterministic, right, parsed by the product's own parsers, and disjoint from the held-out programs."""
+
+import ast
+from collections import Counter
+
+import pytest
+
+from populora.base.build import held_out_problems, seed_problems
+from populora.base.corpus import FINAL, REASONING, draw_sample, draw_shard, held_out, solve_document
+from populora.base.trace import Program
+from populora.rng import stream
+from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution
+from populora.tasks.render import load_prompts
+from populora.types import TASK_TYPES, TaskType
+
+
+@pytest.fixture(scope="module")
+def shard():
+    return draw_shard(3, 0, 400, REASONING)
+
+
+def test_a_shard_is_a_function_of_seed_and_index(shard):
+    assert draw_shard(3, 0, 400, REASONING) == shard
+    assert draw_shard(3, 1, 50, REASONING) != shard[:50]
+    assert draw_shard(4, 0, 50, REASONING) != shard[:50]
+
+
+def test_every_response_is_formatted_and_parsed_by_the_product(shard):
+    inputs = load_prompts("compact").code_f_inputs
+    for document in shard:
+        role, name = document.kind.split()
+        assert is_formatted(document.response)
+        answer = answer_text(document.response)
+        if role == "solve":
+            assert parse_solution(TaskType(name), answer)
+        else:
+            assert isinstance(parse_proposal(TaskType(name), answer, inputs), ProposalText)
+
+
+def test_all_kinds_occur(shard):
+    assert len({document.kind for document in shard}) == 6
+
+
+def test_no_held_out_program_is_in_the_corpus(shard):
+    for document in shard:
+        for part in (document.prompt + document.response).split("```python\n")[1:]:
+            assert not held_out(part.partition("\n```")[0])
+
+
+def test_held_out_problems_are_held_out_and_right():
+    problems = held_out_problems(0)
+    assert len(problems) == 648 and len({problem.id for problem in problems}) == 648
+    for problem in problems[::20]:
+        assert held_out(problem.program)
+        for example in (*problem.shown, *problem.hidden):
+            arguments = ast.literal_eval(f"({example.inputs},)")
+            assert repr(Program(problem.program).run(arguments).value) == example.output
+
+
+def test_seeds_are_of_every_type_and_never_held_out():
+    problems = seed_problems(0)
+    assert Counter(problem.task for problem in problems) == dict.fromkeys(TASK_TYPES, 128)
+    assert not any(held_out(problem.program) for problem in problems[::10])
+
+
+@pytest.mark.parametrize(("styles", "direct"), [(REASONING.styles, 0.15), (FINAL.styles, 0.54)])
+def test_share_of_direct_answers(styles, direct):
+    rng, prompts = stream(5, "styles"), load_prompts("compact")
+    sample = draw_sample(rng, 3)
+    responses = [solve_document(rng, TaskType.CODE_O, sample, prompts, styles)[1] for _ in range(1000)]
+    assert sum(response.startswith("</think>") for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
+
+
+def test_reasoning_runs_backwards_for_code_i():
+    sample = draw_sample(stream(5, "backwards"), 3)
+    only_full = {"full": 1}
+    _, forwards = solve_document(stream(1, "a"), TaskType.CODE_O, sample, load_prompts("compact"), only_full)
+    _, backwards = solve_document(stream(1, "a"), TaskType.CODE_I, sample, load_prompts("compact"), only_full)
+    assert forwards.partition("</think>")[0].split("\n") == backwards.partition("</think>")[0].split("\n")[::-1]
+    assert backwards.startswith("return ")

@@ -1,0 +1,40 @@
+"""The ship gates' arithmetic on hand-made proposals."""
+
+from populora.base.gates import Scored, passed, report
+from populora.types import TASK_TYPES
+
+
+def scored(task, lines, valid=True, rho=0.5, reward=0.5):
+    return Scored(task, lines, valid, "" if valid else "error:syntax", rho if valid else None, reward if valid else -1.0)
+
+
+def rising(task, slope=0.05):
+    rhos = [step / 8 for step in range(9)]
+    return [scored(task, lines, rho=rhos[index % 9], reward=0.1 + slope * lines) for index in range(180) for lines in (2 + index % 8,)]
+
+
+def test_a_base_whose_harder_problems_pay_passes():
+    items = [item for task in TASK_TYPES for item in rising(task)]
+    assert all(passed(report(items)).values())
+
+
+def test_falling_rewards_fail_the_slope_alone():
+    items = [item for task in TASK_TYPES for item in rising(task, slope=-0.05)]
+    failed = [name for name, holds in passed(report(items)).items() if not holds]
+    assert failed == [f"{task.value} reward rises with lines" for task in TASK_TYPES]
+
+
+def test_invalid_long_programs_fail_the_longest_quarter_and_turn_the_slope():
+    items = rising(TASK_TYPES[0]) + [scored(TASK_TYPES[0], 12, valid=False) for _ in range(8)]
+    items += [item for task in TASK_TYPES[1:] for item in rising(task)]
+    results = report(items)
+    found = results[TASK_TYPES[0].value]
+    assert found["valid"] == round(180 / 188, 4) and found["rejections"] == {"error:syntax": 8}
+    assert found["longest_quarter_from_lines"] == 8 and found["valid_longest_quarter"] == round(44 / 52, 4)
+    checks = passed(results)
+    assert checks["code_i valid >= 0.95"] and not checks["code_i valid, longest quarter >= 0.90"]
+
+
+def test_a_missing_rate_fails():
+    items = [scored(task, 2 + index % 8, rho=0.5, reward=0.1 * index) for task in TASK_TYPES for index in range(40)]
+    assert not passed(report(items))["code_o problems at every rate"]

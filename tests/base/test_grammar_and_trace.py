@@ -1,0 +1,112 @@
+"""The generator's programs are real Python, and their traces tell what really happened."""
+
+import ast
+import builtins
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora.base.corpus import draw_sample
+from populora.base.describe import LEVELS, describe
+from populora.base.grammar import random_arguments, random_program
+from populora.base.trace import Program, Rejected, in_range
+from populora.rng import stream
+
+
+@given(seed=st.integers(0, 2**32), budget=st.integers(1, 8))
+@settings(max_examples=150, deadline=None)
+def test_every_program_is_python_in_canonical_style(seed, budget):
+    source = random_program(stream(seed, "test"), budget)
+    canonical = {line.strip() for line in ast.unparse(ast.parse(source)).splitlines()}
+    # an `else` that holds one `if` is the only thing that ast.unparse would write differently (as `elif`)
+    assert {line.strip() for line in source.splitlines() if not line.strip().startswith(("else:", "if ", "elif "))} <= canonical
+
+
+def test_all_kinds_of_python_occur():
+    trees = [ast.parse(random_program(stream(0, "kinds", index), 1 + index % 8)) for index in range(600)]
+    found = {type(node) for tree in trees for node in ast.walk(tree)}
+    assert {ast.If, ast.For, ast.While, ast.ListComp, ast.Dict, ast.Tuple, ast.Subscript, ast.BoolOp, ast.List} <= found
+    assert any(len(tree.body) == 2 for tree in trees), "no helper function"
+    assert any(isinstance(node, ast.Constant) and isinstance(node.value, str) for tree in trees for node in ast.walk(tree))
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_traced_values_equal_plain_execution(seed):
+    sample = draw_sample(stream(seed, "trace"), 1 + seed % 6)
+    namespace: dict = {}
+    exec(sample.source, {name: getattr(builtins, name) for name in dir(builtins)}, namespace)  # our own program
+    helpers = {**namespace}
+    for arguments, run in zip(sample.arguments, sample.runs, strict=True):
+        scope = dict(helpers)
+        exec(sample.source, scope)
+        copied = [type(value)(value) if isinstance(value, (list, dict)) else value for value in arguments]
+        assert scope["f"](*copied) == run.value
+        line, effect = run.trace[-1]
+        assert line.startswith("return ") and effect == repr(run.value)
+
+
+def test_effects_of_each_kind_of_line():
+    source = (
+        "def f(a, x):\n    r = 0\n    for v in a:\n        if v > x:\n            r += v\n    a.append(r)\n    x, r = (r, x)\n    return x"
+    )
+    run = Program(source).run(([1, 5], 3))
+    assert [f"{line}  # {effect}" for line, effect in run.trace] == [
+        "r = 0  # 0",
+        "for v in a:  # 1",
+        "if v > x:  # False",
+        "for v in a:  # 5",
+        "if v > x:  # True",
+        "r += v  # 5",
+        "for v in a:  # end",
+        "a.append(r)  # [1, 5, 5]",
+        "x, r = (r, x)  # 5, 3",
+        "return x  # 5",
+    ]
+
+
+def test_arguments_are_left_untouched():
+    values = ([1, 2],)
+    Program("def f(a):\n    a.append(3)\n    return a").run(values)
+    assert values == ([1, 2],)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n    while x > 0:\n        x += 1\n    return x",
+        "def f(x):\n    s = 'ab'\n    while x > 0:\n        s = s * 2\n    return s",
+        "def f(x):\n    return x // 0",
+        "def f(x):\n    return y",
+        "def f(x):\n    return x * 1000",
+        "def f(x):\n    return open('/etc/passwd')",
+    ],
+)
+def test_programs_that_fail_or_leave_the_ranges_are_rejected(source):
+    with pytest.raises(Rejected):
+        Program(source).run((5,))
+
+
+def test_ranges_reach_into_containers():
+    assert in_range({"a": [1, (2, "xy")]})
+    assert not in_range([[100]])
+    assert not in_range("a" * 10)
+    assert not in_range(1.5)
+
+
+@given(seed=st.integers(0, 2**32), level=st.sampled_from(LEVELS))
+@settings(max_examples=100, deadline=None)
+def test_a_message_describes_without_giving_the_program_away(seed, level):
+    source = random_program(stream(seed, "message"), 4)
+    message = describe(source, level)
+    assert message and "```" not in message and "\n" not in message
+    assert not any(line.strip() in message for line in source.splitlines() if len(line.strip()) > 8)
+
+
+def test_arguments_fit_the_signature():
+    rng = stream(1, "arguments")
+    for index in range(200):
+        source = random_program(stream(1, "signature", index), 2)
+        entry = ast.parse(source).body[-1]
+        assert len(random_arguments(rng, source)) == len(entry.args.args)

@@ -1,0 +1,78 @@
+"""Pretraining: a build that was killed and went on gives the bytes of an undisturbed one; loss weights; schedule."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from populora.base.pretrain import PretrainConfig, learning_rate, loss_of, new_model, pretrain, shard_batches
+from populora.base.tokenizer import build_tokenizer, vocabulary_size
+
+SMALL = PretrainConfig(
+    hidden=32,
+    layers=1,
+    heads=2,
+    kv_heads=1,
+    feed_forward=32,
+    shards=2,
+    short_shards=1,
+    decay_shards=1,
+    final_shards=1,
+    shard_documents=24,
+    batch_tokens=1024,
+    warmup_steps=2,
+)
+
+
+def test_going_on_after_a_stop_gives_the_same_weights(tmp_path, monkeypatch):
+    whole = pretrain(SMALL, tmp_path / "whole", threads=1)
+    monkeypatch.setattr("populora.base.pretrain._train_shard", _stop_in_second_shard())
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(SMALL, tmp_path / "stopped", threads=1)
+    monkeypatch.undo()
+    resumed = pretrain(SMALL, tmp_path / "stopped", threads=1)
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def _stop_in_second_shard():
+    from populora.base.pretrain import _train_shard as real
+
+    def stopping(model, optimizers, config, index, *rest):
+        if index == 1:
+            raise KeyboardInterrupt
+        return real(model, optimizers, config, index, *rest)
+
+    return stopping
+
+
+def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():
+    tokenizer = build_tokenizer()
+    think = tokenizer("<think>")["input_ids"][0]
+    for tokens, weights in shard_batches(dataclasses.replace(SMALL, shards=9), 0):
+        for row, weight in zip(tokens, weights, strict=True):
+            end = int(np.flatnonzero(row == tokenizer.eos_token_id)[0])
+            start = int(np.flatnonzero(row == think)[-1]) + 1
+            proposer = row[0] == tokenizer("<propose>")["input_ids"][0]
+            assert weight[start : end + 1] == pytest.approx(0.4 if proposer else 1.0) and not weight[end + 1 :].any()
+            assert weight[1:start] == pytest.approx(0.03)
+
+
+def test_the_loss_is_the_weighted_mean_of_cross_entropies():
+    batch = shard_batches(SMALL, 0)[0]
+    model = new_model(SMALL, vocabulary_size(build_tokenizer())).eval()
+    tokens, weights = (torch.from_numpy(part) for part in batch)
+    with torch.no_grad():
+        logprobs = model(tokens).logits[:, :-1].float().log_softmax(-1)
+        chosen = logprobs.gather(-1, tokens[:, 1:, None]).squeeze(-1)
+        expected = -(chosen * weights[:, 1:]).sum() / weights[:, 1:].sum()
+        assert float(loss_of(model, batch, torch.device("cpu"))) == pytest.approx(float(expected), rel=0.02)  # bfloat16
+
+
+def test_learning_rate_warms_up_holds_and_falls_to_zero():
+    config = dataclasses.replace(SMALL, shards=10, decay_shards=4, warmup_steps=10, learning_rate=1.0)
+    assert learning_rate(config, 0, 0.0) == pytest.approx(0.1)
+    assert learning_rate(config, 50, 5.9) == 1.0
+    assert learning_rate(config, 90, 8.0) == pytest.approx(0.5)
+    assert learning_rate(config, 99, 10.0) == 0.0

@@ -1,0 +1,176 @@
+"""The command line: bad input is one message, exit code 2 and nothing written; Ctrl-C finishes the step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from populora.cli import COMMANDS, main
+from populora.commands.train import parse_train
+from populora.config import Config
+from populora.errors import ConfigError, SandboxUnavailableError
+from populora.runlog.directory import new_run
+from populora.runlog.summary import Summary
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a function in the place of `populora.training.train` and ``resume``."""
+
+    def install(train: Callable[..., Summary]) -> None:
+        stand_in = SimpleNamespace(train=train, resume=lambda folder, display, stop: train(None, folder, display, stop))
+        monkeypatch.setitem(sys.modules, "populora.training", stand_in)
+
+    return install
+
+
+def summary(folder: Path, step: int, stopped: bool) -> Summary:
+    return Summary(folder, step, 30, stopped, 1.0, {}, {}, {}, 0)
+
+
+BAD = {
+    "train --lora.rnk 4": "unknown setting 'lora.rnk'. Did you mean 'lora.rank'",
+    "train --evolution-every 5": "unknown setting 'evolution_every'. Did you mean 'evolution.every'",
+    "train --sed=4": "unknown setting 'sed'. Did you mean 'seed'",
+    "train --lora.rank abc": "--lora.rank: expected an integer, got 'abc'",
+    "train --learner.learning-rate fast": "expected a number, got 'fast'",
+    "train --base.dtype float16": "invalid choice 'float16'",
+    "train --seed": "Missing value for argument '--seed'",
+    "train missing.toml": "cannot read the configuration 'missing.toml'",
+    "train broken.toml": "not valid TOML",
+    "train unknown.toml": "unknown setting 'lora.rnk'. Did you mean 'lora.rank'",
+    "train typed.toml": "setting 'lora.rank': expected int, got '4' (str)",
+    "train tiny.toml other.toml": "other.toml",
+    "train --population.teachers 0": "at least one teacher",
+    "train --lora.rank 0": "'lora.rank': expected more than 0",
+    "train --evolution.cull-fraction 1.5": "cull_fraction is 1.5",
+    "train --out tiny.toml": "is a file",
+    "train --out full": "not empty",
+    "resume nowhere": "'nowhere' is not a run directory",
+    "resume": "RUN",
+    "show nowhere --step 3": "'nowhere' is not a run directory",
+    "export nowhere --member S0 -o out": "'nowhere' is not a run directory",
+    "tarin": "unknown command 'tarin': expected one of train",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_input_is_one_message_and_writes_nothing(line: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]):
+    (empty_folder / "tiny.toml").write_text("seed = 1\n")
+    (empty_folder / "broken.toml").write_text("seed = \n")
+    (empty_folder / "unknown.toml").write_text("[lora]\nrnk = 4\n")
+    (empty_folder / "typed.toml").write_text("[lora]\nrank = '4'\n")
+    (empty_folder / "full").mkdir()
+    (empty_folder / "full" / "thesis.tex").write_text("precious")
+    before = sorted(empty_folder.rglob("*"))
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("populora: error: ") and BAD[line] in err
+    assert len(err.splitlines()) == 1 and "Traceback" not in err
+    assert sorted(empty_folder.rglob("*")) == before
+
+
+def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder: Path):
+    (empty_folder / "x.toml").write_text("seed = 5\nsteps = 7\n[lora]\nrank = 4\ntargets = ['q_proj']\n")
+    chosen = parse_train(["--seed", "9", "x.toml", "--evolution.operators", "m1", "x2", "--learner.betas", "0.8", "0.9"])
+    settings = chosen.settings
+    assert (settings.seed, settings.steps, settings.lora.rank, settings.lora.targets) == (9, 7, 4, ("q_proj",))
+    assert settings.evolution.operators == ("m1", "x2") and settings.learner.betas == (0.8, 0.9)
+    assert settings.selfplay == Config().selfplay
+
+
+def test_switches_can_be_turned_off_again(empty_folder: Path):
+    (empty_folder / "x.toml").write_text("[population]\nsingle_agent = true\n")
+    assert parse_train(["x.toml"]).settings.population.single_agent
+    assert not parse_train(["x.toml", "--population.no-single-agent"]).settings.population.single_agent
+    with pytest.raises(ConfigError, match=r"population\.no-teachers"):
+        parse_train(["--population.no-teachers"])
+
+
+def test_run_directory_is_named_after_the_file_and_numbered(empty_folder: Path, training: Callable[..., None]):
+    folders: list[Path] = []
+
+    def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
+        folders.append(folder)
+        folder.mkdir(parents=True)
+        return summary(folder, 30, stopped=False)
+
+    training(train)
+    (empty_folder / "tiny.toml").write_text("")
+    assert main(["train", "tiny.toml"]) == main(["train", "tiny.toml"]) == main(["train"]) == 0
+    assert folders == [Path("runs/tiny"), Path("runs/tiny-2"), Path("runs/default")]
+
+
+def test_errors_of_training_are_printed_without_traceback(training: Callable[..., None], capsys: pytest.CaptureFixture[str]):
+    def train(*_: object) -> Summary:
+        raise SandboxUnavailableError("expected Landlock, got none; use a newer kernel")
+
+    training(train)
+    assert main(["train"]) == 2
+    assert capsys.readouterr().err == "populora: error: expected Landlock, got none; use a newer kernel\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_interrupt_finishes_the_step_and_says_how_to_resume(
+    training: Callable[..., None], capsys: pytest.CaptureFixture[str], number: signal.Signals
+):
+    def train(config: Config, folder: Path, display: object, stop: Callable[[], bool]) -> Summary:
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert stop()
+        return summary(folder, 12, stopped=True)
+
+    training(train)
+    before = signal.getsignal(number)
+    assert main(["train", "--out", "mine"]) == 130
+    assert "stopped after step 12 of 30; `populora resume mine` goes on" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+def test_second_interrupt_stops_at_once(empty_folder: Path, training: Callable[..., None], capsys: pytest.CaptureFixture[str]):
+    def train(config: Config | None, folder: Path, display: object, stop: object) -> Summary:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+        pytest.fail("the second Ctrl-C was ignored")
+
+    training(train)
+    with new_run(Path("mine"), replace(Config(), steps=30), {}):
+        pass
+    assert main(["resume", "mine"]) == 130
+    assert "stopped at once; `populora resume mine` goes on from the last checkpoint" in capsys.readouterr().err
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy():
+    probe = "import sys\nfrom populora.cli import main\ncode = main(['--help'])\n"
+    probe += "assert code == 0 and not {'torch', 'numpy', 'pyarrow', 'tyro', 'rich'} & set(sys.modules), sorted(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["train", "show", "resume", "export", "doctor"])
+def test_help_of_a_command_needs_no_torch(command: str):
+    probe = f"import sys\nfrom populora.cli import main\ntry:\n    main(['{command}', '--help'])\nexcept SystemExit as end:\n"
+    probe += "    assert not end.code\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert f"usage: populora {command}" in done.stdout
+
+
+def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 2
+    assert "usage: populora COMMAND" in capsys.readouterr().out

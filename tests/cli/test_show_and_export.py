@@ -1,0 +1,95 @@
+"""Reading a run from the command line: problems, answers, verdicts and rewards; and taking an adapter out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from populora.cli import main
+from populora.commands.transcript import printable
+from populora.config import Config
+from populora.runlog.directory import new_run
+from populora.runlog.journal import write_step
+
+
+@pytest.fixture
+def run(tmp_path: Path, make_record) -> str:
+    folder = tmp_path / "run"
+    with new_run(folder, replace(Config(), steps=2), {}):
+        write_step(folder, make_record(1))
+        record = make_record(2)
+        hostile = replace(record.attempts[0], generation=replace(record.attempts[0].generation, text="[red]not markup[/red] \x1b[2Jwipe"))
+        write_step(folder, make_record(2, attempts=(hostile, *record.attempts[1:])))
+    return str(folder)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["show", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run: str, capsys: pytest.CaptureFixture[str]):
+    text = shown(capsys, run, "--step", "1")
+    for fact in (
+        "T0 against S0  solved 0.50, predicted 0.60: T0 wins", "T1 against S1  nothing to solve",
+        "T0  code_o  1-0  asks for the output  solved 0.50",
+        "reward +0.50", "return x * 2", "f(3) → 6", "f(2) → 4  hidden", "message  doubles", "2 lines, cyclomatic 1, depth 5, 1 variable",
+        "think</think> <answer>6</answer>", "✗ S0  reward -1.00  format", "✓ S0  ×2  reward +1.00",
+        "void: the gold value did not reproduce",
+        "? S1", "4 of 4 valid problems shown", "2 proposals rejected: format 1, out_of_resources 1", "while True",
+    ):  # fmt: skip
+        assert fact in text
+
+
+def test_selection_by_teacher_student_task_and_limit(run: str, capsys: pytest.CaptureFixture[str]):
+    text = shown(capsys, run, "--step", "1", "--teacher", "T1")
+    assert "1-3" in text and "1-0" not in text and "T0" not in text
+    text = shown(capsys, run, "--step", "1", "--student", "S0", "--task", "code_f")
+    assert "1-2" in text and "1-0" not in text and "S1" not in text and "rejected" not in text
+    text = shown(capsys, run, "--step", "1", "--limit", "1")
+    assert "1 of 4 valid problems" in text and "1-1" not in text and "while True" not in text
+    assert "4 of 4" in shown(capsys, run, "--step", "1", "--limit", "0")
+
+
+def test_model_text_reaches_the_terminal_as_text(run: str, capsys: pytest.CaptureFixture[str]):
+    text = shown(capsys, run, "--step", "2")
+    assert "[red]not markup[/red] \\x1b[2Jwipe" in text and "\x1b" not in text
+    assert printable("a\tb\nc\r\x07\u202e\ue000é") == "a\tb\nc\\r\\x07\\u202e\\ue000é"
+
+
+def test_without_a_step_the_summary_is_shown(run: str, capsys: pytest.CaptureFixture[str]):
+    assert "2 of 2 steps" in " ".join(shown(capsys, run).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--step", "9"], "no record of step 9: it holds steps 1 to 2"),
+        (["--step", "1", "--teacher", "T7"], "--teacher is 'T7': expected one of T0, T1"),
+        (["--step", "1", "--student", "T0"], "--student is 'T0': expected one of S0, S1"),
+        (["--step", "1", "--task", "code_x"], "expected one of code_i, code_o, code_f"),
+        (["--step", "1", "--limit", "-1"], "--limit is -1"),
+        (["--step", "one"], "--step: expected an integer, got 'one'"),
+        (["--stp", "1"], "--stp"),
+    ],
+)
+def test_bad_selection_is_one_message(run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
+    assert main(["show", run, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and len(err.splitlines()) == 1
+
+
+def test_export_copies_the_adapter_and_overwrites_nothing(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source = Path(run) / "adapters" / "S1"
+    source.mkdir(parents=True)
+    (source / "adapter_config.json").write_text("{}")
+    (source / "adapter_model.safetensors").write_bytes(b"weights")
+    out = tmp_path / "deep" / "s1"
+    assert main(["export", run, "--member", "S1", "-o", str(out)]) == 0
+    assert (out / "adapter_model.safetensors").read_bytes() == b"weights" and "S1" in capsys.readouterr().out
+    assert main(["export", run, "--member", "S1", "-o", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["export", run, "--member", "S9", "-o", str(tmp_path / "other")]) == 2
+    assert "no adapter of member 'S9': expected one of S1" in capsys.readouterr().err and not (tmp_path / "other").exists()

@@ -1,0 +1,108 @@
+"""A hand-made step of a 2T+2S population, small enough to compute every metric in the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from populora.sandbox.protocol import Measures
+from populora.types import (
+    Attempt,
+    Example,
+    Generation,
+    Lineage,
+    Matchup,
+    Member,
+    Problem,
+    Proposal,
+    Rating,
+    Role,
+    TaskType,
+)
+
+CODE_O, CODE_I, CODE_F = TaskType.CODE_O, TaskType.CODE_I, TaskType.CODE_F
+
+
+def response(text: str, tokens: int, stopped: bool = True) -> Generation:
+    return Generation(text, (1, 2, 3), tuple(range(tokens)), (-0.5,) * tokens, entropy=0.7, stopped=stopped)
+
+
+def problem(name: str, task: TaskType, author: str, step: int) -> Problem:
+    hidden = (Example("2", "4"),) if task is CODE_F else ()
+    return Problem(name, task, "def f(x):\n    return x * 2", (Example("3", "6"),), hidden, "doubles" if hidden else "", author, step)
+
+
+def proposals_of(step: int) -> tuple[Proposal, ...]:
+    """T0: three valid (code_o twice, the same program; code_f) and one malformed; T1: one valid code_i, one that timed out."""
+    valid = [("T0", CODE_O, 0), ("T0", CODE_O, 0), ("T0", CODE_F, 1), ("T1", CODE_I, 0)]
+    made = [
+        Proposal(author, task, group, response(f"proposal {index}", 10 + index), True, problem(f"{step}-{index}", task, author, step))
+        for index, (author, task, group) in enumerate(valid)
+    ]
+    return (
+        *made,
+        Proposal("T0", CODE_F, 1, response("broken", 20, stopped=False), False, None, "format"),
+        Proposal("T1", CODE_I, 0, response("while True", 6), True, None, "out_of_resources"),
+    )
+
+
+def attempts_of(step: int, proposals: tuple[Proposal, ...]) -> tuple[Attempt, ...]:
+    """S0 on T0's problems: right and wrong, right twice, wrong twice; S1 on T1's: void; S1 fills with an older problem."""
+    first, second, third, fourth = (proposal.problem for proposal in proposals[:4])
+    assert first and second and third and fourth
+    old = problem("0-old", CODE_I, "seed", 0)
+    return (
+        Attempt("S0", first, response("think</think> <answer>6</answer>", 4), True, True),
+        Attempt("S0", first, response("5", 6), False, False, "format"),
+        Attempt("S0", second, response("6", 8), True, True),
+        Attempt("S0", second, response("6", 8), True, True),
+        Attempt("S0", third, response("def f(x): return x", 10), True, False, "wrong_value"),
+        Attempt("S0", third, response("def f(x): return x", 12), True, False, "wrong_value"),
+        Attempt("S1", fourth, response("3", 2), True, False, "gold_not_reproduced", void=True),
+        Attempt("S1", old, response("3", 2), True, True, filled=True),
+    )
+
+
+def member(name: str, role: Role, slot: int, mu: float) -> Member:
+    return Member(name, role, slot, Rating(mu, 2.0), Lineage(name, 0, 0))
+
+
+@pytest.fixture(scope="session")
+def make_record() -> Callable[..., Any]:
+    """``make_record(step=1, **changes)``: a `StepRecord` in all but its class."""
+
+    def make(step: int = 1, **changes: Any) -> Any:
+        proposals = proposals_of(step)
+        attempts = attempts_of(step, proposals)
+        rewards = {"format": -1.0, "wrong_value": -0.5, "gold_not_reproduced": 0.0, "": 1.0}
+        update = SimpleNamespace(
+            loss=0.25, grad_norm=0.5, entropy=0.7, clip_fraction=0.0, kl=0.01, max_difference=1e-6, tokens=40, skipped=False
+        )
+        skipped = SimpleNamespace(
+            loss=0.0, grad_norm=0.0, entropy=0.0, clip_fraction=0.0, kl=0.0, max_difference=0.0, tokens=0, skipped=True
+        )
+        fields = {
+            "step": step, "proposals": proposals, "attempts": attempts,
+            "matchups": (Matchup("T0", "S0", 0.6, 0.5, "teacher"), Matchup("T1", "S1", 0.5, None, "none")),
+            "teacher_rewards": (0.5, 0.0, 0.0, 0.0, -1.0, -1.0), "rhos": (0.5, 1.0, 0.0, None, None, None),
+            "student_rewards": tuple(rewards[attempt.reason] for attempt in attempts),
+            "trained": (True, True, True, True, False, False, False, True),
+            "measures": {
+                f"{step}-0": Measures(5, 1, 2, 1, "a"), f"{step}-1": Measures(5, 1, 2, 1, "a"),
+                f"{step}-2": Measures(9, 9, 90, 9, "a"), f"{step}-3": Measures(7, 3, 4, 2, "b"),
+            },
+            "members": (
+                member("T0", Role.TEACHER, 0, 27.0), member("T1", Role.TEACHER, 1, 25.0),
+                member("S0", Role.STUDENT, 2, 23.0), member("S1", Role.STUDENT, 3, 25.0),
+            ),
+            "updates": {"T0": update, "T1": skipped, "S0": update, "S1": update},
+            "children": (Lineage("T1", 1, step, "x2", ("T0#0:ab", "T1#0:cd"), ("evolve", step, "T1"), 1.1, (0.9, 0.4)),),
+            "seconds": {"propose": 2.0, "solve": 3.0, "update": 5.0}, "tokens": {"propose": 100, "solve": 60, "update": 160},
+            "coverage": {"coverage": 0.01, "total_problems": 41.0}, "held_out": {"S0/all": 0.5, "S1/all": 0.7, "S0/tokens": 30.0},
+        }  # fmt: skip
+        return SimpleNamespace(**{**fields, **changes})
+
+    return make

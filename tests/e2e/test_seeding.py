@@ -1,0 +1,46 @@
+"""A base without a file of seeds fills the buffer by its own proposals, or says that it cannot."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from populora.config import BaseConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.engine.loading import base_folder
+from populora.errors import BaseModelError
+from populora.training import prepared, seeded
+from populora.types import TASK_TYPES
+
+
+@pytest.fixture
+def config(tmp_path):
+    folder = tmp_path / "base"
+    shutil.copytree(base_folder(BaseConfig()), folder, ignore=shutil.ignore_patterns("seeds.jsonl", "held_out.jsonl"))
+    return Config(
+        base=BaseConfig(path=str(folder)), threads=1, lora=LoraConfig(rank=2, alpha=4.0), population=PopulationConfig(1, 1),
+        selfplay=SelfplayConfig(seeds=8, buffer_size=32, max_prompt_tokens=256, max_response_tokens=160),
+    )  # fmt: skip
+
+
+def test_the_base_writes_its_own_seeds(config):
+    with prepared(config) as run:
+        seeded(run)
+        for task in TASK_TYPES:
+            problems = run.buffer.problems(task)
+            assert len(problems) >= 8 and {problem.author for problem in problems} == {"seed"}
+            assert all(problem.task is task for problem in problems)
+        ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
+        assert len(set(ids)) == len(ids)
+
+
+def test_the_same_seed_writes_the_same_seeds(config):
+    with prepared(config) as one, prepared(config) as two:
+        seeded(one)
+        seeded(two)
+        assert one.buffer.state() == two.buffer.state()
+
+
+def test_a_base_that_cannot_propose_is_named(config):
+    hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
+    with prepared(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
+        seeded(run)

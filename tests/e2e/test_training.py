@@ -1,0 +1,221 @@
+"""Whole runs on the shipped base: deterministic, killable at any moment, both arms, and what they leave behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from populora.config import (
+    BaseConfig,
+    Config,
+    EvaluationConfig,
+    EvolutionConfig,
+    LearnerConfig,
+    LoraConfig,
+    PopulationConfig,
+    SelfplayConfig,
+)
+from populora.engine.loading import base_folder
+from populora.errors import AdapterEffectError, PopuloraError, RunDirectoryError
+from populora.lora.linear import AdaptedModel
+from populora.lora.packing import Group, pack
+from populora.lora.peft_format import load_adapter
+from populora.rng import stream
+from populora.runlog.journal import read_log
+from populora.runlog.records import read_table
+from populora.training import prepared, resume, seeded, train
+from populora.types import TASK_TYPES
+
+SMALL = Config(
+    seed=5, steps=4, threads=1, keep_checkpoints=2,
+    lora=LoraConfig(rank=4, alpha=8.0),
+    population=PopulationConfig(teachers=2, students=2),
+    selfplay=SelfplayConfig(
+        prompts_per_type=1, samples_per_prompt=3, rho_samples=3, max_prompt_tokens=256, max_response_tokens=96, buffer_size=64, seeds=16
+    ),
+    learner=LearnerConfig(learning_rate=1e-3),
+    evolution=EvolutionConfig(every=2),
+    evaluation=EvaluationConfig(every=2, problems_per_type=2),
+)  # fmt: skip
+
+
+class Silent:
+    def phase(self, name, done=0, total=0):
+        pass
+
+    def step(self, record, metrics):
+        pass
+
+    def close(self, summary):
+        pass
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All bytes of a run that must be equal for equal seeds: everything but times and the lock."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "lock"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    train(SMALL, folder, Silent())
+    return folder
+
+
+def test_the_same_seed_gives_the_same_bytes(undisturbed, tmp_path):
+    train(SMALL, tmp_path / "again", Silent())
+    assert contents(tmp_path / "again") == contents(undisturbed)
+
+
+def test_another_seed_gives_another_run(undisturbed, tmp_path):
+    train(replace(SMALL, seed=6, steps=1), tmp_path / "other", Silent())
+    assert read_log(tmp_path / "other")[0] != read_log(undisturbed)[0]
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
+    asked = iter([False, True])
+    summary = train(SMALL, tmp_path / "run", Silent(), stop=lambda: next(asked, True))
+    assert (summary.stopped, summary.step) == (True, 1)
+    resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
+    folder, chance = tmp_path / "run", stream(0, "kills")
+    code = "import sys; from tests_e2e_entry import main; main(sys.argv[1])"
+    (tmp_path / "tests_e2e_entry.py").write_text(
+        "import importlib.util, pathlib\n"
+        f"spec = importlib.util.spec_from_file_location('e2e', {str(Path(__file__))!r})\n"
+        "e2e = importlib.util.module_from_spec(spec); spec.loader.exec_module(e2e)\n"
+        "def main(folder):\n"
+        "    folder = pathlib.Path(folder)\n"
+        "    (e2e.resume(folder, e2e.Silent()) if (folder / 'config.json').exists() else e2e.train(e2e.SMALL, folder, e2e.Silent()))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    kills = 0
+    for _ in range(40):
+        process = subprocess.Popen([sys.executable, "-c", code, str(folder)], env=environment)
+        deadline = time.monotonic() + chance.uniform(0.5, 4.0) if kills < 5 else None
+        started = len(read_log(folder)) if folder.exists() else 0
+        while process.poll() is None and (deadline is None or time.monotonic() < deadline or not _moved(folder, started)):
+            time.sleep(0.02)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            continue
+        assert process.returncode == 0
+        break
+    assert kills >= 1
+    assert contents(folder) == contents(undisturbed)
+
+
+def _moved(folder: Path, started: int) -> bool:
+    """Whether the process has logged a step of its own, so that every kill costs something and the test ends."""
+    return (folder / "metrics.jsonl").exists() and len(read_log(folder)) > started
+
+
+def test_matchups_ratings_and_children_are_on_record(undisturbed):
+    metrics = read_log(undisturbed)
+    assert [line["step"] for line in metrics] == [1, 2, 3, 4]
+    children = read_table(undisturbed, "children").to_pylist()
+    assert {child["member"][0] for child in children} == {"T", "S"} and {child["born"] for child in children} == {2}
+    assert read_table(undisturbed, "matchups").num_rows == 2 * 4
+    assert any(line.get(f"rating/mu/{member}", 25.0) != 25.0 for line in metrics for member in ("T0", "T1", "S0", "S1"))
+    assert any(name.startswith("held_out/") for name in metrics[1])
+
+
+def test_rewards_on_record_follow_the_equations(undisturbed):
+    proposals = read_table(undisturbed, "proposals").to_pylist()
+    attempts = read_table(undisturbed, "attempts").to_pylist()
+    assert {row["reward"] for row in attempts} <= {1.0, -0.5, -1.0}
+    for row in proposals:
+        own = [a["correct"] for a in attempts if a["problem_id"] == row["problem_id"] and a["step"] == row["step"] and not a["filled"]]
+        if row["rejection"]:
+            assert row["reward"] == -1.0
+        else:
+            rho = sum(own) / len(own)
+            assert row["rho"] == pytest.approx(rho) and row["reward"] == pytest.approx(0.0 if rho in (0.0, 1.0) else 1.0 - rho)
+
+
+def test_the_baseline_is_the_same_step_with_one_agent(tmp_path):
+    config = replace(SMALL, steps=2, population=PopulationConfig(single_agent=True), evaluation=EvaluationConfig())
+    train(config, tmp_path / "run", Silent())
+    proposals, attempts = (read_table(tmp_path / "run", name).to_pylist() for name in ("proposals", "attempts"))
+    assert {row["author"] for row in proposals} == {"A0"} == {row["student"] for row in attempts}
+    assert not read_table(tmp_path / "run", "children").num_rows
+    assert load_adapter(tmp_path / "run" / "adapters" / "A0").rank == 4
+
+
+@pytest.mark.parametrize("member", ["T0", "S1"])
+def test_peft_loads_the_members_and_gives_our_log_probabilities(undisturbed, member):
+    folder = base_folder(BaseConfig())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n```input\n3\n```\n<think></think><answer>")["input_ids"]
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), undisturbed / "adapters" / member)
+    with torch.inference_mode():
+        theirs = model(torch.tensor([ids])).logits[0].log_softmax(-1)[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+        adapted = AdaptedModel(AutoModelForCausalLM.from_pretrained(folder), SMALL.lora.targets, 1, 4, 8.0)
+        adapted.bank.load(0, load_adapter(undisturbed / "adapters" / member))
+        ours, _ = adapted.logprobs(pack([Group(0, tuple(ids[:1]), (tuple(ids[1:]),))], adapted.device))
+    assert not adapted.bank.untrained(0)
+    assert float((ours - theirs).abs().max()) < 1e-5
+
+
+def test_settings_are_recorded_with_the_run(undisturbed):
+    facts = json.loads((undisturbed / "run.json").read_text())
+    assert facts["sandbox"] in ("full", "standard") and len(facts["base_sha256"]) == 64
+
+
+def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, "base_sha256": "0" * 64}))
+    before = contents(folder)
+    with pytest.raises(RunDirectoryError, match="base_sha256"):
+        resume(folder, Silent())
+    assert contents(folder) == before
+
+
+def test_an_update_without_effect_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("populora.learner.learner.adamw_step", lambda *arguments: None)
+    with pytest.raises(AdapterEffectError, match="had no effect"):
+        train(replace(SMALL, steps=2), tmp_path / "run", Silent())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"selfplay": replace(SMALL.selfplay, max_prompt_tokens=5)}, "max_prompt_tokens"),
+        ({"selfplay": replace(SMALL.selfplay, max_response_tokens=500)}, "context"),
+        ({"selfplay": replace(SMALL.selfplay, seeds=500, buffer_size=1000)}, "selfplay.seeds"),
+        ({"evolution": EvolutionConfig(operators=("m99",))}, "m99"),
+        ({"lora": LoraConfig(targets=("no_proj",))}, "no_proj"),
+        ({"base": BaseConfig(path="/nonexistent/base")}, "/nonexistent/base"),
+        ({"base": BaseConfig(device="toaster")}, "toaster"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(change, said, tmp_path):
+    with pytest.raises(PopuloraError, match=said):
+        train(replace(SMALL, **change), tmp_path / "run", Silent())
+    assert not read_log(tmp_path / "run") if (tmp_path / "run").exists() else True
+
+
+def test_ids_are_unique_in_the_buffer(tmp_path):
+    with prepared(SMALL) as run:
+        seeded(run)
+        ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
+        assert len(set(ids)) == len(ids)

@@ -1,0 +1,66 @@
+"""The canary sings: adapters without effect and samplers with other weights stop the run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from populora.config import LearnerConfig
+from populora.engine.canary import check_effect
+from populora.engine.inprocess import InProcessSampler
+from populora.errors import AdapterEffectError
+from populora.learner.learner import Learner, TrainRow
+from populora.types import Request
+
+PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")
+
+
+def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
+    effect = check_effect(adapted, sampler, PROBES)
+    assert sorted(effect.against_base) == [0, 1, 2]
+    assert min(effect.against_base.values()) > 1e-3
+    assert effect.sampler < 1e-5
+
+
+def test_untrained_adapters_need_no_effect(adapted, sampler):
+    adapted.bank.initialise(0)
+    assert check_effect(adapted, sampler, PROBES).against_base == {}
+
+
+def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
+    adapted = make_adapted(alpha=0.0)
+    with pytest.raises(AdapterEffectError, match="slot 0: a trained adapter must change"):
+        check_effect(adapted, InProcessSampler(adapted, tokenizer, 0, 192), PROBES)
+
+
+def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, tokenizer):
+    stale = InProcessSampler(make_adapted(), tokenizer, 0, 192)
+    check_effect(adapted, stale, PROBES)
+    child = adapted.bank.adapter(1)
+    adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
+    check_effect(adapted, stale, PROBES, slots=(0, 2))
+    with pytest.raises(AdapterEffectError, match="slot 1: sampler and learner must agree"):
+        check_effect(adapted, stale, PROBES)
+
+
+def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):
+    stale = InProcessSampler(make_adapted(), tokenizer, 0, 192)
+    adapted.bank.master[2] *= 1.5
+    learner = Learner(adapted, LearnerConfig(learning_rate=1e-3))
+    for source in (stale, sampler):
+        asked = [Request(PROBES[0], slot, 2, (slot,)) for slot in range(3)]
+        answers = source.generate(asked, 12, 1.0, "</answer>")
+        rows = [
+            TrainRow(request.slot, one.prompt_tokens, one.tokens, one.logprobs, advantage)
+            for request, pair in zip(asked, answers, strict=True)
+            for one, advantage in zip(pair, (1.0, -1.0), strict=True)
+        ]
+        if source is stale:
+            with pytest.raises(AdapterEffectError, match="slot 2"):
+                learner.update(rows)
+        else:
+            updates = learner.update(rows)
+            assert max(update.max_difference for update in updates.values()) < 1e-5
+            assert all(update.kl < 1e-9 and update.clip_fraction == 0 for update in updates.values())
+            assert all(update.entropy > 0 for update in updates.values())

@@ -1,0 +1,82 @@
+"""Bases that load, and the ones that are refused with what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, MistralConfig, MistralForCausalLM, Qwen3Config
+
+from populora.config import BaseConfig
+from populora.engine import loading
+from populora.errors import BaseModelError
+from populora.lora.linear import AdaptedModel
+from populora.lora.packing import Group, pack
+
+
+def test_a_saved_model_comes_back_frozen(tmp_path, make_base, tokenizer):
+    base = make_base()
+    base.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, loaded = loading.load_base(BaseConfig(path=str(tmp_path)))
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert not model.training
+    assert torch.equal(model.lm_head.weight, base.lm_head.weight)
+    text = "def f(x):\n    return x </answer>"
+    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(BaseModelError, match="expected a folder or hub name"):
+        loading.load_base(BaseConfig(path=str(tmp_path)))
+
+
+def test_a_package_without_the_tiny_base_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "files", lambda package: tmp_path)
+    with pytest.raises(BaseModelError, match="populora base build"):
+        loading.load_base(BaseConfig())
+
+
+def test_a_target_that_matches_nothing_is_refused_with_what_there_is(make_base):
+    with pytest.raises(BaseModelError, match=r"'qproj' matches no linear module of the base; it has .*q_proj"):
+        AdaptedModel(make_base(), ("k_proj", "qproj"), 1, 4, 8.0)
+    with pytest.raises(BaseModelError, match="'lm_head' matches no"):
+        AdaptedModel(make_base(), ("lm_head",), 1, 4, 8.0)
+
+
+def test_a_base_with_attention_of_another_kind_is_refused():
+    shape = MistralConfig(
+        vocab_size=64,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=16,
+        sliding_window=4,
+    )
+    with pytest.raises(BaseModelError, match="full attention"):
+        AdaptedModel(MistralForCausalLM(shape), ("q_proj",), 1, 4, 8.0)
+
+
+def test_the_adapted_model_cannot_be_called_around_its_route(adapted):
+    with pytest.raises(BaseModelError, match="without its route"):
+        adapted.model(torch.tensor([[1, 2, 3]]))
+
+
+SMALL = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+
+
+@pytest.mark.parametrize(
+    ("config", "target"),
+    [
+        (LlamaConfig(**SMALL, num_key_value_heads=1), "down_proj"),
+        (Qwen3Config(**SMALL, num_key_value_heads=1, head_dim=8), "k_proj"),
+        (GPTNeoXConfig(**SMALL), "query_key_value"),
+    ],
+)
+def test_other_families_of_causal_lms_work_too(config, target):
+    adapted = AdaptedModel(AutoModelForCausalLM.from_config(config), (target,), 2, 4, 8.0)
+    adapted.bank.initialise(0)
+    adapted.bank.master += 0.1
+    packed = pack([Group(0, [1, 2, 3], ([4, 5, 6],)), Group(1, [7], ([8, 9],))])
+    adapted.logprobs(packed)[0].sum().backward()
+    assert bool((adapted.bank.gradient != 0).any(dim=1).all())

@@ -1,0 +1,113 @@
+"""The stacked bank: shared initialisation, one row per member, and states that come back to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from populora.errors import AdapterError
+from populora.lora.adapter import Adapter
+from populora.lora.bank import LoraBank
+
+MODULES = {"layers.0.q_proj": (8, 12), "layers.0.o_proj": (12, 8)}
+
+
+def filled_bank(slots: int = 3, rank: int = 4) -> LoraBank:
+    bank = LoraBank(MODULES, slots, rank, 8.0)
+    bank.initialise(0)
+    generator = torch.Generator().manual_seed(1)
+    for tensor in (bank.master, bank.first_moment, bank.second_moment):
+        tensor.add_(torch.randn(tensor.shape, generator=generator))
+    bank.steps[:] = torch.arange(1, slots + 1)
+    return bank
+
+
+def test_every_slot_starts_with_the_same_a_and_zero_b():
+    bank = LoraBank(MODULES, 3, 4, 8.0)
+    bank.initialise(5)
+    for name, (inner, outer) in MODULES.items():
+        a, b = bank.factors[name]
+        assert a.shape == (3, 4, inner)
+        assert b.shape == (3, outer, 4)
+        assert (a == a[:1]).all()
+        assert 0.5 / inner**0.5 < float(a.abs().max()) <= 1.0 / inner**0.5
+        assert not b.any()
+    assert bank.untrained(0)
+    assert bank.adapter(0).fingerprint() == bank.adapter(2).fingerprint()
+
+
+def test_another_seed_gives_another_a_and_the_same_seed_the_same():
+    prints = []
+    for seed in (5, 5, 6):
+        bank = LoraBank(MODULES, 1, 4, 8.0)
+        bank.initialise(seed)
+        prints.append(bank.adapter(0).fingerprint())
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_loading_touches_one_row_and_clears_its_optimiser_state():
+    bank, before = filled_bank(), filled_bank()
+    bank.load(1, before.adapter(2))
+    assert bank.adapter(1).fingerprint() == before.adapter(2).fingerprint()
+    assert int(bank.steps[1]) == 0
+    assert not bank.first_moment[1].any()
+    assert not bank.second_moment[1].any()
+    for slot in (0, 2):
+        assert torch.equal(bank.master[slot], before.master[slot])
+        assert torch.equal(bank.first_moment[slot], before.first_moment[slot])
+        assert int(bank.steps[slot]) == slot + 1
+
+
+def test_an_adapter_taken_out_is_a_copy():
+    bank = filled_bank()
+    taken = bank.adapter(0)
+    fingerprint = taken.fingerprint()
+    bank.master.zero_()
+    assert taken.fingerprint() == fingerprint
+
+
+def broken_adapters(good: Adapter) -> dict[str, Adapter]:
+    name = "layers.0.q_proj"
+    a, b = good.modules[name]
+    return {
+        "rank 2": dataclasses.replace(good, rank=2),
+        "alpha 1": dataclasses.replace(good, alpha=1.0),
+        "layers.9": dataclasses.replace(good, modules=good.modules | {"layers.9.q_proj": (a, b)}),
+        r"expected A \(4, 8\)": dataclasses.replace(good, modules=good.modules | {name: (a[:, :5], b)}),
+        "NaN": dataclasses.replace(good, modules=good.modules | {name: (a, b * torch.nan)}),
+    }
+
+
+@pytest.mark.parametrize("complaint", broken_adapters(filled_bank().adapter(0)))
+def test_an_adapter_that_does_not_fit_is_refused_and_changes_nothing(complaint):
+    bank = filled_bank()
+    with pytest.raises(AdapterError, match=complaint):
+        bank.load(0, broken_adapters(bank.adapter(0))[complaint])
+    assert torch.equal(bank.master, filled_bank().master)
+    assert int(bank.steps[0]) == 1
+
+
+def test_state_comes_back_to_the_bit():
+    bank, other = filled_bank(), LoraBank(MODULES, 3, 4, 8.0)
+    state = bank.state()
+    bank.master.zero_()  # the state is a copy
+    other.restore(state)
+    for name, tensor in filled_bank().state().items():
+        assert torch.equal(other.state()[name], tensor)
+    assert other.adapter(1).fingerprint() == filled_bank().adapter(1).fingerprint()
+
+
+def test_a_state_of_another_bank_is_refused_before_any_change():
+    bank = filled_bank()
+    for state in (filled_bank(slots=2).state(), filled_bank(rank=2).state(), {"master": bank.master.clone()}):
+        with pytest.raises(AdapterError, match=r"resume with the configuration"):
+            bank.restore(state)
+    assert torch.equal(bank.master, filled_bank().master)
+
+
+@pytest.mark.parametrize(("slots", "rank"), [(0, 4), (2, 0)])
+def test_an_empty_bank_is_refused(slots, rank):
+    with pytest.raises(AdapterError, match="at least one slot"):
+        LoraBank(MODULES, slots, rank, 8.0)

@@ -1,0 +1,178 @@
+"""Properties of every operator through `breed`, the measures against dense deltas, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora.errors import AdapterError, ConfigError
+from populora.lora.adapter import Adapter
+from populora.operators import OPERATORS, Operator
+from populora.operators.breeding import breed, delta_inner
+from populora.rng import stream
+
+RANDOM = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+
+
+def parents_for(make_adapter, operator: str, **shape) -> list[Adapter]:
+    return [make_adapter(seed, **shape) for seed in range(1, 1 + OPERATORS[operator].arity)]
+
+
+def dense(adapter: Adapter) -> torch.Tensor:
+    return torch.cat([(b @ a).flatten().double() for a, b in adapter.modules.values()])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    operator=st.sampled_from(list(OPERATORS)),
+    refactor=st.sampled_from(["revive", "balanced"]),
+    rank=st.integers(2, 9),
+    modules=st.integers(1, 5),
+    zero_b=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_rank_shapes_dtype_and_parents_are_kept(make_adapter, operator, refactor, rank, modules, zero_b, seed):
+    parents = parents_for(make_adapter, operator, rank=rank, modules=modules, zero_b=zero_b)
+    before = [parent.fingerprint() for parent in parents]
+    child = breed(parents, operator, stream(seed, "breed"), refactor=refactor)
+    assert [parent.fingerprint() for parent in parents] == before
+    assert (child.adapter.rank, child.adapter.alpha) == (rank, 2.0 * rank)
+    assert list(child.adapter.modules) == list(parents[0].modules)
+    for name, pair in child.adapter.modules.items():
+        for tensor, model, other in zip(pair, parents[0].modules[name], parents[-1].modules[name], strict=True):
+            assert tensor.shape == model.shape and tensor.dtype == torch.float32
+            assert tensor.data_ptr() not in (model.data_ptr(), other.data_ptr())
+    assert child.effective_rank <= min(rank, 6)
+    again = breed(parents, operator, stream(seed, "breed"), refactor=refactor)
+    assert again.adapter.fingerprint() == child.adapter.fingerprint()
+
+
+@pytest.mark.parametrize("operator", RANDOM)
+def test_another_stream_gives_another_child(make_adapter, operator):
+    parents = parents_for(make_adapter, operator)
+    one, two = (breed(parents, operator, stream(seed, "breed")).adapter.fingerprint() for seed in (0, 1))
+    assert one != two
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_order_in_which_modules_are_listed_changes_nothing(make_adapter, operator):
+    parents = parents_for(make_adapter, operator)
+    shuffled = [replace(parent, modules=dict(reversed(parent.modules.items()))) for parent in parents]
+    one, two = (breed(family, operator, stream(0, "breed")).adapter for family in (parents, shuffled))
+    assert list(one.modules) == list(reversed(two.modules))
+    assert one.fingerprint() == replace(two, modules=dict(reversed(two.modules.items()))).fingerprint()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_measures_agree_with_the_dense_deltas(make_adapter, operator):
+    parents = parents_for(make_adapter, operator, modules=3)
+    child = breed(parents, operator, stream(3, "breed"))
+    deltas, delta = [dense(parent) for parent in parents], dense(child.adapter)
+    mean = sum(float(other.norm()) for other in deltas) / len(deltas)
+    assert child.norm_ratio == pytest.approx(float(delta.norm()) / mean, rel=1e-5)
+    for cosine, other in zip(child.cosines, deltas, strict=True):
+        assert cosine == pytest.approx(float(delta @ other / delta.norm() / other.norm()), abs=1e-5)
+    ranks = [int(torch.linalg.matrix_rank(b @ a, rtol=1e-5)) for a, b in child.adapter.modules.values()]
+    assert child.effective_rank == pytest.approx(sum(ranks) / 3)
+    assert len(child.cosines) == OPERATORS[operator].arity
+
+
+def test_effective_rank_counts_what_masking_left(make_adapter):
+    assert breed([make_adapter(1)], "m3", stream(0, "breed")).effective_rank == 2.0
+    assert breed([make_adapter(1)], "m4", stream(0, "breed")).effective_rank == 4.0
+
+
+def test_measuring_needs_no_dense_delta():
+    generator = torch.Generator().manual_seed(0)
+    wide = Adapter({"w": (torch.randn(2, 300_000, generator=generator), torch.randn(300_000, 2, generator=generator))}, 2, 4.0)
+    child = breed([wide], "m1", stream(0, "breed"))  # dense: 360 GB
+    assert 0.5 < child.norm_ratio < 2 and delta_inner(wide, wide) > 0
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_children_of_fresh_parents_are_the_same_policy(make_adapter, operator):
+    child = breed(parents_for(make_adapter, operator, zero_b=True), operator, stream(0, "breed"))
+    assert child.norm_ratio == 1.0 and set(child.cosines) == {1.0} and child.effective_rank == 0.0
+    assert child.changed == (operator != "copy_parent")
+
+
+def test_one_fresh_parent_has_no_direction(make_adapter):
+    child = breed([make_adapter(1), make_adapter(2, zero_b=True)], "linear_0_5", stream(0, "breed"))
+    assert child.cosines[1] == 0.0 and 0 < child.norm_ratio < math.inf
+    masked = breed([make_adapter(1)], "m3", stream(0, "breed"), fraction=1.0)
+    assert (masked.norm_ratio, masked.cosines, masked.effective_rank) == (0.0, (0.0,), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("operator", "strength", "changed"),
+    [("copy_parent", {}, False), ("m4", {"epsilon": 0.0}, False), ("x4", {"eta_max": 1.0}, False), ("m4", {}, True), ("x1", {}, True)],
+)
+def test_changed_tells_whether_the_child_is_a_parent_again(make_adapter, operator, strength, changed):
+    assert breed(parents_for(make_adapter, operator), operator, stream(0, "breed"), **strength).changed is changed
+
+
+def test_unknown_names_are_errors_that_name_the_nearest(make_adapter):
+    parent, rng = make_adapter(1), stream(0, "breed")
+    with pytest.raises(ConfigError, match=r"'full_gausian'\. Did you mean 'full_gaussian'\?"):
+        breed([parent], "full_gausian", rng)
+    with pytest.raises(ConfigError, match=r"no strength 'epsilom'\. Did you mean 'epsilon'\?"):
+        breed([parent], "m4", rng, epsilom=0.1)
+    with pytest.raises(ConfigError, match=r"no strength 'epsilon'.*none"):
+        breed([parent], "copy_parent", rng, epsilon=0.1)
+    with pytest.raises(ConfigError, match="revive, balanced, got 'even'"):
+        breed([parent], "m1", rng, refactor="even")
+
+
+@pytest.mark.parametrize("strength", [{"epsilon": "much"}, {"epsilon": True}, {"epsilon": math.nan}, {"rotation": 1.0}])
+def test_strengths_of_the_wrong_type_are_errors(make_adapter, strength):
+    with pytest.raises(ConfigError, match=next(iter(strength))):
+        breed([make_adapter(1)], "m1", stream(0, "breed"), **strength)
+
+
+@pytest.mark.parametrize(("operator", "count"), [("m1", 2), ("x1", 1), ("x1", 3), ("copy_parent", 0)])
+def test_a_wrong_number_of_parents_is_an_error(make_adapter, operator, count):
+    with pytest.raises(ConfigError, match=f"takes {OPERATORS[operator].arity} parent"):
+        breed([make_adapter(1)] * count, operator, stream(0, "breed"))
+
+
+def wrong_shape(adapter: Adapter) -> Adapter:
+    return replace(adapter, modules={name: (a[:, :-1], b) for name, (a, b) in adapter.modules.items()})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda adapter: replace(adapter, rank=5), "parent 2 has rank 5"),
+        (lambda adapter: replace(adapter, alpha=9.0), "alpha 9.0"),
+        (lambda adapter: replace(adapter, modules={}), "the same modules"),
+        (lambda adapter: replace(adapter, modules={f"{name}.x": pair for name, pair in adapter.modules.items()}), "the same modules"),
+        (wrong_shape, r"A of 'layers.0.q_proj': expected shape \(4, 7\), got \(4, 6\)"),
+        (lambda adapter: replace(adapter, modules={n: (a.double(), b) for n, (a, b) in adapter.modules.items()}), "expected float32"),
+    ],
+)
+def test_parents_that_do_not_fit_are_errors(make_adapter, spoil, message):
+    with pytest.raises(AdapterError, match=message):
+        breed([make_adapter(1), spoil(make_adapter(2))], "x2", stream(0, "breed"))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("operator", ["m1", "m3", "copy_parent"])
+def test_parents_with_nan_or_infinite_weights_are_errors(make_adapter, operator, value):
+    parent = copy.deepcopy(make_adapter(1))
+    parent.modules["layers.3.q_proj"][1][0, 0] = value
+    with pytest.raises(AdapterError, match=r"parent 1, B of 'layers\.3\.q_proj' holds NaN or infinite"):
+        breed([parent], operator, stream(0, "breed"))
+
+
+def test_a_child_that_overflows_or_changes_shape_is_an_error(make_adapter, monkeypatch):
+    with pytest.raises(AdapterError, match="child of operator 'm1'"):
+        breed([make_adapter(1)], "m1", stream(0, "breed"), epsilon=1e3)
+    monkeypatch.setitem(OPERATORS, "m9", Operator("m9", 1, lambda parents, rng: wrong_shape(parents[0]), "loses a column"))
+    with pytest.raises(AdapterError, match="child of operator 'm9', A of"):
+        breed([make_adapter(1)], "m9", stream(0, "breed"))

@@ -1,0 +1,66 @@
+"""Which tier a machine gets, and that less than standard is refused unless accepted."""
+
+import pytest
+
+from populora.errors import SandboxUnavailableError
+from populora.sandbox import layers
+
+HOLDING = {"namespaces": (True, "a"), "landlock": (True, "b"), "seccomp": (True, "c"), "limits": (True, "d")}
+
+
+def machine(monkeypatch, *missing):
+    monkeypatch.setattr(layers, "probe_layers", lambda _: HOLDING | {layer: (False, f"no {layer}") for layer in missing})
+
+
+@pytest.mark.parametrize(
+    ("missing", "tier"),
+    [
+        ((), "full"),
+        (("namespaces",), "standard"),
+        (("landlock",), "standard"),
+        (("seccomp",), "weak"),
+        (("namespaces", "landlock"), "weak"),
+    ],
+)
+def test_the_tier_is_what_the_machine_gives(monkeypatch, missing, tier):
+    machine(monkeypatch, *missing)
+    found = layers.isolation(allow_weak=True)
+    assert found.tier == tier
+    assert found.report == {layer: f"off: no {layer}" if layer in missing else f"on: {detail}" for layer, (_, detail) in HOLDING.items()}
+
+
+def test_a_weak_machine_is_refused_with_what_is_missing_and_what_to_do(monkeypatch):
+    machine(monkeypatch, "namespaces", "landlock", "seccomp")
+    with pytest.raises(SandboxUnavailableError, match=r"landlock: no landlock.*seccomp: no seccomp.*sandbox\.allow_weak = true"):
+        layers.isolation()
+
+
+def test_asking_for_more_than_the_machine_has_is_refused(monkeypatch):
+    machine(monkeypatch, "namespaces")
+    with pytest.raises(SandboxUnavailableError, match="lacks: namespaces"):
+        layers.isolation(tier="full")
+
+
+def test_asking_for_weak_does_not_accept_it(monkeypatch):
+    machine(monkeypatch)
+    with pytest.raises(SandboxUnavailableError, match="allow_weak"):
+        layers.isolation(tier="weak")
+
+
+def test_the_probe_tries_what_is_forbidden():
+    assert layers._probe("landlock", None)[0] == layers.probe_layers(None)["landlock"][0]
+    assert layers.probe_layers(None)["limits"] == (True, "memory, CPU time, files, processes")
+    assert layers.probe_layers(None)["namespaces"] == (False, "bwrap is not on PATH")
+
+
+def test_the_probe_sees_a_layer_that_does_nothing(monkeypatch):
+    """Run the namespaces probe outside any namespace: it must not hold."""
+    holds, detail = layers._probe("namespaces", None)
+    assert not holds and "visible" in detail
+
+
+def test_a_broken_bubblewrap_is_no_layer(tmp_path):
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'Creating new namespace failed' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    assert layers._probe("namespaces", str(fake)) == (False, "the probe failed: Creating new namespace failed")

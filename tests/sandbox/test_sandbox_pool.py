@@ -1,0 +1,233 @@
+"""The pool: what the modes mean, order, limits, and that nothing hangs it or is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from populora.errors import ConfigError, SandboxFault, SandboxUnavailableError
+from populora.sandbox import pool as pool_module
+from populora.sandbox import process
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.process import Zygote, ZygoteLost
+from populora.sandbox.protocol import Job, Limits, Verdict, settle
+from populora.sandbox.values import Value
+from populora.types import VerdictKind
+
+
+def outcome(verdict: Verdict) -> str:
+    return " ".join(filter(None, [verdict.kind, verdict.reason, *(value.literal for value in verdict.values)]))
+
+
+def test_run_calls_f_on_every_text_with_fresh_arguments(best):
+    program = "def f(x, y=0):\n    x.append(y)\n    return x"
+    (verdict,) = best.run([Job("run", program, ("[1], 2", "[]", "[[None]], {'a': (1,)}"))], twice=True)
+    assert [value.literal for value in verdict.values] == ["[1, 2]", "[0]", "[[None], {'a': (1,)}]"]
+
+
+def test_programs_may_use_helpers_classes_and_the_standard_library(best):
+    program = (
+        "import math, re, wave\nfrom collections import Counter\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass P:\n    x: int\ndef g(p): return p.x * 2\n"
+        "def f(s): return g(P(3)), math.gcd(12, 18), re.findall('a+', s), dict(Counter(s)), f'{s!r}'\n"
+    )
+    (verdict,) = best.run([Job("run", program, ("'aab'",))], twice=True)
+    assert outcome(verdict) == """ok (6, 6, ['aa'], {'a': 2, 'b': 1}, "'aab'")"""
+
+
+def test_one_failing_call_fails_the_job(best):
+    (verdict,) = best.run([Job("run", "def f(x): return 1 // x", ("1", "0"))])
+    assert outcome(verdict) == "error exception:ZeroDivisionError"
+
+
+@pytest.mark.parametrize("text", ["x", "f(1)", "1) or (26", "__import__('os')", "[i for i in 'a']", "\0", "-" * 60000, "(" * 60000])
+def test_inputs_must_be_literals(best, text):
+    assert outcome(best.run([Job("run", "def f(x): return x", (text,))])[0]) == "error not_a_literal"
+
+
+@pytest.mark.parametrize(
+    ("program", "banned"),
+    [
+        ("import random", True), ("from random import choice", True), ("import random.x", True), ("import os.path", True),
+        ("import os", False),
+        ("__import__('random')", True), ("import sys\nsys.exit", True), ("import sys\nsys.maxsize", False), ("randomness = 1", False),
+    ],
+)  # fmt: skip
+def test_banned_imports_are_a_domain_rule(best, program, banned):
+    job = Job("run", f"{program}\ndef f(x): return x", ("1",), banned_imports=("random", "os.path", "sys.exit"))
+    verdict = best.run([job])[0]
+    assert (verdict.reason == "banned_import") == banned
+
+
+def test_parse_reads_literals_and_argument_lists(best):
+    jobs = [
+        Job("parse", texts=(" [1, 2.50]", "{'b', 'a'}")), Job("parse", texts=("1, [2]", ""), as_arguments=True),
+        Job("parse", texts=("1, 2",)),
+        Job("parse", texts=("",)), Job("parse", texts=("1", "f(1)")), Job("parse", texts=("x" * 70000,)), Job("parse", texts=("9" * 5000,)),
+    ]  # fmt: skip
+    assert [outcome(verdict) for verdict in best.run(jobs)] == [
+        "ok [1, 2.5] {'a', 'b'}", "ok 1, [2]", "ok (1, 2)", "error not_a_literal", "error not_a_literal", "error source_limit",
+        "error not_a_literal",
+    ]  # fmt: skip
+
+
+def test_a_literal_that_ends_the_child_spares_the_others_of_its_batch(best):
+    deep = "{" * 60 + "1" + "}" * 60
+    bomb = "[" + "[]," * 20000 + "]"
+    jobs = [Job("parse", texts=(text,)) for text in ("1", "-" * 60000, deep, bomb, "'x'")]
+    found = [outcome(verdict)[:20] for verdict in best.run(jobs)]
+    assert found[0] == "ok 1" and found[-1] == "ok 'x'"
+    assert found[1] == "error not_a_literal" and found[2] == "error not_a_literal"
+
+
+def test_a_batch_whose_child_dies_is_done_one_by_one(new_pool, monkeypatch):
+    pool = new_pool()
+    real = Zygote.exchange
+
+    def dying(self, request, reply_bound):
+        found = real(self, request, reply_bound)
+        return found if b"poison" not in request else process.Outcome(True, b"", signal.SIGSEGV, 0.0, False)
+
+    monkeypatch.setattr(Zygote, "exchange", dying)
+    found = pool.run([Job("parse", texts=("1",)), Job("parse", texts=("'poison'",)), Job("parse", texts=("2",))])
+    assert [outcome(verdict) for verdict in found] == ["ok 1", "error signal", "ok 2"]
+
+
+def test_measure_parses_and_never_executes(best):
+    source = "def f(x):\n    if x:\n        y = 1\n    return x\n"
+    commented = "# a\ndef f(x):\n    '''doc'''\n    if x:\n        y = 1  # b\n    return x\n"
+    one, two, bomb, broken = best.run([Job("measure", text) for text in (source, commented, "while True: pass", "def")])
+    assert one.measures is not None and two.measures is not None and bomb.ok
+    assert (one.measures.cyclomatic, one.measures.loc, one.measures.variables) == (2, 4, 1)
+    assert one.measures.fingerprint == two.measures.fingerprint
+    assert outcome(broken) == "error syntax"
+
+
+def test_results_come_in_order_and_equal_jobs_run_once(best, monkeypatch):
+    seen = []
+    real = Zygote.exchange
+    monkeypatch.setattr(Zygote, "exchange", lambda self, request, bound: (seen.append(request), real(self, request, bound))[1])
+    jobs = [Job("run", "def f(x): return x", (str(i % 5),)) for i in range(50)]
+    assert [verdict.values[0].literal for verdict in best.run(jobs)] == [str(i % 5) for i in range(50)]
+    assert len(seen) == 5
+    assert best.run([]) == []
+
+
+def test_many_jobs_leave_no_descriptor_behind(best):
+    best.run([Job("run", "def f(x): return x", ("0",))])
+    before = sorted(os.listdir("/proc/self/fd"))
+    # A zygote may open 64 descriptors in all: one leaked per job would end it.
+    verdicts = best.run([Job("run", "def f(x): return x", (str(i),)) for i in range(300)], twice=True)
+    assert all(verdict.ok for verdict in verdicts)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def pids(pool) -> list[int]:
+    return [zygote._process.pid for worker in pool._workers for zygote in worker._zygotes]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_killed_zygote_is_replaced_and_the_job_done(new_pool):
+    pool = new_pool()
+    first = pids(pool)
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    assert outcome(pool.run([Job("run", "def f(x): return x", ("7",))], twice=True)[0]) == "ok 7"
+    assert not set(pids(pool)) & set(first)
+
+
+def test_a_stopped_zygote_is_replaced_and_the_job_done(new_pool, monkeypatch):
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.3)
+    pool = new_pool("standard", Limits(cpu_seconds=0.05, wall_seconds=1))
+    os.kill(pids(pool)[0], signal.SIGSTOP)
+    assert outcome(pool.run([Job("run", "def f(x): return x", ("7",))])[0]) == "ok 7"
+
+
+def test_a_job_whose_zygote_is_lost_twice_is_internal(new_pool, monkeypatch):
+    def lost(self, request, reply_bound):
+        raise ZygoteLost("test")
+
+    pool = new_pool()
+    monkeypatch.setattr(Zygote, "exchange", lost)
+    assert pool.run([Job("run", "def f(x): return x", ("7",))])[0].kind is VerdictKind.INTERNAL
+
+
+def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
+    def unavailable(self, *_):
+        raise SandboxUnavailableError("test")
+
+    pool = new_pool()
+    monkeypatch.setattr(Zygote, "__init__", unavailable)
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    with pytest.raises(SandboxFault, match="replacement"):
+        pool.run([Job("run", "def f(x): return x", ("7",))])
+
+
+def test_close_leaves_no_process_behind(new_pool):
+    pool = new_pool(workers=2)
+    running = pids(pool)
+    assert not any(map(gone, running))
+    pool.close()
+    assert all(map(gone, running))
+
+
+def test_zygotes_end_with_a_trainer_that_is_killed():
+    script = (
+        "import os, signal, sys\nfrom populora.sandbox.pool import SandboxPool\nfrom populora.sandbox.protocol import Limits\n"
+        "pool = SandboxPool(Limits(), 1, allow_weak=True)\n"
+        "print(*[z._process.pid for w in pool._workers for z in w._zygotes], flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    left = [int(pid) for pid in done.stdout.split()]
+    assert len(left) == 2 and done.returncode == -signal.SIGKILL
+    for _ in range(200):
+        if all(map(gone, left)):
+            return
+        time.sleep(0.05)
+    pytest.fail("a zygote outlived its trainer")
+
+
+def test_load_makes_no_wall_timeout(new_pool):
+    """A program that computes gets its CPU time, however long that takes on a busy machine; one that waits does not."""
+    pool = new_pool(None, Limits(cpu_seconds=1.0, wall_seconds=0.5))
+    assert outcome(pool.run([Job("run", "def f(x):\n while True: pass", ("1",))])[0]) == "timeout cpu"
+    assert outcome(pool.run([Job("run", "import time\ndef f(x): time.sleep(9)", ("1",))])[0]) == "timeout wall"
+
+
+def test_impossible_limits_are_errors():
+    with pytest.raises(ConfigError, match="cpu_seconds"):
+        Limits(cpu_seconds=0)
+    with pytest.raises(SandboxUnavailableError, match="did not start"):
+        SandboxPool(Limits(memory_mb=2**50), 1, allow_weak=True)
+
+
+def test_a_sandbox_that_runs_nothing_does_not_come_up(monkeypatch):
+    monkeypatch.setattr(pool_module, "_CONTROL", Job("run", "def f(x): raise OSError", ("1",)))
+    with pytest.raises(SandboxUnavailableError, match=r"does not run a harmless program.*exception:OSError"):
+        SandboxPool(Limits(), 1, allow_weak=True)
+
+
+def test_two_runs_settle_by_precedence():
+    def value(text):
+        return Value(text, text, text)
+
+    ok, other = Verdict(VerdictKind.OK, values=(value("1"),)), Verdict(VerdictKind.OK, values=(value("2"),))
+    ranked = [
+        Verdict(VerdictKind.INTERNAL), Verdict(VerdictKind.BLOCKED, "seccomp"), Verdict(VerdictKind.TIMEOUT, "cpu"),
+        Verdict(VerdictKind.REJECTED_NONDETERMINISTIC), Verdict(VerdictKind.ERROR, "memory"),
+    ]  # fmt: skip
+    for place, first in enumerate(ranked[:4]):
+        for second in [*ranked[place:], ok]:
+            assert settle(first, second) == settle(second, first) == first
+    assert settle(ok, other).kind is settle(ok, ranked[4]).kind is VerdictKind.REJECTED_NONDETERMINISTIC
+    assert settle(ok, ok) == ok and settle(ranked[4], ranked[4]) == ranked[4]

@@ -1,0 +1,107 @@
+"""Evolution in a bank: who is replaced, what the child is, what stays untouched, and when."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
+from populora.errors import ConfigError
+from populora.evolution import check_operators, evolution_due, evolve
+from populora.lora.bank import LoraBank
+from populora.population import initial_population
+from populora.types import Rating, Role
+
+CONFIG = Config(
+    steps=40, population=PopulationConfig(4, 4), lora=LoraConfig(rank=4, alpha=8.0), evolution=EvolutionConfig(every=10, cull_fraction=0.25)
+)
+
+
+@pytest.fixture
+def world():
+    bank = LoraBank({"model.layers.0.self_attn.q_proj": (8, 8), "model.layers.0.self_attn.v_proj": (8, 6)}, 8, 4, 8.0)
+    bank.initialise(0)
+    generator = torch.Generator().manual_seed(0)
+    bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)
+    bank.steps += 10
+    population = initial_population(CONFIG)
+    ratings = {member.id: Rating(20.0 + index, 1.0) for index, member in enumerate(population.members)}
+    return population.rated(ratings), bank
+
+
+def test_due_every_k_steps_but_not_after_the_last():
+    assert [step for step in range(1, 41) if evolution_due(CONFIG, step)] == [10, 20, 30]
+    assert not evolution_due(replace(CONFIG, evolution=EvolutionConfig(every=0)), 10)
+
+
+def test_the_weakest_of_each_role_is_replaced_by_a_child_of_the_strong(world):
+    population, bank = world
+    before = bank.master.clone()
+    after = evolve(population, bank, CONFIG, 10, {})
+    changed = [member.id for member in after.members if member.lineage.generation == 1]
+    assert changed == ["T0", "S0"]
+    for child in (after.get("T0"), after.get("S0")):
+        parents = [parent.split("#")[0] for parent in child.lineage.parents]
+        assert set(parents) <= {f"{child.id[0]}2", f"{child.id[0]}3"}
+        assert child.lineage.born == 10 and child.protected_until == 20 and child.lineage.stream == ("evolve", 10, child.id)
+        assert not torch.equal(bank.master[child.slot], before[child.slot]) and bank.steps[child.slot] == 0
+    untouched = [member.slot for member in after.members if member.lineage.generation == 0]
+    assert torch.equal(bank.master[untouched], before[untouched]) and bool((bank.steps[untouched] == 10).all())
+
+
+def test_a_child_is_rated_like_its_parents_with_more_doubt(world):
+    population, bank = world
+    child = evolve(population, bank, CONFIG, 10, {}).get("T0")
+    mus = [population.get(parent.split("#")[0]).rating.mu for parent in child.lineage.parents]
+    assert child.rating.mu == pytest.approx(sum(mus) / len(mus)) and child.rating.sigma == pytest.approx(25 / 12)
+
+
+def test_newborns_are_safe_for_one_interval(world):
+    population, bank = world
+    once = evolve(population, bank, CONFIG, 10, {})
+    weakened = once.rated({"T0": Rating(0.0, 1.0)})
+    twice = evolve(weakened, bank, CONFIG, 20, {})
+    assert twice.role(Role.TEACHER) == weakened.role(Role.TEACHER), "a newborn at the bottom stays, and nobody stronger goes instead"
+    assert evolve(weakened, bank, CONFIG, 30, {}).get("T0").lineage.born == 30
+
+
+def test_the_stronger_of_two_is_never_replaced(world):
+    _, bank = world
+    small = replace(CONFIG, population=PopulationConfig(2, 2))
+    population = initial_population(small).rated({"T0": Rating(30.0, 1.0), "T1": Rating(20.0, 1.0)})
+    for step in (10, 20, 30):
+        population = evolve(population, bank, small, step, {})
+        assert population.get("T0").lineage.generation == 0
+        population = population.rated({"T1": Rating(20.0, 1.0)})
+    assert population.get("T1").lineage.born == 30
+
+
+def test_operators_that_could_never_be_used_are_refused_before_the_run():
+    with pytest.raises(ConfigError, match="need 2 parents"):
+        check_operators(replace(CONFIG, population=PopulationConfig(2, 2), evolution=EvolutionConfig(operators=("x1", "x2"))))
+    with pytest.raises(ConfigError, match="m99"):
+        check_operators(replace(CONFIG, evolution=EvolutionConfig(operators=("m99",))))
+    check_operators(CONFIG)
+
+
+def test_a_teacher_that_hardly_makes_valid_problems_goes_first(world):
+    population, bank = world
+    after = evolve(population, bank, CONFIG, 10, {"T3": 0.02})
+    assert after.get("T3").lineage.generation == 1 and after.get("T0").lineage.generation == 0
+
+
+def test_the_same_seed_breeds_the_same_children(world):
+    population, bank = world
+    saved = bank.state()
+    first = evolve(population, bank, CONFIG, 10, {})
+    bred = bank.master.clone()
+    bank.restore(saved)
+    assert evolve(population, bank, CONFIG, 10, {}) == first and torch.equal(bank.master, bred)
+
+
+def test_roles_never_mix(world):
+    population, bank = world
+    after = evolve(population, bank, CONFIG, 10, {})
+    for member in after.members:
+        assert all(parent[0] == member.id[0] for parent in member.lineage.parents)
+    assert [member.role for member in after.members] == [Role.TEACHER] * 4 + [Role.STUDENT] * 4

@@ -1,0 +1,330 @@
+"""The verifier's own logic, against a scripted pool: stages, batches, hidden pairs, void problems, faults of the sandbox."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from populora.config import SandboxConfig
+from populora.errors import SandboxFault
+from populora.sandbox.protocol import Job, Measures, Value, Verdict
+from populora.tasks import verifier as verifier_module
+from populora.tasks.attempts import AttemptEntry
+from populora.tasks.jobs import AZR_BANNED_IMPORTS, run_job
+from populora.tasks.proposals import ProposalEntry
+from populora.tasks.render import load_prompts
+from populora.tasks.verifier import Verifier
+from populora.types import TASK_TYPES, Example, Generation, Problem, TaskType, VerdictKind
+
+I, O, F = TASK_TYPES
+PROGRAM = "def f(x):\n    return x + 1"
+TIMEOUT = Verdict(kind=VerdictKind.TIMEOUT, reason="cpu", values=(), measures=None)
+FLAKY = Verdict(kind=VerdictKind.REJECTED_NONDETERMINISTIC, reason="", values=(), measures=None)
+BROKEN = Verdict(kind=VerdictKind.INTERNAL, reason="zygote_lost", values=(), measures=None)
+NOT_LITERAL = Verdict(kind=VerdictKind.ERROR, reason="not_literal", values=(), measures=None)
+
+
+def value(text: str) -> Value:
+    """As the sandbox would: white space is dropped, booleans equal their numbers unless types are compared."""
+    literal = "".join(text.split())
+    return Value(literal=literal, canonical=f"tagged {literal}", comparable={"True": "1", "False": "0"}.get(literal, literal))
+
+
+class ScriptedPool:
+    """Answers every job from a script; programs that are not in it add one to an integer."""
+
+    def __init__(self, script: dict[Job, list[Verdict]] | None = None):
+        self.script = script or {}
+        self.batches: list[tuple[list[Job], bool]] = []
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+        self.batches.append((list(jobs), twice))
+        return [self.script[job].pop(0) if self.script.get(job) else self.default(job) for job in jobs]
+
+    def default(self, job: Job) -> Verdict:
+        if job.mode == "measure":
+            return Verdict(kind=VerdictKind.OK, reason="", values=(), measures=Measures(1, 1, 2, 1, job.program))
+        if not all("".join(text.split()).isalnum() for text in job.texts):
+            return NOT_LITERAL
+        texts = job.texts if job.mode == "parse" else [str(int(text) + 1) for text in job.texts]
+        return ok(*texts)
+
+    def ran(self) -> list[Job]:
+        return [job for jobs, _ in self.batches for job in jobs]
+
+
+def ok(*texts: str) -> Verdict:
+    return Verdict(kind=VerdictKind.OK, reason="", values=tuple(map(value, texts)), measures=None)
+
+
+def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> Verifier:
+    return Verifier(pool, replace(load_prompts("compact"), code_f_inputs=4), SandboxConfig(equality=equality), seed)  # type: ignore[arg-type]
+
+
+def generation(text: str) -> Generation:
+    return Generation(text, (), (), (), 0.0)
+
+
+def answered(content: str) -> Generation:
+    return generation(f"so</think><answer>{content}</answer>")
+
+
+def fenced(tag: str, text: str) -> str:
+    return f"```{tag}\n{text}\n```"
+
+
+def proposed(task: TaskType = O, program: str = PROGRAM, inputs: str = "3", **changes) -> ProposalEntry:
+    content = f"{fenced('python', program)}\n{fenced('input', inputs)}"
+    return replace(ProposalEntry("T0", task, 0, answered(content), 7, "p0"), **changes)
+
+
+def described(*inputs: str, message: str = "adds one", problem_id: str = "p0") -> ProposalEntry:
+    content = "\n".join([*(fenced("input", text) for text in inputs), fenced("message", message)])
+    source = Problem("source", O, PROGRAM, (Example("3", "4"),))
+    return ProposalEntry("T0", F, 2, answered(content), 7, problem_id, source)
+
+
+def attempt(problem: Problem, content: str, **changes) -> AttemptEntry:
+    return replace(AttemptEntry("S0", problem, answered(content)), **changes)
+
+
+def problem(task: TaskType, identity: str = "p0") -> Problem:
+    if task is not F:
+        return Problem(identity, task, PROGRAM, (Example("3", "4"),))
+    return Problem(identity, F, PROGRAM, (Example("1", "2"),), (Example("2", "3"), Example("5", "6")), "adds one")
+
+
+SOLUTION = {I: fenced("input", "3"), O: fenced("output", "4"), F: fenced("python", PROGRAM)}
+
+# -- validation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [I, O])
+def test_a_valid_proposal_becomes_a_problem_with_the_computed_output(task):
+    pool = ScriptedPool()
+    (proposal,) = verifier(pool).validate([proposed(task, inputs=" 3 ")])
+    assert proposal.problem == Problem("p0", task, PROGRAM, (Example("3", "4"),), author="T0", step=7)
+    assert (proposal.author, proposal.group, proposal.formatted, proposal.rejection) == ("T0", 0, True, "")
+
+
+def test_all_proposals_share_two_batches_and_only_programs_run_twice():
+    pool = ScriptedPool()
+    verifier(pool).validate([proposed(problem_id=str(n), inputs=str(n)) for n in range(20)] + [described("1", "2", "3", "4")])
+    assert [twice for _, twice in pool.batches] == [False, True]
+    assert {job.mode for job in pool.batches[1][0]} == {"run"} and len(pool.batches[1][0]) == 21
+    assert all(job.banned_imports == AZR_BANNED_IMPORTS for job in pool.batches[1][0])
+
+
+def test_inputs_are_kept_as_the_sandbox_writes_them():
+    (proposal,) = verifier(ScriptedPool()).validate([proposed(inputs="1 2")])
+    assert proposal.problem is not None and proposal.problem.shown == (Example("12", "13"),)
+
+
+def test_an_unformatted_proposal_is_rejected_before_anything_runs():
+    pool = ScriptedPool()
+    text = proposed().generation.text.replace("</think>", "")
+    (proposal,) = verifier(pool).validate([proposed(generation=generation(text))])
+    assert (proposal.formatted, proposal.problem, proposal.rejection) == (False, None, "format")
+    assert pool.ran() == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (TIMEOUT, "out_of_resources"),
+        (Verdict(VerdictKind.ERROR, "memory"), "out_of_resources"),
+        (FLAKY, "rejected_nondeterministic"),
+        (NOT_LITERAL, "error:not_literal"),
+    ],
+)
+def test_reasons_of_the_sandbox_are_passed_through(verdict, reason):
+    pool = ScriptedPool({run_job(PROGRAM, ("3",)): [verdict]})
+    rejected, valid = verifier(pool).validate([proposed(), proposed(inputs="4")])
+    assert (rejected.formatted, rejected.problem, rejected.rejection) == (True, None, reason)
+    assert valid.problem is not None
+
+
+def test_a_program_that_cannot_be_measured_is_rejected_and_never_run():
+    pool = ScriptedPool({Job("measure", program=PROGRAM): [Verdict(kind=VerdictKind.ERROR, reason="syntax", values=(), measures=None)]})
+    (proposal,) = verifier(pool).validate([proposed()])
+    assert proposal.rejection == "error:syntax" and not any(job.mode == "run" for job in pool.ran())
+
+
+def test_inputs_that_are_no_literals_are_rejected_and_never_run():
+    pool = ScriptedPool()
+    (proposal,) = verifier(pool).validate([proposed(inputs="__import__('os')")])
+    assert proposal.rejection == "error:not_literal" and not any(job.mode == "run" for job in pool.ran())
+
+
+@pytest.mark.parametrize("smuggled", ["'</think>'", "'```'", "'Assistant:'"])
+def test_markup_that_appears_only_when_values_are_written_out_is_rejected(smuggled):
+    parse, run = Job("parse", texts=("3",), as_arguments=True), run_job(PROGRAM, ("3",))
+    for job in (parse, run):
+        (proposal,) = verifier(ScriptedPool({job: [ok(smuggled)]})).validate([proposed()])
+        assert proposal.rejection == "contains_markup"
+
+
+def test_code_f_shows_half_of_the_pairs_and_hides_the_rest():
+    entries = [described("1", "2", "3", "4", problem_id=f"p{n}") for n in range(12)]
+    problems = [proposal.problem for proposal in verifier(ScriptedPool()).validate(entries)]
+    pairs = {Example(str(n), str(n + 1)) for n in (1, 2, 3, 4)}
+    for item in problems:
+        assert item is not None and len(item.shown) == len(item.hidden) == 2 and set(item.shown + item.hidden) == pairs
+        assert (item.program, item.message, item.author) == (PROGRAM, "adds one", "T0")
+    assert len({item.hidden for item in problems if item}) > 2, "which pairs are hidden depends on the problem"
+    again = [proposal.problem for proposal in verifier(ScriptedPool()).validate(entries)]
+    other = [proposal.problem for proposal in verifier(ScriptedPool(), seed=1).validate(entries)]
+    assert again == problems and other != problems
+
+
+@pytest.mark.parametrize(
+    ("inputs", "equality", "reason"),
+    [
+        (("1", "2", "3", "1"), "python", "duplicate_inputs"),
+        (("1 2", "12", "3", "4"), "python", "duplicate_inputs"),
+        (("True", "1", "3", "4"), "python", "duplicate_inputs"),
+        (("1", "2", "3"), "python", "wrong_input_count"),
+    ],
+)
+def test_repeated_or_missing_inputs_are_rejected(inputs, equality, reason):
+    (proposal,) = verifier(ScriptedPool(), equality).validate([described(*inputs)])
+    assert proposal.rejection == reason
+
+
+def test_outputs_that_are_all_equal_are_rejected():
+    job = run_job(PROGRAM, ("1", "2", "3", "4"))
+    (proposal,) = verifier(ScriptedPool({job: [ok("1", "1", "True", "1")]})).validate([described("1", "2", "3", "4")])
+    assert proposal.rejection == "constant_outputs"
+    (proposal,) = verifier(ScriptedPool({job: [ok("1", "1", "True", "1")]}), "strict").validate([described("1", "2", "3", "4")])
+    assert proposal.rejection == "", "strict equality tells True from 1"
+
+
+def test_a_message_that_contains_the_program_is_rejected():
+    (proposal,) = verifier(ScriptedPool()).validate([described("1", "2", "3", "4", message="def f(x): return x + 1")])
+    assert proposal.rejection == "message_leaks_program"
+
+
+def test_a_code_f_entry_without_its_source_is_a_mistake_of_the_caller():
+    with pytest.raises(ValueError, match="source problem"):
+        verifier(ScriptedPool()).validate([replace(described("1", "2", "3", "4"), source=None)])
+
+
+# -- judging -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASK_TYPES)
+def test_a_right_answer_is_correct(task):
+    (result,) = verifier(ScriptedPool()).judge([attempt(problem(task), SOLUTION[task], filled=True)])
+    assert (result.correct, result.formatted, result.reason, result.void, result.filled) == (True, True, "", False, True)
+    assert (result.student, result.problem) == ("S0", problem(task))
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "reason"),
+    [
+        (I, fenced("input", "4"), "wrong"),
+        (O, fenced("output", "5"), "wrong"),
+        (O, fenced("output", "0) or (4"), "error:not_literal"),
+        (I, fenced("output", "3"), "no_answer"),
+        (F, "", "no_answer"),
+    ],
+)
+def test_other_answers_are_incorrect_by_name(task, content, reason):
+    (result,) = verifier(ScriptedPool()).judge([attempt(problem(task), content)])
+    assert (result.correct, result.formatted, result.reason) == (False, True, reason)
+
+
+def test_an_unformatted_answer_is_not_graded():
+    (result,) = verifier(ScriptedPool()).judge([attempt(problem(O), "", generation=generation(f"<answer>{SOLUTION[O]}</answer>"))])
+    assert (result.correct, result.formatted, result.reason) == (False, False, "format")
+
+
+def test_code_f_runs_the_answer_on_hidden_inputs_only_and_all_must_match():
+    answer = "def f(n):\n    return 3"
+    pool = ScriptedPool({run_job(answer, ("2", "5")): [ok("3", "3")]})
+    (result,) = verifier(pool).judge([attempt(problem(F), fenced("python", answer))])
+    assert (result.correct, result.reason) == (False, "wrong")
+    assert [job.texts for job in pool.ran() if job.program == answer] == [("2", "5")]
+
+
+@pytest.mark.parametrize(("equality", "correct"), [("python", True), ("strict", False)])
+def test_equality_is_a_setting(equality, correct):
+    one = Problem("p0", O, PROGRAM, (Example("0", "1"),))
+    (result,) = verifier(ScriptedPool(), equality).judge([attempt(one, fenced("output", "True"))])
+    assert result.correct is correct
+
+
+def test_equal_answers_run_once_and_after_the_gold_values():
+    pool = ScriptedPool()
+    entries = [attempt(problem(task, f"{task}"), SOLUTION[task].replace("3", "9") if task is I else SOLUTION[task]) for task in TASK_TYPES]
+    results = verifier(pool).judge(entries * 8)
+    assert [result.correct for result in results] == [False, True, True] * 8
+    gold, answers = (jobs for jobs, _ in pool.batches)
+    assert len(answers) == 3 and len(gold) == 4  # one run and one parse for each distinct set of pairs
+    assert run_job(PROGRAM, ("9",)) in answers and run_job(PROGRAM, ("9",)) not in gold
+
+
+@pytest.mark.parametrize("again", [ok("5"), TIMEOUT])
+def test_a_gold_value_that_does_not_reproduce_voids_every_attempt(again):
+    pool = ScriptedPool({run_job(PROGRAM, ("3",)): [again]})
+    unstable, stable = problem(O), Problem("p1", O, PROGRAM, (Example("8", "9"),))
+    entries = [attempt(unstable, SOLUTION[O]), attempt(unstable, ""), attempt(stable, fenced("output", "9"))]
+    results = verifier(pool).judge(entries)
+    assert [(result.void, result.correct, result.reason) for result in results] == [
+        (True, False, "gold_not_reproduced"),
+        (True, False, "gold_not_reproduced"),
+        (False, True, ""),
+    ]
+
+
+def test_shown_pairs_of_code_f_must_reproduce_too():
+    pool = ScriptedPool({run_job(PROGRAM, ("1", "2", "5")): [ok("0", "3", "6")]})
+    (result,) = verifier(pool).judge([attempt(problem(F), SOLUTION[F])])
+    assert result.void
+
+
+# -- the sandbox's own faults, and measures ------------------------------------------------------------------------
+
+
+def test_a_fault_of_the_sandbox_is_repeated_once():
+    job = run_job(PROGRAM, ("3",))
+    pool = ScriptedPool({job: [BROKEN]})
+    valid = verifier(pool).validate([proposed(), proposed(inputs="4")])
+    assert all(proposal.problem for proposal in valid)
+    assert pool.batches[-1] == ([job], True), "only what failed is repeated, again twice"
+
+
+def test_a_lasting_fault_of_the_sandbox_stops_instead_of_paying():
+    pool = ScriptedPool({run_job(PROGRAM, ("3",)): [BROKEN, BROKEN]})
+    with pytest.raises(SandboxFault, match="zygote_lost"):
+        verifier(pool).validate([proposed()])
+    with pytest.raises(SandboxFault):
+        verifier(ScriptedPool({Job("parse", texts=("4",)): [BROKEN, BROKEN]})).judge([attempt(problem(O), SOLUTION[O])])
+
+
+def test_measures_are_remembered_by_program_within_a_bound(monkeypatch):
+    monkeypatch.setattr(verifier_module, "MEASURES_KEPT", 2)
+    pool = ScriptedPool()
+    subject = verifier(pool)
+    subject.validate([proposed()])
+    before = len(pool.ran())
+    assert [measures.fingerprint for measures in subject.measures([PROGRAM, PROGRAM])] == [PROGRAM, PROGRAM]
+    assert len(pool.ran()) == before
+    assert [measures.fingerprint for measures in subject.measures(["a", "b", "c"])] == ["a", "b", "c"]
+    subject.measures(["b", "c"])
+    assert len(pool.ran()) == before + 3
+    subject.measures([PROGRAM])
+    assert len(pool.ran()) == before + 4
+
+
+def test_measuring_a_program_that_validation_would_refuse_is_an_error():
+    pool = ScriptedPool({Job("measure", program="def"): [Verdict(kind=VerdictKind.ERROR, reason="syntax", values=(), measures=None)]})
+    with pytest.raises(SandboxFault, match="error:syntax"):
+        verifier(pool).measures(["def"])
+
+
+def test_nothing_to_do_asks_nothing():
+    pool = ScriptedPool()
+    subject = verifier(pool)
+    assert subject.validate([]) == [] and subject.judge([]) == [] and subject.measures([]) == []
+    assert pool.batches == []

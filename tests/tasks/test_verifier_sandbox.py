@@ -1,0 +1,241 @@
+"""The verifier with the real sandbox: task semantics, hostile proposals and hostile answers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.config import SandboxConfig
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Limits
+from populora.tasks.attempts import AttemptEntry
+from populora.tasks.proposals import ProposalEntry
+from populora.tasks.render import load_prompts
+from populora.tasks.verifier import Verifier
+from populora.types import TASK_TYPES, Example, Generation, Problem, TaskType
+
+I, O, F = TASK_TYPES
+ADD = "def f(x):\n    return x + 1"
+STYLES = {"direct": 1, "brief": 1, "full": 1}
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with SandboxPool(Limits(cpu_seconds=1.0), workers=1, allow_weak=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def verifier(pool) -> Verifier:
+    return Verifier(pool, load_prompts("compact"), SandboxConfig(), seed=0)
+
+
+def generation(content: str) -> Generation:
+    return Generation(f"so</think><answer>{content}</answer>", (), (), (), 0.0)
+
+
+def fenced(tag: str, text: str) -> str:
+    return f"```{tag}\n{text}\n```"
+
+
+def proposed(program: str, inputs: str = "3", task: TaskType = O) -> ProposalEntry:
+    return ProposalEntry("T0", task, 0, generation(f"{fenced('python', program)}\n{fenced('input', inputs)}"), 1, "p0")
+
+
+def described(program: str, *inputs: str, message: str = "a hint") -> ProposalEntry:
+    content = "\n".join([*(fenced("input", text) for text in inputs), fenced("message", message)])
+    return ProposalEntry("T0", F, 0, generation(content), 1, "p0", Problem("source", O, program, (Example("3", "4"),)))
+
+
+def attempt(problem: Problem, content: str) -> AttemptEntry:
+    return AttemptEntry("S0", problem, generation(content))
+
+
+def returning(expression: str) -> str:
+    return f"def f(x):\n    return {expression}"
+
+
+# -- the tiny base's own documents ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASK_TYPES)
+def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifier, task):
+    rng, prompts = np.random.default_rng(5), load_prompts("compact")
+    entries, attempts = [], []
+    for index in range(6):
+        sample = draw_sample(rng, 1 + index)
+        _, response = propose_document(rng, task, sample, prompts)
+        source = sample.problem(O)
+        entries.append(ProposalEntry("T0", task, 0, Generation(response, (), (), (), 0.0), 1, f"p{index}", source))
+        problem = sample.problem(task) if task is not F else replace(sample.problem(F), hidden=tuple(map(sample.example, (3, 4, 5))))
+        _, response = solve_document(rng, task, sample, prompts, STYLES)
+        attempts.append(AttemptEntry("S0", problem, Generation(response, (), (), (), 0.0)))
+    proposals, results = verifier.validate(entries), verifier.judge(attempts)
+    assert [proposal.rejection for proposal in proposals] == [""] * 6
+    assert all(pair.inputs in entry.generation.text for entry, item in zip(entries, proposals, strict=True) for pair in item.problem.shown)
+    assert [result.reason for result in results] == [""] * 6 and not any(result.void for result in results)
+
+
+# -- proposals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        ("def f(x):\n    return x +", "error"),
+        ("def g(x):\n    return x", "error"),
+        (returning("1 // 0"), "error"),
+        ("def f(x):\n    raise StopIteration", "error"),
+        ("def f(x):\n    raise SystemExit", "error"),
+        (returning("float('nan')"), "error"),
+        (returning("object()"), "error"),
+        (returning("lambda: 1"), "error"),
+        (returning("'a' * 10000"), "error"),
+        (returning("f(x)"), "error"),
+        ("import random\ndef f(x):\n    return 1", "error"),
+        ("def f(x):\n    import subprocess\n    return 1", "error"),
+        ("from os import path\ndef f(x):\n    return 1", "error"),
+        ("def f(x):\n    while True:\n        pass", "out_of_resources"),
+        ("def f(x):\n    while True:\n        x = x * x + 2", "out_of_resources"),
+        ("def f(x):\n    s = 'ab'\n    while True:\n        s += s", "out_of_resources"),
+        (returning("list({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'})"), "rejected_nondeterministic"),
+        (returning("[hash('abc')]"), "rejected_nondeterministic"),
+        (returning("'</thi' + 'nk>'"), "contains_markup"),
+        ("def f(x):\n    return " + "-" * 30_000 + "1", "error"),
+    ],
+)  # fmt: skip
+def test_bad_programs_are_rejected_by_name(verifier, program, kind):
+    (proposal,) = verifier.validate([proposed(program)])
+    assert proposal.problem is None and proposal.formatted
+    assert proposal.rejection.split(":")[0] == kind, proposal.rejection
+
+
+NO_LITERALS = ("x", "f(1)", "__import__('os')", "0) or (26", "*[1]", "x=1", "[n for n in (1,)]", "1 + 1", "lambda: 1", "{")
+
+
+@pytest.mark.parametrize("inputs", NO_LITERALS)
+def test_inputs_must_be_literals(verifier, inputs):
+    (proposal,) = verifier.validate([proposed(ADD, inputs)])
+    assert proposal.problem is None and proposal.rejection.startswith("error:")
+
+
+def test_inputs_are_written_back_without_white_space_and_comments(verifier):
+    (proposal,) = verifier.validate([proposed("def f(a, b):\n    return len(a) + b", "[1,2 ,  3] ,4  # the answer is 9")])
+    assert proposal.problem is not None and proposal.problem.shown == (Example("[1, 2, 3], 4", "7"),)
+
+
+def test_an_escape_cannot_smuggle_a_tag_into_an_input(verifier):
+    (proposal,) = verifier.validate([proposed("def f(x):\n    return len(x)", r"'\x3c/think>'")])
+    assert proposal.rejection == "contains_markup"
+
+
+EXPRESSIONS = (
+    "None", "True", "-0.0", "1e300", "(x,)", "()", "[]", "{}", "set()", "{3, 1, 2}", "frozenset('ab')", "{'b': 1, 'a': (2, [x])}",
+    "'quote \\' and \" and \\n'", "'ünï'", "b'ab'", "10**50", "float('inf')", "-float('inf')", "'\\ud800'", "'\\u2028'", "''",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_output_that_is_accepted_can_be_answered(verifier, expression):
+    (proposal,) = verifier.validate([proposed(returning(expression))])
+    assert proposal.problem is not None, proposal.rejection
+    output = proposal.problem.shown[0].output
+    right, wrong = verifier.judge([attempt(proposal.problem, fenced("output", text)) for text in (output, "['other']")])
+    assert (right.correct, right.void) == (True, False) and not wrong.correct
+
+
+def test_code_f_problems_carry_half_of_the_pairs(verifier):
+    (proposal,) = verifier.validate([described(ADD, *map(str, range(6)))])
+    assert proposal.problem is not None and len(proposal.problem.shown) == len(proposal.problem.hidden) == 3
+    assert set(proposal.problem.shown + proposal.problem.hidden) == {Example(str(n), str(n + 1)) for n in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("program", "inputs", "reason"),
+    [
+        (ADD, ("1", "2", "3", "4", "5", " 5 "), "duplicate_inputs"),
+        (returning("'same'"), "123456", "constant_outputs"),
+        (ADD, ("1", "2", "3", "4", "5", "'a'"), "error:exception:TypeError"),
+    ],
+)
+def test_bad_code_f_proposals_are_rejected_as_a_whole(verifier, program, inputs, reason):
+    (proposal,) = verifier.validate([described(program, *inputs)])
+    assert proposal.rejection == reason
+
+
+# -- answers -------------------------------------------------------------------------------------------------------
+
+DOUBLE = Problem("i", I, "def f(x, y=0):\n    return x * 2 + y", (Example("13", "26"),))
+HOSTILE = (
+    "0) or (26", "0) or print(True", "setattr(f, '__code__', (lambda x: 26).__code__) or 0", "f", "26 if True else 0", "\0",
+    "type('X', (), {'__eq__': lambda s, o: True})()", "__import__('os')", "[" * 3000, "-" * 30_000 + "1", "9" * 20_000,
+)  # fmt: skip
+
+
+INPUTS = [("13", True), ("10, 6", True), ("(13)", True), ("13.0", True), ("12", False), ("'13'", False), ("", False)]
+
+
+@pytest.mark.parametrize(("inputs", "correct"), INPUTS)
+def test_any_input_with_the_right_output_solves_code_i(verifier, inputs, correct):
+    (result,) = verifier.judge([attempt(DOUBLE, fenced("input", inputs))])
+    assert result.correct is correct and not result.void
+
+
+def test_hostile_inputs_never_solve_code_i(verifier):
+    for text, result in zip(HOSTILE, verifier.judge([attempt(DOUBLE, fenced("input", text)) for text in HOSTILE]), strict=True):
+        assert not result.correct and not result.void and result.reason.startswith("error:"), text[:40]
+
+
+def test_hostile_outputs_never_solve_code_o(verifier):
+    problem = Problem("o", O, returning("26"), (Example("3", "26"),))
+    texts = (*HOSTILE, "f(3)", "x", "13 * 2", "[26][0]")
+    for text, result in zip(texts, verifier.judge([attempt(problem, fenced("output", text)) for text in texts]), strict=True):
+        assert not result.correct and not result.void and result.reason.startswith("error:"), text[:40]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "python", "strict"),
+    [("1", "True", True, False), ("1", "1.0", True, False), ("[1, 'a']", '[1,"a"]', True, True), ("(1, 2)", "[1, 2]", False, False),
+     ("'1+1'", "'2'", False, False), ("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}", True, True), ("'a'", "a", False, False)],
+)  # fmt: skip
+def test_code_o_compares_values(pool, gold, answer, python, strict):
+    problem = Problem("o", O, returning(gold), (Example("3", gold),))
+    for equality, correct in (("python", python), ("strict", strict)):
+        judge = Verifier(pool, load_prompts("compact"), SandboxConfig(equality=equality), 0)
+        (result,) = judge.judge([attempt(problem, fenced("output", answer))])
+        assert result.correct is correct
+
+
+ADDING = Problem("f", F, ADD, (Example("1", "2"), Example("2", "3")), (Example("5", "6"), Example("9", "10")), "adds one")
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("def f(n):\n    return 1 + n", ""),
+        ("def add(a, b):\n    return a + b\n\n\ndef f(n):\n    return add(n, 1)", ""),
+        ("def f(n):\n    return {1: 2, 2: 3}.get(n)", "wrong"),
+        ("def f(n):\n    return {5: 6}.get(n, 0)", "wrong"),
+        ("class Equal:\n    def __eq__(self, other):\n        return True\n\n\ndef f(n):\n    return Equal()", "error"),
+        ("class Number(int):\n    def __eq__(self, other):\n        return True\n\n\ndef f(n):\n    return Number(n)", "error"),
+        ("import random\n\n\ndef f(n):\n    return n + 1", "error"),
+        ("def f(n):\n    while n:\n        pass", "out_of_resources"),
+        ("def g(n):\n    return n + 1", "error"),
+        ("f = None", "error"),
+    ],
+)
+def test_code_f_solutions_are_run_on_the_hidden_inputs(verifier, program, reason):
+    (result,) = verifier.judge([attempt(ADDING, fenced("python", program))])
+    assert result.reason.split(":")[0] == reason and result.correct is (reason == "") and not result.void
+
+
+def test_a_wrong_gold_value_voids_the_problem(verifier):
+    (result,) = verifier.judge([attempt(Problem("o", O, ADD, (Example("3", "5"),)), fenced("output", "5"))])
+    assert (result.void, result.correct) == (True, False)
+
+
+def test_measures_of_real_programs(verifier):
+    small, large = verifier.measures([ADD, "def f(x):\n    if x:\n        x = x + 1\n    return x"])
+    assert (small.loc, large.loc) == (2, 4) and small.cyclomatic < large.cyclomatic
+    assert small.fingerprint != large.fingerprint
