@@ -7,6 +7,7 @@ import pytest
 
 from populora.base.build import held_out_problems, seed_problems
 from populora.base.corpus import FINAL, REASONING, draw_sample, draw_shard, held_out, solve_document
+from populora.base.grammar import parameters
 from populora.base.trace import Program
 from populora.rng import stream
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution
@@ -71,10 +72,24 @@ def test_share_of_direct_answers(styles, direct):
     assert sum(response.startswith("</think>") for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
 
 
-def test_reasoning_runs_backwards_for_code_i():
-    sample = draw_sample(stream(5, "backwards"), 3)
-    only_full = {"full": 1}
-    _, forwards = solve_document(stream(1, "a"), TaskType.CODE_O, sample, load_prompts("compact"), only_full)
-    _, backwards = solve_document(stream(1, "a"), TaskType.CODE_I, sample, load_prompts("compact"), only_full)
-    assert forwards.partition("</think>")[0].split("\n") == backwards.partition("</think>")[0].split("\n")[::-1]
-    assert backwards.startswith("return ")
+def test_reasoning_about_code_i_guesses_until_the_output_fits():
+    sample = draw_sample(stream(5, "guesses"), 3)
+    prompt_set, wrong = load_prompts("compact"), Counter()
+    for index in range(300):
+        prompt, response = solve_document(stream(index, "a"), TaskType.CODE_I, sample, prompt_set, {"full": 1})
+        wanted = sample.example(0).output
+        assert wanted in prompt
+        thought, _, rest = response.partition("</think>")
+        results = [line.partition("  # ")[2] for line in thought.split("\n") if line.startswith("return ")]
+        assert results[-1] == wanted and wanted not in results[:-1]
+        assert sample.example(0).inputs in rest
+        wrong[len(results) - 1] += 1
+    assert set(wrong) <= {0, 1, 2} and wrong[0] > 100 and wrong[1] > 30
+
+
+def test_full_reasoning_binds_the_arguments_and_names_every_executed_line():
+    sample = draw_sample(stream(5, "forwards"), 3)
+    _, response = solve_document(stream(1, "a"), TaskType.CODE_O, sample, load_prompts("compact"), {"full": 1})
+    bound = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), sample.arguments[0], strict=True)]
+    executed = [f"{line}  # {effect}" for line, effect in sample.runs[0].trace]
+    assert response.partition("</think>")[0].split("\n") == [*bound, *executed]

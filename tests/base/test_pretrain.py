@@ -1,13 +1,16 @@
 """Pretraining: a build that was killed and went on gives the bytes of an undisturbed one; loss weights; schedule."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import torch
 
-from populora.base.pretrain import PretrainConfig, learning_rate, loss_of, new_model, pretrain, shard_batches
+from populora.base.pretrain import learning_rate, loss_of, new_model, pretrain
+from populora.base.shards import PretrainConfig, shard_batches
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
+from populora.errors import RunDirectoryError
 
 SMALL = PretrainConfig(
     hidden=32,
@@ -25,26 +28,38 @@ SMALL = PretrainConfig(
 )
 
 
-def test_going_on_after_a_stop_gives_the_same_weights(tmp_path, monkeypatch):
-    whole = pretrain(SMALL, tmp_path / "whole", threads=1)
-    monkeypatch.setattr("populora.base.pretrain._train_shard", _stop_in_second_shard())
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(SMALL, tmp_path / "stopped", threads=1)
-    monkeypatch.undo()
-    resumed = pretrain(SMALL, tmp_path / "stopped", threads=1)
+class Stop(Exception):
+    pass
+
+
+def _stop(line: dict) -> None:
+    raise Stop
+
+
+def test_going_on_after_a_stop_gives_the_same_weights(tmp_path):
+    whole = pretrain(SMALL, tmp_path / "whole")
+    with pytest.raises(Stop):
+        pretrain(SMALL, tmp_path / "stopped", progress=_stop)
+    resumed = pretrain(SMALL, tmp_path / "stopped")
     for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def _stop_in_second_shard():
-    from populora.base.pretrain import _train_shard as real
+def test_workers_share_the_batches_of_one_recipe(tmp_path):
+    """One worker and two take the same steps on the same tokens; their sums differ by rounding alone."""
+    logs = []
+    for workers in (1, 2):
+        pretrain(dataclasses.replace(SMALL, shards=1, decay_shards=1, workers=workers), tmp_path / str(workers))
+        logs.append(json.loads((tmp_path / str(workers) / "training_log.jsonl").read_text()))
+    assert logs[0]["step"] == logs[1]["step"] and logs[0]["tokens"] == logs[1]["tokens"]
+    assert logs[0]["loss"] == pytest.approx(logs[1]["loss"], abs=2e-4)
 
-    def stopping(model, optimizers, config, index, *rest):
-        if index == 1:
-            raise KeyboardInterrupt
-        return real(model, optimizers, config, index, *rest)
 
-    return stopping
+def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
+    with pytest.raises(Stop):
+        pretrain(SMALL, tmp_path, progress=_stop)
+    with pytest.raises(RunDirectoryError, match="weight_decay"):
+        pretrain(dataclasses.replace(SMALL, weight_decay=0.5), tmp_path)
 
 
 def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():
@@ -67,7 +82,7 @@ def test_the_loss_is_the_weighted_mean_of_cross_entropies():
         logprobs = model(tokens).logits[:, :-1].float().log_softmax(-1)
         chosen = logprobs.gather(-1, tokens[:, 1:, None]).squeeze(-1)
         expected = -(chosen * weights[:, 1:]).sum() / weights[:, 1:].sum()
-        assert float(loss_of(model, batch, torch.device("cpu"))) == pytest.approx(float(expected), rel=0.02)  # bfloat16
+        assert float(loss_of(model, batch, float(weights.sum()), torch.device("cpu"))) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_learning_rate_warms_up_holds_and_falls_to_zero():

@@ -1,6 +1,7 @@
 """The pool: what the modes mean, order, limits, and that nothing hangs it or is left behind."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -130,6 +131,14 @@ def pids(pool) -> list[int]:
     return [zygote._process.pid for worker in pool._workers for zygote in worker._zygotes]
 
 
+def lose(zygote: Zygote) -> None:
+    """Kill a zygote and wait for its end: under bubblewrap the process that serves dies a moment after its parent."""
+    os.kill(zygote._process.pid, signal.SIGKILL)
+    watch = select.poll()
+    watch.register(zygote._control, 0)
+    assert watch.poll(10_000), "the zygote lives on"
+
+
 def gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -168,7 +177,7 @@ def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
 
     pool = new_pool()
     monkeypatch.setattr(Zygote, "__init__", unavailable)
-    os.kill(pids(pool)[0], signal.SIGKILL)
+    lose(pool._workers[0]._zygotes[0])
     with pytest.raises(SandboxFault, match="replacement"):
         pool.run([Job("run", "def f(x): return x", ("7",))])
 

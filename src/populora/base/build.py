@@ -18,7 +18,8 @@ import torch
 
 from populora.base.corpus import FINAL, HELD_OUT_ONE_IN, MESSAGE_WEIGHTS, Sample, draw_sample, inputs_text
 from populora.base.describe import LEVELS, describe
-from populora.base.pretrain import Model, PretrainConfig, pretrain
+from populora.base.pretrain import Model, pretrain
+from populora.base.shards import PretrainConfig
 from populora.base.tokenizer import save_tokenizer
 from populora.rng import stream
 from populora.tasks.render import fill, load_prompts
@@ -32,12 +33,11 @@ def build(
     config: PretrainConfig,
     work: Path,
     out: Path,
-    threads: int = 2,
     device: str = "cpu",
     progress: Callable[[dict], None] = lambda line: None,
 ) -> Path:
     """Pretrain in ``work`` (resumable) and write the base into ``out``."""
-    model = pretrain(config, work, threads, device, progress)
+    model = pretrain(config, work, device, progress)
     return export(config, model, work, out)
 
 

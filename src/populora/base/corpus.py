@@ -3,7 +3,7 @@
 Every program must run without error on several inputs and give at least two different outputs, so difficulty grows with
 length and valid proposals are the norm. A proposal's budget is its reference's budget plus -1, 0 or +1: harder references
 make harder proposals, which is what couples the generations of an AZR buffer. A solver's answer is *direct*, or reasons
-briefly (values only) or in full (each executed line with its effect; for code_i backwards from the output). Early in
+briefly (values only) or in full (each executed line with its effect; for code_i guess by guess until one fits). Early in
 training most answers reason, because that is how a small model learns to execute at all; in the final part most are
 direct, so the finished base reasons only as a minority habit that pays: room for RL to learn.
 
@@ -47,7 +47,9 @@ REASONING = Mixture({"direct": 15, "brief": 8, "full": 77}, _ALL_BUDGETS)
 FINAL = Mixture({"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
 """Last, while the learning rate falls: most answers are direct."""
 MESSAGE_WEIGHTS = dict(zip(LEVELS, (45, 30, 25), strict=True))
-MAX_TRACE_CHARS = 420
+MAX_TRACE_CHARS = 320
+WRONG_GUESSES = (0.5, 0.3, 0.2)
+"""Probabilities of 0, 1 and 2 wrong guesses before the right one in full reasoning about code_i."""
 HELD_OUT_ONE_IN = 40
 PROBES = 6
 
@@ -124,21 +126,38 @@ def _chars(run: Run) -> int:
     return sum(len(line) + len(effect) + 5 for line, effect in run.trace)
 
 
-def reasoning(sample: Sample, run: Run, style: str, backwards: bool) -> str:
-    """The text between the think tags in one of the three styles.
+def execution(sample: Sample, index: int) -> str:
+    """Full reasoning about one run: each executed line with its effect.
 
-    Full reasoning binds each parameter to its argument first (``x = 3``): without these lines a small model has to count
-    positions whenever it reads a name.
+    It binds each parameter to its argument first (``x = 3``): without these lines a small model has to count positions
+    whenever it reads a name.
+    """
+    steps = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), sample.arguments[index], strict=True)]
+    return "\n".join([*steps, *(f"{line}  # {effect}" for line, effect in sample.runs[index].trace)])
+
+
+def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: str) -> str:
+    """The text between the think tags: nothing, the effects alone (for code_i from the output back), or everything.
+
+    Full reasoning about code_i is a search: guesses that give another output, each executed to its end, then one that
+    gives the output asked for. Executing is one skill for both tasks, and more guesses find an input more often.
     """
     if style == "direct":
         return ""
     if style == "brief":
-        steps = [effect for _, effect in run.trace]
-        return "; ".join(steps[::-1] if backwards else steps)
-    arguments = sample.arguments[sample.runs.index(run)]
-    steps = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), arguments, strict=True)]
-    steps += [f"{line}  # {effect}" for line, effect in run.trace]
-    return "\n".join(steps[::-1] if backwards else steps)
+        effects = [effect for _, effect in sample.runs[0].trace]
+        return "; ".join(effects[::-1] if task is TaskType.CODE_I else effects)
+    found = execution(sample, 0)
+    if task is TaskType.CODE_O:
+        return found
+    wanted, room = sample.runs[0].value, MAX_TRACE_CHARS - len(found)
+    guesses = []
+    for index in range(1, 1 + int(rng.choice(len(WRONG_GUESSES), p=WRONG_GUESSES))):
+        guess = execution(sample, index)
+        if sample.runs[index].value != wanted and len(guess) <= room:
+            guesses.append(guess)
+            room -= len(guess)
+    return "\n".join([*guesses, found])
 
 
 def fenced(tag: str, text: str) -> str:
@@ -158,7 +177,7 @@ def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, pro
         problem = Problem("", task, sample.source, shown, message=message)
         return solve_prompt(prompts, problem), answer("", fenced("python", sample.source))
     style = _weighted(rng, styles)
-    thought = reasoning(sample, sample.runs[0], style, backwards=task is TaskType.CODE_I)
+    thought = reasoning(rng, task, sample, style)
     example = sample.example(0)
     content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
     return solve_prompt(prompts, sample.problem(task)), answer(thought, content)

@@ -26,9 +26,15 @@ class Scope:
     loop_chars: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+    """Names that an enclosing loop runs over: its body leaves them alone, or it might never end."""
 
     def have(self, kind: str) -> list[str]:
         return [name for name in self.names if TYPE_OF[name] == kind]
+
+    def free(self, kind: str) -> list[str]:
+        """Names of a type that may be assigned here."""
+        return [name for name in self.have(kind) if name not in self.busy]
 
     def pick(self, options):
         return options[int(self.rng.integers(len(options)))]
@@ -43,7 +49,7 @@ class Scope:
         """A target for an assignment: a new name of this type while there is one, or an old one."""
         unused = [name for name in NAMES[kind] if name not in self.names]
         old = self.have(kind)
-        if unused and (not old or self.chance(0.45)):
+        if unused and (not old or self.chance(0.4)):
             return unused[0]
         return self.pick(old)
 
@@ -58,11 +64,11 @@ class Scope:
 def int_atom(scope: Scope) -> str:
     """A plain integer name most of the time: every nested call is one more thing to evaluate in a single step."""
     plain = [*scope.have("int"), *scope.loop_ints * 2]
-    if plain and scope.chance(0.8):
+    if plain and scope.chance(0.9):
         return scope.pick(plain)
     options: list[str] = []
     for a in scope.have("list"):
-        options += [f"len({a})", f"sum({a})"]
+        options += [f"len({a})", f"len({a})", f"sum({a})", f"{a}[0]"]
         if scope.have("int"):
             options.append(f"{a}.count({scope.pick(scope.have('int'))})")
     for s in scope.have("str"):
@@ -83,6 +89,8 @@ def int_expr(scope: Scope) -> str:
     atom, other = int_atom(scope), int_operand(scope)
     if scope.helpers and scope.chance(0.6):
         return f"g({atom})"
+    if not atom.isalnum() and scope.chance(0.7):
+        return atom
     form = scope.number(0, 9)
     if form <= 3:
         return f"{atom} + {other}"
@@ -141,6 +149,6 @@ def condition(scope: Scope) -> str:
         options.append(f"{scope.number(1, 5) if not scope.have('int') else scope.pick(scope.have('int'))} in {a}")
     first = scope.pick(options)
     second = scope.pick(options)
-    if second != first and scope.chance(0.15):
+    if second != first and scope.chance(0.08):
         return f"{first} {scope.pick(('and', 'or'))} {second}"
     return f"not {first}" if scope.chance(0.04) and " in " in first else first

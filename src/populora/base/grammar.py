@@ -18,29 +18,31 @@ SIGNATURES = (
 
 
 def simple(scope: Scope, nested: bool) -> str:
-    """One assignment-like statement. Inside a block only names that exist already are assigned."""
-    kinds = ["int"] * (4 if scope.have("int") or not nested else 0) + [
-        kind for kind in ("list", "str") for _ in range(2) if scope.have(kind)
+    """One assignment-like statement. Inside a block only names that exist already, and no loop runs over, are assigned."""
+    kinds = ["int"] * (4 if scope.free("int") or not nested else 0) + [
+        kind for kind in ("list", "str") for _ in range(2) if scope.free(kind)
     ]
-    kinds += ["dict"] if scope.have("dict") else []
+    kinds += ["dict"] if scope.free("dict") else []
+    if not kinds:
+        return "pass"
     kind = scope.pick(kinds)
     if kind == "int":
         return _assign_int(scope, nested)
     if kind == "dict":
-        name = scope.pick(scope.have("dict"))
+        name = scope.pick(scope.free("dict"))
         scope.set(name)
         key = scope.pick(scope.loop_chars) if scope.loop_chars and scope.chance(0.8) else f"'{scope.pick(LETTERS)}'"
         value = f"{name}.get({key}, 0) + 1" if scope.loop_chars else int_atom(scope)
         return f"{name}[{key}] = {value}"
     if kind == "list":
-        name = scope.pick(scope.have("list")) if nested else scope.fresh_or_old("list")
+        name = scope.pick(scope.free("list")) if nested else scope.fresh_or_old("list")
         source = name if nested else scope.pick(scope.have("list"))
         if name in scope.names and scope.chance(0.4 if not nested else 0.75):
             scope.set(name)
             return f"{name}.append({int_expr(scope)})"
         text = f"{name} = {list_expr(scope, source)}"
     else:
-        name = scope.pick(scope.have("str")) if nested else scope.fresh_or_old("str")
+        name = scope.pick(scope.free("str")) if nested else scope.fresh_or_old("str")
         source = name if nested else scope.pick(scope.have("str"))
         if name in scope.names and scope.chance(0.3):
             scope.set(name)
@@ -52,8 +54,8 @@ def simple(scope: Scope, nested: bool) -> str:
 
 
 def _assign_int(scope: Scope, nested: bool) -> str:
-    ints = scope.have("int")
-    if len(ints) >= 2 and scope.chance(0.08):
+    ints = scope.free("int")
+    if len(ints) >= 2 and scope.chance(0.06):
         one, two = ints[0], ints[1]
         scope.set(one)
         scope.set(two)
@@ -109,32 +111,44 @@ def _branch(scope: Scope, budget: int, depth: int) -> tuple[list[str], int]:
 
 
 def _loop(scope: Scope, budget: int, depth: int) -> tuple[list[str], int]:
-    kinds = ["range"] + ["each"] * (4 * bool(scope.have("list"))) + ["chars"] * (4 * bool(scope.have("str")))
-    kinds += ["while"] * (2 * bool(scope.have("int"))) + ["items"] * (4 * bool(scope.have("dict")))
-    kinds += ["enumerate"] * bool(scope.have("list"))
-    kind, tail, opening = scope.pick(kinds), [], []
-    if not scope.have("int") and kind != "while" and budget >= 3 and scope.chance(0.8):
+    opening: list[str] = []
+    if depth == 0 and not scope.have("int") and budget >= 3 and scope.chance(0.8):
         opening, budget = ["r = 0"], budget - 1
         scope.set("r")
-    if kind == "range":
-        head, scope.loop_ints = f"for i in range({scope.number(2, 4)}):", ["i"]
-    elif kind == "each":
-        head, scope.loop_ints = f"for v in {scope.pick(scope.have('list'))}:", ["v"]
-    elif kind == "enumerate":
-        head, scope.loop_ints = f"for i, v in enumerate({scope.pick(scope.have('list'))}):", ["i", "v"]
-    elif kind == "chars":
-        head, scope.loop_chars = f"for c in {scope.pick(scope.have('str'))}:", ["c"]
-    elif kind == "items":
-        head = f"for c, v in {scope.pick(scope.have('dict'))}.items():"
-        scope.loop_ints, scope.loop_chars = ["v"], ["c"]
-    else:
-        x = scope.pick(scope.have("int"))
-        head, tail = f"while {x} > {scope.number(2, 6)}:", [f"{x} -= {scope.number(2, 4)}" if scope.chance(0.6) else f"{x} //= 2"]
-        scope.set(x)
+    kinds = ["range"] * bool(scope.free("int") or depth == 0) + ["each"] * (4 * bool(scope.have("list")))
+    kinds += ["chars"] * (4 * bool(scope.have("str"))) + ["items"] * (4 * bool(scope.have("dict")))
+    kinds += ["while"] * (2 * bool(scope.free("int"))) + ["enumerate"] * bool(scope.have("list"))
+    if not kinds:
+        return [*opening, simple(scope, nested=True)], budget - 1
+    head, tail, over = _loop_head(scope, scope.pick(kinds))
+    scope.busy += over
     body, budget = block(scope, budget - 1, depth + 1)
     body = body or ([] if tail else [simple(scope, nested=True)])
     scope.loop_ints, scope.loop_chars = [], []
+    del scope.busy[len(scope.busy) - len(over) :]
+    if tail:
+        scope.set(over[0])
     return [*opening, head, *_indented(body + tail)], budget
+
+
+def _loop_head(scope: Scope, kind: str) -> tuple[str, list[str], list[str]]:
+    """First line of a loop, the last lines of its body, and the names it runs over."""
+    if kind == "range":
+        scope.loop_ints = ["i"]
+        return f"for i in range({scope.number(2, 4)}):", [], []
+    if kind in ("each", "enumerate"):
+        a = scope.pick(scope.have("list"))
+        scope.loop_ints = ["v"] if kind == "each" else ["i", "v"]
+        return (f"for v in {a}:" if kind == "each" else f"for i, v in enumerate({a}):"), [], [a]
+    if kind == "chars":
+        s, scope.loop_chars = scope.pick(scope.have("str")), ["c"]
+        return f"for c in {s}:", [], [s]
+    if kind == "items":
+        d, scope.loop_ints, scope.loop_chars = scope.pick(scope.have("dict")), ["v"], ["c"]
+        return f"for c, v in {d}.items():", [], [d]
+    x = scope.pick(scope.free("int"))
+    step = f"{x} -= {scope.number(2, 4)}" if scope.chance(0.6) else f"{x} //= 2"
+    return f"while {x} > {scope.number(2, 6)}:", [step], [x]
 
 
 def _result(scope: Scope) -> str:
@@ -173,6 +187,12 @@ def _helper(scope: Scope) -> list[str]:
 
 def random_program(rng: np.random.Generator, budget: int) -> str:
     """Source text of a random program with entry point ``f``; ``budget`` bounds its statements."""
+    while "pass" in (source := _program(rng, budget)):  # a block that found nothing to change: draw again
+        pass
+    return source
+
+
+def _program(rng: np.random.Generator, budget: int) -> str:
     scope = Scope(rng, [])
     lines: list[str] = []
     if budget >= 2 and scope.chance(0.16):

@@ -34,7 +34,9 @@ WORDS = (
     "set", "lookup", "index", "keep", "pair", "unequal", "equal", "more", "less", "contains", "text", "both", "either", "put",
     "walk", "slice", "; ", " then ",
 )  # fmt: skip
-WHOLE = (*TAGS, *FENCES, *LAYOUT, *STATEMENTS, *CALLS, *WORDS)
+NUMBERS = (*(str(number) for number in range(10, 31)), *(str(number) for number in range(-30, 0)))
+"""Integers of the embedded domain are one token each: arithmetic becomes a table that one million parameters can learn."""
+WHOLE = (*TAGS, *FENCES, *LAYOUT, *STATEMENTS, *CALLS, *WORDS, *NUMBERS)
 ROUND_TO = 64  # the embedding has a multiple of this many rows
 
 

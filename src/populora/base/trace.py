@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-MAX_EVENTS, MAX_INT, MAX_ITEMS, MAX_CHARS = 60, 99, 7, 9
+MAX_EVENTS, MAX_INT, MAX_ITEMS, MAX_CHARS = 60, 30, 6, 8
 BUILTINS = {
     name: __builtins__[name] if isinstance(__builtins__, dict) else getattr(__builtins__, name)
     for name in ("abs", "enumerate", "len", "list", "max", "min", "range", "sorted", "str", "sum", "tuple")

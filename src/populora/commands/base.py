@@ -32,7 +32,6 @@ class Build:
     out: Path = Path("build/tiny")
     work: Path = Path("build/tiny-work")
     """Checkpoints and the training log."""
-    threads: int = 2
     device: str = "cpu"
     seed: int = 0
     shards: int = 0
@@ -41,12 +40,12 @@ class Build:
 
 def build(arguments: Sequence[str]) -> int:
     from populora.base import build as building
-    from populora.base.pretrain import PretrainConfig
+    from populora.base.shards import PretrainConfig
 
     chosen = parse(Build, arguments, "base build")
     config = PretrainConfig(seed=chosen.seed)
     config = replace(config, shards=chosen.shards) if chosen.shards else config
-    print(building.build(config, chosen.work, chosen.out, chosen.threads, chosen.device, print))
+    print(building.build(config, chosen.work, chosen.out, chosen.device, print))
     return 0
 
 

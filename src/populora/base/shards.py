@@ -1,0 +1,128 @@
+"""The recipe of the tiny base, and its corpus cut into batches: a pure function of the recipe, shard by shard.
+
+Documents come from a named stream per shard; rows are sorted by length, cut at ``batch_tokens`` and shuffled by another.
+Rows are padded on the right, so causal attention needs no mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from populora.base.corpus import FINAL, REASONING, SHORT, Mixture, draw_shard
+from populora.base.tokenizer import build_tokenizer
+from populora.rng import stream
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Settings of a build. Lengths and batch sizes are in tokens."""
+
+    seed: int = 0
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 4
+    feed_forward: int = 512
+    context: int = 512
+    shards: int = 68
+    shard_documents: int = 8192
+    """Documents a shard; one shard is about 0.9 million tokens."""
+    short_shards: int = 8
+    """The first shards hold mostly short programs."""
+    decay_shards: int = 40
+    """Over the last shards the learning rate falls linearly to zero."""
+    final_shards: int = 20
+    """In the last shards most answers are direct."""
+    warmup_steps: int = 50
+    learning_rate: float = 4e-3
+    weight_decay: float = 0.05
+    batch_tokens: int = 8192
+    workers: int = 2
+    """Processes of one thread each that share every batch; their gradients are summed."""
+    prompt_weight: float = 0.03
+    propose_weight: float = 0.4
+    """Loss weights of prompt tokens and, before the final shards, of proposers' responses (a solver's response: 1). Most of
+    their entropy is the generator's dice, which nobody can learn; with full weight it drowns the gradient of execution."""
+
+
+Batch = tuple[np.ndarray, np.ndarray]
+"""Token ids [rows, length] and loss weights [rows, length], both padded on the right with zeros."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tokenised document and the loss weight of its response tokens."""
+
+    prompt: list[int]
+    response: list[int]
+    weight: float
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.response)
+
+
+def mixture_of(config: PretrainConfig, index: int) -> Mixture:
+    """The corpus phase that a shard belongs to."""
+    if index >= config.shards - config.final_shards:
+        return FINAL
+    return SHORT if index < config.short_shards else REASONING
+
+
+def shard_batches(config: PretrainConfig, index: int) -> list[Batch]:
+    """Batches of one shard: documents sorted by length, cut at ``batch_tokens``, shuffled by a named stream."""
+    tokenizer: Any = build_tokenizer()
+    documents = draw_shard(config.seed, index, config.shard_documents, mixture_of(config, index))
+    prompts = tokenizer([document.prompt for document in documents])["input_ids"]
+    responses = tokenizer([document.response for document in documents])["input_ids"]
+    proposing = 1.0 if mixture_of(config, index) is FINAL else config.propose_weight
+    weights = [proposing if document.kind.startswith("propose") else 1.0 for document in documents]
+    rows = [
+        Row(prompt, [*response, tokenizer.eos_token_id], weight)
+        for prompt, response, weight in zip(prompts, responses, weights, strict=True)
+    ]
+    rows = sorted((row for row in rows if row.length <= config.context), key=lambda row: row.length)
+    batches: list[Batch] = []
+    start = 0
+    while start < len(rows):
+        stop = start + 1
+        while stop < len(rows) and _padded(rows[stop]) * (stop + 1 - start) <= config.batch_tokens:
+            stop += 1
+        batches.append(_batch(rows[start:stop], config.prompt_weight))
+        start = stop
+    batches = [batch for batch in batches if len(batch[0]) >= config.workers]  # at most the last: a row for every worker
+    order = stream(config.seed, "corpus-order", index).permutation(len(batches))
+    return [batches[position] for position in order]
+
+
+def _padded(row: Row) -> int:
+    return -(-row.length // 8) * 8
+
+
+def _batch(rows: list[Row], prompt_weight: float) -> Batch:
+    length = _padded(rows[-1])
+    tokens = np.zeros((len(rows), length), dtype=np.int64)
+    weights = np.zeros((len(rows), length), dtype=np.float32)
+    for index, row in enumerate(rows):
+        tokens[index, : row.length] = row.prompt + row.response
+        weights[index, 1 : len(row.prompt)] = prompt_weight
+        weights[index, len(row.prompt) : row.length] = row.weight
+    return tokens, weights
+
+
+def prefetched(config: PretrainConfig, first: int) -> Iterator[tuple[int, list[Batch]]]:
+    """Shards from ``first`` on, the next ones being drawn by a worker process meanwhile."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(shard_batches, config, first + ahead) for ahead in range(2)]
+        index = first
+        while True:
+            batches = waiting.pop(0).result()
+            waiting.append(pool.submit(shard_batches, config, index + 2))
+            yield index, batches
+            index += 1
