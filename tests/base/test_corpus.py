@@ -80,7 +80,8 @@ def test_reasoning_about_code_i_guesses_until_the_output_fits():
         wanted = sample.example(0).output
         assert wanted in prompt
         thought, _, rest = response.partition("</think>")
-        results = [line.partition("  # ")[2] for line in thought.split("\n") if line.startswith("return ")]
+        effects = [line.partition("  # ")[2] for line in thought.split("\n") if line.startswith("return ")]
+        results = [effect.rpartition("; ")[2] for effect in effects]
         assert results[-1] == wanted and wanted not in results[:-1]
         assert sample.example(0).inputs in rest
         wrong[len(results) - 1] += 1

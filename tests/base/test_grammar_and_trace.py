@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -44,26 +45,52 @@ def test_traced_values_equal_plain_execution(seed):
         copied = [type(value)(value) if isinstance(value, (list, dict)) else value for value in arguments]
         assert scope["f"](*copied) == run.value
         line, effect = run.trace[-1]
-        assert line.startswith("return ") and effect == repr(run.value)
+        assert line.startswith("return ") and effect.rpartition("; ")[2] == repr(run.value)
+
+
+def written(source: str, *arguments: object) -> list[str]:
+    return [f"{line}  # {effect}" for line, effect in Program(source).run(arguments).trace]
 
 
 def test_effects_of_each_kind_of_line():
     source = (
         "def f(a, x):\n    r = 0\n    for v in a:\n        if v > x:\n            r += v\n    a.append(r)\n    x, r = (r, x)\n    return x"
     )
-    run = Program(source).run(([1, 5], 3))
-    assert [f"{line}  # {effect}" for line, effect in run.trace] == [
-        "r = 0  # 0",
-        "for v in a:  # 1",
-        "if v > x:  # False",
-        "for v in a:  # 5",
-        "if v > x:  # True",
-        "r += v  # 5",
+    assert written(source, [1, 5], 3) == [
+        "r = 0  # r = 0",
+        "for v in a:  # v = 1",
+        "if v > x:  # 1 > 3; False",
+        "for v in a:  # v = 5",
+        "if v > x:  # 5 > 3; True",
+        "r += v  # 0 + 5; r = 5",
         "for v in a:  # end",
-        "a.append(r)  # [1, 5, 5]",
-        "x, r = (r, x)  # 5, 3",
+        "a.append(r)  # a = [1, 5, 5]",
+        "x, r = (r, x)  # x = 5, r = 3",
         "return x  # 5",
     ]
+
+
+def test_integers_are_put_in_outside_comprehensions_and_helpers_name_their_argument():
+    source = "def g(m):\n    return m - 9\n\ndef f(a, v):\n    a = [v * 2 for v in a]\n    v = g(v) + len(a)\n    return (v, a)"
+    assert written(source, [1, 2], 4) == [
+        "a = [v * 2 for v in a]  # a = [2, 4]",
+        "def g(m):  # m = 4",
+        "return m - 9  # 4 - 9; -5",
+        "v = g(v) + len(a)  # g(4) + len(a); v = -3",
+        "return (v, a)  # (-3, [2, 4])",
+    ]
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_what_is_put_in_evaluates_to_the_effect(seed):
+    """Where only integers occur in an expression, Python itself agrees with the result that the line claims."""
+    sample = draw_sample(stream(seed, "put-in"), 1 + seed % 6)
+    for line, effect in sample.runs[0].trace:
+        expression, semicolon, result = effect.rpartition("; ")
+        sets_one_integer = re.match(r"[xyznrm] \S*= |(if|elif|while|return) ", line)
+        if semicolon and sets_one_integer and not set(expression) & set("abdgqstu'("):
+            assert repr(eval(expression, {})) == result.rpartition(" = ")[2]  # our own program
 
 
 def test_arguments_are_left_untouched():

@@ -26,25 +26,31 @@ from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve
 from populora.types import Example, Problem, TaskType
 
 MAX_BUDGET = 8
-KIND_WEIGHTS = {
-    "solve code_o": 30, "solve code_i": 22, "solve code_f": 20, "propose code_o": 10, "propose code_i": 10, "propose code_f": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What the corpus is made of in one phase of training: weights of answer styles and of statement budgets."""
+    """What the corpus is made of in one phase of training: weights of document kinds, answer styles and statement budgets."""
 
+    kinds: dict[str, int]
     styles: dict[str, int]
     budgets: dict[int, int]
 
 
+_KINDS = ("solve code_o", "solve code_i", "solve code_f", "propose code_o", "propose code_i", "propose code_f")
+_ALL_KINDS = dict(zip(_KINDS, (30, 22, 20, 10, 10, 8), strict=True))
 _ALL_BUDGETS = {1: 14, 2: 17, 3: 18, 4: 16, 5: 13, 6: 10, 7: 7, 8: 5}
-SHORT = Mixture({"direct": 12, "brief": 6, "full": 82}, {1: 35, 2: 30, 3: 18, 4: 9, 5: 4, 6: 2, 7: 1, 8: 1})
+SHORT = Mixture(_ALL_KINDS, {"direct": 12, "brief": 6, "full": 82}, {1: 35, 2: 30, 3: 18, 4: 9, 5: 4, 6: 2, 7: 1, 8: 1})
 """First: short programs, nearly always with reasoning, so that binding a name and doing one operation are learned early."""
-REASONING = Mixture({"direct": 15, "brief": 8, "full": 77}, _ALL_BUDGETS)
-"""Then: programs of all lengths."""
-FINAL = Mixture({"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
+EXECUTION = Mixture(
+    dict(zip(_KINDS, (60, 20, 6, 5, 5, 4), strict=True)),
+    {"direct": 10, "brief": 5, "full": 85},
+    {1: 22, 2: 22, 3: 20, 4: 14, 5: 10, 6: 6, 7: 4, 8: 2},
+)
+"""Then mostly traces of single executions: every other skill builds on this one, and it comes with the number of traces seen."""
+REASONING = Mixture(_ALL_KINDS, {"direct": 15, "brief": 8, "full": 77}, _ALL_BUDGETS)
+"""Then everything, at all lengths."""
+FINAL = Mixture(_ALL_KINDS, {"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
 """Last, while the learning rate falls: most answers are direct."""
 MESSAGE_WEIGHTS = dict(zip(LEVELS, (45, 30, 25), strict=True))
 MAX_TRACE_CHARS = 320
@@ -104,8 +110,6 @@ def draw_sample(rng: np.random.Generator, budget: int, evaluation: bool = False)
     """A program with `PROBES` successful runs on distinct inputs, at least two distinct outputs, short enough traces."""
     while True:
         source = random_program(rng, budget)
-        if held_out(source) != evaluation:
-            continue
         try:
             program = Program(source)
             arguments: dict[str, tuple[object, ...]] = {}
@@ -114,16 +118,18 @@ def draw_sample(rng: np.random.Generator, budget: int, evaluation: bool = False)
                 arguments.setdefault(inputs_text(candidate), candidate)
                 if len(arguments) == PROBES:
                     break
-            runs = tuple(program.run(values) for values in arguments.values())
+            runs = tuple(_short(program.run(values)) for values in arguments.values())
         except Rejected:
             continue
         outputs = {repr(run.value) for run in runs}
-        if len(runs) == PROBES and len(outputs) >= 2 and all(_chars(run) <= MAX_TRACE_CHARS for run in runs):
+        if len(runs) == PROBES and len(outputs) >= 2 and held_out(source) == evaluation:
             return Sample(source, budget, tuple(arguments.values()), runs)
 
 
-def _chars(run: Run) -> int:
-    return sum(len(line) + len(effect) + 5 for line, effect in run.trace)
+def _short(run: Run) -> Run:
+    if sum(len(line) + len(effect) + 5 for line, effect in run.trace) > MAX_TRACE_CHARS:
+        raise Rejected("a long trace")
+    return run
 
 
 def execution(sample: Sample, index: int) -> str:
@@ -198,7 +204,7 @@ def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, p
 
 def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture) -> Document:
     """One random document of the mixture."""
-    kind = _weighted(rng, KIND_WEIGHTS)
+    kind = _weighted(rng, mixture.kinds)
     role, name = kind.split()
     task, sample = TaskType(name), draw_sample(rng, _weighted(rng, mixture.budgets))
     if role == "solve":

@@ -12,7 +12,7 @@ import numpy as np
 
 INTS, LISTS, STRS, DICTS = ("x", "y", "z", "n", "r"), ("a", "b", "q"), ("s", "t", "u"), ("d",)
 NAMES = {"int": INTS, "list": LISTS, "str": STRS, "dict": DICTS}
-TYPE_OF = {name: kind for kind, names in NAMES.items() for name in names}
+TYPE_OF = {"m": "int", **{name: kind for kind, names in NAMES.items() for name in names}}  # m: what the helper takes
 LETTERS = "abcde"
 
 

@@ -177,12 +177,12 @@ def _result(scope: Scope) -> str:
 
 
 def _helper(scope: Scope) -> list[str]:
-    inner = Scope(scope.rng, ["x"])
+    inner = Scope(scope.rng, ["m"])
     lines, _ = block(inner, 1, 1) if scope.chance(0.3) else ([], 0)
     result = int_expr(inner)
     if scope.chance(0.4):
-        return ["def g(x):", f"    if {condition(inner)}:", f"        return {int_expr(inner)}", f"    return {result}", ""]
-    return ["def g(x):", *_indented(lines), f"    return {result}", ""]
+        return ["def g(m):", f"    if {condition(inner)}:", f"        return {int_expr(inner)}", f"    return {result}", ""]
+    return ["def g(m):", *_indented(lines), f"    return {result}", ""]
 
 
 def random_program(rng: np.random.Generator, budget: int) -> str:

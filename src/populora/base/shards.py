@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from populora.base.corpus import FINAL, REASONING, SHORT, Mixture, draw_shard
+from populora.base.corpus import EXECUTION, FINAL, REASONING, SHORT, Mixture, draw_shard
 from populora.base.tokenizer import build_tokenizer
 from populora.rng import stream
 
@@ -30,16 +30,19 @@ class PretrainConfig:
     kv_heads: int = 4
     feed_forward: int = 512
     context: int = 512
-    shards: int = 68
+    shards: int = 48
     shard_documents: int = 8192
     """Documents a shard; one shard is about 0.9 million tokens."""
-    short_shards: int = 8
+    short_shards: int = 6
     """The first shards hold mostly short programs."""
-    decay_shards: int = 40
+    execution_from: int = 7
+    execution_shards: int = 10
+    """From shard ``execution_from`` on, so many shards hold mostly traces of executions."""
+    decay_shards: int = 28
     """Over the last shards the learning rate falls linearly to zero."""
-    final_shards: int = 20
+    final_shards: int = 14
     """In the last shards most answers are direct."""
-    warmup_steps: int = 50
+    warmup_steps: int = 20
     learning_rate: float = 4e-3
     weight_decay: float = 0.05
     batch_tokens: int = 8192
@@ -72,6 +75,8 @@ def mixture_of(config: PretrainConfig, index: int) -> Mixture:
     """The corpus phase that a shard belongs to."""
     if index >= config.shards - config.final_shards:
         return FINAL
+    if config.execution_from <= index < config.execution_from + config.execution_shards:
+        return EXECUTION
     return SHORT if index < config.short_shards else REASONING
 
 
