@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from populora.runlog.directory import read_config
+
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
 RUNS = [
@@ -35,9 +37,11 @@ def main() -> None:
 
 
 def command(folder: Path, arm: str, seed: int, steps: int) -> list[str]:
-    """Start a run, or go on with it."""
+    """Start a run, or go on with it. A folder with another number of steps is refused."""
     populora = [sys.executable, "-m", "populora.cli"]
     if (folder / "config.json").exists():
+        if (found := read_config(folder).steps) != steps:
+            raise SystemExit(f"{folder} is a run of {found} steps, not {steps}: choose another --root, or --steps {found}")
         return [*populora, "resume", str(folder)]
     return [
         *populora, "train", str(CONFIGS / CONFIG_OF[arm]), "--out", str(folder), "--seed", str(seed), "--steps", str(steps),

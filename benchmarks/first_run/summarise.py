@@ -28,6 +28,8 @@ CURVES = {
     "learner/entropy/teacher": "teacher entropy",
     "learner/entropy/student": "student entropy",
 }
+AGENT = {"learner/entropy/teacher": "learner/entropy/agent", "learner/entropy/student": "learner/entropy/agent"}
+"""The baseline's one adapter plays both roles: its entropy stands on both curves."""
 COLOURS = {"baseline": "black", "1t1s": "tab:orange", "2t2s": "tab:green", "4t4s": "tab:blue"}
 LAST = 20
 
@@ -36,32 +38,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
     root = parser.parse_args().root
-    logs = {folder.name: read_log(folder) for folder in sorted(root.iterdir()) if (folder / "metrics.jsonl").exists()}
+    logs = {folder.name: curves_of(read_log(folder)) for folder in sorted(root.iterdir()) if (folder / "metrics.jsonl").exists()}
     results = {
         "runs": {name: ends(log) for name, log in logs.items()},
         "against_baseline": {arm: against_baseline(logs, arm) for arm in COLOURS if arm != "baseline"},
         "settings": {folder.name: read_config(folder).steps for folder in sorted(root.iterdir()) if (folder / "config.json").exists()},
     }
-    (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    (HERE / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
     draw(logs)
     print(json.dumps(results["against_baseline"], indent=2))
 
 
+def curves_of(log: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The log, with the baseline's entropy under the names of both roles."""
+    return [{**line, **{name: line[agent] for name, agent in AGENT.items() if agent in line}} for line in log]
+
+
 def ends(log: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     """Mean of each curve over the first and last `LAST` steps of one run."""
-    return {name: {"first": _mean(log[:LAST], name), "last": _mean(log[-LAST:], name)} for name in CURVES}
+    return {name: {"first": _mean(log[:LAST], name), "last": _mean(log[-LAST:], name)} for name in CURVES if _has(log, name)}
+
+
+def _has(log: list[dict[str, float]], name: str) -> bool:
+    return any(name in line for line in log[:LAST]) and any(name in line for line in log[-LAST:])
 
 
 def _mean(lines: list[dict[str, float]], name: str) -> float:
-    values = [line[name] for line in lines if name in line]
-    return round(float(np.mean(values)), 4) if values else float("nan")
+    return round(float(np.mean([line[name] for line in lines if name in line])), 4)
 
 
 def against_baseline(logs: dict[str, list[dict[str, float]]], arm: str) -> dict[str, dict]:
     """Difference of the arms' last-20-step means; Welch's 95 % interval over seeds where both arms have two or more."""
     found = {}
     for name in CURVES:
-        ours, base = ([_mean(log[-LAST:], name) for run, log in logs.items() if run.startswith(f"{kind}-")] for kind in (arm, "baseline"))
+        ours, base = (
+            [_mean(log[-LAST:], name) for run, log in logs.items() if run.startswith(f"{kind}-") and _has(log, name)]
+            for kind in (arm, "baseline")
+        )
         if not ours or not base:
             continue
         entry: dict = {"seeds": [len(ours), len(base)], "difference": round(float(np.mean(ours) - np.mean(base)), 4)}

@@ -58,7 +58,6 @@ class SelfplayConfig:
     """Attempts per valid problem; their mean is rho (reading 3)."""
     max_prompt_tokens: int = 6144
     max_response_tokens: int = 8096
-    temperature: float = 1.0
     buffer_size: int = 16384
     """Problems kept per task type; the oldest are dropped (reading 9)."""
     seeds: int = 256
@@ -251,7 +250,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         "lora.rank": c.lora.rank, "lora.alpha": c.lora.alpha, "selfplay.prompts_per_type": s.prompts_per_type,
         "selfplay.samples_per_prompt": s.samples_per_prompt, "selfplay.rho_samples": s.rho_samples,
         "selfplay.max_prompt_tokens": s.max_prompt_tokens, "selfplay.max_response_tokens": s.max_response_tokens,
-        "selfplay.temperature": s.temperature, "selfplay.seeds": s.seeds, "learner.learning_rate": n.learning_rate,
+        "selfplay.seeds": s.seeds, "learner.learning_rate": n.learning_rate,
         "learner.micro_batch_tokens": n.micro_batch_tokens, "sandbox.workers": c.sandbox.workers,
         "sandbox.cpu_seconds": c.sandbox.cpu_seconds, "sandbox.memory_mb": c.sandbox.memory_mb,
         "league.sigma": c.league.sigma, "league.beta": c.league.beta, "learner.grad_clip": n.grad_clip, "learner.epsilon": n.epsilon,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from populora.config import Config
 from populora.errors import ConfigError
-from populora.league.culling import child_rating, choose_operator, choose_parents, to_cull
+from populora.league.culling import child_rating, choose_operator, choose_parents, cull_count, to_cull
 from populora.lora.bank import LoraBank
 from populora.operators import get_operator
 from populora.operators.breeding import breed
@@ -27,11 +27,14 @@ def check_operators(config: Config) -> None:
         return
     arities = {name: get_operator(name).arity for name in config.evolution.operators}
     for role, size in (("teachers", config.population.teachers), ("students", config.population.students)):
-        if size >= 2 and min(arities.values()) > size - 1:
+        culled = cull_count(size, config.evolution.cull_fraction)
+        if culled and min(arities.values()) > size - culled:
             raise ConfigError(
-                f"evolution.operators {', '.join(arities)} all need {min(arities.values())} parents, but with {size} {role} one is left "
-                "when the weakest goes: add a mutation (m1 to m4) or members"
+                f"evolution.operators {', '.join(arities)} all need {min(arities.values())} parents, but of {size} {role} "
+                f"{size - culled} are left when the weakest go: add a mutation (m1 to m4) or members, or cull fewer"
             )
+        if culled and size > 2 and config.lora.rank == 1 and any(get_operator(name).name == "x3" for name in arities):
+            raise ConfigError("operator x3 joins components of both parents and needs lora.rank 2 or more, got 1: leave x3 out")
 
 
 def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: dict[str, float]) -> Population:

@@ -43,9 +43,8 @@ class Run:
         return self.adapted.bank
 
     def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
-        """Sample with the run's length limit, temperature and stop text."""
-        settings = self.config.selfplay
-        return self.sampler.generate(requests, settings.max_response_tokens, settings.temperature, self.prompts.stop)
+        """Sample with the run's length limit and stop text, at temperature 1: the policy that the learner differentiates."""
+        return self.sampler.generate(requests, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
 
     def fits(self, prompt: str) -> bool:
         """Whether a prompt is within ``max_prompt_tokens``."""

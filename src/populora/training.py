@@ -83,7 +83,10 @@ def prepared(config: Config) -> Iterator[Run]:
         torch.set_num_threads(config.threads)
     model, tokenizer = load_base(config.base)
     prompts, limits = load_prompts(config.base.prompts), _limits(config)
-    facts = {"base_sha256": _fingerprint(model), "prompts": f"{prompts.name} {prompts.version}"}
+    facts = {
+        "base_sha256": _fingerprint(model), "tokenizer_sha256": _tokenizer_fingerprint(tokenizer),
+        "prompts": f"{prompts.name} {prompts.version}",
+    }  # fmt: skip
     population = initial_population(config)
     adapted = AdaptedModel(model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha)
     adapted.bank.initialise(config.seed)
@@ -127,6 +130,11 @@ def _fingerprint(model: Any) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _tokenizer_fingerprint(tokenizer: Any) -> str:
+    """SHA-256 over the tokens and their ids."""
+    return hashlib.sha256(repr(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
 
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool], suite: list[Problem]) -> Summary:

@@ -50,7 +50,7 @@ SMALL = Config(
 
 
 class Silent:
-    def phase(self, name, done=0, total=0):
+    def phase(self, name):
         pass
 
     def step(self, record, metrics):

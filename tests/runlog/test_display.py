@@ -48,7 +48,7 @@ def finished(folder: Path, make_record, steps: int = 20) -> Path:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_live_table_fits_its_width_and_cuts_no_number(make_record, width: int):
     display = live(make_record, width)
-    display.phase("validate", 120, 160)
+    display.phase("validate")
     text = rendered(display._now(), width)
     assert max(map(cell_len, text.splitlines())) <= width
     assert "…" not in text.replace("left …", "") or width == 60
@@ -60,15 +60,15 @@ def test_live_table_fits_its_width_and_cuts_no_number(make_record, width: int):
         "T0 27.0",
         "S1 25.0",
         "step 12: T1 = x2(T0, T1)",
-        "validate 120/160",
+        "validate",
     ):
         assert fact in text
     assert ("±2.0" in text) == (80 <= width < 110 or width >= 160)
 
 
 def test_live_table_before_the_first_step(make_record):
-    text = rendered(View(Path("runs/tiny"), 30, phase="seeding", done=3, total=256), 80)
-    assert "seeding 3/256" in text and "step 0 of 30" in text and "first step" in text
+    text = rendered(View(Path("runs/tiny"), 30, phase="seeding"), 80)
+    assert "seeding" in text and "step 0 of 30" in text and "first step" in text
 
 
 def test_live_table_of_the_single_agent_has_no_race(make_record):
@@ -104,7 +104,7 @@ def test_plain_display_is_one_ascii_line_a_step(make_record):
     assert isinstance(display, PlainDisplay)
     with display:
         for step in (1, 2):
-            display.phase("solve", 1, 2)
+            display.phase("solve")
             record = make_record(step)
             display.step(record, step_metrics(record))
     first, second = stream.getvalue().splitlines()

@@ -28,7 +28,7 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 def test_defaults_are_the_papers():
     c = Config()
     assert (c.steps, c.lora.rank, c.lora.alpha, c.population.teachers, c.population.students) == (200, 32, 64.0, 4, 4)
-    assert (c.selfplay.prompts_per_type, c.selfplay.samples_per_prompt, c.selfplay.temperature) == (24, 8, 1.0)
+    assert (c.selfplay.prompts_per_type, c.selfplay.samples_per_prompt) == (24, 8)
     assert (c.selfplay.max_prompt_tokens, c.selfplay.max_response_tokens, c.learner.learning_rate) == (6144, 8096, 5e-5)
     assert (c.evolution.every, c.evolution.cull_fraction) == (10, 0.25)
     check(c)

@@ -81,6 +81,12 @@ def test_operators_that_could_never_be_used_are_refused_before_the_run():
         check_operators(replace(CONFIG, population=PopulationConfig(2, 2), evolution=EvolutionConfig(operators=("x1", "x2"))))
     with pytest.raises(ConfigError, match="m99"):
         check_operators(replace(CONFIG, evolution=EvolutionConfig(operators=("m99",))))
+    with pytest.raises(ConfigError, match="cull fewer"):
+        check_operators(
+            replace(CONFIG, population=PopulationConfig(4, 4), evolution=EvolutionConfig(operators=("x1",), cull_fraction=0.75))
+        )
+    with pytest.raises(ConfigError, match="rank 2"):
+        check_operators(replace(CONFIG, population=PopulationConfig(4, 4), lora=LoraConfig(1, 2.0), evolution=EvolutionConfig()))
     check_operators(CONFIG)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +20,7 @@ import torch
 from populora.base.corpus import FINAL, HELD_OUT_ONE_IN, MESSAGE_WEIGHTS, Sample, draw_sample, inputs_text
 from populora.base.describe import LEVELS, describe
 from populora.base.pretrain import Model, pretrain
-from populora.base.shards import PretrainConfig
+from populora.base.shards import PretrainConfig, corpus_digest
 from populora.base.tokenizer import save_tokenizer
 from populora.rng import stream
 from populora.tasks.render import fill, load_prompts
@@ -51,7 +52,10 @@ def export(config: PretrainConfig, model: Model, work: Path, out: Path) -> Path:
     _write_lines(out / "seeds.jsonl", seed_problems(config.seed))
     _write_lines(out / "held_out.jsonl", held_out_problems(config.seed))
     weights = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
-    recipe = {"config": asdict(config), "weights_sha256": weights}
+    recipe = {
+        "config": asdict(config), "corpus": corpus_digest(config), "weights_sha256": weights,
+        "python": platform.python_version(), "torch": torch.__version__,
+    }  # fmt: skip
     (out / "recipe.json").write_text(json.dumps(recipe, indent=2) + "\n")
     (out / "README.md").write_text(model_card(config, model, work), encoding="utf-8")
     return out

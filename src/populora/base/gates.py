@@ -32,6 +32,10 @@ class Scored:
     rho: float | None
     reward: float | None
     """None where the problem was void."""
+    direct: tuple[bool, ...] = ()
+    """Verdicts of the attempts that answered at once."""
+    reasoned: tuple[bool, ...] = ()
+    """Verdicts of the attempts that reasoned first."""
 
 
 def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
@@ -43,12 +47,19 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     proposals = validate(run, entries)
     matchups = self_matchup(run.population)
     answers, trained = solve(run, 1, matchups, proposals)
-    outcome = cross_evaluate(run.config, matchups, proposals, run.verifier.judge(answers), trained)
+    attempts = run.verifier.judge(answers)
+    outcome = cross_evaluate(run.config, matchups, proposals, attempts, trained)
     written = measure(run, proposals)
+    styles: dict[tuple[str, bool], list[bool]] = {}
+    for attempt in attempts:
+        styles.setdefault((attempt.problem.id, attempt.generation.text.startswith("</think>")), []).append(attempt.correct)
     return [
-        Scored(p.task, _lines(p, entry.source.program if entry.source else "", written), p.problem is not None, p.rejection, rho, reward)
+        Scored(
+            p.task, _lines(p, entry.source.program if entry.source else "", written), p.problem is not None, p.rejection, rho, reward,
+            *(tuple(styles.get((p.problem.id, direct), ())) if p.problem else () for direct in (True, False)),
+        )
         for p, entry, rho, reward in zip(proposals, entries, outcome.rhos, outcome.teacher_rewards, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _lines(proposal: Proposal, source: str, written: dict) -> int:
@@ -83,10 +94,29 @@ def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
         "mean_lines": round(float(lines.mean()), 3),
         "solve_rate": round(float(rhos.mean()), 4),
         "rho_histogram": np.histogram(rhos, bins=np.linspace(-1 / 16, 17 / 16, 10))[0].tolist(),
+        "styles": _styles(items, seed),
         "reward_by_lines": _by_lines(lines, rewards),
         "reward_slope_per_line": round(float(np.polyfit(lines, rewards, 1)[0]), 4),
         "reward_slope_interval_95": [round(low, 4), round(high, 4)],
         "rejections": dict(sorted(reasons.items(), key=lambda item: -item[1])),
+    }
+
+
+def _styles(items: Sequence[Scored], seed: int, draws: int = 1000) -> dict:
+    """Share of attempts that reason, accuracy of both styles, and a 95 % interval of their difference (bootstrap over problems)."""
+    counts = np.array([(sum(i.direct), len(i.direct), sum(i.reasoned), len(i.reasoned)) for i in items if i.valid], dtype=float)
+    right_direct, direct, right_reasoned, reasoned = counts.sum(0)
+    if not direct or not reasoned:
+        return {"reasoning_share": round(float(reasoned / (direct + reasoned)), 4)}
+    rng, differences = stream(seed, "style-bootstrap"), []
+    for _ in range(draws):
+        a, b, c, d = counts[rng.integers(0, len(counts), len(counts))].sum(0)
+        differences.append(c / max(d, 1) - a / max(b, 1))
+    return {
+        "reasoning_share": round(float(reasoned / (direct + reasoned)), 4),
+        "accuracy_direct": round(float(right_direct / direct), 4),
+        "accuracy_reasoned": round(float(right_reasoned / reasoned), 4),
+        "difference_interval_95": [round(float(np.quantile(differences, q)), 4) for q in (0.025, 0.975)],
     }
 
 
@@ -119,4 +149,8 @@ def passed(results: dict[str, dict]) -> dict[str, bool]:
         checks[f"{task} solve rate 0.45 to 0.80"] = 0.45 <= found["solve_rate"] <= 0.80
         checks[f"{task} problems at every rate"] = all(count > 0 for count in found["rho_histogram"])
         checks[f"{task} reward rises with lines"] = found["reward_slope_interval_95"][0] > 0
+        if task != TaskType.CODE_F:  # a function is induced without reasoning
+            styles = found["styles"]
+            checks[f"{task} reasoning is a minority habit"] = 0 < styles["reasoning_share"] < 0.5
+            checks[f"{task} reasoning is more accurate"] = styles.get("difference_interval_95", [0])[0] > 0
     return checks

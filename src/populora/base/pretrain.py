@@ -1,7 +1,7 @@
 """Pretrain the tiny base from scratch: Qwen2 architecture, Muon for the matrices, AdamW for the rest.
 
 The workers are processes of one thread that hold the same model: each takes every ``workers``-th row of a batch, gradients
-are summed, all make the same update. (Two such processes train 1.5 times as fast as one process with two threads: at this
+are summed, all make the same update. (Two such processes train faster than one process with two threads: at this
 size most of the time goes into small operations that threads do not speed up.) The loss is the mean over response tokens plus
 ``prompt_weight`` on prompt tokens. The learning rate depends on the position in the run alone and a checkpoint follows every
 shard, so a build resumes with the same result.
@@ -24,7 +24,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from populora.base.shards import Batch, PretrainConfig, prefetched
+from populora.base.shards import Batch, PretrainConfig, corpus_digest, prefetched
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.errors import RunDirectoryError
 from populora.rng import stream_key
@@ -82,11 +82,18 @@ def pretrain(config: PretrainConfig, folder: Path, device: str = "cpu", progress
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "checkpoint.pt"
     first = _checked(checkpoint, config)["state"]["shards"] if checkpoint.exists() else 0
+    _cut_log(folder / "training_log.jsonl", first)
     if first < config.shards:
         _run_workers(config, folder, device, first, progress)
     model = new_model(config, vocabulary_size(build_tokenizer()))
     model.load_state_dict(_checked(checkpoint, config)["model"])
     return model
+
+
+def _cut_log(path: Path, shards: int) -> None:
+    """Forget what a killed build logged beyond its last checkpoint."""
+    lines = path.read_text().splitlines(keepends=True)[:shards] if path.exists() else []
+    path.write_text("".join(lines))
 
 
 def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, progress: Callable[[dict], None]) -> None:
@@ -95,14 +102,12 @@ def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, 
     with tempfile.TemporaryDirectory() as meeting:
         workers = mp.spawn(_work, (config, folder, device, f"file://{meeting}/store", queues, lines), config.workers, join=False)
         try:
-            for index, batches in prefetched(config, first):
+            for _, batches in prefetched(config, first):
                 for rank, queue in enumerate(queues):
                     queue.put([(part[0][rank :: config.workers], part[1][rank :: config.workers], part[1].sum()) for part in batches])
                 while lines.empty():
                     workers.join(timeout=0.2)  # raises what a worker raised
                 progress(lines.get())
-                if index + 1 == config.shards:
-                    break
         finally:
             for process in workers.processes:  # between shards a worker only waits, and its checkpoint is written
                 process.terminate()
@@ -162,7 +167,8 @@ def _sum_gradients(parameters: list[torch.nn.Parameter]) -> None:
 
 def _checked(path: Path, config: PretrainConfig, device: str = "cpu") -> dict:
     saved = torch.load(path, weights_only=True, map_location=device)
-    changed = [name for name, value in asdict(config).items() if saved["config"].get(name) != value]
+    wanted = {**asdict(config), "corpus": corpus_digest(config)}
+    changed = [name for name, value in wanted.items() if saved["config"].get(name) != value]
     if changed:
         raise RunDirectoryError(f"'{path}' belongs to another recipe (it differs in {', '.join(changed)}): choose another --work folder")
     return saved
@@ -182,7 +188,7 @@ def _resume(path: Path, config: PretrainConfig, model: Model, optimizers: list[t
 def _save(path: Path, config: PretrainConfig, model: Model, optimizers: list[torch.optim.Optimizer], state: dict[str, int]) -> None:
     content = {
         "model": model.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-        "state": state, "config": asdict(config),
+        "state": state, "config": {**asdict(config), "corpus": corpus_digest(config)},
     }  # fmt: skip
     torch.save(content, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)

@@ -6,9 +6,11 @@ Rows are padded on the right, so causal attention needs no mask.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -32,7 +34,7 @@ class PretrainConfig:
     context: int = 512
     shards: int = 48
     shard_documents: int = 8192
-    """Documents a shard; one shard is about 0.9 million tokens."""
+    """Documents a shard."""
     short_shards: int = 6
     """The first shards hold mostly short programs."""
     execution_from: int = 7
@@ -121,13 +123,25 @@ def _batch(rows: list[Row], prompt_weight: float) -> Batch:
     return tokens, weights
 
 
+@cache
+def corpus_digest(config: PretrainConfig) -> str:
+    """SHA-256 over the tokenizer and the first documents of every phase: another grammar, trace or mixture is another recipe.
+
+    It also differs between Python versions that print syntax trees in another way, and with them the held-out split.
+    """
+    digest = hashlib.sha256(build_tokenizer().backend_tokenizer.to_str().encode())
+    for index in (0, config.execution_from, config.shards - config.final_shards - 1, config.shards - 1):
+        for document in draw_shard(config.seed, index, 64, mixture_of(config, index)):
+            digest.update(f"{document.kind}\0{document.prompt}\0{document.response}\0".encode())
+    return digest.hexdigest()
+
+
 def prefetched(config: PretrainConfig, first: int) -> Iterator[tuple[int, list[Batch]]]:
     """Shards from ``first`` on, the next ones being drawn by a worker process meanwhile."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(shard_batches, config, first + ahead) for ahead in range(2)]
-        index = first
-        while True:
+        waiting = [pool.submit(shard_batches, config, index) for index in range(first, min(first + 2, config.shards))]
+        for index in range(first, config.shards):
             batches = waiting.pop(0).result()
-            waiting.append(pool.submit(shard_batches, config, index + 2))
+            if index + 2 < config.shards:
+                waiting.append(pool.submit(shard_batches, config, index + 2))
             yield index, batches
-            index += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +34,6 @@ class Build:
     """Checkpoints and the training log."""
     device: str = "cpu"
     seed: int = 0
-    shards: int = 0
-    """Length of the training; 0 for the recipe's own."""
 
 
 def build(arguments: Sequence[str]) -> int:
@@ -44,7 +42,6 @@ def build(arguments: Sequence[str]) -> int:
 
     chosen = parse(Build, arguments, "base build")
     config = PretrainConfig(seed=chosen.seed)
-    config = replace(config, shards=chosen.shards) if chosen.shards else config
     print(building.build(config, chosen.work, chosen.out, chosen.device, print))
     return 0
 
@@ -70,7 +67,7 @@ def gates(arguments: Sequence[str]) -> int:
         seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
         selfplay=SelfplayConfig(
-            prompts_per_type=chosen.prompts_per_type, samples_per_prompt=1, rho_samples=8, max_prompt_tokens=288,
+            prompts_per_type=chosen.prompts_per_type, samples_per_prompt=1, rho_samples=8, max_prompt_tokens=256,
             max_response_tokens=224, buffer_size=1024, seeds=128,
         ),
     )  # fmt: skip
@@ -119,7 +116,7 @@ def _room_config(chosen: Room, seed: int) -> Config:
         seed=seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(chosen.rank, 2.0 * chosen.rank),
         population=PopulationConfig(teachers=1, students=1), evolution=EvolutionConfig(every=0),
         learner=LearnerConfig(learning_rate=chosen.learning_rate, betas=(0.9, 0.99)),
-        selfplay=SelfplayConfig(max_prompt_tokens=288, max_response_tokens=224, buffer_size=128, seeds=1),
+        selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224, buffer_size=128, seeds=1),
     )  # fmt: skip
 
 

@@ -22,24 +22,30 @@ BROKEN_VALID_RATE = 0.1
 """A teacher whose share of valid proposals is below this goes first, whatever its rating."""
 
 
+def cull_count(size: int, cull_fraction: float) -> int:
+    """``floor(cull_fraction * N)``, but at least one of two or more, and none of one alone or where ``cull_fraction`` is 0."""
+    if size < 2 or cull_fraction == 0:
+        return 0
+    return min(max(1, math.floor(cull_fraction * size + 1e-9)), size - 1)
+
+
 def to_cull(
     members: Sequence[Member], cull_fraction: float, lcb_k: float, step: int, valid_rates: Mapping[str, float] | None = None
 ) -> tuple[Member, ...]:
     """The members of one role to replace after ``step``, weakest first.
 
-    ``floor(cull_fraction * N)``, but at least one of two or more, and none of one alone or where ``cull_fraction`` is 0.
-    A newborn (``protected_until >= step``) among them stays, and nobody stronger goes in its stead: fewer are replaced.
-    ``valid_rates`` are shares of valid proposals by member id; equal bounds are decided by them, then by the slot.
+    At most `cull_count` of them. A newborn (``protected_until >= step``) among them stays, and nobody stronger goes in its
+    stead: fewer are replaced. ``valid_rates`` are shares of valid proposals by member id; equal bounds are decided by them,
+    then by the slot.
     """
     _check_one_role(members)
-    count = max(1, math.floor(cull_fraction * len(members) + 1e-9)) if len(members) > 1 and cull_fraction > 0 else 0
     rates = valid_rates or {}
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
         rate = rates.get(member.id, 1.0)
         return rate >= BROKEN_VALID_RATE, lower_bound(member.rating, lcb_k), rate, member.slot
 
-    weakest = sorted(members, key=strength)[: min(count, len(members) - 1)]
+    weakest = sorted(members, key=strength)[: cull_count(len(members), cull_fraction)]
     return tuple(member for member in weakest if member.protected_until < step)
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Display(Protocol):
     """Fed by training."""
 
-    def phase(self, name: str, done: int = 0, total: int = 0) -> None:
-        """A phase of the step under way has begun, or has got to ``done`` of ``total`` (0: not known)."""
+    def phase(self, name: str) -> None:
+        """A phase of the step under way has begun."""
         ...
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
@@ -78,7 +78,7 @@ class PlainDisplay(AbstractContextManager):
         self._eta = Eta(steps)
         self._told = False
 
-    def phase(self, name: str, done: int = 0, total: int = 0) -> None:
+    def phase(self, name: str) -> None:
         if self._stopping() and not self._told:
             self._told = True
             self._print("stopping: this step will be finished and checkpointed (Ctrl-C again stops at once)")

@@ -47,8 +47,6 @@ class View:
     steps: int
     history: tuple[Mapping[str, float], ...] = ()
     phase: str = ""
-    done: int = 0
-    total: int = 0
     elapsed: float = 0.0
     left: float | None = None
     members: tuple[Member, ...] = ()
@@ -83,15 +81,15 @@ class LiveDisplay(AbstractContextManager):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def phase(self, name: str, done: int = 0, total: int = 0) -> None:
-        self._view = replace(self._view, phase=name, done=done, total=total)
+    def phase(self, name: str) -> None:
+        self._view = replace(self._view, phase=name)
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         earlier = tuple(line for line in self._view.history if line["step"] < record.step)
         births = tuple(f"step {record.step}: {birth(child)}" for child in record.children)
         self._view = replace(
             self._view, history=(*earlier, {"step": record.step, **metrics}), left=self._eta.left(record), members=record.members,
-            matchups=record.matchups, births=(births + self._view.births)[:4], phase="", done=0, total=0,
+            matchups=record.matchups, births=(births + self._view.births)[:4], phase="",
         )  # fmt: skip
 
     def close(self, summary: Summary) -> None:
@@ -132,12 +130,11 @@ def _heading(view: View, width: int) -> list[RenderableType]:
 def _phases(view: View) -> Text:
     if view.stopping:
         return Text("stopping: this step is finished and checkpointed first (Ctrl-C again stops at once)", "bold yellow")
-    count = f" {view.done}/{view.total}" if view.total else ""
     if view.phase not in PHASES:
-        return Text(f"{view.phase}{count}", "bold")
+        return Text(view.phase, "bold")
     text, current = Text(overflow="ellipsis", no_wrap=True), PHASES.index(view.phase)
     for index, name in enumerate(PHASES):
-        text.append(name + count if index == current else name, "bold" if index == current else "dim" if index > current else "")
+        text.append(name, "bold" if index == current else "dim" if index > current else "")
         text.append("  ")
     return text
 
