@@ -2,17 +2,20 @@
 
 import ast
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from populora.base.build import held_out_problems, seed_problems
-from populora.base.corpus import FINAL, REASONING, draw_sample, draw_shard, held_out, solve_document
+from populora.base.corpus import FINAL, FINISHED, REASONING, draw_sample, draw_shard, held_out, solve_document
 from populora.base.grammar import parameters
 from populora.base.trace import Program
 from populora.rng import stream
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType
+
+FULL = replace(REASONING, styles={"full": 1})
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +67,11 @@ def test_seeds_are_of_every_type_and_never_held_out():
     assert not any(held_out(problem.program) for problem in problems[::10])
 
 
-@pytest.mark.parametrize(("styles", "direct"), [(REASONING.styles, 0.15), (FINAL.styles, 0.54)])
-def test_share_of_direct_answers(styles, direct):
+@pytest.mark.parametrize(("mixture", "direct"), [(REASONING, 0.15), (FINAL, 0.54), (FINISHED, 0.52)])
+def test_share_of_direct_answers(mixture, direct):
     rng, prompts = stream(5, "styles"), load_prompts("compact")
     sample = draw_sample(rng, 3)
-    responses = [solve_document(rng, TaskType.CODE_O, sample, prompts, styles)[1] for _ in range(1000)]
+    responses = [solve_document(rng, TaskType.CODE_O, sample, prompts, mixture)[1] for _ in range(1000)]
     assert sum(response.startswith("</think>") for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
 
 
@@ -76,7 +79,7 @@ def test_reasoning_about_code_i_guesses_until_the_output_fits():
     sample = draw_sample(stream(5, "guesses"), 3)
     prompt_set, wrong = load_prompts("compact"), Counter()
     for index in range(300):
-        prompt, response = solve_document(stream(index, "a"), TaskType.CODE_I, sample, prompt_set, {"full": 1})
+        prompt, response = solve_document(stream(index, "a"), TaskType.CODE_I, sample, prompt_set, FULL)
         wanted = sample.example(0).output
         assert wanted in prompt
         thought, _, rest = response.partition("</think>")
@@ -90,7 +93,7 @@ def test_reasoning_about_code_i_guesses_until_the_output_fits():
 
 def test_full_reasoning_binds_the_arguments_and_names_every_executed_line():
     sample = draw_sample(stream(5, "forwards"), 3)
-    _, response = solve_document(stream(1, "a"), TaskType.CODE_O, sample, load_prompts("compact"), {"full": 1})
+    _, response = solve_document(stream(1, "a"), TaskType.CODE_O, sample, load_prompts("compact"), FULL)
     bound = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), sample.arguments[0], strict=True)]
     executed = [f"{line}  # {effect}" for line, effect in sample.runs[0].trace]
     assert response.partition("</think>")[0].split("\n") == [*bound, *executed]

@@ -8,24 +8,14 @@ import pytest
 import torch
 
 from populora.base.pretrain import learning_rate, loss_of, new_model, pretrain
-from populora.base.shards import PretrainConfig, shard_batches
+from populora.base.shards import MIXTURES, PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.errors import RunDirectoryError
 
+STAGE = Stage(4e-3, (("short", 1), ("final", 1)), decay_shards=1)
 SMALL = PretrainConfig(
-    hidden=32,
-    layers=1,
-    heads=2,
-    kv_heads=1,
-    feed_forward=32,
-    shards=2,
-    short_shards=1,
-    decay_shards=1,
-    final_shards=1,
-    shard_documents=24,
-    batch_tokens=1024,
-    warmup_steps=2,
-)
+    hidden=32, layers=1, heads=2, kv_heads=1, feed_forward=32, stages=(STAGE,), shard_documents=24, batch_tokens=1024, warmup_steps=2
+)  # fmt: skip
 
 
 class Stop(Exception):
@@ -49,7 +39,10 @@ def test_workers_share_the_batches_of_one_recipe(tmp_path):
     """One worker and two take the same steps on the same tokens; their sums differ by rounding alone."""
     logs = []
     for workers in (1, 2):
-        pretrain(dataclasses.replace(SMALL, shards=1, decay_shards=1, workers=workers), tmp_path / str(workers))
+        pretrain(
+            dataclasses.replace(SMALL, stages=(Stage(4e-3, (("short", 1),), 1),), batch_tokens=4096, workers=workers),
+            tmp_path / str(workers),
+        )
         logs.append(json.loads((tmp_path / str(workers) / "training_log.jsonl").read_text()))
     assert logs[0]["step"] == logs[1]["step"] and logs[0]["tokens"] == logs[1]["tokens"]
     assert logs[0]["loss"] == pytest.approx(logs[1]["loss"], abs=2e-4)
@@ -65,7 +58,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
 def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():
     tokenizer = build_tokenizer()
     think = tokenizer("<think>")["input_ids"][0]
-    for tokens, weights in shard_batches(dataclasses.replace(SMALL, shards=9), 0):
+    for tokens, weights in shard_batches(dataclasses.replace(SMALL, stages=(Stage(4e-3, (("reasoning", 9),), 1),)), 0):
         for row, weight in zip(tokens, weights, strict=True):
             end = int(np.flatnonzero(row == tokenizer.eos_token_id)[0])
             start = int(np.flatnonzero(row == think)[-1]) + 1
@@ -85,9 +78,34 @@ def test_the_loss_is_the_weighted_mean_of_cross_entropies():
         assert float(loss_of(model, batch, float(weights.sum()), torch.device("cpu"))) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_learning_rate_warms_up_holds_and_falls_to_zero():
-    config = dataclasses.replace(SMALL, shards=10, decay_shards=4, warmup_steps=10, learning_rate=1.0)
-    assert learning_rate(config, 0, 0.0) == pytest.approx(0.1)
-    assert learning_rate(config, 50, 5.9) == 1.0
-    assert learning_rate(config, 90, 8.0) == pytest.approx(0.5)
-    assert learning_rate(config, 99, 10.0) == 0.0
+TWO = dataclasses.replace(
+    SMALL, stages=(Stage(1.0, (("short", 2), ("final", 8)), 4), Stage(0.5, (("searching", 2), ("finished", 2)), 2)), warmup_steps=10
+)  # fmt: skip
+
+
+def test_every_stage_warms_up_holds_and_falls_to_zero():
+    assert learning_rate(TWO, 0, 0.0) == pytest.approx(0.1)
+    assert learning_rate(TWO, 50, 5.9) == 1.0
+    assert learning_rate(TWO, 90, 8.0) == pytest.approx(0.5)
+    assert learning_rate(TWO, 99, 9.999) == pytest.approx(0.0, abs=1e-3)
+    assert learning_rate(TWO, 4, 10.0) == pytest.approx(0.25)
+    assert learning_rate(TWO, 50, 12.0) == 0.5
+    assert learning_rate(TWO, 90, 14.0) == 0.0
+
+
+def test_phases_follow_each_other_through_the_stages():
+    names = {id(mixture): name for name, mixture in MIXTURES.items()}
+    found = [names[id(mixture_of(TWO, index))] for index in range(TWO.shards)]
+    assert found == ["short"] * 2 + ["final"] * 8 + ["searching"] * 2 + ["finished"] * 2
+
+
+def test_a_stage_begins_with_fresh_optimisers_also_after_a_stop(tmp_path):
+    config = dataclasses.replace(SMALL, stages=(STAGE, dataclasses.replace(STAGE, learning_rate=1e-3)))
+    whole = pretrain(config, tmp_path / "whole")
+    pretrain(dataclasses.replace(config, stages=(STAGE,)), tmp_path / "first")
+    saved = torch.load(tmp_path / "first" / "checkpoint.pt", weights_only=True)
+    saved["config"] |= dataclasses.asdict(config) | {"corpus": corpus_digest(config)}
+    saved["optimizers"] = []  # nothing of them may be needed
+    torch.save(saved, tmp_path / "first" / "checkpoint.pt")
+    for one, other in zip(whole.parameters(), pretrain(config, tmp_path / "first").parameters(), strict=True):
+        assert torch.equal(one, other)

@@ -26,6 +26,7 @@ from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve
 from populora.types import Example, Problem, TaskType
 
 MAX_BUDGET = 8
+MAX_TRACE_CHARS = 320
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Mixture:
     kinds: dict[str, int]
     styles: dict[str, int]
     budgets: dict[int, int]
+    wrong_guesses: tuple[float, ...] = (0.5, 0.3, 0.2)
+    """Probabilities of 0, 1, 2, … wrong guesses before the right one in full reasoning about code_i."""
+    search_chars: int = MAX_TRACE_CHARS
+    """Longest text of such a search."""
 
 
 _KINDS = ("solve code_o", "solve code_i", "solve code_f", "propose code_o", "propose code_i", "propose code_f")
@@ -52,10 +57,13 @@ REASONING = Mixture(_ALL_KINDS, {"direct": 15, "brief": 8, "full": 77}, _ALL_BUD
 """Then everything, at all lengths."""
 FINAL = Mixture(_ALL_KINDS, {"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
 """Last, while the learning rate falls: most answers are direct."""
+_SEARCH = {"wrong_guesses": (0.4, 0.25, 0.15, 0.12, 0.08), "search_chars": 400}
+_PROPOSING_KINDS = dict(zip(_KINDS, (27, 23, 16, 13, 12, 9), strict=True))
+SEARCHING = Mixture(dict(zip(_KINDS, (30, 32, 16, 8, 8, 6), strict=True)), {"direct": 20, "brief": 4, "full": 76}, _ALL_BUDGETS, **_SEARCH)
+"""In the second stage: longer searches."""
+FINISHED = Mixture(_PROPOSING_KINDS, {"direct": 52, "brief": 4, "full": 44}, _ALL_BUDGETS, **_SEARCH)
+"""Its end: most answers are direct again, and more proposals, for their validity."""
 MESSAGE_WEIGHTS = dict(zip(LEVELS, (45, 30, 25), strict=True))
-MAX_TRACE_CHARS = 320
-WRONG_GUESSES = (0.5, 0.3, 0.2)
-"""Probabilities of 0, 1 and 2 wrong guesses before the right one in full reasoning about code_i."""
 HELD_OUT_ONE_IN = 40
 PROBES = 6
 
@@ -142,7 +150,7 @@ def execution(sample: Sample, index: int) -> str:
     return "\n".join([*steps, *(f"{line}  # {effect}" for line, effect in sample.runs[index].trace)])
 
 
-def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: str) -> str:
+def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: str, mixture: Mixture) -> str:
     """The text between the think tags: nothing, the effects alone (for code_i from the output back), or everything.
 
     Full reasoning about code_i is a search: guesses that give another output, each executed to its end, then one that
@@ -156,9 +164,9 @@ def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: s
     found = execution(sample, 0)
     if task is TaskType.CODE_O:
         return found
-    wanted, room = sample.runs[0].value, MAX_TRACE_CHARS - len(found)
+    wanted, room = sample.runs[0].value, mixture.search_chars - len(found)
     guesses = []
-    for index in range(1, 1 + int(rng.choice(len(WRONG_GUESSES), p=WRONG_GUESSES))):
+    for index in range(1, 1 + int(rng.choice(len(mixture.wrong_guesses), p=mixture.wrong_guesses))):
         guess = execution(sample, index)
         if sample.runs[index].value != wanted and len(guess) <= room:
             guesses.append(guess)
@@ -174,7 +182,7 @@ def answer(thought: str, content: str) -> str:
     return f"{thought}</think><answer>{content}</answer>"
 
 
-def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, styles: dict[str, int]) -> tuple[str, str]:
+def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture) -> tuple[str, str]:
     """Prompt and response of a solver document."""
     if task is TaskType.CODE_F:
         half = prompts.code_f_inputs // 2
@@ -182,8 +190,8 @@ def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, pro
         message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
         problem = Problem("", task, sample.source, shown, message=message)
         return solve_prompt(prompts, problem), answer("", fenced("python", sample.source))
-    style = _weighted(rng, styles)
-    thought = reasoning(rng, task, sample, style)
+    style = _weighted(rng, mixture.styles)
+    thought = reasoning(rng, task, sample, style, mixture)
     example = sample.example(0)
     content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
     return solve_prompt(prompts, sample.problem(task)), answer(thought, content)
@@ -208,7 +216,7 @@ def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture
     role, name = kind.split()
     task, sample = TaskType(name), draw_sample(rng, _weighted(rng, mixture.budgets))
     if role == "solve":
-        return Document(kind, *solve_document(rng, task, sample, prompts, mixture.styles))
+        return Document(kind, *solve_document(rng, task, sample, prompts, mixture))
     return Document(kind, *propose_document(rng, task, sample, prompts))
 
 

@@ -47,10 +47,10 @@ def new_model(config: PretrainConfig, vocabulary: int) -> Model:
 
 
 def make_optimizers(model: Model, config: PretrainConfig) -> list[torch.optim.Optimizer]:
-    """Muon on the matrices of the layers, AdamW on embeddings, norms and biases."""
+    """Muon on the matrices of the layers, AdamW on embeddings, norms and biases. Every step sets its own learning rate."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    rate, decay = config.learning_rate, config.weight_decay
+    rate, decay = config.stages[0].learning_rate, config.weight_decay
     return [
         torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95), fused=True),
@@ -58,9 +58,10 @@ def make_optimizers(model: Model, config: PretrainConfig) -> list[torch.optim.Op
 
 
 def learning_rate(config: PretrainConfig, step: int, shards: float) -> float:
-    """Warm-up by steps, then constant, then linear decay over the last ``decay_shards``."""
+    """Within a stage: warm-up by its own ``step``, then constant, then linear decay; ``shards`` counts from the very start."""
+    stage, own = config.place(shards)
     warm = min(1.0, (step + 1) / config.warmup_steps)
-    return config.learning_rate * warm * min(1.0, max(0.0, (config.shards - shards) / config.decay_shards))
+    return stage.learning_rate * warm * min(1.0, max(0.0, (stage.shards - own) / stage.decay_shards))
 
 
 def loss_of(model: Model, batch: Batch, total: float, device: torch.device) -> torch.Tensor:
@@ -124,6 +125,8 @@ def _work(rank: int, config: PretrainConfig, folder: Path, device: str, meeting:
     started = time.time()
     while True:
         batches = queues[rank].get()
+        if config.place(state["shards"])[1] == 0:  # a stage begins
+            optimizers, state["stage_began"] = make_optimizers(model, config), state["step"]
         loss = _train_shard(model, optimizers, config, batches, state, torch.device(device))
         if rank == 0:
             line = {**state, "loss": round(loss, 4), "seconds": round(time.time() - started, 1)}
@@ -137,7 +140,7 @@ def _train_shard(model, optimizers, config: PretrainConfig, batches: list, state
     """One optimiser step a batch; returns the mean loss of the shard. Advances ``state``."""
     parameters, losses = list(model.parameters()), []
     for position, (tokens, weights, total) in enumerate(batches):
-        rate = learning_rate(config, state["step"], state["shards"] + position / len(batches))
+        rate = learning_rate(config, state["step"] - state["stage_began"], state["shards"] + position / len(batches))
         loss = loss_of(model, (tokens, weights), float(total), device)
         loss.backward()
         counts = torch.tensor([float(loss.detach()), float((weights > 0).sum())], dtype=torch.float64)
@@ -177,11 +180,12 @@ def _checked(path: Path, config: PretrainConfig, device: str = "cpu") -> dict:
 def _resume(path: Path, config: PretrainConfig, model: Model, optimizers: list[torch.optim.Optimizer], device: str) -> dict[str, int]:
     """Counters of the checkpoint, or of the start."""
     if not path.exists():
-        return {"shards": 0, "step": 0, "tokens": 0}
+        return {"shards": 0, "step": 0, "tokens": 0, "stage_began": 0}
     saved = _checked(path, config, device)
     model.load_state_dict(saved["model"])
-    for optimizer, values in zip(optimizers, saved["optimizers"], strict=True):
-        optimizer.load_state_dict(values)
+    if config.place(saved["state"]["shards"])[1] > 0:  # a stage that begins makes its own optimisers
+        for optimizer, values in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(values)
     return saved["state"]
 
 

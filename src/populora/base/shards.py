@@ -16,9 +16,29 @@ from typing import Any
 
 import numpy as np
 
-from populora.base.corpus import EXECUTION, FINAL, REASONING, SHORT, Mixture, draw_shard
+from populora.base.corpus import EXECUTION, FINAL, FINISHED, REASONING, SEARCHING, SHORT, Mixture, draw_shard
 from populora.base.tokenizer import build_tokenizer
 from populora.rng import stream
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One course of training: fresh optimisers, a warm-up, a constant learning rate, then a linear decay to zero."""
+
+    learning_rate: float
+    phases: tuple[tuple[str, int], ...]
+    """What the corpus is made of, in order: names of `MIXTURES` with their numbers of shards."""
+    decay_shards: int
+    """Over the last shards of the stage the learning rate falls."""
+
+    @property
+    def shards(self) -> int:
+        return sum(count for _, count in self.phases)
+
+
+MIXTURES = {"short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED}
+FIRST = Stage(4e-3, (("short", 6), ("reasoning", 1), ("execution", 10), ("reasoning", 17), ("final", 14)), decay_shards=28)
+SECOND = Stage(3e-3, (("searching", 10), ("finished", 12)), decay_shards=19)
 
 
 @dataclass(frozen=True)
@@ -32,20 +52,10 @@ class PretrainConfig:
     kv_heads: int = 4
     feed_forward: int = 512
     context: int = 512
-    shards: int = 48
     shard_documents: int = 8192
     """Documents a shard."""
-    short_shards: int = 6
-    """The first shards hold mostly short programs."""
-    execution_from: int = 7
-    execution_shards: int = 10
-    """From shard ``execution_from`` on, so many shards hold mostly traces of executions."""
-    decay_shards: int = 28
-    """Over the last shards the learning rate falls linearly to zero."""
-    final_shards: int = 14
-    """In the last shards most answers are direct."""
+    stages: tuple[Stage, ...] = (FIRST, SECOND)
     warmup_steps: int = 20
-    learning_rate: float = 4e-3
     weight_decay: float = 0.05
     batch_tokens: int = 8192
     workers: int = 2
@@ -54,6 +64,18 @@ class PretrainConfig:
     propose_weight: float = 0.4
     """Loss weights of prompt tokens and, before the final shards, of proposers' responses (a solver's response: 1). Most of
     their entropy is the generator's dice, which nobody can learn; with full weight it drowns the gradient of execution."""
+
+    @property
+    def shards(self) -> int:
+        return sum(stage.shards for stage in self.stages)
+
+    def place(self, shards: float) -> tuple[Stage, float]:
+        """The stage that is under way after so many shards, and how many of them were its own."""
+        for stage in self.stages:
+            if shards < stage.shards or stage is self.stages[-1]:
+                return stage, shards
+            shards -= stage.shards
+        raise AssertionError("unreachable: the last stage takes what is left")
 
 
 Batch = tuple[np.ndarray, np.ndarray]
@@ -75,11 +97,9 @@ class Row:
 
 def mixture_of(config: PretrainConfig, index: int) -> Mixture:
     """The corpus phase that a shard belongs to."""
-    if index >= config.shards - config.final_shards:
-        return FINAL
-    if config.execution_from <= index < config.execution_from + config.execution_shards:
-        return EXECUTION
-    return SHORT if index < config.short_shards else REASONING
+    stage, own = config.place(index)
+    ends = np.cumsum([count for _, count in stage.phases])
+    return MIXTURES[stage.phases[int(np.searchsorted(ends, own, side="right"))][0]]
 
 
 def shard_batches(config: PretrainConfig, index: int) -> list[Batch]:
@@ -88,7 +108,7 @@ def shard_batches(config: PretrainConfig, index: int) -> list[Batch]:
     documents = draw_shard(config.seed, index, config.shard_documents, mixture_of(config, index))
     prompts = tokenizer([document.prompt for document in documents])["input_ids"]
     responses = tokenizer([document.response for document in documents])["input_ids"]
-    proposing = 1.0 if mixture_of(config, index) is FINAL else config.propose_weight
+    proposing = 1.0 if mixture_of(config, index) in (FINAL, FINISHED) else config.propose_weight
     weights = [proposing if document.kind.startswith("propose") else 1.0 for document in documents]
     rows = [
         Row(prompt, [*response, tokenizer.eos_token_id], weight)
@@ -130,7 +150,8 @@ def corpus_digest(config: PretrainConfig) -> str:
     It also differs between Python versions that print syntax trees in another way, and with them the held-out split.
     """
     digest = hashlib.sha256(build_tokenizer().backend_tokenizer.to_str().encode())
-    for index in (0, config.execution_from, config.shards - config.final_shards - 1, config.shards - 1):
+    phases = [phase for stage in config.stages for phase in stage.phases]
+    for index in np.cumsum([0, *(count for _, count in phases[:-1])]).tolist():  # the first shard of every phase
         for document in draw_shard(config.seed, index, 64, mixture_of(config, index)):
             digest.update(f"{document.kind}\0{document.prompt}\0{document.response}\0".encode())
     return digest.hexdigest()
