@@ -43,12 +43,18 @@ class Mixture:
 
 
 _KINDS = ("solve code_o", "solve code_i", "solve code_f", "propose code_o", "propose code_i", "propose code_f")
-_ALL_KINDS = dict(zip(_KINDS, (30, 22, 20, 10, 10, 8), strict=True))
+
+
+def _kinds(*weights: int) -> dict[str, int]:
+    return dict(zip(_KINDS, weights, strict=True))
+
+
+_ALL_KINDS = _kinds(30, 22, 20, 10, 10, 8)
 _ALL_BUDGETS = {1: 14, 2: 17, 3: 18, 4: 16, 5: 13, 6: 10, 7: 7, 8: 5}
 SHORT = Mixture(_ALL_KINDS, {"direct": 12, "brief": 6, "full": 82}, {1: 35, 2: 30, 3: 18, 4: 9, 5: 4, 6: 2, 7: 1, 8: 1})
 """First: short programs, nearly always with reasoning, so that binding a name and doing one operation are learned early."""
 EXECUTION = Mixture(
-    dict(zip(_KINDS, (60, 20, 6, 5, 5, 4), strict=True)),
+    _kinds(60, 20, 6, 5, 5, 4),
     {"direct": 10, "brief": 5, "full": 85},
     {1: 22, 2: 22, 3: 20, 4: 14, 5: 10, 6: 6, 7: 4, 8: 2},
 )
@@ -58,8 +64,8 @@ REASONING = Mixture(_ALL_KINDS, {"direct": 15, "brief": 8, "full": 77}, _ALL_BUD
 FINAL = Mixture(_ALL_KINDS, {"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
 """Last, while the learning rate falls: most answers are direct."""
 _SEARCH = {"wrong_guesses": (0.4, 0.25, 0.15, 0.12, 0.08), "search_chars": 400}
-_PROPOSING_KINDS = dict(zip(_KINDS, (27, 23, 16, 13, 12, 9), strict=True))
-SEARCHING = Mixture(dict(zip(_KINDS, (30, 32, 16, 8, 8, 6), strict=True)), {"direct": 20, "brief": 4, "full": 76}, _ALL_BUDGETS, **_SEARCH)
+_PROPOSING_KINDS = _kinds(27, 23, 16, 13, 12, 9)
+SEARCHING = Mixture(_kinds(30, 32, 16, 8, 8, 6), {"direct": 20, "brief": 4, "full": 76}, _ALL_BUDGETS, **_SEARCH)
 """In the second stage: longer searches."""
 FINISHED = Mixture(_PROPOSING_KINDS, {"direct": 52, "brief": 4, "full": 44}, _ALL_BUDGETS, **_SEARCH)
 """Its end: most answers are direct again, and more proposals, for their validity."""

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from torch.multiprocessing.spawn import spawn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.base.shards import Batch, PretrainConfig, corpus_digest, prefetched
@@ -101,7 +102,7 @@ def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, 
     context = mp.get_context("spawn")
     queues, lines = [context.Queue() for _ in range(config.workers)], context.Queue()
     with tempfile.TemporaryDirectory() as meeting:
-        workers = mp.spawn(_work, (config, folder, device, f"file://{meeting}/store", queues, lines), config.workers, join=False)
+        workers: Any = spawn(_work, (config, folder, device, f"file://{meeting}/store", queues, lines), config.workers, join=False)
         try:
             for _, batches in prefetched(config, first):
                 for rank, queue in enumerate(queues):
