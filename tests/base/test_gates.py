@@ -1,11 +1,14 @@
 """The ship gates' arithmetic on hand-made proposals."""
 
+from dataclasses import replace
+
 from populora.base.gates import Scored, passed, report
 from populora.types import TASK_TYPES
 
 
 def scored(task, lines, valid=True, rho=0.5, reward=0.5):
-    return Scored(task, lines, valid, "" if valid else "error:syntax", rho if valid else None, reward if valid else -1.0)
+    styles = ((False, False, True), (True, True)) if valid else ((), ())
+    return Scored(task, lines, valid, "" if valid else "error:syntax", rho if valid else None, reward if valid else -1.0, *styles)
 
 
 def rising(task, slope=0.05):
@@ -38,3 +41,15 @@ def test_invalid_long_programs_fail_the_longest_quarter_and_turn_the_slope():
 def test_a_missing_rate_fails():
     items = [scored(task, 2 + index % 8, rho=0.5, reward=0.1 * index) for task in TASK_TYPES for index in range(40)]
     assert not passed(report(items))["code_o problems at every rate"]
+
+
+def failed_with(direct, reasoned):
+    items = [replace(item, direct=direct, reasoned=reasoned) for task in TASK_TYPES for item in rising(task)]
+    return {name.removeprefix("code_o ") for name, holds in passed(report(items)).items() if not holds and name.startswith("code_o")}
+
+
+def test_reasoning_must_be_a_habit_of_the_few_and_pay():
+    assert failed_with((True, False), (True, True, False)) == {"reasoning is a minority habit"}
+    assert failed_with((True, False, False), (True, False)) == set()
+    assert failed_with((True, False, True), (True, False)) == {"reasoning is more accurate"}
+    assert failed_with((True, False), ()) == {"reasoning is a minority habit", "reasoning is more accurate"}

@@ -38,5 +38,6 @@ def test_listed_strings_are_single_tokens(token):
     assert len(TOKENIZER(token)["input_ids"]) == 1
 
 
-def test_digits_and_letters_of_values_stay_single():
-    assert len(TOKENIZER("[12, 'bade']")["input_ids"]) == len(["[", "1", "2", ", ", "'", "b", "a", "d", "e", "'", "]"])
+def test_letters_stay_single_and_integers_of_the_domain_are_one_token():
+    assert len(TOKENIZER("[12, -7, 'bade']")["input_ids"]) == len(["[", "12", ", ", "-7", ", ", "'", "b", "a", "d", "e", "'", "]"])
+    assert len(TOKENIZER("[31, -47]")["input_ids"]) == len(["[", "3", "1", ", ", "-4", "7", "]"])

@@ -1,16 +1,19 @@
 """Responses of models, well-behaved and hostile, taken apart as text."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.base.corpus import REASONING, draw_sample, propose_document, solve_document
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, leaks_program, parse_proposal, parse_solution
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType
 
 I, O, F = TASK_TYPES
+MIXTURE = replace(REASONING, styles={"direct": 1, "brief": 1, "full": 1})
 PIECES = (
     "<think>",
     "</think>",
@@ -221,7 +224,7 @@ def test_the_documents_of_the_tiny_base_round_trip(seed, task: TaskType):
     assert is_formatted(response)
     proposed = parse_proposal(task, answer_text(response), prompts.code_f_inputs)
     assert isinstance(proposed, ProposalText) and len(proposed.inputs) == (prompts.code_f_inputs if task is F else 1)
-    _, response = solve_document(rng, task, sample, prompts, {"direct": 1, "brief": 1, "full": 1})
+    _, response = solve_document(rng, task, sample, prompts, MIXTURE)
     expected = {I: sample.example(0).inputs, O: sample.example(0).output, F: sample.source}[task]
     assert is_formatted(response) and parse_solution(task, answer_text(response)) == expected
 

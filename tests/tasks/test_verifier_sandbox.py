@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.base.corpus import REASONING, draw_sample, propose_document, solve_document
 from populora.config import SandboxConfig
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
@@ -17,7 +17,7 @@ from populora.types import TASK_TYPES, Example, Generation, Problem, TaskType
 
 I, O, F = TASK_TYPES
 ADD = "def f(x):\n    return x + 1"
-STYLES = {"direct": 1, "brief": 1, "full": 1}
+MIXTURE = replace(REASONING, styles={"direct": 1, "brief": 1, "full": 1})
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifi
         source = sample.problem(O)
         entries.append(ProposalEntry("T0", task, 0, Generation(response, (), (), (), 0.0), 1, f"p{index}", source))
         problem = sample.problem(task) if task is not F else replace(sample.problem(F), hidden=tuple(map(sample.example, (3, 4, 5))))
-        _, response = solve_document(rng, task, sample, prompts, STYLES)
+        _, response = solve_document(rng, task, sample, prompts, MIXTURE)
         attempts.append(AttemptEntry("S0", problem, Generation(response, (), (), (), 0.0)))
     proposals, results = verifier.validate(entries), verifier.judge(attempts)
     assert [proposal.rejection for proposal in proposals] == [""] * 6

@@ -104,10 +104,12 @@ def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
 
 def _styles(items: Sequence[Scored], seed: int, draws: int = 1000) -> dict:
     """Share of attempts that reason, accuracy of both styles, and a 95 % interval of their difference (bootstrap over problems)."""
-    counts = np.array([(sum(i.direct), len(i.direct), sum(i.reasoned), len(i.reasoned)) for i in items if i.valid], dtype=float)
+    counts = np.array([(sum(i.direct), len(i.direct), sum(i.reasoned), len(i.reasoned)) for i in items if i.valid], dtype=float).reshape(
+        -1, 4
+    )
     right_direct, direct, right_reasoned, reasoned = counts.sum(0)
     if not direct or not reasoned:
-        return {"reasoning_share": round(float(reasoned / (direct + reasoned)), 4)}
+        return {"reasoning_share": float(reasoned > 0)}
     rng, differences = stream(seed, "style-bootstrap"), []
     for _ in range(draws):
         a, b, c, d = counts[rng.integers(0, len(counts), len(counts))].sum(0)
