@@ -104,9 +104,8 @@ def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
 
 def _styles(items: Sequence[Scored], seed: int, draws: int = 1000) -> dict:
     """Share of attempts that reason, accuracy of both styles, and a 95 % interval of their difference (bootstrap over problems)."""
-    counts = np.array([(sum(i.direct), len(i.direct), sum(i.reasoned), len(i.reasoned)) for i in items if i.valid], dtype=float).reshape(
-        -1, 4
-    )
+    rows = [(sum(item.direct), len(item.direct), sum(item.reasoned), len(item.reasoned)) for item in items if item.valid]
+    counts = np.array(rows, dtype=float).reshape(-1, 4)
     right_direct, direct, right_reasoned, reasoned = counts.sum(0)
     if not direct or not reasoned:
         return {"reasoning_share": float(reasoned > 0)}
