@@ -1,4 +1,4 @@
-"""Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, curves."""
+"""Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, table, curves."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def main() -> None:
         "settings": {folder.name: read_config(folder).steps for folder in sorted(root.iterdir()) if (folder / "config.json").exists()},
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
+    (HERE / "table.md").write_text(table(results))
     draw(logs)
     print(json.dumps(results["against_baseline"], indent=2))
 
@@ -83,6 +84,28 @@ def against_baseline(logs: dict[str, list[dict[str, float]]], arm: str) -> dict[
             entry["interval_95"] = [round(float(interval.low), 4), round(float(interval.high), 4)]
         found[name] = entry
     return found
+
+
+def table(results: dict) -> str:
+    """Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference to the baseline."""
+    arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in results["runs"])]
+    lines = ["| | " + " | ".join(f"{arm}, first → last" + (", − baseline" if arm != "baseline" else "") for arm in arms) + " |"]
+    lines.append("|---" * (1 + len(arms)) + "|")
+    for name, title in CURVES.items():
+        lines.append(f"| {title} | " + " | ".join(_cell(results, arm, name) for arm in arms) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(results: dict, arm: str, name: str) -> str:
+    found = [ends[name] for run, ends in results["runs"].items() if run.startswith(f"{arm}-") and name in ends]
+    if not found:
+        return "–"
+    text = " → ".join(f"{np.mean([end[when] for end in found]):.3g}" for when in ("first", "last"))
+    against = results["against_baseline"].get(arm, {}).get(name)
+    if against is None:
+        return text
+    interval = "[{:+.2g}, {:+.2g}]".format(*against["interval_95"]) if "interval_95" in against else "(one seed)"
+    return f"{text}, {against['difference']:+.2g} {interval}"
 
 
 def draw(logs: dict[str, list[dict[str, float]]]) -> None:

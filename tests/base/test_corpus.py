@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from populora.base.build import held_out_problems, seed_problems
-from populora.base.corpus import FINAL, FINISHED, REASONING, draw_sample, draw_shard, held_out, solve_document
+from populora.base.corpus import Document, bindings, draw_sample, draw_shard, held_out, solve_document
 from populora.base.grammar import parameters
+from populora.base.mixtures import FINAL, GUESSING, REASONING, SETTLED
 from populora.base.trace import Program
 from populora.rng import stream
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution
@@ -21,6 +22,11 @@ FULL = replace(REASONING, styles={"full": 1})
 @pytest.fixture(scope="module")
 def shard():
     return draw_shard(3, 0, 400, REASONING)
+
+
+def solved(rng, task, sample, mixture):
+    prompt, pieces = solve_document(rng, task, sample, load_prompts("compact"), mixture)
+    return Document("solve", prompt, tuple(pieces))
 
 
 def test_a_shard_is_a_function_of_seed_and_index(shard):
@@ -67,33 +73,62 @@ def test_seeds_are_of_every_type_and_never_held_out():
     assert not any(held_out(problem.program) for problem in problems[::10])
 
 
-@pytest.mark.parametrize(("mixture", "direct"), [(REASONING, 0.15), (FINAL, 0.54), (FINISHED, 0.52)])
+@pytest.mark.parametrize(("mixture", "direct"), [(REASONING, 0.15), (FINAL, 0.54), (SETTLED, 0.45)])
 def test_share_of_direct_answers(mixture, direct):
-    rng, prompts = stream(5, "styles"), load_prompts("compact")
+    rng = stream(5, "styles")
     sample = draw_sample(rng, 3)
-    responses = [solve_document(rng, TaskType.CODE_O, sample, prompts, mixture)[1] for _ in range(1000)]
+    responses = [solved(rng, TaskType.CODE_O, sample, mixture).response for _ in range(1000)]
     assert sum(response.startswith("</think>") for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
 
 
-def test_reasoning_about_code_i_guesses_until_the_output_fits():
+@pytest.mark.parametrize("mixture", [FULL, replace(SETTLED, styles={"full": 1})])
+def test_reasoning_about_code_i_guesses_until_the_output_fits(mixture):
     sample = draw_sample(stream(5, "guesses"), 3)
-    prompt_set, wrong = load_prompts("compact"), Counter()
+    wanted, wrong, unchecked = sample.example(0).output, Counter(), 0
     for index in range(300):
-        prompt, response = solve_document(stream(index, "a"), TaskType.CODE_I, sample, prompt_set, FULL)
-        wanted = sample.example(0).output
-        assert wanted in prompt
-        thought, _, rest = response.partition("</think>")
-        effects = [line.partition("  # ")[2] for line in thought.split("\n") if line.startswith("return ")]
-        results = [effect.rpartition("; ")[2] for effect in effects]
-        assert results[-1] == wanted and wanted not in results[:-1]
-        assert sample.example(0).inputs in rest
-        wrong[len(results) - 1] += 1
-    assert set(wrong) <= {0, 1, 2} and wrong[0] > 100 and wrong[1] > 30
+        document = solved(stream(index, "a"), TaskType.CODE_I, sample, mixture)
+        assert wanted in document.prompt and sample.example(0).inputs in document.response.partition("</think>")[2]
+        results = guessed_outputs(document)
+        assert wanted not in results[:-1]
+        assert results[-1] == wanted or mixture.last_guess_unchecked
+        unchecked += results[-1] != wanted
+        wrong[sum(result != wanted for result in results)] += 1
+    assert wrong[0] > 100 and wrong[1] > 30 and unchecked < 150
+    assert set(wrong) <= set(range(len(mixture.wrong_guesses)))
+
+
+def test_a_search_without_room_for_another_execution_answers_at_once():
+    sample = draw_sample(stream(5, "guesses"), 3)
+    tight = replace(SETTLED, styles={"full": 1}, search_chars=150)
+    documents = [solved(stream(index, "a"), TaskType.CODE_I, sample, tight) for index in range(100)]
+    last = [guessed_outputs(document)[-1] for document in documents]
+    assert 10 < sum(result != sample.example(0).output for result in last) < 90
+    assert all(len(document.response.partition("</think>")[0]) <= 150 for document in documents)
+
+
+@pytest.mark.parametrize("mixture", [GUESSING, SETTLED])
+def test_the_arguments_of_wrong_guesses_are_not_learned_and_all_the_rest_is(mixture):
+    sample = draw_sample(stream(5, "guesses"), 3)
+    wrong = [pair for index in range(1, len(sample.runs)) for pair in bindings(sample, index)]
+    names, values = ({texts[place] for texts in wrong} for place in (0, 1))
+    seen = Counter()
+    for index in range(100):
+        document = solved(stream(index, "a"), TaskType.CODE_I, sample, replace(mixture, styles={"full": 1}))
+        for text, weight in document.pieces:
+            assert weight == (0.0 if text in values else mixture.wrong_names_weight if text in names else 1.0)
+            seen[weight] += 1
+    assert seen[0.0] > 60
+
+
+def guessed_outputs(document):
+    """What the guesses of a search returned, in order."""
+    effects = [line.partition("  # ")[2] for line in document.response.partition("</think>")[0].split("\n") if line.startswith("return ")]
+    return [effect.rpartition("; ")[2] for effect in effects]
 
 
 def test_full_reasoning_binds_the_arguments_and_names_every_executed_line():
     sample = draw_sample(stream(5, "forwards"), 3)
-    _, response = solve_document(stream(1, "a"), TaskType.CODE_O, sample, load_prompts("compact"), FULL)
+    response = solved(stream(1, "a"), TaskType.CODE_O, sample, FULL).response
     bound = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), sample.arguments[0], strict=True)]
     executed = [f"{line}  # {effect}" for line, effect in sample.runs[0].trace]
     assert response.partition("</think>")[0].split("\n") == [*bound, *executed]

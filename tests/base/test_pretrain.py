@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from populora.base.corpus import draw_shard
+from populora.base.mixtures import MIXTURES, REASONING, SETTLED
 from populora.base.pretrain import learning_rate, loss_of, new_model, pretrain
-from populora.base.shards import MIXTURES, PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches
+from populora.base.shards import PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches, tokenised
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.errors import RunDirectoryError
 
@@ -65,6 +67,14 @@ def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():
             proposer = row[0] == tokenizer("<propose>")["input_ids"][0]
             assert weight[start : end + 1] == pytest.approx(0.4 if proposer else 1.0) and not weight[end + 1 :].any()
             assert weight[1:start] == pytest.approx(0.03)
+
+
+def test_pieces_of_a_response_become_the_tokens_of_the_whole():
+    tokenizer = build_tokenizer()
+    documents = [document for mixture in (REASONING, SETTLED) for document in draw_shard(0, 0, 200, mixture)]
+    for document, row in zip(documents, tokenised(documents, 0.03), strict=True):
+        whole = [*tokenizer(document.prompt)["input_ids"], *tokenizer(document.response)["input_ids"], tokenizer.eos_token_id]
+        assert row.tokens == whole and len(row.weights) == len(whole)
 
 
 def test_the_loss_is_the_weighted_mean_of_cross_entropies():

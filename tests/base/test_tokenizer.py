@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, Qwen2Config, Qwen2Tokenizer
 
-from populora.base.corpus import REASONING, draw_shard
+from populora.base.corpus import draw_shard
+from populora.base.mixtures import REASONING
 from populora.base.tokenizer import WHOLE, build_tokenizer, save_tokenizer, vocabulary_size
 
 TOKENIZER = build_tokenizer()

@@ -3,9 +3,8 @@
 Every program must run without error on several inputs and give at least two different outputs, so difficulty grows with
 length and valid proposals are the norm. A proposal's budget is its reference's budget plus -1, 0 or +1: harder references
 make harder proposals, which is what couples the generations of an AZR buffer. A solver's answer is *direct*, or reasons
-briefly (values only) or in full (each executed line with its effect; for code_i guess by guess until one fits). Early in
-training most answers reason, because that is how a small model learns to execute at all; in the final part most are
-direct, so the finished base reasons only as a minority habit that pays: room for RL to learn.
+briefly (values only) or in full (each executed line with its effect; for code_i guess by guess until one fits). How many of
+each there are in which phase of training stands in ``mixtures.py``.
 
 Programs whose normalised AST hashes into the held-out fraction never appear here; evaluation draws from those alone.
 """
@@ -20,67 +19,33 @@ import numpy as np
 
 from populora.base.describe import LEVELS, describe
 from populora.base.grammar import parameters, random_arguments, random_program
+from populora.base.mixtures import MAX_TRACE_CHARS, Mixture
 from populora.base.trace import Program, Rejected, Run
 from populora.rng import stream
 from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve_prompt
 from populora.types import Example, Problem, TaskType
 
 MAX_BUDGET = 8
-MAX_TRACE_CHARS = 320
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """What the corpus is made of in one phase of training: weights of document kinds, answer styles and statement budgets."""
-
-    kinds: dict[str, int]
-    styles: dict[str, int]
-    budgets: dict[int, int]
-    wrong_guesses: tuple[float, ...] = (0.5, 0.3, 0.2)
-    """Probabilities of 0, 1, 2, … wrong guesses before the right one in full reasoning about code_i."""
-    search_chars: int = MAX_TRACE_CHARS
-    """Longest text of such a search."""
-
-
-_KINDS = ("solve code_o", "solve code_i", "solve code_f", "propose code_o", "propose code_i", "propose code_f")
-
-
-def _kinds(*weights: int) -> dict[str, int]:
-    return dict(zip(_KINDS, weights, strict=True))
-
-
-_ALL_KINDS = _kinds(30, 22, 20, 10, 10, 8)
-_ALL_BUDGETS = {1: 14, 2: 17, 3: 18, 4: 16, 5: 13, 6: 10, 7: 7, 8: 5}
-SHORT = Mixture(_ALL_KINDS, {"direct": 12, "brief": 6, "full": 82}, {1: 35, 2: 30, 3: 18, 4: 9, 5: 4, 6: 2, 7: 1, 8: 1})
-"""First: short programs, nearly always with reasoning, so that binding a name and doing one operation are learned early."""
-EXECUTION = Mixture(
-    _kinds(60, 20, 6, 5, 5, 4),
-    {"direct": 10, "brief": 5, "full": 85},
-    {1: 22, 2: 22, 3: 20, 4: 14, 5: 10, 6: 6, 7: 4, 8: 2},
-)
-"""Then mostly traces of single executions: every other skill builds on this one, and it comes with the number of traces seen."""
-REASONING = Mixture(_ALL_KINDS, {"direct": 15, "brief": 8, "full": 77}, _ALL_BUDGETS)
-"""Then everything, at all lengths."""
-FINAL = Mixture(_ALL_KINDS, {"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS)
-"""Last, while the learning rate falls: most answers are direct."""
-_SEARCH = {"wrong_guesses": (0.4, 0.25, 0.15, 0.12, 0.08), "search_chars": 400}
-_PROPOSING_KINDS = _kinds(27, 23, 16, 13, 12, 9)
-SEARCHING = Mixture(_kinds(30, 32, 16, 8, 8, 6), {"direct": 20, "brief": 4, "full": 76}, _ALL_BUDGETS, **_SEARCH)
-"""In the second stage: longer searches."""
-FINISHED = Mixture(_PROPOSING_KINDS, {"direct": 52, "brief": 4, "full": 44}, _ALL_BUDGETS, **_SEARCH)
-"""Its end: most answers are direct again, and more proposals, for their validity."""
 MESSAGE_WEIGHTS = dict(zip(LEVELS, (45, 30, 25), strict=True))
 HELD_OUT_ONE_IN = 40
 PROBES = 6
 
 
+Piece = tuple[str, float]
+"""Text of a response and its loss weight."""
+
+
 @dataclass(frozen=True)
 class Document:
-    """One training document: the loss is full on the response and light on the prompt."""
+    """One training document; the loss on the prompt is light."""
 
     kind: str
     prompt: str
-    response: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def response(self) -> str:
+        return "".join(text for text, _ in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -146,61 +111,72 @@ def _short(run: Run) -> Run:
     return run
 
 
-def execution(sample: Sample, index: int) -> str:
-    """Full reasoning about one run: each executed line with its effect.
+def bindings(sample: Sample, index: int) -> list[tuple[str, str]]:
+    """How an execution begins: each parameter with its argument, as (``x = ``, ``3`` and a line end).
 
-    It binds each parameter to its argument first (``x = 3``): without these lines a small model has to count positions
-    whenever it reads a name.
+    Without these lines a small model has to count positions whenever it reads a name.
     """
-    steps = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), sample.arguments[index], strict=True)]
-    return "\n".join([*steps, *(f"{line}  # {effect}" for line, effect in sample.runs[index].trace)])
+    pairs = zip(parameters(sample.source), sample.arguments[index], strict=True)
+    return [(f"{name} = ", f"{value!r}\n") for name, value in pairs]
 
 
-def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: str, mixture: Mixture) -> str:
-    """The text between the think tags: nothing, the effects alone (for code_i from the output back), or everything.
+def steps(sample: Sample, index: int) -> str:
+    """How it goes on: each executed line with its effect."""
+    return "\n".join(f"{line}  # {effect}" for line, effect in sample.runs[index].trace)
 
-    Full reasoning about code_i is a search: guesses that give another output, each executed to its end, then one that
-    gives the output asked for. Executing is one skill for both tasks, and more guesses find an input more often.
-    """
+
+def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: str, mixture: Mixture) -> list[Piece]:
+    """The text between the think tags: nothing, the effects alone (for code_i from the output back), or everything."""
     if style == "direct":
-        return ""
+        return []
     if style == "brief":
         effects = [effect for _, effect in sample.runs[0].trace]
-        return "; ".join(effects[::-1] if task is TaskType.CODE_I else effects)
-    found = execution(sample, 0)
-    if task is TaskType.CODE_O:
-        return found
-    wanted, room = sample.runs[0].value, mixture.search_chars - len(found)
-    guesses = []
+        return [("; ".join(effects[::-1] if task is TaskType.CODE_I else effects), 1.0)]
+    found = "".join(name + value for name, value in bindings(sample, 0)) + steps(sample, 0)
+    return [(found, 1.0)] if task is TaskType.CODE_O else search(rng, sample, found, mixture)
+
+
+def search(rng: np.random.Generator, sample: Sample, found: str, mixture: Mixture) -> list[Piece]:
+    """Full reasoning about code_i: guesses that give another output, each executed to its end, then one that gives the output
+    asked for. Executing is one skill for both tasks, and more guesses find an input more often."""
+    wanted = sample.runs[0].value
+    room = mixture.search_chars - (0 if mixture.last_guess_unchecked else len(found))
+    pieces: list[Piece] = []
     for index in range(1, 1 + int(rng.choice(len(mixture.wrong_guesses), p=mixture.wrong_guesses))):
-        guess = execution(sample, index)
-        if sample.runs[index].value != wanted and len(guess) <= room:
-            guesses.append(guess)
-            room -= len(guess)
-    return "\n".join([*guesses, found])
+        weights = mixture.wrong_names_weight, mixture.wrong_guess_weight
+        guess = [piece for texts in bindings(sample, index) for piece in zip(texts, weights, strict=True)]
+        guess.append((f"{steps(sample, index)}\n", 1.0))
+        length = sum(len(text) for text, _ in guess) - 1
+        if sample.runs[index].value != wanted and length <= room:
+            pieces += guess
+            room -= length
+    return [*pieces, (found, 1.0)] if not mixture.last_guess_unchecked or len(found) <= room else pieces
 
 
 def fenced(tag: str, text: str) -> str:
     return f"```{tag}\n{text}\n```"
 
 
-def answer(thought: str, content: str) -> str:
-    return f"{thought}</think><answer>{content}</answer>"
+def answer(content: str) -> str:
+    """The end of a response."""
+    return f"</think><answer>{content}</answer>"
 
 
-def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture) -> tuple[str, str]:
+def solve_document(
+    rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture
+) -> tuple[str, list[Piece]]:
     """Prompt and response of a solver document."""
     if task is TaskType.CODE_F:
         half = prompts.code_f_inputs // 2
         shown = tuple(sample.example(index) for index in range(half))
         message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
         problem = Problem("", task, sample.source, shown, message=message)
-        return solve_prompt(prompts, problem), answer("", fenced("python", sample.source))
+        return solve_prompt(prompts, problem), [(answer(fenced("python", sample.source)), 1.0)]
     style = _weighted(rng, mixture.styles)
     thought = reasoning(rng, task, sample, style, mixture)
     example = sample.example(0)
     content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
-    return solve_prompt(prompts, sample.problem(task)), answer(thought, content)
+    return solve_prompt(prompts, sample.problem(task)), [*thought, (answer(content), 1.0)]
 
 
 def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet) -> tuple[str, str]:
@@ -209,11 +185,11 @@ def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, p
         # In ascending order: a writer who goes upwards hardly ever repeats an input, which would make the proposal invalid.
         inputs = "\n".join(fenced("input", inputs_text(values)) for values in sorted(sample.arguments, key=repr))
         message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
-        return propose_prompt(prompts, task, [sample.problem(task)]), answer("", f"{inputs}\n{fenced('message', message)}")
+        return propose_prompt(prompts, task, [sample.problem(task)]), answer(f"{inputs}\n{fenced('message', message)}")
     near = min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET)
     new = draw_sample(rng, near)
     prompt = propose_prompt(prompts, task, [sample.problem(task)])
-    return prompt, answer("", f"{fenced('python', new.source)}\n{fenced('input', new.example(0).inputs)}")
+    return prompt, answer(f"{fenced('python', new.source)}\n{fenced('input', new.example(0).inputs)}")
 
 
 def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture) -> Document:
@@ -222,8 +198,10 @@ def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture
     role, name = kind.split()
     task, sample = TaskType(name), draw_sample(rng, _weighted(rng, mixture.budgets))
     if role == "solve":
-        return Document(kind, *solve_document(rng, task, sample, prompts, mixture))
-    return Document(kind, *propose_document(rng, task, sample, prompts))
+        prompt, pieces = solve_document(rng, task, sample, prompts, mixture)
+        return Document(kind, prompt, tuple(pieces))
+    prompt, response = propose_document(rng, task, sample, prompts)
+    return Document(kind, prompt, ((response, mixture.propose_weight),))
 
 
 def draw_shard(seed: int, index: int, size: int, mixture: Mixture) -> list[Document]:

@@ -51,10 +51,9 @@ def make_optimizers(model: Model, config: PretrainConfig) -> list[torch.optim.Op
     """Muon on the matrices of the layers, AdamW on embeddings, norms and biases. Every step sets its own learning rate."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    rate, decay = config.stages[0].learning_rate, config.weight_decay
     return [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95), fused=True),
+        torch.optim.Muon(matrices, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, weight_decay=0.0, betas=(0.9, 0.95), fused=True),
     ]
 
 
@@ -104,7 +103,7 @@ def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, 
     with tempfile.TemporaryDirectory() as meeting:
         workers: Any = spawn(_work, (config, folder, device, f"file://{meeting}/store", queues, lines), config.workers, join=False)
         try:
-            for _, batches in prefetched(config, first):
+            for batches in prefetched(config, first):
                 for rank, queue in enumerate(queues):
                     queue.put([(part[0][rank :: config.workers], part[1][rank :: config.workers], part[1].sum()) for part in batches])
                 while lines.empty():

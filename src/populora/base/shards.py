@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from populora.base.corpus import EXECUTION, FINAL, FINISHED, REASONING, SEARCHING, SHORT, Mixture, draw_shard
+from populora.base.corpus import Document, draw_shard
+from populora.base.mixtures import MIXTURES, Mixture
 from populora.base.tokenizer import build_tokenizer
 from populora.rng import stream
 
@@ -36,9 +37,9 @@ class Stage:
         return sum(count for _, count in self.phases)
 
 
-MIXTURES = {"short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED}
 FIRST = Stage(4e-3, (("short", 6), ("reasoning", 1), ("execution", 10), ("reasoning", 17), ("final", 14)), decay_shards=28)
 SECOND = Stage(3e-3, (("searching", 10), ("finished", 12)), decay_shards=19)
+THIRD = Stage(3e-3, (("guessing", 16), ("settling", 4), ("settled", 26)), decay_shards=36)
 
 
 @dataclass(frozen=True)
@@ -54,28 +55,26 @@ class PretrainConfig:
     context: int = 512
     shard_documents: int = 8192
     """Documents a shard."""
-    stages: tuple[Stage, ...] = (FIRST, SECOND)
+    stages: tuple[Stage, ...] = (FIRST, SECOND, THIRD)
     warmup_steps: int = 20
     weight_decay: float = 0.05
     batch_tokens: int = 8192
     workers: int = 2
     """Processes of one thread each that share every batch; their gradients are summed."""
     prompt_weight: float = 0.03
-    propose_weight: float = 0.4
-    """Loss weights of prompt tokens and, before the final shards, of proposers' responses (a solver's response: 1). Most of
-    their entropy is the generator's dice, which nobody can learn; with full weight it drowns the gradient of execution."""
+    """Loss weight of prompt tokens."""
 
     @property
     def shards(self) -> int:
         return sum(stage.shards for stage in self.stages)
 
     def place(self, shards: float) -> tuple[Stage, float]:
-        """The stage that is under way after so many shards, and how many of them were its own."""
-        for stage in self.stages:
-            if shards < stage.shards or stage is self.stages[-1]:
+        """The stage that is under way after so many shards, and how many of them were its own. The last takes what is left."""
+        for stage in self.stages[:-1]:
+            if shards < stage.shards:
                 return stage, shards
             shards -= stage.shards
-        raise AssertionError("unreachable: the last stage takes what is left")
+        return self.stages[-1], shards
 
 
 Batch = tuple[np.ndarray, np.ndarray]
@@ -84,15 +83,10 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Row:
-    """One tokenised document and the loss weight of its response tokens."""
+    """One tokenised document and the loss weights of its tokens."""
 
-    prompt: list[int]
-    response: list[int]
-    weight: float
-
-    @property
-    def length(self) -> int:
-        return len(self.prompt) + len(self.response)
+    tokens: list[int]
+    weights: list[float]
 
 
 def mixture_of(config: PretrainConfig, index: int) -> Mixture:
@@ -102,26 +96,34 @@ def mixture_of(config: PretrainConfig, index: int) -> Mixture:
     return MIXTURES[stage.phases[int(np.searchsorted(ends, own, side="right"))][0]]
 
 
+def tokenised(documents: list[Document], prompt_weight: float) -> list[Row]:
+    """Documents as rows; each ends with the end-of-text token, which weighs what the piece before it does."""
+    tokenizer: Any = build_tokenizer()
+    prompts = tokenizer([document.prompt for document in documents])["input_ids"]
+    pieces = iter(tokenizer([text for document in documents for text, _ in document.pieces])["input_ids"])
+    rows = []
+    for document, prompt in zip(documents, prompts, strict=True):
+        row = Row(prompt, [0.0, *[prompt_weight] * (len(prompt) - 1)])  # nothing predicts the first token
+        for (_, weight), piece in zip(document.pieces, pieces, strict=False):
+            row.tokens.extend(piece)
+            row.weights.extend([weight] * len(piece))
+        row.tokens.append(tokenizer.eos_token_id)
+        row.weights.append(document.pieces[-1][1])
+        rows.append(row)
+    return rows
+
+
 def shard_batches(config: PretrainConfig, index: int) -> list[Batch]:
     """Batches of one shard: documents sorted by length, cut at ``batch_tokens``, shuffled by a named stream."""
-    tokenizer: Any = build_tokenizer()
-    documents = draw_shard(config.seed, index, config.shard_documents, mixture_of(config, index))
-    prompts = tokenizer([document.prompt for document in documents])["input_ids"]
-    responses = tokenizer([document.response for document in documents])["input_ids"]
-    proposing = 1.0 if mixture_of(config, index) in (FINAL, FINISHED) else config.propose_weight
-    weights = [proposing if document.kind.startswith("propose") else 1.0 for document in documents]
-    rows = [
-        Row(prompt, [*response, tokenizer.eos_token_id], weight)
-        for prompt, response, weight in zip(prompts, responses, weights, strict=True)
-    ]
-    rows = sorted((row for row in rows if row.length <= config.context), key=lambda row: row.length)
+    rows = tokenised(draw_shard(config.seed, index, config.shard_documents, mixture_of(config, index)), config.prompt_weight)
+    rows = sorted((row for row in rows if len(row.tokens) <= config.context), key=lambda row: len(row.tokens))
     batches: list[Batch] = []
     start = 0
     while start < len(rows):
         stop = start + 1
         while stop < len(rows) and _padded(rows[stop]) * (stop + 1 - start) <= config.batch_tokens:
             stop += 1
-        batches.append(_batch(rows[start:stop], config.prompt_weight))
+        batches.append(_batch(rows[start:stop]))
         start = stop
     batches = [batch for batch in batches if len(batch[0]) >= config.workers]  # at most the last: a row for every worker
     order = stream(config.seed, "corpus-order", index).permutation(len(batches))
@@ -129,17 +131,15 @@ def shard_batches(config: PretrainConfig, index: int) -> list[Batch]:
 
 
 def _padded(row: Row) -> int:
-    return -(-row.length // 8) * 8
+    return -(-len(row.tokens) // 8) * 8
 
 
-def _batch(rows: list[Row], prompt_weight: float) -> Batch:
-    length = _padded(rows[-1])
-    tokens = np.zeros((len(rows), length), dtype=np.int64)
-    weights = np.zeros((len(rows), length), dtype=np.float32)
+def _batch(rows: list[Row]) -> Batch:
+    shape = len(rows), _padded(rows[-1])
+    tokens, weights = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
     for index, row in enumerate(rows):
-        tokens[index, : row.length] = row.prompt + row.response
-        weights[index, 1 : len(row.prompt)] = prompt_weight
-        weights[index, len(row.prompt) : row.length] = row.weight
+        tokens[index, : len(row.tokens)] = row.tokens
+        weights[index, : len(row.weights)] = row.weights
     return tokens, weights
 
 
@@ -153,11 +153,11 @@ def corpus_digest(config: PretrainConfig) -> str:
     phases = [phase for stage in config.stages for phase in stage.phases]
     for index in np.cumsum([0, *(count for _, count in phases[:-1])]).tolist():  # the first shard of every phase
         for document in draw_shard(config.seed, index, 64, mixture_of(config, index)):
-            digest.update(f"{document.kind}\0{document.prompt}\0{document.response}\0".encode())
+            digest.update(f"{document.kind}\0{document.prompt}\0{document.pieces!r}\0".encode())
     return digest.hexdigest()
 
 
-def prefetched(config: PretrainConfig, first: int) -> Iterator[tuple[int, list[Batch]]]:
+def prefetched(config: PretrainConfig, first: int) -> Iterator[list[Batch]]:
     """Shards from ``first`` on, the next ones being drawn by a worker process meanwhile."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(shard_batches, config, index) for index in range(first, min(first + 2, config.shards))]
@@ -165,4 +165,4 @@ def prefetched(config: PretrainConfig, first: int) -> Iterator[tuple[int, list[B
             batches = waiting.pop(0).result()
             if index + 2 < config.shards:
                 waiting.append(pool.submit(shard_batches, config, index + 2))
-            yield index, batches
+            yield batches
