@@ -1,7 +1,7 @@
 """The first-run experiment: baseline, 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
 
     python benchmarks/first_run/run.py [--steps 100] [--root runs/first_run]     trains what is missing, resumes what stopped
-    python benchmarks/first_run/summarise.py [--root runs/first_run]             writes results.json and curves.svg here
+    python benchmarks/first_run/summarise.py [--root runs/first_run]             writes results.json, table.md and curves here
 
 Runs are made one after the other by the product's own command; the order puts the arms that are compared first.
 """

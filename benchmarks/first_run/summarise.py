@@ -45,7 +45,7 @@ def main() -> None:
         "settings": {folder.name: read_config(folder).steps for folder in sorted(root.iterdir()) if (folder / "config.json").exists()},
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
-    (HERE / "table.md").write_text(table(results))
+    (HERE / "table.md").write_text(table(results), encoding="utf-8")
     draw(logs)
     print(json.dumps(results["against_baseline"], indent=2))
 
@@ -97,15 +97,15 @@ def table(results: dict) -> str:
 
 
 def _cell(results: dict, arm: str, name: str) -> str:
-    found = [ends[name] for run, ends in results["runs"].items() if run.startswith(f"{arm}-") and name in ends]
+    found = [curves[name] for run, curves in results["runs"].items() if run.startswith(f"{arm}-") and name in curves]
     if not found:
         return "–"
     text = " → ".join(f"{np.mean([end[when] for end in found]):.3g}" for when in ("first", "last"))
     against = results["against_baseline"].get(arm, {}).get(name)
     if against is None:
         return text
-    interval = "[{:+.2g}, {:+.2g}]".format(*against["interval_95"]) if "interval_95" in against else "(one seed)"
-    return f"{text}, {against['difference']:+.2g} {interval}"
+    interval = "[{:+.3g}, {:+.3g}]".format(*against["interval_95"]) if "interval_95" in against else "(one seed)"
+    return f"{text}, {against['difference']:+.3g} {interval}"
 
 
 def draw(logs: dict[str, list[dict[str, float]]]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import math
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -219,12 +221,12 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
 def load_config(path: Path) -> Config:
     """Settings from a TOML file. Raises `ConfigError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the configuration '{path}': {error.strerror}. `ls configs/` shows those that ship.") from error
     try:
-        return from_mapping(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        return from_mapping(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
 
 
@@ -234,7 +236,11 @@ def to_mapping(config: Any) -> dict[str, Any]:
 
 
 def check(config: Config) -> None:
-    """Raise `ConfigError` for the first impossible combination."""
+    """Raise `ConfigError` for the first impossible value or combination."""
+    for name in field_names():
+        value = functools.reduce(getattr, name.split("."), config)
+        if any(isinstance(part, float) and not math.isfinite(part) for part in (value if isinstance(value, tuple) else (value,))):
+            raise ConfigError(f"setting '{name}': expected a finite number, got {value}")
     for holds, message in _conditions(config):
         if not holds:
             raise ConfigError(message)

@@ -48,6 +48,12 @@ def _propose_prompt(run: Run, step: int, member: Member, task: TaskType, group: 
     )
 
 
+def check_prompts(run: Run) -> None:
+    """Raise `ConfigError` unless a proposer's prompt of each type fits: before a run begins rather than in its first step."""
+    for task in TASK_TYPES:
+        _propose_prompt(run, 0, run.population.members[0], task, 0)
+
+
 def validate(run: Run, entries: Sequence[ProposalEntry]) -> list[Proposal]:
     """Proposals with their problems; one whose solver prompt would not fit is rejected rather than cut."""
     proposals = run.verifier.validate(entries)

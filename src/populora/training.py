@@ -30,6 +30,7 @@ from populora.learner.learner import Learner
 from populora.lora.linear import AdaptedModel
 from populora.lora.peft_format import save_adapter
 from populora.population import Population, initial_population
+from populora.proposing import check_prompts
 from populora.runlog.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from populora.runlog.directory import check_facts, new_run, open_run
 from populora.runlog.display import Display
@@ -55,6 +56,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
     with prepared(config) as run:
         suite = held_out_suite(config)
         seeded(run)
+        check_prompts(run)
         with new_run(folder, config, run.facts):
             _checkpoint(run, folder)
             return _loop(run, folder, display, stop, suite)

@@ -2,13 +2,27 @@
 
 from dataclasses import replace
 
+import pytest
+
 from populora.base.gates import Scored, passed, report
+from populora.base.variety import varied, variety
+from populora.sandbox.protocol import Measures
 from populora.types import TASK_TYPES
+
+PROGRAMS = [
+    (
+        "def g(m):\n    return m + 1\n\ndef f(a):\n    b = [v for v in a]\n    for v in a:\n        b.append(g(v))\n    return (b, a)",
+        Measures(9, 3, 6, 2, ""),
+    ),
+    ("def f(s, d):\n    if s in d:\n        d['a'] = 1\n    return s", Measures(6, 2, 4, 1, "")),
+    ("def f(x):\n    return x + 1", Measures(4, 1, 2, 0, "")),
+]
 
 
 def scored(task, lines, valid=True, rho=0.5, reward=0.5):
     styles = ((False, False, True), (True, True)) if valid else ((), ())
-    return Scored(task, lines, valid, "" if valid else "error:syntax", rho if valid else None, reward if valid else -1.0, *styles)
+    rejection, program = ("", PROGRAMS[lines % 3]) if valid else ("error:syntax", None)
+    return Scored(task, lines, valid, rejection, rho if valid else None, reward if valid else -1.0, *styles, program)
 
 
 def rising(task, slope=0.05):
@@ -53,3 +67,11 @@ def test_reasoning_must_be_a_habit_of_the_few_and_pay():
     assert failed_with((True, False, False), (True, False)) == set()
     assert failed_with((True, False, True), (True, False)) == {"reasoning is more accurate"}
     assert failed_with((True, False), ()) == {"reasoning is a minority habit", "reasoning is more accurate"}
+
+
+USES, GROWS = "programs use every construct", "programs grow and shrink on every measure"
+
+
+@pytest.mark.parametrize(("kept", "failed"), [(PROGRAMS, set()), (PROGRAMS[1:], {USES}), (PROGRAMS[:1] * 50, {USES, GROWS})])
+def test_programs_must_use_every_construct_and_differ(kept, failed):
+    assert {name for name, holds in varied(variety(kept)).items() if not holds} == failed

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from populora.base.corpus import draw_shard
-from populora.base.mixtures import MIXTURES, REASONING, SETTLED
+from populora.base.mixtures import GUESSING, MIXTURES, REASONING, SETTLED
 from populora.base.pretrain import learning_rate, loss_of, new_model, pretrain
 from populora.base.shards import PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches, tokenised
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
@@ -69,12 +69,15 @@ def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():
             assert weight[1:start] == pytest.approx(0.03)
 
 
-def test_pieces_of_a_response_become_the_tokens_of_the_whole():
+@pytest.mark.parametrize("mixture", [REASONING, GUESSING, SETTLED])
+def test_pieces_become_the_tokens_of_the_whole_response_each_with_its_weight(mixture):
     tokenizer = build_tokenizer()
-    documents = [document for mixture in (REASONING, SETTLED) for document in draw_shard(0, 0, 200, mixture)]
+    documents = draw_shard(0, 0, 200, mixture)
     for document, row in zip(documents, tokenised(documents, 0.03), strict=True):
-        whole = [*tokenizer(document.prompt)["input_ids"], *tokenizer(document.response)["input_ids"], tokenizer.eos_token_id]
-        assert row.tokens == whole and len(row.weights) == len(whole)
+        prompt, response = (tokenizer(text)["input_ids"] for text in (document.prompt, document.response))
+        assert row.tokens == [*prompt, *response, tokenizer.eos_token_id]
+        weights = [weight for text, weight in document.pieces for _ in tokenizer(text)["input_ids"]]
+        assert row.weights == [0.0, *[0.03] * (len(prompt) - 1), *weights, weights[-1]]
 
 
 def test_the_loss_is_the_weighted_mean_of_cross_entropies():

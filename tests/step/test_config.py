@@ -65,6 +65,12 @@ def test_bad_files_are_refused_with_what_was_expected(tmp_path, text, said):
         load_config(tmp_path / "bad.toml")
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "bad.toml").write_bytes(b"seed = \xff")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(tmp_path / "bad.toml")
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.toml"):
         load_config(tmp_path / "nowhere.toml")
@@ -83,6 +89,8 @@ def test_a_missing_file_is_named(tmp_path):
         Config(steps=0),
         Config(learner=LearnerConfig(grad_clip=-1.0)),
         Config(learner=LearnerConfig(grad_clip=0.0)),
+        Config(learner=LearnerConfig(grad_clip=float("inf"))),
+        Config(learner=LearnerConfig(betas=(0.9, float("nan")))),
         Config(learner=LearnerConfig(betas=(1.0, 0.9))),
         Config(learner=LearnerConfig(micro_batch_tokens=1000)),
         Config(evaluation=EvaluationConfig(every=-5)),

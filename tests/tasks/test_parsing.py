@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from populora.base.corpus import REASONING, draw_sample, propose_document, solve_document
+from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.base.mixtures import REASONING
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, leaks_program, parse_proposal, parse_solution
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType
@@ -220,11 +221,11 @@ def test_a_rendered_code_f_proposal_round_trips(inputs, message):
 def test_the_documents_of_the_tiny_base_round_trip(seed, task: TaskType):
     rng, prompts = np.random.default_rng(seed), load_prompts("compact")
     sample = draw_sample(rng, budget=3)
-    _, response = propose_document(rng, task, sample, prompts)
+    response = propose_document(rng, task, sample, prompts, MIXTURE).response
     assert is_formatted(response)
     proposed = parse_proposal(task, answer_text(response), prompts.code_f_inputs)
     assert isinstance(proposed, ProposalText) and len(proposed.inputs) == (prompts.code_f_inputs if task is F else 1)
-    _, response = solve_document(rng, task, sample, prompts, MIXTURE)
+    response = solve_document(rng, task, sample, prompts, MIXTURE).response
     expected = {I: sample.example(0).inputs, O: sample.example(0).output, F: sample.source}[task]
     assert is_formatted(response) and parse_solution(task, answer_text(response)) == expected
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from populora.base.corpus import REASONING, draw_sample, propose_document, solve_document
+from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.base.mixtures import REASONING
 from populora.config import SandboxConfig
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
@@ -65,11 +66,11 @@ def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifi
     entries, attempts = [], []
     for index in range(6):
         sample = draw_sample(rng, 1 + index)
-        _, response = propose_document(rng, task, sample, prompts)
+        response = propose_document(rng, task, sample, prompts, MIXTURE).response
         source = sample.problem(O)
         entries.append(ProposalEntry("T0", task, 0, Generation(response, (), (), (), 0.0), 1, f"p{index}", source))
         problem = sample.problem(task) if task is not F else replace(sample.problem(F), hidden=tuple(map(sample.example, (3, 4, 5))))
-        _, response = solve_document(rng, task, sample, prompts, MIXTURE)
+        response = solve_document(rng, task, sample, prompts, MIXTURE).response
         attempts.append(AttemptEntry("S0", problem, Generation(response, (), (), (), 0.0)))
     proposals, results = verifier.validate(entries), verifier.judge(attempts)
     assert [proposal.rejection for proposal in proposals] == [""] * 6

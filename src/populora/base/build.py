@@ -19,9 +19,8 @@ import torch
 
 from populora.base.corpus import HELD_OUT_ONE_IN, MESSAGE_WEIGHTS, Sample, draw_sample, inputs_text
 from populora.base.describe import LEVELS, describe
-from populora.base.mixtures import SETTLED
 from populora.base.pretrain import Model, pretrain
-from populora.base.shards import PretrainConfig, corpus_digest
+from populora.base.shards import PretrainConfig, corpus_digest, mixture_of
 from populora.base.tokenizer import save_tokenizer
 from populora.rng import stream
 from populora.tasks.render import fill, load_prompts
@@ -67,7 +66,7 @@ def model_card(config: PretrainConfig, model: Model, work: Path) -> str:
     last = json.loads((work / "training_log.jsonl").read_text().splitlines()[-1])
     values = {
         **asdict(config), "parameters": f"{model.num_parameters():,}", "vocabulary": model.config.vocab_size,
-        "tokens": f"{last['tokens']:,}", "direct": SETTLED.styles["direct"], "held_out": HELD_OUT_ONE_IN,
+        "tokens": f"{last['tokens']:,}", "direct": mixture_of(config, config.shards - 1).styles["direct"], "held_out": HELD_OUT_ONE_IN,
     }  # fmt: skip
     template = files("populora.base").joinpath("model_card.md").read_text(encoding="utf-8")
     return fill(template, **values)

@@ -3,7 +3,7 @@
 Every program must run without error on several inputs and give at least two different outputs, so difficulty grows with
 length and valid proposals are the norm. A proposal's budget is its reference's budget plus -1, 0 or +1: harder references
 make harder proposals, which is what couples the generations of an AZR buffer. A solver's answer is *direct*, or reasons
-briefly (values only) or in full (each executed line with its effect; for code_i guess by guess until one fits). How many of
+briefly (values only) or in full (each executed line with its effect; for code_i guess by guess). How many of
 each there are in which phase of training stands in ``mixtures.py``.
 
 Programs whose normalised AST hashes into the held-out fraction never appear here; evaluation draws from those alone.
@@ -140,17 +140,20 @@ def search(rng: np.random.Generator, sample: Sample, found: str, mixture: Mixtur
     """Full reasoning about code_i: guesses that give another output, each executed to its end, then one that gives the output
     asked for. Executing is one skill for both tasks, and more guesses find an input more often."""
     wanted = sample.runs[0].value
-    room = mixture.search_chars - (0 if mixture.last_guess_unchecked else len(found))
+    room = mixture.search_chars - (len(found) if mixture.last_guess_checked else 0)
     pieces: list[Piece] = []
     for index in range(1, 1 + int(rng.choice(len(mixture.wrong_guesses), p=mixture.wrong_guesses))):
-        weights = mixture.wrong_names_weight, mixture.wrong_guess_weight
-        guess = [piece for texts in bindings(sample, index) for piece in zip(texts, weights, strict=True)]
+        guess: list[Piece] = []
+        for name, value in bindings(sample, index):
+            guess += [(name, mixture.wrong_names_weight), (value, mixture.wrong_arguments_weight)]
         guess.append((f"{steps(sample, index)}\n", 1.0))
-        length = sum(len(text) for text, _ in guess) - 1
+        length = sum(len(text) for text, _ in guess) - 1  # the line end after a guess takes no room
         if sample.runs[index].value != wanted and length <= room:
             pieces += guess
             room -= length
-    return [*pieces, (found, 1.0)] if not mixture.last_guess_unchecked or len(found) <= room else pieces
+    if mixture.last_guess_checked or len(found) <= room:
+        pieces.append((found, 1.0))
+    return pieces
 
 
 def fenced(tag: str, text: str) -> str:
@@ -162,46 +165,42 @@ def answer(content: str) -> str:
     return f"</think><answer>{content}</answer>"
 
 
-def solve_document(
-    rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture
-) -> tuple[str, list[Piece]]:
-    """Prompt and response of a solver document."""
+def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture) -> Document:
+    """A solver's document."""
+    kind = f"solve {task}"
     if task is TaskType.CODE_F:
         half = prompts.code_f_inputs // 2
         shown = tuple(sample.example(index) for index in range(half))
         message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
         problem = Problem("", task, sample.source, shown, message=message)
-        return solve_prompt(prompts, problem), [(answer(fenced("python", sample.source)), 1.0)]
+        return Document(kind, solve_prompt(prompts, problem), ((answer(fenced("python", sample.source)), 1.0),))
     style = _weighted(rng, mixture.styles)
     thought = reasoning(rng, task, sample, style, mixture)
     example = sample.example(0)
     content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
-    return solve_prompt(prompts, sample.problem(task)), [*thought, (answer(content), 1.0)]
+    return Document(kind, solve_prompt(prompts, sample.problem(task)), (*thought, (answer(content), 1.0)))
 
 
-def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet) -> tuple[str, str]:
-    """Prompt and response of a proposer document."""
+def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture) -> Document:
+    """A proposer's document."""
     if task is TaskType.CODE_F:
         # In ascending order: a writer who goes upwards hardly ever repeats an input, which would make the proposal invalid.
         inputs = "\n".join(fenced("input", inputs_text(values)) for values in sorted(sample.arguments, key=repr))
         message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
-        return propose_prompt(prompts, task, [sample.problem(task)]), answer(f"{inputs}\n{fenced('message', message)}")
-    near = min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET)
-    new = draw_sample(rng, near)
+        content = f"{inputs}\n{fenced('message', message)}"
+    else:
+        new = draw_sample(rng, min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET))
+        content = f"{fenced('python', new.source)}\n{fenced('input', new.example(0).inputs)}"
     prompt = propose_prompt(prompts, task, [sample.problem(task)])
-    return prompt, answer(f"{fenced('python', new.source)}\n{fenced('input', new.example(0).inputs)}")
+    return Document(f"propose {task}", prompt, ((answer(content), mixture.propose_weight),))
 
 
 def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture) -> Document:
     """One random document of the mixture."""
-    kind = _weighted(rng, mixture.kinds)
-    role, name = kind.split()
+    role, name = _weighted(rng, mixture.kinds).split()
     task, sample = TaskType(name), draw_sample(rng, _weighted(rng, mixture.budgets))
-    if role == "solve":
-        prompt, pieces = solve_document(rng, task, sample, prompts, mixture)
-        return Document(kind, prompt, tuple(pieces))
-    prompt, response = propose_document(rng, task, sample, prompts)
-    return Document(kind, prompt, ((response, mixture.propose_weight),))
+    document = solve_document if role == "solve" else propose_document
+    return document(rng, task, sample, prompts, mixture)
 
 
 def draw_shard(seed: int, index: int, size: int, mixture: Mixture) -> list[Document]:

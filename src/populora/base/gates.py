@@ -12,12 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from populora.base.variety import varied, variety
 from populora.baseline import self_matchup
 from populora.crosseval import cross_evaluate
 from populora.proposing import measure, propose, validate
 from populora.rng import stream
+from populora.sandbox.protocol import Measures
 from populora.solving import solve
 from populora.state import Run
+from populora.tasks.verifier import ProposalEntry
 from populora.types import TASK_TYPES, Problem, Proposal, TaskType
 
 
@@ -36,6 +39,8 @@ class Scored:
     """Verdicts of the attempts that answered at once."""
     reasoned: tuple[bool, ...] = ()
     """Verdicts of the attempts that reasoned first."""
+    program: tuple[str, Measures] | None = None
+    """Text and complexity of a valid program that the base wrote itself (code_f describes a given one)."""
 
 
 def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
@@ -50,28 +55,31 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     attempts = run.verifier.judge(answers)
     outcome = cross_evaluate(run.config, matchups, proposals, attempts, trained)
     written = measure(run, proposals)
-    styles: dict[tuple[str, bool], list[bool]] = {}
+    verdicts: dict[tuple[str, bool], list[bool]] = {}
     for attempt in attempts:
-        styles.setdefault((attempt.problem.id, attempt.generation.text.startswith("</think>")), []).append(attempt.correct)
-    return [
-        Scored(
-            p.task, _lines(p, entry.source.program if entry.source else "", written), p.problem is not None, p.rejection, rho, reward,
-            *(tuple(styles.get((p.problem.id, direct), ())) if p.problem else () for direct in (True, False)),
-        )
-        for p, entry, rho, reward in zip(proposals, entries, outcome.rhos, outcome.teacher_rewards, strict=True)
-    ]  # fmt: skip
+        verdicts.setdefault((attempt.problem.id, attempt.generation.text.startswith("</think>")), []).append(attempt.correct)
+    scored = []
+    for p, entry, rho, reward in zip(proposals, entries, outcome.rhos, outcome.teacher_rewards, strict=True):
+        if p.problem:
+            found = written[p.problem.id]
+            direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (True, False))
+            program = None if p.task is TaskType.CODE_F else (p.problem.program, found)
+            scored.append(Scored(p.task, found.loc, True, "", rho, reward, direct, reasoned, program))
+        else:
+            scored.append(Scored(p.task, _rejected_lines(p, entry), False, p.rejection, rho, reward))
+    return scored
 
 
-def _lines(proposal: Proposal, source: str, written: dict) -> int:
-    if proposal.problem:
-        return written[proposal.problem.id].loc
-    text = source if proposal.task is TaskType.CODE_F else proposal.generation.text.partition("```python\n")[2].partition("```")[0]
+def _rejected_lines(proposal: Proposal, entry: ProposalEntry) -> int:
+    given = entry.source.program if entry.source else ""
+    text = given if proposal.task is TaskType.CODE_F else proposal.generation.text.partition("```python\n")[2].partition("```")[0]
     return sum(bool(line.strip()) for line in text.splitlines())
 
 
 def report(scored: Sequence[Scored], seed: int = 0) -> dict[str, dict]:
-    """Per type: validity (all, longest quarter), solve rate, histogram of rho, reward by lines and its slope."""
-    return {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
+    """Per type: validity (all, longest quarter), solve rate, histogram of rho, reward by lines and its slope; and `variety`."""
+    found = {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
+    return {**found, "programs": variety([item.program for item in scored if item.program])}
 
 
 def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
@@ -143,14 +151,15 @@ def _slope_interval(lines: np.ndarray, rewards: np.ndarray, seed: int, draws: in
 
 def passed(results: dict[str, dict]) -> dict[str, bool]:
     """The gate's bars, one name each."""
-    checks = {}
-    for task, found in results.items():
+    checks = varied(results["programs"])
+    for task in TASK_TYPES:
+        found = results[task]
         checks[f"{task} valid >= 0.95"] = found["valid"] >= 0.95
         checks[f"{task} valid, longest quarter >= 0.90"] = found["valid_longest_quarter"] >= 0.90
         checks[f"{task} solve rate 0.45 to 0.80"] = 0.45 <= found["solve_rate"] <= 0.80
         checks[f"{task} problems at every rate"] = all(count > 0 for count in found["rho_histogram"])
         checks[f"{task} reward rises with lines"] = found["reward_slope_interval_95"][0] > 0
-        if task != TaskType.CODE_F:  # a function is induced without reasoning
+        if task is not TaskType.CODE_F:  # a function is induced without reasoning
             styles = found["styles"]
             checks[f"{task} reasoning is a minority habit"] = 0 < styles["reasoning_share"] < 0.5
             checks[f"{task} reasoning is more accurate"] = styles.get("difference_interval_95", [0])[0] > 0

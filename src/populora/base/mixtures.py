@@ -19,17 +19,19 @@ class Mixture:
     styles: dict[str, int]
     budgets: dict[int, int]
     wrong_guesses: tuple[float, ...] = (0.5, 0.3, 0.2)
-    """Probabilities of 0, 1, 2, … wrong guesses before the right one in full reasoning about code_i."""
+    """Probabilities of trying 0, 1, 2, … other inputs before the right one in full reasoning about code_i; those that happen to give
+    the same output or have no room are left out."""
     search_chars: int = MAX_TRACE_CHARS
-    """Longest text of such a search."""
-    wrong_guess_weight: float = 1.0
+    """Longest text of such a search, line ends between guesses not counted."""
+    wrong_arguments_weight: float = 1.0
     """Loss weight of the arguments of a wrong guess. At 0 only right guesses are learned, so each new guess of the trained model is
     as good as a direct answer, and a search that checks its guesses is better than one."""
     wrong_names_weight: float = 1.0
     """Loss weight of the parameter names before those arguments. The first of them is also the decision to guess (again) at all,
     so at 0 the model reasons about code_i too seldom."""
-    last_guess_unchecked: bool = False
-    """Whether a search answers at once where one more execution would not fit into ``search_chars``; otherwise it makes room."""
+    last_guess_checked: bool = True
+    """Whether a search always makes room for the execution of its last guess; otherwise it answers at once where that does not fit
+    into ``search_chars``."""
     propose_weight: float = 0.4
     """Loss weight of a proposer's response. Most of its entropy is the generator's dice, which nobody can learn; at full weight it
     drowns the gradient of execution, so that comes last."""
@@ -55,20 +57,20 @@ EXECUTION = Mixture(
 REASONING = Mixture(_ALL_KINDS, {"direct": 15, "brief": 8, "full": 77}, _ALL_BUDGETS)
 """Then everything, at all lengths."""
 FINAL = Mixture(_ALL_KINDS, {"direct": 54, "brief": 6, "full": 40}, _ALL_BUDGETS, propose_weight=1.0)
-"""Last, while the learning rate falls: most answers are direct."""
+"""Last in the first stage: most answers are direct."""
 _SEARCH = {"wrong_guesses": (0.4, 0.25, 0.15, 0.12, 0.08), "search_chars": 400}
 SEARCHING = Mixture(_kinds(30, 32, 16, 8, 8, 6), {"direct": 20, "brief": 4, "full": 76}, _ALL_BUDGETS, **_SEARCH)
 """In the second stage: longer searches."""
 FINISHED = Mixture(_kinds(27, 23, 16, 13, 12, 9), {"direct": 52, "brief": 4, "full": 44}, _ALL_BUDGETS, propose_weight=1.0, **_SEARCH)
 """Its end: most answers are direct again, and more proposals, for their validity."""
-_GUESS = {**_SEARCH, "search_chars": 370, "wrong_guess_weight": 0.0, "last_guess_unchecked": True, "propose_weight": 1.0}
+_GUESS = {**_SEARCH, "search_chars": 370, "wrong_arguments_weight": 0.0, "last_guess_checked": False, "propose_weight": 1.0}
 GUESSING = Mixture(_kinds(27, 28, 14, 12, 12, 7), {"direct": 20, "brief": 3, "full": 77}, _ALL_BUDGETS, wrong_names_weight=0.0, **_GUESS)
 """In the third stage: searches that learn from right guesses alone, and proposals at full weight from the start."""
 SETTLING = Mixture(_kinds(24, 22, 13, 16, 16, 9), {"direct": 43, "brief": 3, "full": 54}, _ALL_BUDGETS, wrong_names_weight=0.0, **_GUESS)
-"""Then about as many direct answers as others,"""
+"""Then nearly as many direct answers as others."""
 SETTLED = Mixture(_kinds(22, 22, 14, 15, 16, 11), {"direct": 45, "brief": 3, "full": 52}, _ALL_BUDGETS, **_GUESS)
-"""and the decision to guess is learned too. (The trained model reasons less often than its corpus: direct answers are short, so
-batches of them are small and each gives the choice more weight.)"""
+"""Last, the decision to guess is learned too. The trained model reasons less often than its corpus: in a batch of short direct
+answers each token has more weight, and so has the choice."""
 MIXTURES = {
     "short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED,
     "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED,

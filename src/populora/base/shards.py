@@ -103,13 +103,12 @@ def tokenised(documents: list[Document], prompt_weight: float) -> list[Row]:
     pieces = iter(tokenizer([text for document in documents for text, _ in document.pieces])["input_ids"])
     rows = []
     for document, prompt in zip(documents, prompts, strict=True):
-        row = Row(prompt, [0.0, *[prompt_weight] * (len(prompt) - 1)])  # nothing predicts the first token
-        for (_, weight), piece in zip(document.pieces, pieces, strict=False):
-            row.tokens.extend(piece)
-            row.weights.extend([weight] * len(piece))
-        row.tokens.append(tokenizer.eos_token_id)
-        row.weights.append(document.pieces[-1][1])
-        rows.append(row)
+        tokens, weights = list(prompt), [0.0, *[prompt_weight] * (len(prompt) - 1)]  # nothing predicts the first token
+        for _, weight in document.pieces:
+            piece = next(pieces)
+            tokens += piece
+            weights += [weight] * len(piece)
+        rows.append(Row([*tokens, tokenizer.eos_token_id], [*weights, document.pieces[-1][1]]))
     return rows
 
 

@@ -76,7 +76,7 @@ def gates(arguments: Sequence[str]) -> int:
         scored = play(run, load_held_out(config.base, per_type=216))
     results = report(scored, chosen.seed)
     checks = passed(results)
-    _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
+    _write(chosen.out, {"command": asdict(chosen), "base_sha256": run.facts["base_sha256"], "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 
@@ -91,7 +91,7 @@ class Room:
     per_type: int = 8
     samples: int = 8
     rank: int = 8
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     threads: int = 2
     log: Annotated[Path, tyro.conf.arg(metavar="FILE")] = field(default=Path("benchmarks/base/room_curves.jsonl"))
 

@@ -50,6 +50,6 @@ def _device(config: BaseConfig) -> torch.device:
         device = torch.device(config.device)
     except RuntimeError as error:
         raise BaseModelError(f'base.device \'{config.device}\': expected a torch device such as "cpu" or "cuda:0"') from error
-    if device.type != "cpu" and not torch.cuda.is_available():
+    if device.type != "cpu" and (device.index or 0) >= torch.cuda.device_count():
         raise BaseModelError(f"base.device is '{config.device}', but no such device is available: set base.device = \"cpu\"")
     return device
