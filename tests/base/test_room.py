@@ -1,0 +1,35 @@
+"""The room gate: what it trains moves, and its bars can fail."""
+
+import pytest
+
+from populora.base import room
+from populora.base.room import measure_room, room_passed
+from populora.commands.base import Room, _room_config
+
+
+def result(gain, before=20.0, after=60.0):
+    return {"gain": gain, "before": {"tokens": before}, "after": {"tokens": after}}
+
+
+@pytest.mark.parametrize(
+    ("results", "failed"),
+    [
+        ([result(0.12), result(0.14), result(0.13)], set()),
+        ([result(0.06), result(0.07), result(0.08)], {"mean gain >= 0.10"}),
+        ([result(0.01), result(0.02), result(0.60)], {"interval of the gain excludes 0"}),
+        ([result(0.12), result(0.14, after=19.0), result(0.13)], {"answers are longer"}),
+        ([result(0.12)], {"interval of the gain excludes 0"}),  # one seed has no interval
+    ],
+)
+def test_gain_must_be_large_certain_and_come_with_longer_answers(results, failed):
+    assert {name for name, holds in room_passed(results).items() if not holds} == failed
+
+
+def test_a_student_trained_alone_is_measured_before_and_after(monkeypatch):
+    monkeypatch.setattr(room, "SUITE_PER_TYPE", 4)
+    lines = []
+    found = measure_room(_room_config(Room(threads=1), seed=0), steps=2, per_type=1, samples=4, log=lines.append)
+    assert [line["step"] for line in lines] == [1, 2]
+    assert set(found["before"]["accuracy"]) == {"code_i", "code_o", "code_f", "all"}
+    assert found["gain"] == pytest.approx(found["after"]["accuracy"]["all"] - found["before"]["accuracy"]["all"], abs=1e-3)
+    assert found["before"]["reasoning"] < 0.5
