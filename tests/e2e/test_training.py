@@ -1,5 +1,6 @@
 """Whole runs on the shipped base: deterministic, killable at any moment, both arms, and what they leave behind."""
 
+import errno
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from populora.config import (
     LoraConfig,
     PopulationConfig,
     SelfplayConfig,
+    to_mapping,
 )
 from populora.engine.loading import base_folder
 from populora.errors import AdapterEffectError, PopuloraError, RunDirectoryError
@@ -47,6 +49,16 @@ SMALL = Config(
     evolution=EvolutionConfig(every=2),
     evaluation=EvaluationConfig(every=2, problems_per_type=2),
 )  # fmt: skip
+
+
+def toml_of(config: Config) -> str:
+    """Settings as TOML: JSON's scalars and lists are TOML's."""
+    nested = to_mapping(config)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in nested.items() if not isinstance(value, dict)]
+    for table, values in nested.items():
+        if isinstance(values, dict):
+            lines += [f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
+    return "\n".join(lines) + "\n"
 
 
 class Silent:
@@ -88,6 +100,78 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
     summary = train(SMALL, tmp_path / "run", Silent(), stop=lambda: next(asked, True))
     assert (summary.stopped, summary.step) == (True, 1)
     resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkpoint_every=2)
+CROSSING = replace(
+    SMALL, population=PopulationConfig(teachers=3, students=3), checkpoint_every=2,
+    evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
+)  # fmt: skip
+
+
+class Crash(Exception):
+    pass
+
+
+class Crashing(Silent):
+    """A display at which the run dies after a step is logged for which no checkpoint is due."""
+
+    def step(self, record, metrics):
+        if record.step == 3:
+            raise Crash
+
+
+@pytest.mark.parametrize("config", [BASELINE, CROSSING], ids=["baseline", "crossovers"])
+def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path):
+    train(config, tmp_path / "undisturbed", Silent())
+    with pytest.raises(Crash):
+        train(config, tmp_path / "run", Crashing())
+    assert len(read_log(tmp_path / "run")) == 3
+    resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("writes", [8, 25, 40])
+def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_path, monkeypatch, writes):
+    left = iter(range(writes))
+
+    def fill(descriptor):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("populora.runlog.files.os.fsync", fill)
+        with pytest.raises(RunDirectoryError, match="free some space"):
+            train(SMALL, tmp_path / "run", Silent())
+    resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+def test_a_damaged_checkpoint_is_named_and_after_its_removal_the_older_one_gives_the_same_bytes(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    newest = max((folder / "checkpoints").iterdir())
+    (newest / "state.json").write_bytes(b"{}")
+    with pytest.raises(RunDirectoryError, match=newest.name):
+        resume(folder, Silent())
+    shutil.rmtree(newest)
+    resume(folder, Silent())
+    assert contents(folder) == contents(undisturbed)
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_in_a_terminal_a_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
+    """As a terminal sends it: to the sandbox processes too."""
+    (tmp_path / "small.toml").write_text(toml_of(SMALL))
+    command = [sys.executable, "-m", "populora.cli", "train", str(tmp_path / "small.toml"), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while process.poll() is None and not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130 and f"`populora resume {tmp_path / 'run'}` goes on" in said
+    assert subprocess.run([*command[:3], "resume", str(tmp_path / "run")], capture_output=True, check=False).returncode == 0
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 
