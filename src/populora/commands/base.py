@@ -88,7 +88,7 @@ class Room:
     out: Path = Path("benchmarks/base/room.json")
     seeds: tuple[int, ...] = (0, 1, 2)
     steps: int = 150
-    per_type: int = 8
+    per_type: int = 12
     samples: int = 8
     rank: int = 8
     learning_rate: float = 3e-3
