@@ -19,8 +19,8 @@ HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
 RUNS = [
     *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s")),
+    *(("4t4s", seed) for seed in (0, 1, 2)),
     ("2t2s", 0),
-    ("4t4s", 0),
 ]
 CONFIG_OF = {"baseline": "tiny_baseline.toml", "1t1s": "tiny_1t1s.toml", "2t2s": "tiny.toml", "4t4s": "tiny_4t4s.toml"}
 
