@@ -2,8 +2,7 @@
 
 It is the step of ``selfplay.py`` with one member that meets itself: rho is the agent's own solve rate (what the paper calls
 self-calibration), both roles' rollouts train the one adapter, and neither ratings nor evolution exist. Per step the agent
-sees the proposer's and the solver's prompts (72 + 72 in the paper), twice the sequences of a population member
-(the reading that favours the baseline; docs/decisions.md).
+sees a teacher's prompts and a student's problems, the sequences of two members (docs/decisions.md).
 """
 
 from __future__ import annotations

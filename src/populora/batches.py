@@ -1,42 +1,60 @@
-"""Phase 4 of a step, the batch: which rollouts train which member, and with which advantages."""
+"""Phase 4 of a step, the batch: which rollouts train which member, and with which advantages.
+
+Whitening pools a member's task types (the paper; ``learner.whitening = "per_type"`` keeps them apart), but never members, whose
+updates it would couple, nor the two roles of the single agent: a teacher's or a student's batch has one role, and Absolute
+Zero's code has a batch for each. Pooled, the mean reward of proposals without peers would count as their advantage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from populora.crosseval import Outcome
 from populora.learner.learner import TrainRow
 from populora.rl.advantages import advantages
 from populora.state import Run
-from populora.types import Attempt, Generation, Proposal
+from populora.types import Attempt, Generation, Proposal, TaskType
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A rollout with its reward, the prompt group it is centred in, and what it was for."""
+
+    generation: Generation
+    reward: float
+    group: Hashable
+    role: Literal["propose", "solve"]
+    task: TaskType
 
 
 def train_rows(run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attempt], outcome: Outcome) -> list[TrainRow]:
     """Rows of the mixed batch: each member's own rollouts with advantages centred per prompt and whitened per member."""
-    samples: dict[str, list[tuple[Generation, float, tuple, str]]] = {member.id: [] for member in run.population.members}
+    samples: dict[str, list[Sample]] = {member.id: [] for member in run.population.members}
     for proposal, reward in zip(proposals, outcome.teacher_rewards, strict=True):
         if reward is not None:
-            samples[proposal.author].append((proposal.generation, reward, ("propose", proposal.group), f"propose {proposal.task}"))
+            key = ("propose", proposal.group)
+            samples[proposal.author].append(Sample(proposal.generation, reward, key, "propose", proposal.task))
     for attempt, reward, used in zip(attempts, outcome.student_rewards, outcome.trained, strict=True):
         if used:
             key = ("solve", attempt.problem.id)
-            samples[attempt.student].append((attempt.generation, reward, key, f"solve {attempt.problem.task}"))
+            samples[attempt.student].append(Sample(attempt.generation, reward, key, "solve", attempt.problem.task))
     rows: list[TrainRow] = []
     for member in run.population.members:
         rows += member_rows(member.slot, samples[member.id], run.config.learner.whitening)
     return rows
 
 
-def member_rows(slot: int, samples: list[tuple[Generation, float, tuple, str]], whitening: str) -> list[TrainRow]:
-    """Rows of one member from (generation, reward, prompt group, task) samples."""
-    if not samples:
-        return []
-    generations, rewards, groups, types = zip(*samples, strict=True)
-    lengths = np.array([len(generation.tokens) for generation in generations])
-    values = advantages(np.array(rewards), groups, lengths, types, whitening)
+def member_rows(slot: int, samples: Sequence[Sample], whitening: str) -> list[TrainRow]:
+    """Rows of one member; ``whitening`` is "pooled" or "per_type"."""
+    values = advantages(
+        [sample.reward for sample in samples],
+        [sample.group for sample in samples],
+        [len(sample.generation.tokens) for sample in samples],
+        [(sample.role, sample.task if whitening == "per_type" else None) for sample in samples],
+    )
     return [
-        TrainRow(slot, generation.prompt_tokens, generation.tokens, generation.logprobs, float(value))
-        for generation, value in zip(generations, values, strict=True)
+        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, float(value))
+        for sample, value in zip(samples, values, strict=True)
     ]

@@ -14,7 +14,7 @@ from scipy import stats
 
 from populora.base.build import problem_of
 from populora.base.corpus import draw_sample
-from populora.batches import member_rows
+from populora.batches import Sample, member_rows
 from populora.config import Config
 from populora.heldout import load_held_out
 from populora.rl.rewards import student_reward
@@ -67,7 +67,7 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
         attempts = _attempts(run, 0, problems, samples, 1.0, ("room", step))
         rewards = [student_reward(attempt.formatted, attempt.correct, run.config.rewards) for attempt in attempts]
         rows = [
-            (attempt.generation, reward, ("solve", attempt.problem.id), f"solve {attempt.problem.task}")
+            Sample(attempt.generation, reward, attempt.problem.id, "solve", attempt.problem.task)
             for attempt, reward in zip(attempts, rewards, strict=True)
         ]
         run.learner.update(member_rows(0, rows, run.config.learner.whitening))

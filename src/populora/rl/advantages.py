@@ -1,4 +1,4 @@
-"""REINFORCE++-baseline advantages: per-prompt centring, then whitening over the member's batch (paper, "Objective and reward").
+"""REINFORCE++-baseline advantages: per-prompt centring, then whitening over a batch (paper, "Objective and reward").
 
 Two steps for one member:
 
@@ -7,8 +7,8 @@ Two steps for one member:
 2. every response token carries its sequence's centred reward, and these are whitened over all tokens of the batch:
    ``(x - mean) / sqrt(var + 1e-8)`` with the unbiased variance. Long responses weigh more, as in verl's ``masked_whiten``.
 
-All tokens of a sequence share one value, so one number a sequence is returned. Whitening never crosses members: that would
-couple their updates. ``per_type`` whitens each task type by itself, the task-relative variant of Absolute Zero's code.
+All tokens of a sequence share one value, so one number a sequence is returned. ``batches`` names the batch that a sequence is
+whitened in; what shares one is decided in ``populora/batches.py``.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ def advantages(
     rewards: ArrayLike,
     groups: Sequence[Hashable],
     lengths: ArrayLike,
-    types: Sequence[Hashable] | None = None,
-    whitening: str = "pooled",
+    batches: Sequence[Hashable] | None = None,
 ) -> NDArray[np.float64]:
     """Advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
 
-    ``rewards`` [n]; ``groups`` [n] names each sequence's prompt; ``lengths`` [n] counts response tokens; ``types`` [n] is
-    read by ``whitening="per_type"`` alone. Where all centred rewards are equal there is nothing to learn and the advantages are 0.
-    Raises `PopuloraError` for sizes that do not match, negative token counts, rewards that are not finite, or missing types.
+    ``rewards`` [n]; ``groups`` [n] names each sequence's prompt; ``lengths`` [n] counts response tokens; ``batches`` [n] names the
+    batch it is whitened in (all in one by default). In a batch whose centred rewards are equal the advantages are 0.
+    Raises `PopuloraError` for sizes that do not match, negative token counts, or rewards that are not finite.
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
-    _check(values, groups, tokens, types, whitening)
+    _check(values, groups, tokens, batches)
     centred = _centred(values, _codes(groups))
-    batches = _codes(types) if whitening == "per_type" and types is not None else np.zeros(len(values), dtype=np.int64)
+    codes = np.zeros(len(values), dtype=np.int64) if batches is None else _codes(batches)
     result = np.zeros_like(centred)
-    for batch in np.unique(batches):
-        chosen = batches == batch
+    for batch in np.unique(codes):
+        chosen = codes == batch
         result[chosen] = _whitened(centred[chosen], tokens[chosen])
     return result
 
@@ -71,20 +70,12 @@ def _codes(names: Sequence[Hashable]) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
 
-def _check(
-    rewards: NDArray[np.float64],
-    groups: Sequence[Hashable],
-    tokens: NDArray[np.int64],
-    types: Sequence[Hashable] | None,
-    whitening: str,
-) -> None:
+def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDArray[np.int64], batches: Sequence[Hashable] | None) -> None:
     n = len(rewards)
-    if rewards.shape != (n,) or tokens.shape != (n,) or len(groups) != n or (types is not None and len(types) != n):
-        sizes = f"rewards {rewards.shape}, lengths {tokens.shape}, groups {len(groups)}, types {None if types is None else len(types)}"
-        raise PopuloraError(f"expected one reward, group, length and type a sequence, got {sizes}")
+    if rewards.shape != (n,) or tokens.shape != (n,) or len(groups) != n or (batches is not None and len(batches) != n):
+        sizes = (
+            f"rewards {rewards.shape}, lengths {tokens.shape}, groups {len(groups)}, batches {None if batches is None else len(batches)}"
+        )
+        raise PopuloraError(f"expected one reward, group, length and batch a sequence, got {sizes}")
     if not np.isfinite(rewards).all() or (tokens < 0).any():
         raise PopuloraError(f"expected finite rewards and token counts of at least 0, got {rewards.tolist()} and {tokens.tolist()}")
-    if whitening not in ("pooled", "per_type"):
-        raise PopuloraError(f"expected whitening 'pooled' or 'per_type', got {whitening!r}")
-    if whitening == "per_type" and types is None:
-        raise PopuloraError("whitening 'per_type' needs the task type of every sequence: pass types, or use 'pooled'")

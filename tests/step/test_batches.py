@@ -1,0 +1,38 @@
+"""What shares a whitening batch: a member's task types, and never the two roles of the single agent."""
+
+import numpy as np
+import pytest
+
+from populora.batches import Sample, member_rows
+from populora.types import Generation, TaskType
+
+
+def sample(reward, group, role, task=TaskType.CODE_I, length=4):
+    generation = Generation("text", (1, 2), tuple(range(length)), (-0.5,) * length, 0.7, True)
+    return Sample(generation, reward, group, role, task)
+
+
+PROPOSALS = [sample(reward, f"p{index}", "propose") for index, reward in enumerate([0.5, 0.25, 0.0, 0.75])]
+ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0.5, -0.5, 1.0]]
+
+
+def values(samples, whitening="pooled"):
+    return np.array([row.advantages for row in member_rows(0, samples, whitening)])
+
+
+def test_a_proposal_without_peers_is_worth_the_same_to_the_single_agent_as_to_a_teacher():
+    agent = values(PROPOSALS + ATTEMPTS)
+    np.testing.assert_array_equal(agent[:4], values(PROPOSALS))
+    np.testing.assert_array_equal(agent[4:], values(ATTEMPTS))
+    assert abs(agent[:4].mean()) < 1e-12
+
+
+@pytest.mark.parametrize(("whitening", "together"), [("pooled", True), ("per_type", False)])
+def test_task_types_are_pooled_unless_told(whitening, together):
+    other = [sample(reward, f"o{index}", "propose", TaskType.CODE_O) for index, reward in enumerate([0.0, 0.0, 0.1, 0.0])]
+    first = values(PROPOSALS + other, whitening)[:4]
+    assert np.array_equal(first, values(PROPOSALS, whitening)) is not together
+
+
+def test_no_samples_give_no_rows():
+    assert member_rows(0, [], "pooled") == []
