@@ -6,12 +6,14 @@ already (equal normalised AST) is not stored again, and at ``capacity`` the olde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from populora.errors import BaseModelError
 from populora.types import TASK_TYPES, Example, Problem, TaskType
 
 
@@ -72,5 +74,15 @@ def problem_from(values: dict[str, Any]) -> Problem:
     return Problem(**{**values, **examples, "task": TaskType(values["task"])})
 
 
-def problems_from(lines: Iterable[dict[str, Any]]) -> list[Problem]:
-    return [problem_from(values) for values in lines]
+def read_problems(file: Path) -> list[Problem]:
+    """Problems from a JSON Lines file that ships beside a base. Raises `BaseModelError` with the line that is none."""
+    problems = []
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            problems.append(problem_from(json.loads(line)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise BaseModelError(
+                f"'{file}', line {number}: expected a problem as JSON, got {line[:80]!r} ({type(error).__name__}: {error}). "
+                "The file is damaged: restore it from where the base came."
+            ) from error
+    return problems

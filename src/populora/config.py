@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import sys
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -212,7 +213,7 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
             raise ConfigError(f"setting '{name}': expected {len(kinds)} values, got {len(value)}")
         return tuple(_typed(item, part, name) for item, part in zip(value, kinds, strict=True))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) <= sys.float_info.max else math.inf  # `check` refuses it by name
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"setting '{name}': expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from statistics import fmean
 
-from populora.buffer import problems_from
+from populora.buffer import read_problems
 from populora.config import BaseConfig, Config
 from populora.engine.loading import base_folder
 from populora.errors import ConfigError
@@ -27,7 +26,7 @@ def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
     file = base_folder(base) / "held_out.jsonl"
     if not file.exists():
         raise ConfigError(f"the base '{base.path}' has no held-out suite ('{file.name}' beside its weights): set evaluation.every = 0")
-    problems = problems_from(json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    problems = read_problems(file)
     chosen: list[Problem] = []
     for task in TASK_TYPES:
         of_task = [problem for problem in problems if problem.task is task]

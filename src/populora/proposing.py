@@ -44,7 +44,8 @@ def _propose_prompt(run: Run, step: int, member: Member, task: TaskType, group: 
         if run.fits(prompt):
             return prompt, references
     raise ConfigError(
-        f"no prompt of {task} with references fits selfplay.max_prompt_tokens, {run.config.selfplay.max_prompt_tokens}: raise it"
+        f"no prompt of {task} with references fits selfplay.max_prompt_tokens, {run.config.selfplay.max_prompt_tokens}: "
+        "start a run with more"
     )
 
 

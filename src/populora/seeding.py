@@ -6,11 +6,10 @@ identity program on, until ``selfplay.seeds`` problems of each type are valid; w
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-from populora.buffer import problems_from
+from populora.buffer import read_problems
 from populora.errors import BaseModelError, ConfigError
 from populora.proposing import measure
 from populora.rng import stream
@@ -32,7 +31,7 @@ def seed_buffer(run: Run, file: Path | None) -> None:
 
 
 def _from_file(run: Run, file: Path) -> None:
-    problems = problems_from(json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    problems = read_problems(file)
     measures = run.verifier.measures([problem.program for problem in problems])
     wanted = run.config.selfplay.seeds
     for task in TASK_TYPES:

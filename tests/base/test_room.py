@@ -4,6 +4,7 @@ import pytest
 
 from populora.base import room
 from populora.base.room import measure_room, room_passed
+from populora.cli import main
 from populora.commands.base import Room, _room_config
 
 
@@ -23,6 +24,18 @@ def result(gain, before=20.0, after=60.0):
 )
 def test_gain_must_be_large_certain_and_come_with_longer_answers(results, failed):
     assert {name for name, holds in room_passed(results).items() if not holds} == failed
+
+
+@pytest.mark.parametrize("bad", [["room", "--steps", "0"], ["room", "--seeds"], ["gates", "--prompts-per-type", "0"]])
+def test_a_gate_without_anything_to_measure_is_refused(bad, capsys):
+    assert main(["base", *bad]) == 2
+    assert "expected 1 or more, got 0" in capsys.readouterr().err
+
+
+def test_a_gate_that_cannot_write_says_so_before_it_works(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["base", "room", "--log", str(tmp_path / "file" / "log.jsonl")]) == 2
+    assert "cannot write" in capsys.readouterr().err
 
 
 def test_a_student_trained_alone_is_measured_before_and_after(monkeypatch):

@@ -156,6 +156,17 @@ def test_second_interrupt_stops_at_once(empty_folder: Path, training: Callable[.
     assert "stopped at once; `populora resume mine` goes on from the last checkpoint" in capsys.readouterr().err
 
 
+def test_interrupt_before_the_first_checkpoint_promises_no_resume(
+    empty_folder: Path, training: Callable[..., None], capsys: pytest.CaptureFixture[str]
+):
+    def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
+        raise KeyboardInterrupt
+
+    training(train)
+    assert main(["train", "--out", "mine"]) == 130
+    assert "stopped at once; nothing was written yet" in capsys.readouterr().err and not Path("mine").exists()
+
+
 def test_help_lists_every_command_and_loads_nothing_heavy():
     probe = "import sys\nfrom populora.cli import main\ncode = main(['--help'])\n"
     probe += "assert code == 0 and not {'torch', 'numpy', 'pyarrow', 'tyro', 'rich'} & set(sys.modules), sorted(sys.modules)"

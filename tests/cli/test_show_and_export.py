@@ -93,3 +93,5 @@ def test_export_copies_the_adapter_and_overwrites_nothing(run: str, tmp_path: Pa
     assert "exists already" in capsys.readouterr().err
     assert main(["export", run, "--member", "S9", "-o", str(tmp_path / "other")]) == 2
     assert "no adapter of member 'S9': expected one of S1" in capsys.readouterr().err and not (tmp_path / "other").exists()
+    assert main(["export", run, "--member", "../adapters/S1", "-o", str(tmp_path / "other")]) == 2
+    assert not (tmp_path / "other").exists()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from populora.buffer import read_problems
 from populora.config import BaseConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.engine.loading import base_folder
 from populora.errors import BaseModelError
@@ -44,3 +45,11 @@ def test_a_base_that_cannot_propose_is_named(config):
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
     with prepared(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
         seeded(run)
+
+
+@pytest.mark.parametrize("bad", ['{"id":', '{"id": "s1"}', "7", '{"id": "s1", "task": "code_x", "program": "", "shown": [], "hidden": []}'])
+def test_a_damaged_file_beside_the_base_is_named_with_its_line(tmp_path, bad):
+    good = '{"id": "s0", "task": "code_o", "program": "def f(x): return x", "shown": [], "hidden": []}'
+    (tmp_path / "seeds.jsonl").write_text(f"{good}\n{bad}\n")
+    with pytest.raises(BaseModelError, match=r"seeds\.jsonl', line 2: expected a problem as JSON"):
+        read_problems(tmp_path / "seeds.jsonl")

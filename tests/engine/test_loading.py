@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, MistralConfig, MistralForCausalLM, Qwen3Config
 
 from populora.config import BaseConfig
@@ -28,6 +31,44 @@ def test_a_saved_model_comes_back_frozen(tmp_path, make_base, tokenizer):
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(BaseModelError, match="expected a folder or hub name"):
         loading.load_base(BaseConfig(path=str(tmp_path)))
+
+
+@pytest.fixture
+def folder(tmp_path, make_base, tokenizer):
+    make_base().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refused(folder, message):
+    with pytest.raises(BaseModelError, match=message):
+        loading.load_base(BaseConfig(path=str(folder)))
+
+
+def test_a_base_without_some_of_its_weights_is_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.self_attn.q_proj.bias"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    refused(folder, r"1 have none \(model\.layers\.1\.self_attn\.q_proj\.bias")
+
+
+def test_a_base_whose_weights_do_not_fit_its_configuration_is_refused(folder):
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"intermediate_size": 80}))
+    refused(folder, "loading failed")
+
+
+def test_a_base_without_its_tokenizer_is_refused(folder):
+    for file in folder.glob("*token*"):
+        file.unlink()
+    refused(folder, "tokenizer")
+
+
+def test_a_tokenizer_with_more_ids_than_the_base_is_refused(folder, make_base):
+    base = make_base()
+    base.resize_token_embeddings(100)
+    base.save_pretrained(folder)
+    refused(folder, "in ids below")
 
 
 def test_a_package_without_the_tiny_base_says_how_to_get_it(monkeypatch, tmp_path):

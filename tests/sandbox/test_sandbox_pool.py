@@ -218,6 +218,8 @@ def test_impossible_limits_are_errors():
         Limits(cpu_seconds=0)
     with pytest.raises(SandboxUnavailableError, match="did not start"):
         SandboxPool(Limits(memory_mb=2**50), 1, allow_weak=True)
+    with pytest.raises(SandboxUnavailableError, match=r"memory_mb=8.*error memory.*Raise the limits"):
+        SandboxPool(Limits(memory_mb=8), 1, allow_weak=True)
 
 
 def test_a_sandbox_that_runs_nothing_does_not_come_up(monkeypatch):

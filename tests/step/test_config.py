@@ -71,6 +71,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
         load_config(tmp_path / "bad.toml")
 
 
+def test_a_number_beyond_floats_is_refused_by_name(tmp_path):
+    (tmp_path / "bad.toml").write_text("[learner]\nlearning_rate = 1" + "0" * 400)
+    with pytest.raises(ConfigError, match=r"'learner\.learning_rate': expected a finite number"):
+        check(load_config(tmp_path / "bad.toml"))
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.toml"):
         load_config(tmp_path / "nowhere.toml")

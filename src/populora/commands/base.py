@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import tyro
 
 from populora.commands.arguments import parse
 from populora.config import BaseConfig, Config, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.errors import ConfigError
+from populora.runlog.files import disk_errors
 
 USAGE = "usage: populora base build|gates|room [--help]"
 
@@ -63,6 +64,7 @@ def gates(arguments: Sequence[str]) -> int:
     from populora.training import prepared, seeded
 
     chosen = parse(Gates, arguments, "base gates")
+    _at_least_one({"prompts-per-type": chosen.prompts_per_type})
     config = Config(
         seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
@@ -100,14 +102,17 @@ def room(arguments: Sequence[str]) -> int:
     from populora.base.room import measure_room, room_passed
 
     chosen = parse(Room, arguments, "base room")
-    curves: list[str] = []
-    results = [
-        measure_room(_room_config(chosen, seed), chosen.steps, chosen.per_type, chosen.samples, _line_keeper(curves, seed))
-        for seed in chosen.seeds
-    ]
-    checks = room_passed(results)
-    _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
-    chosen.log.write_text("".join(curves), encoding="utf-8")
+    _at_least_one({"seeds": len(chosen.seeds), "steps": chosen.steps, "per-type": chosen.per_type, "samples": chosen.samples})
+    checks, results = {}, []
+    with disk_errors(chosen.log):
+        chosen.log.parent.mkdir(parents=True, exist_ok=True)
+        log = chosen.log.open("w", encoding="utf-8")
+    with log:
+        for seed in chosen.seeds:  # each seed is minutes: it is on disk before the next one begins
+            keep = _line_keeper(log, seed)
+            results.append(measure_room(_room_config(chosen, seed), chosen.steps, chosen.per_type, chosen.samples, keep))
+            checks = room_passed(results)
+            _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 
@@ -120,16 +125,25 @@ def _room_config(chosen: Room, seed: int) -> Config:
     )  # fmt: skip
 
 
-def _line_keeper(curves: list[str], seed: int) -> Callable[[dict], None]:
+def _line_keeper(log: TextIO, seed: int) -> Callable[[dict], None]:
     def keep(line: dict) -> None:
-        curves.append(json.dumps({"seed": seed, **line}) + "\n")
-        print(curves[-1], end="", flush=True)
+        text = json.dumps({"seed": seed, **line})
+        print(text, flush=True)
+        with disk_errors(Path(log.name)):
+            print(text, file=log, flush=True)
 
     return keep
 
 
 def _write(path: Path, content: dict) -> None:
     text = json.dumps(content, indent=2, default=str)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n", encoding="utf-8")
     print(text)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def _at_least_one(values: dict[str, int]) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"--{name}: expected 1 or more, got {value}")

@@ -34,10 +34,11 @@ def main(arguments: Sequence[str]) -> int:
     """Copy the adapter; returns 0. Raises `RunDirectoryError`."""
     chosen = parse(Export, arguments, "export")
     read_config(chosen.run)
-    source = chosen.run / ADAPTERS / chosen.member
-    if not (source / "adapter_config.json").is_file():
-        known = ", ".join(sorted(path.parent.name for path in (chosen.run / ADAPTERS).glob("*/adapter_config.json"))) or "none yet"
+    members = {path.parent.name: path.parent for path in sorted((chosen.run / ADAPTERS).glob("*/adapter_config.json"))}
+    if chosen.member not in members:
+        known = ", ".join(members) or "none yet"
         raise RunDirectoryError(f"'{chosen.run}' has no adapter of member '{chosen.member}': expected one of {known}.")
+    source = members[chosen.member]
     if chosen.out.exists():
         raise RunDirectoryError(f"'{chosen.out}' exists already: choose a folder that does not (`-o DIR`).")
     with disk_errors(source, "read"):

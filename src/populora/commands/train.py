@@ -75,7 +75,8 @@ def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: C
         with display:
             summary = work(display, stop)
     except KeyboardInterrupt:
-        sys.stderr.write(f"populora: stopped at once; {resume} goes on from the last checkpoint\n")
+        begun = f"{resume} goes on from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
+        sys.stderr.write(f"populora: stopped at once; {begun}\n")
         return 130
     if not summary.stopped:
         return 0

@@ -35,14 +35,34 @@ def load_base(config: BaseConfig) -> tuple[Any, Any]:
 
 def _load(path: str, config: BaseConfig) -> tuple[Any, Any]:
     disable_progress_bar()  # it would print into the live table
+    device = _device(config)
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype))
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, SafetensorError) as error:
+        found: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)
+        model, loaded = found
+        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BaseModelError(
             f"base.path '{path}': expected a folder or hub name of a causal LM with its tokenizer; loading failed: {error}"
         ) from error
-    return model.to(_device(config)).eval().requires_grad_(False), tokenizer
+    if loaded["missing_keys"]:  # transformers fills them with random numbers and goes on
+        missing = sorted(loaded["missing_keys"])
+        raise BaseModelError(
+            f"base.path '{path}': expected weights for every parameter, but {len(missing)} have none ({', '.join(missing[:3])}, …): "
+            "the files are incomplete or of another architecture; download them again."
+        )
+    _check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings, path)
+    return model.to(device).eval().requires_grad_(False), tokenizer
+
+
+def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
+    """A folder without tokenizer files loads as an empty tokenizer; one of another model has other ids."""
+    text = "def f(x):\n    return x"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if not ids or tokenizer.decode(ids).strip() != text or max(ids) >= vocabulary:
+        raise BaseModelError(
+            f"base.path '{path}': expected a tokenizer that writes {text!r} in ids below {vocabulary} and reads it back, got ids "
+            f"{ids[:8]}: put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside the weights."
+        )
 
 
 def _device(config: BaseConfig) -> torch.device:

@@ -98,7 +98,7 @@ class Learner:
         if not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
             raise PopuloraError(
                 f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
-                "No weight was changed; lower learner.learning_rate and resume from the last checkpoint."
+                "No weight was changed: start a new run with a lower learner.learning_rate, or another base.dtype."
             )
         if not update.max_difference <= self.agreement:
             raise AdapterEffectError(

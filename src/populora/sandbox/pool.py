@@ -28,7 +28,8 @@ _ENDINGS = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result"}
 """Reasons that concern a whole child, not one of its jobs."""
 
 
-_CONTROL = Job("run", "def f(x):\n    return x", ("1",))
+_CONTROL = Job("run", "def f(x):\n    return len([x] * 2_000_000)", ("1",))
+"""Needs 16 MB beyond the interpreter: a memory limit below that would fail ordinary programs."""
 
 
 class SandboxPool:
