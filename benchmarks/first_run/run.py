@@ -30,13 +30,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
     parser.add_argument("--only", nargs="*", default=sorted(CONFIG_OF), help="arms to run")
+    parser.add_argument("settings", nargs="*", help="after `--`: further settings of the new runs, such as --selfplay.prompts-per-type 4")
     chosen = parser.parse_args()
     for arm, seed in RUNS:
         if arm in chosen.only:
-            subprocess.run(command(chosen.root / f"{arm}-{seed}", arm, seed, chosen.steps), check=True)
+            subprocess.run(command(chosen.root / f"{arm}-{seed}", arm, seed, chosen.steps, chosen.settings), check=True)
 
 
-def command(folder: Path, arm: str, seed: int, steps: int) -> list[str]:
+def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) -> list[str]:
     """Start a run, or go on with it. A folder with another number of steps is refused."""
     populora = [sys.executable, "-m", "populora.cli"]
     if (folder / "config.json").exists():
@@ -45,7 +46,7 @@ def command(folder: Path, arm: str, seed: int, steps: int) -> list[str]:
         return [*populora, "resume", str(folder)]
     return [
         *populora, "train", str(CONFIGS / CONFIG_OF[arm]), "--out", str(folder), "--seed", str(seed), "--steps", str(steps),
-        "--evaluation.every", "20", "--evaluation.problems-per-type", "72",
+        "--evaluation.every", "20", "--evaluation.problems-per-type", "72", *settings,
     ]  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, table, curves."""
+"""Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, table, curves.
+
+Entropy by role and the share of answers that reason come from the runs' Parquet tables, the other curves from their metrics.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pyarrow.parquet as pq
 from scipy import stats
 
 from populora.runlog.directory import read_config
@@ -25,11 +29,10 @@ CURVES = {
     "student/response_length": "answer tokens",
     "archive/coverage": "coverage of the archive",
     "held_out/accuracy": "held-out accuracy, greedy",
-    "learner/entropy/teacher": "teacher entropy",
-    "learner/entropy/student": "student entropy",
+    "proposals/entropy": "entropy of proposals",
+    "attempts/entropy": "entropy of answers",
+    "attempts/reasoning": "share of answers that reason (code_i, code_o)",
 }
-AGENT = {"learner/entropy/teacher": "learner/entropy/agent", "learner/entropy/student": "learner/entropy/agent"}
-"""The baseline's one adapter plays both roles: its entropy stands on both curves."""
 COLOURS = {"baseline": "black", "1t1s": "tab:orange", "2t2s": "tab:green", "4t4s": "tab:blue"}
 LAST = 20
 
@@ -37,22 +40,36 @@ LAST = 20
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
-    root = parser.parse_args().root
-    logs = {folder.name: curves_of(read_log(folder)) for folder in sorted(root.iterdir()) if (folder / "metrics.jsonl").exists()}
+    parser.add_argument("--out", type=Path, default=HERE)
+    chosen = parser.parse_args()
+    folders = [folder for folder in sorted(chosen.root.iterdir()) if (folder / "config.json").exists()]
+    logs = {folder.name: curves_of(folder) for folder in folders}
+    chosen.out.mkdir(exist_ok=True)
     results = {
         "runs": {name: ends(log) for name, log in logs.items()},
         "against_baseline": {arm: against_baseline(logs, arm) for arm in COLOURS if arm != "baseline"},
-        "settings": {folder.name: read_config(folder).steps for folder in sorted(root.iterdir()) if (folder / "config.json").exists()},
+        "steps": {folder.name: len(logs[folder.name]) for folder in folders},
     }
-    (HERE / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
-    (HERE / "table.md").write_text(table(results), encoding="utf-8")
-    draw(logs)
+    (chosen.out / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
+    (chosen.out / "table.md").write_text(table(results), encoding="utf-8")
+    draw(logs, chosen.out)
     print(json.dumps(results["against_baseline"], indent=2))
 
 
-def curves_of(log: list[dict[str, float]]) -> list[dict[str, float]]:
-    """The log, with the baseline's entropy under the names of both roles."""
-    return [{**line, **{name: line[agent] for name, agent in AGENT.items() if agent in line}} for line in log]
+def curves_of(folder: Path) -> list[dict[str, float]]:
+    """The metrics of a finished run, with those that only its tables tell."""
+    log, steps = read_log(folder), read_config(folder).steps
+    if len(log) != steps:
+        raise SystemExit(f"{folder} has {len(log)} of {steps} steps: `populora resume {folder}` finishes it, or move it away")
+    return [line | _from_tables(folder / "steps" / f"step_{line['step']:05d}") for line in log]
+
+
+def _from_tables(step: Path) -> dict[str, float]:
+    """Entropy (nats, mean over tokens) of proposals and answers, and how many answers to code_i and code_o reason."""
+    tables = {name: pq.read_table(step / f"{name}.parquet").to_pydict() for name in ("proposals", "attempts")}
+    found = {f"{name}/entropy": float(np.average(of["entropy"], weights=of["response_tokens"])) for name, of in tables.items()}
+    answers = [text for text, task in zip(tables["attempts"]["text"], tables["attempts"]["task"], strict=True) if task != "code_f"]
+    return found | {"attempts/reasoning": float(np.mean([not text.startswith("</think>") for text in answers]))}
 
 
 def ends(log: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -108,10 +125,10 @@ def _cell(results: dict, arm: str, name: str) -> str:
     return f"{text}, {against['difference']:+.3g} {interval}"
 
 
-def draw(logs: dict[str, list[dict[str, float]]]) -> None:
+def draw(logs: dict[str, list[dict[str, float]]], folder: Path) -> None:
     """Every curve, smoothed over five steps; one thin line a run."""
-    figure, axes = plt.subplots(3, 4, figsize=(15, 9), constrained_layout=True)
-    for axis, (name, title) in zip(axes.flat, CURVES.items(), strict=True):
+    figure, axes = plt.subplots(3, 5, figsize=(18, 9), constrained_layout=True)
+    for axis, (name, title) in zip(axes.flat, CURVES.items(), strict=False):
         for run, log in logs.items():
             arm = run.split("-")[0]
             points = [(line["step"], line[name]) for line in log if name in line]
@@ -123,10 +140,12 @@ def draw(logs: dict[str, list[dict[str, float]]]) -> None:
             axis.plot(steps[width - 1 :], smooth, color=COLOURS[arm], lw=1.2, alpha=0.85, label=arm)
         axis.set_title(title)
         axis.set_xlabel("step")
+    for axis in axes.flat[len(CURVES) :]:
+        axis.set_axis_off()
     handles = dict(zip(*reversed(axes.flat[0].get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-    figure.savefig(HERE / "curves.svg", metadata={"Date": None})
-    figure.savefig(HERE / "curves.png", dpi=90)
+    figure.savefig(folder / "curves.svg", metadata={"Date": None})
+    figure.savefig(folder / "curves.png", dpi=90)
 
 
 if __name__ == "__main__":

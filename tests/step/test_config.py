@@ -110,6 +110,12 @@ def test_impossible_combinations_are_refused(config):
         check(config)
 
 
+def test_the_arms_of_the_tiny_base_differ_in_their_population_alone():
+    arms = [load_config(path) for path in CONFIGS if path.stem.startswith("tiny")]
+    same = {str(replace(arm, population=PopulationConfig(), evolution=EvolutionConfig())) for arm in arms}
+    assert len(same) == 1 and len({str(arm.population) for arm in arms}) == len(arms) == 4
+
+
 def test_what_a_baseline_ignores_does_not_stop_it():
     check(Config(population=PopulationConfig(teachers=0, students=0, single_agent=True)))
     check(replace(Config(), evolution=EvolutionConfig(every=0, operators=())))
