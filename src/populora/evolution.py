@@ -66,7 +66,7 @@ def _child(place: Member, members: tuple[Member, ...], culled: tuple[Member, ...
     lineage = Lineage(
         place.id, place.lineage.generation + 1, step, operator,
         tuple(f"{p.id}#{p.lineage.generation}:{a.fingerprint()}" for p, a in zip(parents, adapters, strict=True)),
-        name, child.norm_ratio, child.cosines,
+        name, child.norm_ratio, child.cosines, child.effective_rank,
     )  # fmt: skip
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
     return replace(place, rating=rating, lineage=lineage, protected_until=step + settings.every), child.adapter

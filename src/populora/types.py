@@ -166,6 +166,8 @@ class Lineage:
     stream: tuple[str | int, ...] = ()
     norm_ratio: float = 1.0
     cosines: tuple[float, ...] = ()
+    effective_rank: float = 0.0
+    """How far the child is from its parents at birth: see `populora.operators.breeding.Child`."""
 
 
 @dataclass(frozen=True)

@@ -166,8 +166,7 @@ def test_a_stop_text_with_spaces_is_found_too(monkeypatch, sampler, tokenizer):
 def test_what_does_not_fit_is_known_before_any_work(sampler):
     long = "x" * 150
     assert sampler.count_tokens(long) == 150
-    assert sampler.fits(long, 42)
-    assert not sampler.fits(long, 43)
+    sampler.generate([Request(long, 0, 1, ("a",))], 42, 1.0, STOP)
     for asked, limit, complaint in (
         ([Request(long, 0, 1, ("a",))], 43, "prompt of 1 to 149 tokens"),
         ([Request("", 0, 1, ("a",))], 10, "got 0"),

@@ -11,7 +11,7 @@ from populora.sandbox.protocol import Measures
 
 CONSTRUCTS = {
     "helper function": r"^def (?!f\()", "branch": r"^ +(if|elif) ", "loop": r"^ +(for|while) ", "comprehension": r"[\[(].* for .* in ",
-    "string": r"'", "list": r"\[", "dict": r"\{|\bd\[", "tuple": r"(return|=) \(\w+, |tuple\(",
+    "string": r"'", "list": r"(^|[^\w\])])\[", "dict": r"\{|\bd\[", "tuple": r"(return|=) \(\w+, |tuple\(",
 }  # fmt: skip
 """How the text of a program shows that it uses each. Programs of a model are never parsed in this process."""
 MEASURES = ("loc", "cyclomatic", "ast_depth", "variables")

@@ -23,7 +23,3 @@ class Sampler(Protocol):
     def count_tokens(self, prompt: str) -> int:
         """Length of the prompt in tokens."""
         ...
-
-    def fits(self, prompt: str, max_tokens: int) -> bool:
-        """Whether the prompt leaves room for ``max_tokens`` in the context."""
-        ...

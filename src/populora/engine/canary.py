@@ -31,15 +31,12 @@ class Effect:
     """Sampler against learner, over all slots."""
 
 
-def check_effect(
-    adapted: AdaptedModel, sampler: Sampler, probes: Sequence[str], slots: Sequence[int] | None = None, tolerance: float | None = None
-) -> Effect:
+def check_effect(adapted: AdaptedModel, sampler: Sampler, probes: Sequence[str], slots: Sequence[int] | None = None) -> Effect:
     """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base.
 
     Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` naming the slot when a trained adapter changes
-    no log-probability, or the sampler's differ from the learner's by more than ``tolerance`` nats (default: the model's agreement).
+    no log-probability, or the sampler's differ from the learner's by more than the model's agreement.
     """
-    bound = adapted.agreement if tolerance is None else tolerance
     chosen = range(adapted.bank.slots) if slots is None else sorted(slots)
     requests = [Request(probe, slot, 1, ("canary", slot, index)) for slot in chosen for index, probe in enumerate(probes)]
     answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
@@ -50,9 +47,9 @@ def check_effect(
         learner, bare = _logprobs(adapted, slot, mine), _logprobs(adapted, -1, mine)
         sampled = torch.tensor([value for answer in mine for value in answer.logprobs], device=learner.device)
         difference, effect = float((sampled - learner).abs().max()), float((learner - bare).abs().max())
-        if not difference <= bound:
+        if not difference <= adapted.agreement:
             raise AdapterEffectError(
-                f"slot {slot}: sampler and learner must agree within {bound} nats, but differ by {difference:.2e} on a probe. "
+                f"slot {slot}: sampler and learner must agree within {adapted.agreement} nats, but differ by {difference:.2e} on a probe. "
                 "The sampler does not have the adapter that was trained; reload it before sampling."
             )
         worst = max(worst, difference)

@@ -60,18 +60,13 @@ class InProcessSampler:
         """Length of the prompt in tokens."""
         return len(self._encode(prompt))
 
-    def fits(self, prompt: str, max_tokens: int) -> bool:
-        """Whether the prompt leaves room for ``max_tokens`` in the context."""
-        return self.count_tokens(prompt) + max_tokens <= self.context
-
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.base.Sampler.generate`."""
         jobs = self._jobs(requests, max_tokens, temperature)
         ending = self._ending(stop)
         results: list[list[Generation]] = [[] for _ in requests]
-        rows = min(self.rows, CACHE_BYTES // (self._bytes_per_token * max_tokens))
-        for wave in _waves(jobs, rows):
+        for wave in _waves(jobs, min(self.rows, CACHE_BYTES // (self._bytes_per_token * max_tokens))):
             written = self._decode(wave, max_tokens, temperature, ending)
             start = 0
             for job in wave:

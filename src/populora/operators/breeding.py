@@ -36,8 +36,6 @@ class Child:
     """Cosine between the child's delta and each parent's."""
     effective_rank: float
     """Singular values of the child above fp32 zero, mean over modules; at most the rank."""
-    changed: bool
-    """Whether the child's factors differ from every parent's. On a fresh adapter they can differ while the delta stays 0."""
 
 
 def breed(
@@ -83,7 +81,6 @@ def _measure(child: Adapter, parents: Sequence[Adapter]) -> Child:
         norm_ratio=norm / mean if mean > 0 else (1.0 if norm == 0 else math.inf),
         cosines=tuple(_cosine(child, norm, parent, size) for parent, size in zip(parents, parent_norms, strict=True)),
         effective_rank=sum(ranks) / len(ranks),
-        changed=not any(_equal(child, parent) for parent in parents),
     )
 
 
@@ -95,11 +92,6 @@ def _cosine(one: Adapter, norm_one: float, two: Adapter, norm_two: float) -> flo
     if norm_one == 0 or norm_two == 0:
         return 1.0 if norm_one == norm_two else 0.0
     return delta_inner(one, two) / (norm_one * norm_two)
-
-
-def _equal(one: Adapter, two: Adapter) -> bool:
-    pairs = ((tensor, other) for name in one.modules for tensor, other in zip(one.modules[name], two.modules[name], strict=True))
-    return all(torch.equal(tensor, other) for tensor, other in pairs)
 
 
 def _check_strength(operator: Operator, strength: dict[str, float | str]) -> None:

@@ -94,4 +94,6 @@ def _load(point: EntryPoint) -> Operator:
         raise ConfigError(f"{where} cannot be loaded: {error}. Repair or uninstall its package.") from error
     if not isinstance(operator, Operator):
         raise ConfigError(f"{where}: expected a populora.operators.registry.Operator, got {type(operator).__name__}")
+    if operator.arity not in (1, 2):
+        raise ConfigError(f"{where}: expected an operator of 1 or 2 parents, got arity {operator.arity}")
     return operator

@@ -71,7 +71,7 @@ SCHEMAS = {
     "children": pa.schema([
         ("step", pa.int32()), ("member", pa.string()), ("generation", pa.int32()), ("born", pa.int32()), ("operator", pa.string()),
         ("parents", pa.list_(pa.string())), ("stream", pa.string()),  # the stream's name as a JSON list
-        ("norm_ratio", pa.float64()), ("cosines", pa.list_(pa.float64())),
+        ("norm_ratio", pa.float64()), ("cosines", pa.list_(pa.float64())), ("effective_rank", pa.float64()),
     ]),
 }  # fmt: skip
 
