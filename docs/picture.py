@@ -1,6 +1,6 @@
 """Draw the live table of a finished run as an SVG, from the files of its run directory: the picture in the README.
 
-python docs/picture.py runs/tiny docs/live.svg
+python docs/picture.py runs/first_run/2t2s-0 docs/live.svg
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def view(folder: Path) -> View:
     children = [Lineage(**{name: row[name] for name in ("member", "generation", "born", "operator")}, parents=tuple(row["parents"]))
                 for row in read_table(folder, "children").to_pylist()]  # fmt: skip
     births = tuple(f"step {child.born}: {birth(child)}" for child in reversed(children))[:4]
-    return View(folder, read_config(folder).steps, tuple(history), elapsed=seconds, members=members, matchups=matchups, births=births)
+    return View(
+        folder, read_config(folder).steps, tuple(history), elapsed=seconds, left=0.0, members=members, matchups=matchups, births=births
+    )
 
 
 def main() -> None:
