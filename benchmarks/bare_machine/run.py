@@ -2,7 +2,8 @@
 
     python benchmarks/bare_machine/run.py        writes results.json here; run it on an idle machine
 
-Seconds are wall time and include the download of the packages. The clone is of the last commit.
+Seconds are wall time and include installing the packages from wherever pip is set up to find them; how long a download takes
+depends on that, so the size of what was installed stands beside. The clone is of the last commit.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def main() -> None:
         }
         run = steps_of(clone / "runs" / "tiny")
         found |= {"run_seconds": round(sum(run), 1), "run_steps": len(run), "step_2t2s_seconds": round(statistics.median(run), 2)}
+        found["installed_megabytes"] = round(sum(file.stat().st_size for file in (clone / ".venv").rglob("*") if file.is_file()) / 1e6)
         (clone / ".venv").rename(clone / ".venv-of-train")
         found["make_test_seconds"] = seconds("make", "test", at=clone)
         large = clone / "runs" / "4t4s"
