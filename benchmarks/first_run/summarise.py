@@ -11,11 +11,12 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pyarrow.parquet as pq
 from scipy import stats
 
 from populora.runlog.directory import read_config
 from populora.runlog.journal import read_log
+from populora.runlog.records import read_table
+from populora.tasks.parsing import reasons
 
 HERE = Path(__file__).parent
 CURVES = {
@@ -61,15 +62,15 @@ def curves_of(folder: Path) -> list[dict[str, float]]:
     log, steps = read_log(folder), read_config(folder).steps
     if len(log) != steps:
         raise SystemExit(f"{folder} has {len(log)} of {steps} steps: `populora resume {folder}` finishes it, or move it away")
-    return [line | _from_tables(folder / "steps" / f"step_{line['step']:05d}") for line in log]
+    return [line | _from_tables(folder, int(line["step"])) for line in log]
 
 
-def _from_tables(step: Path) -> dict[str, float]:
+def _from_tables(folder: Path, step: int) -> dict[str, float]:
     """Entropy (nats, mean over tokens) of proposals and answers, and how many answers to code_i and code_o reason."""
-    tables = {name: pq.read_table(step / f"{name}.parquet").to_pydict() for name in ("proposals", "attempts")}
+    tables = {name: read_table(folder, name, [step]).to_pydict() for name in ("proposals", "attempts")}
     found = {f"{name}/entropy": float(np.average(of["entropy"], weights=of["response_tokens"])) for name, of in tables.items()}
     answers = [text for text, task in zip(tables["attempts"]["text"], tables["attempts"]["task"], strict=True) if task != "code_f"]
-    return found | {"attempts/reasoning": float(np.mean([not text.startswith("</think>") for text in answers]))}
+    return found | {"attempts/reasoning": float(np.mean([reasons(text) for text in answers]))}
 
 
 def ends(log: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -144,7 +145,6 @@ def draw(logs: dict[str, list[dict[str, float]]], folder: Path) -> None:
         axis.set_axis_off()
     handles = dict(zip(*reversed(axes.flat[0].get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-    figure.savefig(folder / "curves.svg", metadata={"Date": None})
     figure.savefig(folder / "curves.png", dpi=90)
 
 

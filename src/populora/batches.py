@@ -30,7 +30,7 @@ class Sample:
 
 
 def train_rows(run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attempt], outcome: Outcome) -> list[TrainRow]:
-    """Rows of the mixed batch: each member's own rollouts with advantages centred per prompt and whitened per member."""
+    """Rows of the mixed batch: each member's own rollouts with advantages centred per prompt and whitened per member and role."""
     samples: dict[str, list[Sample]] = {member.id: [] for member in run.population.members}
     for proposal, reward in zip(proposals, outcome.teacher_rewards, strict=True):
         if reward is not None:

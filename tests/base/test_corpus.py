@@ -12,7 +12,7 @@ from populora.base.grammar import parameters
 from populora.base.mixtures import FINAL, GUESSING, REASONING, SETTLED
 from populora.base.trace import Program
 from populora.rng import stream
-from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution
+from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution, reasons
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType
 
@@ -77,7 +77,7 @@ def test_share_of_direct_answers(mixture, direct):
     rng = stream(5, "styles")
     sample = draw_sample(rng, 3)
     responses = [solved(rng, TaskType.CODE_O, sample, mixture).response for _ in range(1000)]
-    assert sum(response.startswith("</think>") for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
+    assert sum(not reasons(response) for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
 
 
 @pytest.mark.parametrize("mixture", [FULL, replace(SETTLED, styles={"full": 1})])

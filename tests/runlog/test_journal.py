@@ -93,6 +93,14 @@ def test_damaged_table_is_named(tmp_path: Path, make_record):
         read_table(tmp_path, "attempts")
 
 
+def test_table_of_another_version_is_named_with_what_differs(tmp_path: Path, make_record):
+    write_records(tmp_path, make_record(1))
+    file = tmp_path / "steps" / "step_00001" / "children.parquet"
+    pq.write_table(pq.ParquetFile(file).read().drop_columns(["effective_rank"]), file)
+    with pytest.raises(RunDirectoryError, match=r"children\.parquet.*another version.*effective_rank"):
+        read_table(tmp_path, "children")
+
+
 def test_any_parquet_tool_reads_a_run_by_a_glob(tmp_path: Path, make_record):
     write_records(tmp_path, make_record(1))
     (file,) = tmp_path.glob("steps/*/attempts.parquet")

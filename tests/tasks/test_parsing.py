@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from populora.base.corpus import draw_sample, propose_document, solve_document
 from populora.base.mixtures import REASONING
-from populora.tasks.parsing import ProposalText, answer_text, is_formatted, leaks_program, parse_proposal, parse_solution
+from populora.tasks.parsing import ProposalText, answer_text, is_formatted, leaks_program, parse_proposal, parse_solution, reasons
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType
 
@@ -36,6 +36,14 @@ plain_text = (
 
 def fenced(tag: str, text: str) -> str:
     return f"```{tag}\n{text}\n```"
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [("</think> <answer>1</answer>", False), (" \n</think><answer>", False), ("x = 1 </think> <answer>", True), ("no tags", True)],
+)
+def test_response_reasons_if_it_says_something_before_the_think_part_ends(response, expected):
+    assert reasons(response) is expected
 
 
 def proposal(program: str = "def f(x):\n    return x + 1", inputs: str = "3") -> str:

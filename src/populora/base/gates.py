@@ -20,6 +20,7 @@ from populora.rng import stream
 from populora.sandbox.protocol import Measures
 from populora.solving import solve
 from populora.state import Run
+from populora.tasks.parsing import reasons
 from populora.tasks.verifier import ProposalEntry
 from populora.types import TASK_TYPES, Problem, Proposal, TaskType
 
@@ -57,12 +58,12 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     written = measure(run, proposals)
     verdicts: dict[tuple[str, bool], list[bool]] = {}
     for attempt in attempts:
-        verdicts.setdefault((attempt.problem.id, attempt.generation.text.startswith("</think>")), []).append(attempt.correct)
+        verdicts.setdefault((attempt.problem.id, reasons(attempt.generation.text)), []).append(attempt.correct)
     scored = []
     for p, entry, rho, reward in zip(proposals, entries, outcome.rhos, outcome.teacher_rewards, strict=True):
         if p.problem:
             found = written[p.problem.id]
-            direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (True, False))
+            direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (False, True))
             program = None if p.task is TaskType.CODE_F else (p.problem.program, found)
             scored.append(Scored(p.task, found.loc, True, "", rho, reward, direct, reasoned, program))
         else:

@@ -1,10 +1,9 @@
 """Pretrain the tiny base from scratch: Qwen2 architecture, Muon for the matrices, AdamW for the rest.
 
 The workers are processes of one thread that hold the same model: each takes every ``workers``-th row of a batch, gradients
-are summed, all make the same update. (Two such processes train faster than one process with two threads: at this
-size most of the time goes into small operations that threads do not speed up.) The loss is a mean weighted by token; the log
-counts the tokens that have a weight. The learning rate depends on the position in the run alone and a checkpoint follows every
-shard, so a build resumes with the same result.
+are summed, all make the same update. At this size most of the time goes into small operations that threads do not speed up.
+The loss is a mean weighted by token; the log counts the tokens that have a weight. The learning rate depends on the position
+in the run alone and a checkpoint follows every shard, so a build resumes with the same result.
 """
 
 from __future__ import annotations

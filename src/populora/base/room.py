@@ -20,6 +20,7 @@ from populora.heldout import load_held_out
 from populora.rl.rewards import student_reward
 from populora.rng import stream
 from populora.state import Run
+from populora.tasks.parsing import reasons
 from populora.tasks.render import solve_prompt
 from populora.tasks.verifier import AttemptEntry
 from populora.training import prepared
@@ -43,7 +44,7 @@ def greedy_score(run: Run, slot: int, problems: Sequence[Problem]) -> Score:
     attempts = _attempts(run, slot, problems, samples=1, temperature=0.0, name=("greedy",))
     right = {task.value: np.mean([a.correct for a in attempts if a.problem.task is task]) for task in TASK_TYPES}
     accuracy = {name: round(float(value), 4) for name, value in (*right.items(), ("all", np.mean([a.correct for a in attempts])))}
-    thinking = [not attempt.generation.text.startswith("</think>") for attempt in attempts]
+    thinking = [reasons(attempt.generation.text) for attempt in attempts]
     return Score(accuracy, round(float(np.mean([len(a.generation.tokens) for a in attempts])), 2), round(float(np.mean(thinking)), 4))
 
 

@@ -13,7 +13,7 @@ import tyro
 from populora.commands.arguments import parse
 from populora.config import BaseConfig, Config, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.errors import ConfigError
-from populora.runlog.files import disk_errors
+from populora.runlog.files import disk_errors, write_file
 
 USAGE = "usage: populora base build|gates|room [--help]"
 
@@ -140,7 +140,7 @@ def _write(path: Path, content: dict) -> None:
     print(text)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
+    write_file(path, (text + "\n").encode("utf-8"))
 
 
 def _at_least_one(values: dict[str, int]) -> None:

@@ -181,9 +181,16 @@ def _encodable(value: Any) -> Any:
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     try:
-        return pq.ParquetFile(path).read().cast(schema)
+        table = pq.ParquetFile(path).read()
+        if table.column_names == schema.names:
+            return table.cast(schema)
     except (OSError, pa.ArrowException) as error:
         raise RunDirectoryError(f"cannot read '{path}': {error}. Restore it from a backup; the other steps can still be read.") from error
+    differing = sorted(set(table.column_names) ^ set(schema.names)) or "their order"
+    raise RunDirectoryError(
+        f"'{path}' was written by another version of populora: its columns differ from this one's ({differing}). "
+        "Read it with that version, or with any Parquet tool."
+    )
 
 
 def _path(folder: Path, step: int) -> Path:

@@ -34,6 +34,11 @@ class ProposalText:
     message: str = ""
 
 
+def reasons(response: str) -> bool:
+    """Whether the response says anything before it ends the think part, which the prompt opened."""
+    return not response.lstrip().startswith("</think>")
+
+
 def _first_turn(response: str) -> str:
     """The response up to the next ``Assistant:``: base models go on to invent further turns (AZR cuts there too)."""
     return response.partition("Assistant:")[0]
