@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from populora.base.build import held_out_problems, seed_problems
-from populora.base.corpus import bindings, draw_sample, draw_shard, held_out, solve_document
+from populora.base.corpus import bindings, draw_sample, draw_shard, held_out, inputs_text, message_weights, solve_document, spread_arguments
 from populora.base.grammar import parameters
-from populora.base.mixtures import FINAL, GUESSING, REASONING, SETTLED
+from populora.base.mixtures import FINAL, GUESSING, MESSAGES, REASONING, SETTLED, SUMMARISING
 from populora.base.trace import Program
 from populora.rng import stream
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution, reasons
@@ -131,3 +131,22 @@ def test_full_reasoning_binds_the_arguments_and_names_every_executed_line():
     bound = [f"{name} = {value!r}" for name, value in zip(parameters(sample.source), sample.arguments[0], strict=True)]
     executed = [f"{line}  # {effect}" for line, effect in sample.runs[0].trace]
     assert response.partition("</think>")[0].split("\n") == [*bound, *executed]
+
+
+def test_a_longer_program_is_told_in_less_detail_by_the_proposals_of_the_last_stage():
+    weights = [tuple(message_weights(budget, SUMMARISING).values()) for budget in range(1, 9)]
+    assert weights[0] == SUMMARISING.short_messages and weights[-1] == SUMMARISING.long_messages
+    assert all(sum(each) == pytest.approx(100) for each in weights)
+    assert [each[0] for each in weights] == sorted((each[0] for each in weights), reverse=True)
+    assert {tuple(message_weights(budget, SETTLED).values()) for budget in range(1, 9)} == {MESSAGES}
+
+
+def test_spread_arguments_are_distinct_and_their_outputs_are_not_all_equal():
+    rng, redrawn = stream(5, "spread"), 0
+    for _ in range(100):
+        sample = draw_sample(rng, 3)
+        chosen = spread_arguments(rng, sample)
+        assert len({inputs_text(values) for values in chosen}) == len(sample.arguments)
+        assert len({repr(Program(sample.source).run(values).value) for values in chosen}) >= 2
+        redrawn += chosen != sample.arguments
+    assert redrawn > 80

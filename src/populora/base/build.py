@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-from populora.base.corpus import HELD_OUT_ONE_IN, MESSAGE_WEIGHTS, Sample, draw_sample, inputs_text
+from populora.base.corpus import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_text
 from populora.base.describe import LEVELS, describe
+from populora.base.mixtures import MESSAGES
 from populora.base.pretrain import Model, pretrain
 from populora.base.shards import PretrainConfig, corpus_digest, mixture_of
 from populora.base.tokenizer import save_tokenizer
@@ -102,5 +103,5 @@ def problem_of(rng, task: TaskType, name: str, author: str, sample: Sample) -> P
         return sample.problem(task, name, author)
     half = load_prompts("compact").code_f_inputs // 2
     pairs = [Example(inputs_text(values), repr(run.value)) for values, run in zip(sample.arguments, sample.runs, strict=True)]
-    level = LEVELS[int(rng.choice(len(LEVELS), p=[weight / 100 for weight in MESSAGE_WEIGHTS.values()]))]
+    level = LEVELS[int(rng.choice(len(LEVELS), p=[weight / 100 for weight in MESSAGES]))]
     return Problem(name, task, sample.source, tuple(pairs[:half]), tuple(pairs[half : 2 * half]), describe(sample.source, level), author)

@@ -19,14 +19,13 @@ import numpy as np
 
 from populora.base.describe import LEVELS, describe
 from populora.base.grammar import parameters, random_arguments, random_program
-from populora.base.mixtures import MAX_TRACE_CHARS, Mixture
+from populora.base.mixtures import MAX_TRACE_CHARS, MESSAGES, Mixture
 from populora.base.trace import Program, Rejected, Run
 from populora.rng import stream
 from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve_prompt
 from populora.types import Example, Problem, TaskType
 
 MAX_BUDGET = 8
-MESSAGE_WEIGHTS = dict(zip(LEVELS, (45, 30, 25), strict=True))
 HELD_OUT_ONE_IN = 40
 PROBES = 6
 
@@ -171,7 +170,7 @@ def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, pro
     if task is TaskType.CODE_F:
         half = prompts.code_f_inputs // 2
         shown = tuple(sample.example(index) for index in range(half))
-        message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
+        message = describe(sample.source, _weighted(rng, dict(zip(LEVELS, MESSAGES, strict=True))))
         problem = Problem("", task, sample.source, shown, message=message)
         return Document(kind, solve_prompt(prompts, problem), ((answer(fenced("python", sample.source)), 1.0),))
     style = _weighted(rng, mixture.styles)
@@ -181,12 +180,35 @@ def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, pro
     return Document(kind, solve_prompt(prompts, sample.problem(task)), (*thought, (answer(content), 1.0)))
 
 
+def spread_arguments(rng: np.random.Generator, sample: Sample) -> tuple[tuple[object, ...], ...]:
+    """As many arguments as the sample has, one from each part of their domain; the sample's own where those would not be valid."""
+    drawn = {inputs_text(values): values for values in (random_arguments(rng, sample.source) for _ in range(8 * PROBES))}
+    if len(drawn) < PROBES:
+        return sample.arguments
+    parts = np.array_split(np.arange(len(drawn)), PROBES)
+    ordered = sorted(drawn.values(), key=repr)
+    chosen = tuple(ordered[int(rng.choice(part))] for part in parts)
+    try:
+        outputs = {repr(Program(sample.source).run(values).value) for values in chosen}
+    except Rejected:
+        return sample.arguments
+    return chosen if len(outputs) >= 2 else sample.arguments
+
+
+def message_weights(budget: int, mixture: Mixture) -> dict[str, float]:
+    """Weights of the levels of detail at which a proposer tells a program of that budget."""
+    share = (budget - 1) / (MAX_BUDGET - 1)
+    pairs = zip(mixture.short_messages, mixture.long_messages, strict=True)
+    return dict(zip(LEVELS, (short + share * (long - short) for short, long in pairs), strict=True))
+
+
 def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture) -> Document:
     """A proposer's document."""
     if task is TaskType.CODE_F:
         # In ascending order: a writer who goes upwards hardly ever repeats an input, which would make the proposal invalid.
-        inputs = "\n".join(fenced("input", inputs_text(values)) for values in sorted(sample.arguments, key=repr))
-        message = describe(sample.source, _weighted(rng, MESSAGE_WEIGHTS))
+        chosen = spread_arguments(rng, sample) if mixture.spread_inputs else sample.arguments
+        inputs = "\n".join(fenced("input", inputs_text(values)) for values in sorted(chosen, key=repr))
+        message = describe(sample.source, _weighted(rng, message_weights(sample.budget, mixture)))
         content = f"{inputs}\n{fenced('message', message)}"
     else:
         new = draw_sample(rng, min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET))
@@ -198,7 +220,8 @@ def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, p
 def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture) -> Document:
     """One random document of the mixture."""
     role, name = _weighted(rng, mixture.kinds).split()
-    task, sample = TaskType(name), draw_sample(rng, _weighted(rng, mixture.budgets))
+    budgets = mixture.solve_budgets if role == "solve" and mixture.solve_budgets else mixture.budgets
+    task, sample = TaskType(name), draw_sample(rng, _weighted(rng, budgets))
     document = solve_document if role == "solve" else propose_document
     return document(rng, task, sample, prompts, mixture)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_TRACE_CHARS = 320
+MESSAGES = (45, 30, 25)
+"""Weights of the levels of detail of a message: names and constants, constants, vague."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Mixture:
     propose_weight: float = 0.4
     """Loss weight of a proposer's response. Most of its entropy is the generator's dice, which nobody can learn; at full weight it
     drowns the gradient of execution, so that comes last."""
+    solve_budgets: dict[int, int] | None = None
+    """Statement budgets of the programs to solve, where they are not those of the proposals' references (``budgets``)."""
+    spread_inputs: bool = False
+    """Whether a proposal of code_f takes its inputs from all over their domain: in ascending order none then is a copy of the one
+    before, and their outputs are seldom all equal."""
+    short_messages: tuple[int, int, int] = MESSAGES
+    long_messages: tuple[int, int, int] = MESSAGES
+    """Weights of the levels of detail (`populora.base.describe.LEVELS`) at which a proposal of code_f tells a program of the smallest
+    and of the largest budget; in between they are interpolated."""
 
 
 _KINDS = ("solve code_o", "solve code_i", "solve code_f", "propose code_o", "propose code_i", "propose code_f")
@@ -71,7 +82,19 @@ SETTLING = Mixture(_kinds(24, 22, 13, 16, 16, 9), {"direct": 43, "brief": 3, "fu
 SETTLED = Mixture(_kinds(22, 22, 14, 15, 16, 11), {"direct": 45, "brief": 3, "full": 52}, _ALL_BUDGETS, **_GUESS)
 """Last, the decision to guess is learned too. The trained model reasons less often than its corpus: in a batch of short direct
 answers each token has more weight, and so has the choice."""
+SUMMARISING = Mixture(
+    _kinds(20, 22, 12, 16, 16, 14),
+    {"direct": 47, "brief": 3, "full": 50},
+    _ALL_BUDGETS,
+    **_GUESS,
+    solve_budgets={1: 18, 2: 20, 3: 19, 4: 15, 5: 11, 6: 8, 7: 5, 8: 4},
+    spread_inputs=True,
+    short_messages=(80, 15, 5),
+    long_messages=(30, 45, 25),
+)
+"""In the fourth stage: proposals of code_f that tell a short program whole and leave out more of a long one. With the same detail at
+all lengths short programs with vague messages paid best: of the long ones most were solved by nobody."""
 MIXTURES = {
     "short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED,
-    "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED,
+    "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED, "summarising": SUMMARISING,
 }  # fmt: skip

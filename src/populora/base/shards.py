@@ -40,6 +40,7 @@ class Stage:
 FIRST = Stage(4e-3, (("short", 6), ("reasoning", 1), ("execution", 10), ("reasoning", 17), ("final", 14)), decay_shards=28)
 SECOND = Stage(3e-3, (("searching", 10), ("finished", 12)), decay_shards=19)
 THIRD = Stage(3e-3, (("guessing", 16), ("settling", 4), ("settled", 26)), decay_shards=36)
+FOURTH = Stage(3e-3, (("summarising", 20),), decay_shards=20)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class PretrainConfig:
     context: int = 512
     shard_documents: int = 8192
     """Documents a shard."""
-    stages: tuple[Stage, ...] = (FIRST, SECOND, THIRD)
+    stages: tuple[Stage, ...] = (FIRST, SECOND, THIRD, FOURTH)
     warmup_steps: int = 20
     weight_decay: float = 0.05
     batch_tokens: int = 8192

@@ -53,7 +53,7 @@ class Gates:
 
     base: str = "tiny"
     out: Path = Path("benchmarks/base/gates.json")
-    prompts_per_type: int = 1920
+    prompts_per_type: int = 3840
     seed: int = 0
     threads: int = 2
 
