@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from populora.base.build import held_out_problems, seed_problems
-from populora.base.corpus import bindings, draw_sample, draw_shard, held_out, inputs_text, message_weights, solve_document, spread_arguments
+from populora.base.corpus import bindings, draw_shard, message_weights, solve_document
 from populora.base.grammar import parameters
 from populora.base.mixtures import FINAL, GUESSING, MESSAGES, REASONING, SETTLED, SUMMARISING
+from populora.base.samples import draw_sample, held_out, inputs_text, spread_arguments
 from populora.base.trace import Program
 from populora.rng import stream
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution, reasons

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora.base.corpus import draw_sample
 from populora.base.describe import LEVELS, describe
 from populora.base.grammar import random_arguments, random_program
+from populora.base.samples import draw_sample
 from populora.base.trace import Program, Rejected, in_range
 from populora.rng import stream
 

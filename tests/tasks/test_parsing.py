@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.base.corpus import propose_document, solve_document
 from populora.base.mixtures import REASONING
+from populora.base.samples import draw_sample
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, leaks_program, parse_proposal, parse_solution, reasons
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from populora.base.corpus import draw_sample, propose_document, solve_document
+from populora.base.corpus import propose_document, solve_document
 from populora.base.mixtures import REASONING
+from populora.base.samples import draw_sample
 from populora.config import SandboxConfig
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits

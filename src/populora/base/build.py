@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
-from populora.base.corpus import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_text
 from populora.base.describe import LEVELS, describe
 from populora.base.mixtures import MESSAGES
 from populora.base.pretrain import Model, pretrain
+from populora.base.samples import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_text
 from populora.base.shards import PretrainConfig, corpus_digest, mixture_of
 from populora.base.tokenizer import save_tokenizer
 from populora.rng import stream

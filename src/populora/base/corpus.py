@@ -1,34 +1,24 @@
 """Documents for pretraining the tiny base: six kinds (three tasks, proposer and solver), all from executed programs.
 
-Every program must run without error on several inputs and give at least two different outputs, so difficulty grows with
-length and valid proposals are the norm. A proposal's budget is its reference's budget plus -1, 0 or +1: harder references
-make harder proposals, which is what couples the generations of an AZR buffer. A solver's answer is *direct*, or reasons
-briefly (values only) or in full (each executed line with its effect; for code_i guess by guess). How many of
-each there are in which phase of training stands in ``mixtures.py``.
-
-Programs whose normalised AST hashes into the held-out fraction never appear here; evaluation draws from those alone.
+A proposal's budget is its reference's budget plus -1, 0 or +1: harder references make harder proposals, which is what
+couples the generations of an AZR buffer. A solver's answer is *direct*, or reasons briefly (values only) or in full (each
+executed line with its effect; for code_i guess by guess). How many of each there are in which phase of training stands in
+``mixtures.py``.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from populora.base.describe import LEVELS, describe
-from populora.base.grammar import parameters, random_arguments, random_program
-from populora.base.mixtures import MAX_TRACE_CHARS, MESSAGES, Mixture
-from populora.base.trace import Program, Rejected, Run
+from populora.base.grammar import parameters
+from populora.base.mixtures import MESSAGES, Mixture
+from populora.base.samples import MAX_BUDGET, Sample, draw_sample, inputs_text, spread_arguments
 from populora.rng import stream
 from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve_prompt
-from populora.types import Example, Problem, TaskType
-
-MAX_BUDGET = 8
-HELD_OUT_ONE_IN = 40
-PROBES = 6
-
+from populora.types import Problem, TaskType
 
 Piece = tuple[str, float]
 """Text of a response and its loss weight."""
@@ -47,67 +37,9 @@ class Document:
         return "".join(text for text, _ in self.pieces)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A program that passed the checks, with its runs."""
-
-    source: str
-    budget: int
-    arguments: tuple[tuple[object, ...], ...]
-    runs: tuple[Run, ...]
-
-    def problem(self, task: TaskType, name: str = "", author: str = "") -> Problem:
-        return Problem(name, task, self.source, (self.example(0),), author=author)
-
-    def example(self, index: int) -> Example:
-        return Example(inputs_text(self.arguments[index]), repr(self.runs[index].value))
-
-
-def inputs_text(arguments: tuple[object, ...]) -> str:
-    """Arguments as the text between the parentheses of a call."""
-    return ", ".join(repr(argument) for argument in arguments)
-
-
-def normalised(source: str) -> str:
-    """A program's identity: its AST without positions."""
-    return ast.dump(ast.parse(source), annotate_fields=False)
-
-
-def held_out(source: str) -> bool:
-    """Whether this program belongs to evaluation only (one in `HELD_OUT_ONE_IN`, by hash of the normalised AST)."""
-    digest = hashlib.sha256(normalised(source).encode()).digest()
-    return int.from_bytes(digest[:4], "little") % HELD_OUT_ONE_IN == 0
-
-
 def _weighted(rng: np.random.Generator, weights: dict):
     total = sum(weights.values())
     return list(weights)[int(rng.choice(len(weights), p=[weight / total for weight in weights.values()]))]
-
-
-def draw_sample(rng: np.random.Generator, budget: int, evaluation: bool = False) -> Sample:
-    """A program with `PROBES` successful runs on distinct inputs, at least two distinct outputs, short enough traces."""
-    while True:
-        source = random_program(rng, budget)
-        try:
-            program = Program(source)
-            arguments: dict[str, tuple[object, ...]] = {}
-            for _ in range(4 * PROBES):
-                candidate = random_arguments(rng, source)
-                arguments.setdefault(inputs_text(candidate), candidate)
-                if len(arguments) == PROBES:
-                    break
-            runs = tuple(_short(program.run(values)) for values in arguments.values())
-        except Rejected:
-            continue
-        outputs = {repr(run.value) for run in runs}
-        if len(runs) == PROBES and len(outputs) >= 2 and held_out(source) == evaluation:
-            return Sample(source, budget, tuple(arguments.values()), runs)
-
-
-def _short(run: Run) -> Run:
-    if sum(len(line) + len(effect) + 5 for line, effect in run.trace) > MAX_TRACE_CHARS:
-        raise Rejected("a long trace")
-    return run
 
 
 def bindings(sample: Sample, index: int) -> list[tuple[str, str]]:
@@ -178,21 +110,6 @@ def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, pro
     example = sample.example(0)
     content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
     return Document(kind, solve_prompt(prompts, sample.problem(task)), (*thought, (answer(content), 1.0)))
-
-
-def spread_arguments(rng: np.random.Generator, sample: Sample) -> tuple[tuple[object, ...], ...]:
-    """As many arguments as the sample has, one from each part of their domain; the sample's own where those would not be valid."""
-    drawn = {inputs_text(values): values for values in (random_arguments(rng, sample.source) for _ in range(8 * PROBES))}
-    if len(drawn) < PROBES:
-        return sample.arguments
-    parts = np.array_split(np.arange(len(drawn)), PROBES)
-    ordered = sorted(drawn.values(), key=repr)
-    chosen = tuple(ordered[int(rng.choice(part))] for part in parts)
-    try:
-        outputs = {repr(Program(sample.source).run(values).value) for values in chosen}
-    except Rejected:
-        return sample.arguments
-    return chosen if len(outputs) >= 2 else sample.arguments
 
 
 def message_weights(budget: int, mixture: Mixture) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from populora.base.build import problem_of
-from populora.base.corpus import draw_sample
+from populora.base.samples import draw_sample
 from populora.batches import Sample, member_rows
 from populora.config import Config
 from populora.heldout import load_held_out
