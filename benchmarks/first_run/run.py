@@ -1,4 +1,4 @@
-"""The first-run experiment: baseline, 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
+"""The first-run experiment: baseline (and a control of it), 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
 
     python benchmarks/first_run/run.py [--steps 100] [--root runs/first_run]     trains what is missing, resumes what stopped
     python benchmarks/first_run/summarise.py [--root runs/first_run]             writes results.json, table.md and curves here
@@ -18,18 +18,27 @@ from populora.runlog.directory import read_config
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
 RUNS = [
-    *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s")),
+    *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s", "baseline_b128")),
     *(("4t4s", seed) for seed in (0, 1, 2, 3, 4, 5)),  # its runs differ most: six seeds, chosen after the first two and before the others
     ("2t2s", 0),
 ]
-CONFIG_OF = {"baseline": "tiny_baseline.toml", "1t1s": "tiny_1t1s.toml", "2t2s": "tiny.toml", "4t4s": "tiny_4t4s.toml"}
+ARMS = {
+    "baseline": ["tiny_baseline.toml"],
+    # Control: one proposer's programs replace a buffer of 128 as fast as those of four teachers replace one of 512.
+    "baseline_b128": ["tiny_baseline.toml", "--selfplay.buffer-size", "128"],
+    "1t1s": ["tiny_1t1s.toml"],
+    "2t2s": ["tiny.toml"],
+    "4t4s": ["tiny_4t4s.toml"],
+}
+"""Configuration and further settings of each arm."""
+EVALUATION = ["--evaluation.every", "25", "--evaluation.problems-per-type", "216"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
-    parser.add_argument("--only", nargs="*", default=sorted(CONFIG_OF), help="arms to run")
+    parser.add_argument("--only", nargs="*", default=sorted(ARMS), choices=sorted(ARMS), help="arms to run")
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of the new runs, such as --selfplay.prompts-per-type 4")
     chosen = parser.parse_args()
     for arm, seed in RUNS:
@@ -44,10 +53,9 @@ def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) 
         if (found := read_config(folder).steps) != steps:
             raise SystemExit(f"{folder} is a run of {found} steps, not {steps}: choose another --root, or --steps {found}")
         return [*populora, "resume", str(folder)]
-    return [
-        *populora, "train", str(CONFIGS / CONFIG_OF[arm]), "--out", str(folder), "--seed", str(seed), "--steps", str(steps),
-        "--evaluation.every", "20", "--evaluation.problems-per-type", "72", *settings,
-    ]  # fmt: skip
+    config, *own = ARMS[arm]
+    chosen = ["--out", str(folder), "--seed", str(seed), "--steps", str(steps), *EVALUATION, *own, *settings]
+    return [*populora, "train", str(CONFIGS / config), *chosen]
 
 
 if __name__ == "__main__":

@@ -3,10 +3,14 @@
 Whitening pools a member's task types (the paper; ``learner.whitening = "per_type"`` keeps them apart), but never members, whose
 updates it would couple, nor the two roles of the single agent: a teacher's or a student's batch has one role, and Absolute
 Zero's code has a batch for each. Pooled, the mean reward of proposals without peers would count as their advantage.
+
+Each of the agent's roles has half of its loss. In the paper the two have equally many sequences; where ``rho_samples`` attempts
+stand against one proposal a prompt, a mean over all tokens would hardly train the agent to propose, and a teacher fully.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -54,7 +58,16 @@ def member_rows(slot: int, samples: Sequence[Sample], whitening: str) -> list[Tr
         [len(sample.generation.tokens) for sample in samples],
         [(sample.role, sample.task if whitening == "per_type" else None) for sample in samples],
     )
+    weights = role_weights(samples)
     return [
-        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, float(value))
-        for sample, value in zip(samples, values, strict=True)
+        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weights[sample.role] * value)
+        for sample, value in zip(samples, values.tolist(), strict=True)
     ]
+
+
+def role_weights(samples: Sequence[Sample]) -> dict[str, float]:
+    """By role, what turns the learner's mean over all tokens into the mean of the roles' own means: 1 where there is one role."""
+    tokens = Counter[str]()
+    for sample in samples:
+        tokens[sample.role] += len(sample.generation.tokens)
+    return {role: tokens.total() / (len(tokens) * count) if count else 0.0 for role, count in tokens.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 
 from populora.buffer import read_problems
@@ -34,10 +33,15 @@ def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
     return chosen
 
 
-def held_out_accuracy(run: Run, suite: Sequence[Problem]) -> dict[str, float]:
+def held_out_suite(config: Config) -> list[Problem]:
+    """The problems of a run's evaluation; none where it is off. Raises `ConfigError`."""
+    return load_held_out(config.base, config.evaluation.problems_per_type) if config.evaluation.every else []
+
+
+def held_out_accuracy(run: Run) -> dict[str, float]:
     """Greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``."""
     solvers = run.population.solvers
-    asked = [(member, problem) for member in solvers for problem in suite]
+    asked = [(member, problem) for member in solvers for problem in run.held_out]
     requests = [Request(solve_prompt(run.prompts, item), member.slot, 1, ("held-out", member.id, item.id)) for member, item in asked]
     settings = run.config.selfplay
     responses = run.sampler.generate(requests, settings.max_response_tokens, 0.0, run.prompts.stop)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from populora.baseline import self_matchup
 from populora.batches import train_rows
 from populora.crosseval import Outcome, cross_evaluate, rate
 from populora.evolution import evolution_due, evolve
+from populora.heldout import evaluation_due, held_out_accuracy
 from populora.league.matchmaking import pair
 from populora.learner.learner import SlotUpdate
 from populora.proposing import measure, propose, validate
@@ -46,7 +47,10 @@ class StepRecord:
     seconds: dict[str, float]
     tokens: dict[str, int]
     coverage: dict[str, float]
-    held_out: dict[str, float] = field(default_factory=dict)
+    repeats: frozenset[str]
+    """Ids of valid problems whose program the buffer held already, from earlier steps or earlier in this one."""
+    held_out: dict[str, float]
+    """Empty where no evaluation was due."""
 
 
 class PhaseClock:
@@ -87,7 +91,11 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         updates = run.learner.update(train_rows(run, proposals, attempts, outcome))
     run.population = rate(run.population, outcome.matchups, run.config.league)
     rated = run.population.members
-    store(run, proposals, attempts, measures, outcome)
+    repeats = store(run, proposals, attempts, measures, outcome)
+    held_out: dict[str, float] = {}
+    if evaluation_due(run.config, step):  # before evolution: a child that has not trained yet is not its parent's result
+        with clock.phase("evaluate"):
+            held_out = held_out_accuracy(run)
     # (5) Evolution: every k steps the weakest of each role are replaced by children of the strongest.
     with clock.phase("evolve"):
         children = evolve_if_due(run, step)
@@ -95,7 +103,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     return StepRecord(
         step, outcome.matchups, tuple(proposals), tuple(attempts), outcome.teacher_rewards, outcome.rhos, outcome.student_rewards,
         outcome.trained, measures, rated, {m.id: updates[m.slot] for m in rated if m.slot in updates}, children, clock.seconds,
-        _token_counts(proposals, attempts, updates), run.archive.summary(),
+        _token_counts(proposals, attempts, updates), run.archive.summary(), repeats, held_out,
     )  # fmt: skip
 
 
@@ -107,20 +115,24 @@ def match(run: Run, step: int) -> list[Matchup]:
     return pair(run.population.proposers, run.population.solvers, run.config.league, rng)
 
 
-def store(run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attempt], measures: dict[str, Measures], outcome: Outcome) -> None:
+def store(
+    run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attempt], measures: dict[str, Measures], outcome: Outcome
+) -> frozenset[str]:
     """Valid problems enter the buffer, void ones leave it; new programs (code_i, code_o) enter the archive; validity is
-    counted for culling."""
+    counted for culling. Returns the ids of the problems that the buffer held already."""
+    repeats = set()
     run.buffer.discard({attempt.problem.id for attempt in attempts if attempt.void})
     for proposal, void in zip(proposals, outcome.void, strict=True):
         counts = run.valid_counts.setdefault(proposal.author, [0, 0])
         counts[0] += proposal.problem is not None
         counts[1] += 1
-        if proposal.problem and not void:
-            run.buffer.add(proposal.problem, measures[proposal.problem.id].fingerprint)
+        if proposal.problem and not void and not run.buffer.add(proposal.problem, measures[proposal.problem.id].fingerprint):
+            repeats.add(proposal.problem.id)
     kept = [p for p, void in zip(proposals, outcome.void, strict=True) if not void]
     written = [p.problem.id for p in kept if p.problem and p.task is not TaskType.CODE_F]
     found = [measures[problem_id] for problem_id in written]
     run.archive.add([(m.ast_depth, m.cyclomatic, m.loc, m.variables) for m in found])
+    return frozenset(repeats)
 
 
 def evolve_if_due(run: Run, step: int) -> tuple[Lineage, ...]:

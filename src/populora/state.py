@@ -15,7 +15,7 @@ from populora.lora.linear import AdaptedModel
 from populora.population import Population
 from populora.tasks.render import PromptSet
 from populora.tasks.verifier import Verifier
-from populora.types import Generation, Request
+from populora.types import Generation, Problem, Request
 
 
 @dataclass
@@ -33,6 +33,8 @@ class Run:
     population: Population
     buffer: ProblemBuffer
     archive: Archive
+    held_out: list[Problem]
+    """What every solver is evaluated on; empty where evaluation is off."""
     step: int = 0
     valid_counts: dict[str, list[int]] = field(default_factory=dict)
     """Per proposer, valid and all proposals since the last evolution."""

@@ -25,7 +25,7 @@ from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder, load_base
 from populora.errors import AdapterEffectError, ConfigError
 from populora.evolution import check_operators
-from populora.heldout import evaluation_due, held_out_accuracy, load_held_out
+from populora.heldout import held_out_suite
 from populora.learner.learner import Learner
 from populora.lora.linear import AdaptedModel
 from populora.lora.peft_format import save_adapter
@@ -44,7 +44,7 @@ from populora.selfplay import PhaseClock, StepRecord, selfplay_step
 from populora.state import Run
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import Verifier
-from populora.types import Lineage, Member, Problem, Rating, Role, TaskType
+from populora.types import Lineage, Member, Rating, Role, TaskType
 
 CANARY_PROBES = 2
 
@@ -54,12 +54,11 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
     check(config)
     check_operators(config)
     with prepared(config) as run:
-        suite = held_out_suite(config)
         seeded(run)
         check_prompts(run)
         with new_run(folder, config, run.facts):
             _checkpoint(run, folder)
-            return _loop(run, folder, display, stop, suite)
+            return _loop(run, folder, display, stop)
 
 
 def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
@@ -68,14 +67,13 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
         check_facts(folder, run.facts)
         for unfinished in (folder / "adapters").glob(".*"):  # a kill came while a member was being written
             remove_folder(unfinished)
-        suite = held_out_suite(config)
         checkpoint = load_checkpoint(folder)
         cut_back(folder, checkpoint.step if checkpoint else 0, config)
         if checkpoint:
             _restore(run, checkpoint)
         else:
             seeded(run)
-        return _loop(run, folder, display, stop, suite)
+        return _loop(run, folder, display, stop)
 
 
 @contextmanager
@@ -84,6 +82,7 @@ def prepared(config: Config) -> Iterator[Run]:
     if config.threads:
         torch.set_num_threads(config.threads)
     model, tokenizer = load_base(config.base)
+    suite = held_out_suite(config)
     prompts, limits = load_prompts(config.base.prompts), _limits(config)
     facts = {
         "base_sha256": _fingerprint(model), "tokenizer_sha256": _tokenizer_fingerprint(tokenizer),
@@ -97,18 +96,13 @@ def prepared(config: Config) -> Iterator[Run]:
         yield Run(
             config, prompts, InProcessSampler(adapted, tokenizer, config.seed, adapted.context), Learner(adapted, config.learner),
             adapted, Verifier(pool, prompts, config.sandbox, config.seed), {**facts, "sandbox": pool.tier}, population,
-            ProblemBuffer(config.selfplay.buffer_size), Archive(),
+            ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip
 
 
 def seeded(run: Run) -> None:
     """Fill the buffer from the base's own file of seeds, or by its own proposals."""
     seed_buffer(run, base_folder(run.config.base) / "seeds.jsonl")
-
-
-def held_out_suite(config: Config) -> list[Problem]:
-    """The problems of the held-out evaluation; none where it is off."""
-    return load_held_out(config.base, config.evaluation.problems_per_type) if config.evaluation.every else []
 
 
 def _limits(config: Config) -> Limits:
@@ -139,16 +133,13 @@ def _tokenizer_fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(repr(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
 
 
-def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool], suite: list[Problem]) -> Summary:
+def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
     stopping, writing = stop(), 0.0
     while run.step < run.config.steps and not stopping:
         record = selfplay_step(run, display.phase)
         clock = PhaseClock(display.phase, {**record.seconds, "write": writing})
         with clock.phase("canary"):
             _check_effect(run, record)
-        if evaluation_due(run.config, run.step):
-            with clock.phase("evaluate"):
-                record = replace(record, held_out=held_out_accuracy(run, suite))
         started = time.perf_counter()
         metrics = write_step(folder, replace(record, seconds=clock.seconds))
         stopping = stop()

@@ -16,6 +16,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from populora import selfplay
 from populora.config import (
     BaseConfig,
     Config,
@@ -219,6 +220,19 @@ def test_matchups_ratings_and_children_are_on_record(undisturbed):
     assert read_table(undisturbed, "matchups").num_rows == 2 * 4
     assert any(line.get(f"rating/mu/{member}", 25.0) != 25.0 for line in metrics for member in ("T0", "T1", "S0", "S1"))
     assert any(name.startswith("held_out/") for name in metrics[1])
+
+
+def test_members_are_evaluated_before_children_replace_them(tmp_path, monkeypatch):
+    births, evaluate = {}, selfplay.held_out_accuracy
+
+    def spy(run):
+        births[run.step + 1] = {member.lineage.born for member in run.population.members}
+        return evaluate(run)
+
+    monkeypatch.setattr(selfplay, "held_out_accuracy", spy)
+    train(replace(SMALL, steps=3), tmp_path / "run", Silent())
+    assert {child["born"] for child in read_table(tmp_path / "run", "children").to_pylist()} == {2}
+    assert births == {1: {0}, 2: {0}, 3: {0, 2}}
 
 
 def test_rewards_on_record_follow_the_equations(undisturbed):

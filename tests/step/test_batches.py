@@ -1,4 +1,4 @@
-"""What shares a whitening batch: a member's task types, and never the two roles of the single agent."""
+"""What shares a whitening batch: a member's task types, never the two roles of the single agent; and what the roles weigh."""
 
 import numpy as np
 import pytest
@@ -20,11 +20,28 @@ def values(samples, whitening="pooled"):
     return np.array([row.advantages for row in member_rows(0, samples, whitening)])
 
 
-def test_a_proposal_without_peers_is_worth_the_same_to_the_single_agent_as_to_a_teacher():
+def token_mean(advantages, samples):
+    """What the learner makes of a value a sequence: its mean over all tokens."""
+    return np.average(advantages, weights=[len(each.generation.tokens) for each in samples])
+
+
+def test_a_proposal_without_peers_has_the_same_sign_and_rank_for_the_single_agent_as_for_a_teacher():
+    agent, alone = values(PROPOSALS + ATTEMPTS)[:4], values(PROPOSALS)
+    np.testing.assert_allclose(agent / np.abs(agent).max(), alone / np.abs(alone).max(), rtol=1e-12)
+    assert abs(agent.mean()) < 1e-12
+
+
+def test_each_role_of_the_single_agent_has_half_of_its_loss():
     agent = values(PROPOSALS + ATTEMPTS)
-    np.testing.assert_array_equal(agent[:4], values(PROPOSALS))
-    np.testing.assert_array_equal(agent[4:], values(ATTEMPTS))
-    assert abs(agent[:4].mean()) < 1e-12
+    whole = token_mean(np.abs(agent), PROPOSALS + ATTEMPTS)
+    halves = [token_mean(np.abs(values(role)), role) for role in (PROPOSALS, ATTEMPTS)]
+    assert whole == pytest.approx(sum(halves) / 2, rel=1e-12)
+    proposed = np.where(np.arange(8) < 4, np.abs(agent), 0.0)
+    assert token_mean(proposed, PROPOSALS + ATTEMPTS) == pytest.approx(halves[0] / 2, rel=1e-12)
+
+
+def test_a_member_with_one_role_has_advantages_of_unit_variance():
+    np.testing.assert_allclose(np.var(values(PROPOSALS), ddof=0), 15 / 16, rtol=1e-6)  # unbiased over 16 tokens
 
 
 @pytest.mark.parametrize(("whitening", "together"), [("pooled", True), ("per_type", False)])

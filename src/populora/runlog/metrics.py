@@ -7,8 +7,9 @@ single agent ``A0`` appears under both, so both arms have the same names and def
 
 Readings: solve rate, format rate, length and difficulty count the attempts at the step's own problems (``rho``'s attempts)
 without void ones and without those that only fill a batch; difficulty is 1 - mean rho over the teacher's valid problems.
-Complexity and duplicates are about programs that were written in the step: code_f, which is given its program, has its own
-``/code_f`` entries and no part in the means. Archive coverage and the paper's baseline proxy stand side by side, for both arms.
+Complexity and duplicates (programs that the buffer held already) are about programs that were written in the step: code_f,
+which is given its program, has its own ``/code_f`` entries of complexity and no part in the means. Archive coverage and the
+paper's baseline proxy stand side by side, for both arms.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _teaching(record: StepRecord) -> dict[str, float]:
         **_spread("teacher/rho_one", (_row(p, rho == 1.0) for p, rho in rated)),
         **_spread("teacher/response_length", (_row(p, len(p.generation.tokens)) for p in proposals)),
         **_spread("teacher/clipped", (_row(p, not p.generation.stopped) for p in proposals)),
-        **_spread("teacher/duplicates", _repeats(record, written)),
+        **_spread("teacher/duplicates", (_row(p, p.problem.id in record.repeats) for p in written if p.problem)),
         **_zero_variance("teacher", (((p.author, p.group), p.author, p.task, reward) for p, reward, _ in scored)),
         **_reasons("teacher/rejected", (p.rejection for p in proposals if p.rejection)),
     }
@@ -132,23 +133,14 @@ def _learning(record: StepRecord) -> dict[str, float]:
     return values
 
 
-def _repeats(record: StepRecord, written: Iterable[Proposal]) -> Rows:
-    """Whether an equal program (normalised AST) came earlier in the step, for the same task type."""
-    seen: set[tuple[str, str]] = set()
-    for proposal in written:
-        if proposal.problem:
-            key = (proposal.task.value, record.measures[proposal.problem.id].fingerprint)
-            yield _row(proposal, key in seen)
-            seen.add(key)
-
-
 def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]]) -> dict[str, float]:
-    """Share of prompt groups whose rewards are all equal: they teach nothing (and explain a loss of exactly 0)."""
-    rewards, owner = defaultdict(set), {}
+    """Share of prompt groups of two or more whose rewards are all equal: they teach nothing (a group of one is not centred)."""
+    rewards, owner = defaultdict(list), {}
     for group, member, task, reward in samples:
-        rewards[group].add(reward)
+        rewards[group].append(reward)
         owner[group] = (member, str(task))
-    return _spread(f"{role}/zero_variance", ((*owner[group], float(len(found) == 1)) for group, found in rewards.items()))
+    compared = {group: len(set(found)) == 1 for group, found in rewards.items() if len(found) > 1}
+    return _spread(f"{role}/zero_variance", ((*owner[group], float(equal)) for group, equal in compared.items()))
 
 
 def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
