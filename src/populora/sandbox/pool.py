@@ -28,8 +28,9 @@ _ENDINGS = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result"}
 """Reasons that concern a whole child, not one of its jobs."""
 
 
-_CONTROL = Job("run", "def f(x):\n    return len([x] * 2_000_000)", ("1",))
-"""Needs 16 MB beyond the interpreter: a memory limit below that would fail ordinary programs."""
+_CONTROL = Job("run", "def f(x):\n    return len([x] * 250_000)", ("1",))
+"""Needs 2 MB beyond the interpreter: a memory limit below that would fail ordinary programs. (With 16 MB, a busy virtual machine
+now and then took half a second of CPU time to hand the pages over.)"""
 
 
 class SandboxPool:
