@@ -1,6 +1,7 @@
 """Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, table, curves.
 
-Entropy by role and the share of answers that reason come from the runs' Parquet tables, the other curves from their metrics.
+Lines of code and cyclomatic complexity are what the experiment is about, named before it ran; the other rows are for looking.
+Each interval is Welch's at 95 % for one comparison alone, without a correction for their number.
 """
 
 from __future__ import annotations
@@ -11,30 +12,29 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from measures import Log, check_alike, coverage_at, read_run, suite_programs_proposed
 from scipy import stats
-
-from populora.runlog.directory import read_config
-from populora.runlog.journal import read_log
-from populora.runlog.records import read_table
-from populora.tasks.parsing import reasons
 
 HERE = Path(__file__).parent
 CURVES = {
-    "student/solve_rate": "solve rate",
-    "teacher/difficulty": "difficulty",
-    "teacher/validity": "validity",
     "teacher/loc": "lines of code",
     "teacher/cyclomatic": "cyclomatic complexity",
     "teacher/ast_depth": "AST depth",
     "teacher/variables": "variables",
+    "teacher/difficulty": "difficulty (1 - solve rate of the matched student)",
+    "teacher/validity": "validity",
+    "teacher/duplicates": "programs that the buffer held already",
+    "student/solve_rate": "solve rate",
     "student/response_length": "answer tokens",
-    "archive/coverage": "coverage of the archive",
+    "attempts/reasoning": "share of answers that reason (code_i, code_o)",
     "held_out/accuracy": "held-out accuracy, greedy",
+    "held_out/tokens": "held-out answer tokens, greedy",
+    "archive/coverage": "coverage of the archive",
     "proposals/entropy": "entropy of proposals",
     "attempts/entropy": "entropy of answers",
-    "attempts/reasoning": "share of answers that reason (code_i, code_o)",
 }
-COLOURS = {"baseline": "black", "1t1s": "tab:orange", "2t2s": "tab:green", "4t4s": "tab:blue"}
+COLOURS = {"baseline": "black", "baseline_b128": "grey", "1t1s": "tab:orange", "2t2s": "tab:green", "4t4s": "tab:blue"}
+BASELINES = ("baseline", "baseline_b128")
 LAST = 20
 
 
@@ -44,89 +44,98 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE)
     chosen = parser.parse_args()
     folders = [folder for folder in sorted(chosen.root.iterdir()) if (folder / "config.json").exists()]
-    logs = {folder.name: curves_of(folder) for folder in folders}
+    check_alike(folders)
+    logs = {folder.name: read_run(folder) for folder in folders}
     chosen.out.mkdir(exist_ok=True)
-    results = {
-        "runs": {name: ends(log) for name, log in logs.items()},
-        "against_baseline": {arm: against_baseline(logs, arm) for arm in COLOURS if arm != "baseline"},
-        "steps": {folder.name: len(logs[folder.name]) for folder in folders},
-    }
+    results = summary(logs, {folder.name: suite_programs_proposed(folder) for folder in folders})
     (chosen.out / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
     (chosen.out / "table.md").write_text(table(results), encoding="utf-8")
     draw(logs, chosen.out)
-    print(json.dumps(results["against_baseline"], indent=2))
+    print(table(results))
 
 
-def curves_of(folder: Path) -> list[dict[str, float]]:
-    """The metrics of a finished run, with those that only its tables tell."""
-    log, steps = read_log(folder), read_config(folder).steps
-    if len(log) != steps:
-        raise SystemExit(f"{folder} has {len(log)} of {steps} steps: `populora resume {folder}` finishes it, or move it away")
-    return [line | _from_tables(folder, int(line["step"])) for line in log]
+def summary(logs: dict[str, Log], proposed: dict[str, int]) -> dict:
+    """All results as plain values."""
+    programs = min(log[-1]["archive/total_problems"] for log in logs.values())
+    runs = {name: ends(log) for name, log in logs.items()}
+    for name, log in logs.items():
+        runs[name][f"coverage at {programs:.0f} programs"] = {"last": coverage_at(log, programs)}
+        runs[name]["held-out programs proposed"] = {"last": proposed[name]}
+    arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
+    against = {
+        base: {arm: differences(runs, arm, base) for arm in arms if arm != base and arm != "baseline"} for base in BASELINES if base in arms
+    }
+    return {"steps": {name: len(log) for name, log in logs.items()}, "runs": runs, "against": against}
 
 
-def _from_tables(folder: Path, step: int) -> dict[str, float]:
-    """Entropy (nats, mean over tokens) of proposals and answers, and how many answers to code_i and code_o reason."""
-    tables = {name: read_table(folder, name, [step]).to_pydict() for name in ("proposals", "attempts")}
-    found = {f"{name}/entropy": float(np.average(of["entropy"], weights=of["response_tokens"])) for name, of in tables.items()}
-    answers = [text for text, task in zip(tables["attempts"]["text"], tables["attempts"]["task"], strict=True) if task != "code_f"]
-    return found | {"attempts/reasoning": float(np.mean([reasons(text) for text in answers]))}
-
-
-def ends(log: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+def ends(log: Log) -> dict[str, dict[str, float]]:
     """Mean of each curve over the first and last `LAST` steps of one run."""
     return {name: {"first": _mean(log[:LAST], name), "last": _mean(log[-LAST:], name)} for name in CURVES if _has(log, name)}
 
 
-def _has(log: list[dict[str, float]], name: str) -> bool:
+def _has(log: Log, name: str) -> bool:
     return any(name in line for line in log[:LAST]) and any(name in line for line in log[-LAST:])
 
 
-def _mean(lines: list[dict[str, float]], name: str) -> float:
+def _mean(lines: Log, name: str) -> float:
     return round(float(np.mean([line[name] for line in lines if name in line])), 4)
 
 
-def against_baseline(logs: dict[str, list[dict[str, float]]], arm: str) -> dict[str, dict]:
-    """Difference of the arms' last-20-step means; Welch's 95 % interval over seeds where both arms have two or more."""
+def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
+    """Of the arms' last values; Welch's 95 % interval over seeds where both arms have two or more."""
     found = {}
-    for name in CURVES:
-        ours, base = (
-            [_mean(log[-LAST:], name) for run, log in logs.items() if run.startswith(f"{kind}-") and _has(log, name)]
-            for kind in (arm, "baseline")
+    for name in rows(runs):
+        ours, theirs = (
+            [run[name]["last"] for key, run in runs.items() if key.startswith(f"{kind}-") and name in run] for kind in (arm, base)
         )
-        if not ours or not base:
+        if not ours or not theirs:
             continue
-        entry: dict = {"seeds": [len(ours), len(base)], "difference": round(float(np.mean(ours) - np.mean(base)), 4)}
-        if min(len(ours), len(base)) >= 2:
-            interval = stats.ttest_ind(ours, base, equal_var=False).confidence_interval(0.95)
+        entry: dict = {"seeds": [len(ours), len(theirs)], "difference": round(float(np.mean(ours) - np.mean(theirs)), 4)}
+        if min(len(ours), len(theirs)) >= 2 and np.ptp(ours) + np.ptp(theirs) > 0:
+            interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
             entry["interval_95"] = [round(float(interval.low), 4), round(float(interval.high), 4)]
         found[name] = entry
     return found
 
 
+def rows(runs: dict) -> list[str]:
+    """Names of everything that any run has, in order of appearance."""
+    return list(dict.fromkeys(name for run in runs.values() for name in run))
+
+
 def table(results: dict) -> str:
-    """Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference to the baseline."""
-    arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in results["runs"])]
-    lines = ["| | " + " | ".join(f"{arm}, first → last" + (", − baseline" if arm != "baseline" else "") for arm in arms) + " |"]
-    lines.append("|---" * (1 + len(arms)) + "|")
-    for name, title in CURVES.items():
-        lines.append(f"| {title} | " + " | ".join(_cell(results, arm, name) for arm in arms) + " |")
-    return "\n".join(lines) + "\n"
+    """Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference to a baseline."""
+    runs, against = results["runs"], results["against"]
+    arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
+    titles = [arm + (", − baseline" if arm in against["baseline"] else "") for arm in arms]
+    lines = ["| first → last | " + " | ".join(titles) + " |", "|---" * (1 + len(arms)) + "|"]
+    for name in rows(runs):
+        lines.append(f"| {CURVES.get(name, name)} | " + " | ".join(_cell(runs, against["baseline"], arm, name) for arm in arms) + " |")
+    return "\n".join(lines) + "\n" + _against_control(against.get("baseline_b128", {}))
 
 
-def _cell(results: dict, arm: str, name: str) -> str:
-    found = [curves[name] for run, curves in results["runs"].items() if run.startswith(f"{arm}-") and name in curves]
+def _cell(runs: dict, against: dict, arm: str, name: str) -> str:
+    found = [run[name] for key, run in runs.items() if key.startswith(f"{arm}-") and name in run]
     if not found:
         return "–"
-    text = " → ".join(f"{np.mean([end[when] for end in found]):.3g}" for when in ("first", "last"))
-    against = results["against_baseline"].get(arm, {}).get(name)
-    if against is None:
-        return text
-    interval = "[{:+.3g}, {:+.3g}]".format(*against["interval_95"]) if "interval_95" in against else "(one seed)"
-    return f"{text}, {against['difference']:+.3g} {interval}"
+    text = " → ".join(f"{np.mean([end[when] for end in found]):.3g}" for when in ("first", "last") if when in found[0])
+    return f"{text}, {_difference(against[arm][name])}" if arm in against else text
 
 
-def draw(logs: dict[str, list[dict[str, float]]], folder: Path) -> None:
+def _difference(entry: dict) -> str:
+    interval = "[{:+.3g}, {:+.3g}]".format(*entry["interval_95"]) if "interval_95" in entry else "(no interval)"
+    return f"{entry['difference']:+.3g} {interval}"
+
+
+def _against_control(against: dict) -> str:
+    lines = [
+        f"- {arm} − baseline_b128: {CURVES[name]} {_difference(against[arm][name])}"
+        for arm in against for name in ("teacher/loc", "teacher/cyclomatic")
+    ]  # fmt: skip
+    return "\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def draw(logs: dict[str, Log], folder: Path) -> None:
     """Every curve, smoothed over five steps; one thin line a run."""
     figure, axes = plt.subplots(3, 5, figsize=(18, 9), constrained_layout=True)
     for axis, (name, title) in zip(axes.flat, CURVES.items(), strict=False):

@@ -93,7 +93,8 @@ SUMMARISING = Mixture(
     long_messages=(30, 45, 25),
 )
 """In the fourth stage: proposals of code_f that tell a short program whole and leave out more of a long one. With the same detail at
-all lengths short programs with vague messages paid best: of the long ones most were solved by nobody."""
+all lengths short programs with vague messages paid best: of the long ones most were solved by nobody. Programs to solve are
+shorter than those to propose from."""
 MIXTURES = {
     "short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED,
     "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED, "summarising": SUMMARISING,
