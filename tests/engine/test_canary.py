@@ -64,3 +64,20 @@ def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, 
             assert max(update.max_difference for update in updates.values()) < 1e-5
             assert all(update.kl < 1e-9 and update.clip_fraction == 0 for update in updates.values())
             assert all(update.entropy > 0 for update in updates.values())
+
+
+@pytest.mark.parametrize(("every", "error", "stops"), [(True, 5e-5, True), (False, 5e-5, False), (False, 2e-3, True)])
+def test_one_token_may_round_worse_than_all_of_them(adapted, sampler, every, error, stops):
+    (one, two), *_ = sampler.generate([Request(PROBES[0], 0, 2, (0,))], 12, 1.0, "</answer>")
+    first = [value + error * (every or index == 0) for index, value in enumerate(one.logprobs)]
+    second = [value + error * every for value in two.logprobs]
+    rows = [
+        TrainRow(0, each.prompt_tokens, each.tokens, tuple(logprobs), advantage)
+        for each, logprobs, advantage in ((one, first, 1.0), (two, second, -1.0))
+    ]
+    learner = Learner(adapted, LearnerConfig(learning_rate=1e-3))
+    if stops:
+        with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
+            learner.update(rows)
+    else:
+        assert learner.update(rows)[0].max_difference == pytest.approx(error, rel=0.2)

@@ -19,7 +19,7 @@ from populora.errors import AdapterEffectError, PopuloraError
 from populora.learner.batching import TrainRow, Unit, micro_batches
 from populora.learner.loss import divergence, policy_loss
 from populora.learner.optimizer import adamw_step, clip_coefficient
-from populora.lora.linear import AdaptedModel
+from populora.lora.linear import RARE, AdaptedModel
 from populora.lora.packing import pack
 
 __all__ = ["Learner", "SlotUpdate", "TrainRow"]
@@ -36,15 +36,17 @@ class SlotUpdate:
     clip_fraction: float = 0.0
     kl: float = 0.0
     """Between sampler and learner."""
+    mean_difference: float = 0.0
+    """Mean of |log-probability in the learner - in the sampler|, nats."""
     max_difference: float = 0.0
-    """Largest |log-probability in the learner - in the sampler|."""
+    """Largest of them."""
     tokens: int = 0
     skipped: bool = False
 
 
 class Learner:
     """Updates the adapters of ``adapted`` in place. ``agreement`` (nats; default: the model's) bounds
-    `SlotUpdate.max_difference`; infinity allows rows that older weights sampled."""
+    `SlotUpdate.mean_difference`; infinity allows rows that older weights sampled."""
 
     def __init__(self, adapted: AdaptedModel, config: LearnerConfig, agreement: float | None = None):
         self.adapted, self.config = adapted, config
@@ -76,22 +78,23 @@ class Learner:
         return dict(sorted((updates | skipped).items()))
 
     def _accumulate(self, rows: Sequence[TrainRow], tokens: Counter[int]) -> torch.Tensor:
-        """Gradients of all micro-batches; returns per slot the sums of `_MEANS` and the largest difference [S, 5]."""
+        """Gradients of all micro-batches; returns per slot [S, 6] the sums of loss, entropy, clipped tokens, divergence
+        and difference, and the largest difference."""
         device = self.adapted.device
         slots = self.adapted.bank.slots
         shares = torch.tensor([1.0 / max(tokens[slot], 1) for slot in range(slots)], device=device)
-        sums = torch.zeros(slots, 5, dtype=torch.float64, device=device)
+        sums = torch.zeros(slots, 6, dtype=torch.float64, device=device)
         for units in micro_batches(rows, self.config.micro_batch_tokens):
             slot, old, advantages = _columns(units, device)
             logprobs, entropies = self.adapted.logprobs(pack([unit.group for unit in units], device))
             losses, clipped = policy_loss(logprobs, old, advantages, self.config.clip_low, self.config.clip_high)
             (losses * shares[slot]).sum().backward()
             now = logprobs.detach()
-            means = torch.stack((losses.detach(), entropies, clipped.float(), divergence(now, old)), 1)
-            sums[:, :4].index_add_(0, slot, means.double())
+            differences = (now - old).abs()
+            means = torch.stack((losses.detach(), entropies, clipped.float(), divergence(now, old), differences), 1)
+            sums[:, :5].index_add_(0, slot, means.double())
             for present in slot.unique().tolist():
-                difference = (now - old).abs()[slot == present].max()
-                sums[present, 4] = torch.maximum(sums[present, 4], difference.double())
+                sums[present, 5] = torch.maximum(sums[present, 5], differences[slot == present].max().double())
         return sums
 
     def _guard(self, slot: int, update: SlotUpdate) -> None:
@@ -100,10 +103,11 @@ class Learner:
                 f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
                 "No weight was changed: start a new run with a lower learner.learning_rate, or another base.dtype."
             )
-        if not update.max_difference <= self.agreement:
+        if not (update.mean_difference <= self.agreement and update.max_difference <= RARE * self.agreement):
             raise AdapterEffectError(
-                f"slot {slot}: sampler and learner must agree on a token's log-probability within {self.agreement} nats, but differ by "
-                f"{update.max_difference:.2e}. The sampler has other weights than the learner (a stale copy?); no weight was changed."
+                f"slot {slot}: sampler and learner must agree on log-probabilities within {self.agreement} nats in the mean and "
+                f"{RARE * self.agreement} for each token, but differ by {update.mean_difference:.2e} and {update.max_difference:.2e}. "
+                "The sampler has other weights than the learner (a stale copy?); no weight was changed."
             )
 
 
@@ -127,5 +131,5 @@ def _columns(units: Sequence[Unit], device: torch.device) -> tuple[torch.Tensor,
 
 
 def _summary(sums: list[float], norm: float, tokens: int) -> SlotUpdate:
-    loss, entropy, clipped, kl = (value / tokens for value in sums[:4])
-    return SlotUpdate(loss, norm, entropy, clipped, kl, sums[4], tokens)
+    loss, entropy, clipped, kl, difference = (value / tokens for value in sums[:5])
+    return SlotUpdate(loss, norm, entropy, clipped, kl, difference, sums[5], tokens)
