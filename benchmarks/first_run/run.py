@@ -1,4 +1,4 @@
-"""The first-run experiment: baseline (and a control of it), 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
+"""The first-run experiment: baseline (and two controls of it), 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
 
     python benchmarks/first_run/run.py [--steps 100] [--root runs/first_run]     trains what is missing, resumes what stopped
     python benchmarks/first_run/summarise.py [--root runs/first_run]             writes results.json, table.md and curves here
@@ -18,12 +18,14 @@ from populora.runlog.directory import read_config
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
 RUNS = [
-    *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s", "baseline_b128")),
+    *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "baseline_equal", "1t1s", "baseline_b128")),
     *(("4t4s", seed) for seed in (0, 1, 2, 3, 4, 5)),  # its runs differ most: six seeds, chosen after the first two and before the others
     ("2t2s", 0),
 ]
 ARMS = {
     "baseline": ["tiny_baseline.toml"],
+    # Control: proposing has half of the agent's loss, not its seventh by tokens.
+    "baseline_equal": ["tiny_baseline.toml", "--learner.role-weights", "equal"],
     # Control: one proposer's programs replace a buffer of 128 as fast as those of four teachers replace one of 512.
     "baseline_b128": ["tiny_baseline.toml", "--selfplay.buffer-size", "128"],
     "1t1s": ["tiny_1t1s.toml"],

@@ -33,8 +33,15 @@ CURVES = {
     "proposals/entropy": "entropy of proposals",
     "attempts/entropy": "entropy of answers",
 }
-COLOURS = {"baseline": "black", "baseline_b128": "grey", "1t1s": "tab:orange", "2t2s": "tab:green", "4t4s": "tab:blue"}
-BASELINES = ("baseline", "baseline_b128")
+COLOURS = {
+    "baseline": "black",
+    "baseline_equal": "tab:red",
+    "baseline_b128": "grey",
+    "1t1s": "tab:orange",
+    "2t2s": "tab:green",
+    "4t4s": "tab:blue",
+}
+BASELINES = ("baseline", "baseline_equal", "baseline_b128")
 LAST = 20
 
 
@@ -63,7 +70,9 @@ def summary(logs: dict[str, Log], proposed: dict[str, int]) -> dict:
         runs[name]["held-out programs proposed"] = {"last": proposed[name]}
     arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
     against = {
-        base: {arm: differences(runs, arm, base) for arm in arms if arm != base and arm != "baseline"} for base in BASELINES if base in arms
+        base: {arm: differences(runs, arm, base) for arm in arms if arm not in BASELINES or arm != base == "baseline"}
+        for base in BASELINES
+        if base in arms
     }
     return {"steps": {name: len(log) for name, log in logs.items()}, "runs": runs, "against": against}
 
@@ -111,7 +120,7 @@ def table(results: dict) -> str:
     lines = ["| first → last | " + " | ".join(titles) + " |", "|---" * (1 + len(arms)) + "|"]
     for name in rows(runs):
         lines.append(f"| {CURVES.get(name, name)} | " + " | ".join(_cell(runs, against["baseline"], arm, name) for arm in arms) + " |")
-    return "\n".join(lines) + "\n" + _against_control(against.get("baseline_b128", {}))
+    return "\n".join(lines) + "\n" + _against_controls(against)
 
 
 def _cell(runs: dict, against: dict, arm: str, name: str) -> str:
@@ -127,10 +136,10 @@ def _difference(entry: dict) -> str:
     return f"{entry['difference']:+.3g} {interval}"
 
 
-def _against_control(against: dict) -> str:
+def _against_controls(against: dict) -> str:
     lines = [
-        f"- {arm} − baseline_b128: {CURVES[name]} {_difference(against[arm][name])}"
-        for arm in against for name in ("teacher/loc", "teacher/cyclomatic")
+        f"- {arm} − {base}: {CURVES[name]} {_difference(found[name])}"
+        for base in BASELINES[1:] for arm, found in against.get(base, {}).items() for name in ("teacher/loc", "teacher/cyclomatic")
     ]  # fmt: skip
     return "\n" + "\n".join(lines) + "\n" if lines else ""
 

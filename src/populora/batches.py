@@ -4,8 +4,9 @@ Whitening pools a member's task types (the paper; ``learner.whitening = "per_typ
 updates it would couple, nor the two roles of the single agent: a teacher's or a student's batch has one role, and Absolute
 Zero's code has a batch for each. Pooled, the mean reward of proposals without peers would count as their advantage.
 
-Each of the agent's roles has half of its loss. In the paper the two have equally many sequences; where ``rho_samples`` attempts
-stand against one proposal a prompt, a mean over all tokens would hardly train the agent to propose, and a teacher fully.
+In its loss the agent's roles weigh by their tokens, as a mean over the whole batch has it (the paper), or half each
+(``learner.role_weights = "equal"``). In the paper both have equally many sequences and the two nearly agree; where
+``rho_samples`` attempts stand against one proposal a prompt, proposing has little weight in the first.
 """
 
 from __future__ import annotations
@@ -46,26 +47,26 @@ def train_rows(run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attem
             samples[attempt.student].append(Sample(attempt.generation, reward, key, "solve", attempt.problem.task))
     rows: list[TrainRow] = []
     for member in run.population.members:
-        rows += member_rows(member.slot, samples[member.id], run.config.learner.whitening)
+        rows += member_rows(member.slot, samples[member.id], run.config.learner.whitening, run.config.learner.role_weights)
     return rows
 
 
-def member_rows(slot: int, samples: Sequence[Sample], whitening: str) -> list[TrainRow]:
-    """Rows of one member; ``whitening`` is "pooled" or "per_type"."""
+def member_rows(slot: int, samples: Sequence[Sample], whitening: str, role_weights: str = "tokens") -> list[TrainRow]:
+    """Rows of one member; ``whitening`` and ``role_weights`` as in `LearnerConfig`."""
     values = advantages(
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
         [len(sample.generation.tokens) for sample in samples],
         [(sample.role, sample.task if whitening == "per_type" else None) for sample in samples],
     )
-    weights = role_weights(samples)
+    weights = _equal_weights(samples) if role_weights == "equal" else {"propose": 1.0, "solve": 1.0}
     return [
         TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weights[sample.role] * value)
         for sample, value in zip(samples, values.tolist(), strict=True)
     ]
 
 
-def role_weights(samples: Sequence[Sample]) -> dict[str, float]:
+def _equal_weights(samples: Sequence[Sample]) -> dict[str, float]:
     """By role, what turns the learner's mean over all tokens into the mean of the roles' own means: 1 where there is one role."""
     tokens = Counter[str]()
     for sample in samples:

@@ -91,6 +91,8 @@ class LearnerConfig:
     clip_low: float = 0.2
     clip_high: float = 0.28
     whitening: Literal["pooled", "per_type"] = "pooled"
+    role_weights: Literal["tokens", "equal"] = "tokens"
+    """What the single agent's two roles weigh in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
 
 
