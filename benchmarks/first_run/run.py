@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from populora.runlog.directory import read_config
+from populora.runlog.journal import read_log
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
@@ -44,8 +45,12 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of the new runs, such as --selfplay.prompts-per-type 4")
     chosen = parser.parse_args()
     for arm, seed in RUNS:
-        if arm in chosen.only:
+        if arm in chosen.only and not finished(chosen.root / f"{arm}-{seed}"):
             subprocess.run(command(chosen.root / f"{arm}-{seed}", arm, seed, chosen.steps, chosen.settings), check=True)
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "config.json").exists() and len(read_log(folder)) == read_config(folder).steps
 
 
 def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) -> list[str]:
