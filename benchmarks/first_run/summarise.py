@@ -68,7 +68,7 @@ def summary(logs: dict[str, Log], proposed: dict[str, int]) -> dict:
     for name, log in logs.items():
         runs[name][f"coverage at {programs:.0f} programs"] = {"last": coverage_at(log, programs)}
         runs[name]["held-out programs proposed"] = {"last": proposed[name]}
-    arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
+    arms = arms_of(runs)
     against = {
         base: {arm: differences(runs, arm, base) for arm in arms if arm not in BASELINES or arm != base == "baseline"}
         for base in BASELINES
@@ -107,6 +107,11 @@ def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
     return found
 
 
+def arms_of(runs: dict) -> list[str]:
+    """The arms that have a run, in the order of the table."""
+    return [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
+
+
 def rows(runs: dict) -> list[str]:
     """Names of everything that any run has, in order of appearance."""
     return list(dict.fromkeys(name for run in runs.values() for name in run))
@@ -115,7 +120,7 @@ def rows(runs: dict) -> list[str]:
 def table(results: dict) -> str:
     """Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference to a baseline."""
     runs, against = results["runs"], results["against"]
-    arms = [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
+    arms = arms_of(runs)
     titles = [arm + (", − baseline" if arm in against["baseline"] else "") for arm in arms]
     lines = ["| first → last | " + " | ".join(titles) + " |", "|---" * (1 + len(arms)) + "|"]
     for name in rows(runs):

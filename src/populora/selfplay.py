@@ -126,8 +126,10 @@ def store(
         counts = run.valid_counts.setdefault(proposal.author, [0, 0])
         counts[0] += proposal.problem is not None
         counts[1] += 1
-        if proposal.problem and not void and not run.buffer.add(proposal.problem, measures[proposal.problem.id].fingerprint):
-            repeats.add(proposal.problem.id)
+        if proposal.problem and not void:
+            new = run.buffer.add(proposal.problem, measures[proposal.problem.id].fingerprint)
+            if not new:
+                repeats.add(proposal.problem.id)
     kept = [p for p, void in zip(proposals, outcome.void, strict=True) if not void]
     written = [p.problem.id for p in kept if p.problem and p.task is not TaskType.CODE_F]
     found = [measures[problem_id] for problem_id in written]
