@@ -1,7 +1,11 @@
-"""What the first-run experiment reads from one finished run: its curves by step, and numbers about the whole of it."""
+"""What the first-run experiment keeps of one finished run: its conditions, its curves by step, and a number about the whole of it.
+
+A file a run, small enough for the repository: the comparison can be made again, or otherwise, without the hours of training.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +20,46 @@ from populora.runlog.journal import read_log
 from populora.runlog.records import read_table
 from populora.tasks.parsing import reasons
 
-Log = list[dict[str, float]]
-"""A line a step."""
+CURVES = {
+    "teacher/loc": "lines of code",
+    "teacher/cyclomatic": "cyclomatic complexity",
+    "teacher/ast_depth": "AST depth",
+    "teacher/variables": "variables",
+    "teacher/difficulty": "difficulty (1 - solve rate of the matched student)",
+    "teacher/validity": "validity",
+    "teacher/duplicates": "programs that the buffer held already",
+    "student/solve_rate": "solve rate",
+    "student/response_length": "answer tokens",
+    "attempts/reasoning": "share of answers that reason (code_i, code_o)",
+    "held_out/accuracy": "held-out accuracy, greedy",
+    "held_out/tokens": "held-out answer tokens, greedy",
+    "archive/coverage": "coverage of the archive",
+    "proposals/entropy": "entropy of proposals",
+    "attempts/entropy": "entropy of answers",
+}
+"""Metric and what it is called."""
+Curve = list[float | None]
+"""A value a step; None where it was not measured."""
 
 
-def read_run(folder: Path) -> Log:
-    """The metrics of a finished run, with those that only its tables tell."""
-    log, steps = read_log(folder), read_config(folder).steps
-    if len(log) != steps:
-        raise SystemExit(f"{folder} has {len(log)} of {steps} steps: `populora resume {folder}` finishes it, or move it away")
-    return [line | _held_out_tokens(line) | _from_tables(folder, int(line["step"])) for line in log]
-
-
-def check_alike(folders: list[Path]) -> None:
-    """Refuse to compare runs of different bases, prompts, lengths or suites."""
-    for folder in folders[1:]:
-        if (ours := _conditions(folder)) != (first := _conditions(folders[0])):
-            raise SystemExit(f"{folder} is not comparable with {folders[0]}: {ours} against {first}. Move one of them away")
+def measure(folder: Path) -> dict[str, Any]:
+    """All that the comparison uses, as plain values."""
+    log = [line | _held_out_tokens(line) | _from_tables(folder, int(line["step"])) for line in read_log(folder)]
+    return {
+        "conditions": _conditions(folder),
+        "held_out_programs_proposed": _suite_programs_proposed(folder),
+        "curves": {name: [_rounded(line.get(name)) for line in log] for name in ("archive/total_problems", *CURVES)},
+    }
 
 
 def _conditions(folder: Path) -> dict[str, Any]:
+    """What must be equal for two runs to be compared."""
     config, facts = read_config(folder), read_json(folder / "run.json")
-    return {"base": facts["base_sha256"], "prompts": facts["prompts"], "steps": config.steps, "evaluation": config.evaluation}
+    return {"base": facts["base_sha256"], "prompts": facts["prompts"], "steps": config.steps, "evaluation": asdict(config.evaluation)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
 
 
 def _held_out_tokens(line: dict[str, float]) -> dict[str, float]:
@@ -55,13 +77,7 @@ def _from_tables(folder: Path, step: int) -> dict[str, float]:
     return found | {"attempts/reasoning": float(np.mean([reasons(text) for text in answers]))}
 
 
-def coverage_at(log: Log, programs: float) -> float:
-    """Coverage of the archive when it had seen so many programs: larger populations write more of them a step."""
-    seen, covered = zip(*((line["archive/total_problems"], line["archive/coverage"]) for line in log), strict=True)
-    return round(float(np.interp(programs, seen, covered)), 5)
-
-
-def suite_programs_proposed(folder: Path) -> int:
+def _suite_programs_proposed(folder: Path) -> int:
     """How many programs of the held-out suite the run's teachers wrote themselves: nothing keeps them from it."""
     suite = {fingerprint(problem.program) for problem in load_held_out(read_config(folder).base, 216)}
     written = pc.unique(read_table(folder, "proposals")["fingerprint"]).to_pylist()

@@ -1,19 +1,24 @@
 """The first-run experiment: baseline (and two controls of it), 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
 
-    python benchmarks/first_run/run.py [--steps 100] [--root runs/first_run]     trains what is missing, resumes what stopped
-    python benchmarks/first_run/summarise.py [--root runs/first_run]             writes results.json, table.md and curves here
+    python benchmarks/first_run/run.py           trains what is not measured yet, resumes what stopped; a file a run in measured/
+    python benchmarks/first_run/summarise.py     writes results.json, table.md and the curves from those files
 
 Runs are made one after the other by the product's own command; the order puts the arms that are compared first.
+A run that stands in measured/ is not made again: to check it, delete its file, or measure into another folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from measures import measure
+
 from populora.runlog.directory import read_config
+from populora.runlog.files import write_file
 from populora.runlog.journal import read_log
 
 HERE = Path(__file__).parent
@@ -41,12 +46,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
+    parser.add_argument("--measured", type=Path, default=HERE / "measured", help="where the file of each finished run goes")
     parser.add_argument("--only", nargs="*", default=sorted(ARMS), choices=sorted(ARMS), help="arms to run")
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of the new runs, such as --selfplay.prompts-per-type 4")
     chosen = parser.parse_args()
     for arm, seed in RUNS:
-        if arm in chosen.only and not finished(chosen.root / f"{arm}-{seed}"):
-            subprocess.run(command(chosen.root / f"{arm}-{seed}", arm, seed, chosen.steps, chosen.settings), check=True)
+        folder, file = chosen.root / f"{arm}-{seed}", chosen.measured / f"{arm}-{seed}.json"
+        if arm not in chosen.only:
+            continue
+        if file.exists():
+            print(f"{file} is there: not made again")
+            continue
+        if not finished(folder):
+            subprocess.run(command(folder, arm, seed, chosen.steps, chosen.settings), check=True)
+        chosen.measured.mkdir(exist_ok=True)
+        write_file(file, json.dumps(measure(folder), allow_nan=False).encode() + b"\n")
 
 
 def finished(folder: Path) -> bool:

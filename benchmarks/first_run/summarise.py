@@ -12,27 +12,10 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from measures import Log, check_alike, coverage_at, read_run, suite_programs_proposed
+from measures import CURVES, Curve
 from scipy import stats
 
 HERE = Path(__file__).parent
-CURVES = {
-    "teacher/loc": "lines of code",
-    "teacher/cyclomatic": "cyclomatic complexity",
-    "teacher/ast_depth": "AST depth",
-    "teacher/variables": "variables",
-    "teacher/difficulty": "difficulty (1 - solve rate of the matched student)",
-    "teacher/validity": "validity",
-    "teacher/duplicates": "programs that the buffer held already",
-    "student/solve_rate": "solve rate",
-    "student/response_length": "answer tokens",
-    "attempts/reasoning": "share of answers that reason (code_i, code_o)",
-    "held_out/accuracy": "held-out accuracy, greedy",
-    "held_out/tokens": "held-out answer tokens, greedy",
-    "archive/coverage": "coverage of the archive",
-    "proposals/entropy": "entropy of proposals",
-    "attempts/entropy": "entropy of answers",
-}
 COLOURS = {
     "baseline": "black",
     "baseline_equal": "tab:red",
@@ -47,47 +30,55 @@ LAST = 20
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
+    parser.add_argument("--measured", type=Path, default=HERE / "measured", help="a file a run, as run.py writes them")
     parser.add_argument("--out", type=Path, default=HERE)
     chosen = parser.parse_args()
-    folders = [folder for folder in sorted(chosen.root.iterdir()) if (folder / "config.json").exists()]
-    check_alike(folders)
-    logs = {folder.name: read_run(folder) for folder in folders}
+    measured = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(chosen.measured.glob("*.json"))}
+    if not measured:
+        raise SystemExit(f"no measured run in {chosen.measured}: run.py makes them")
+    check_alike(measured)
+    results = summary(measured)
     chosen.out.mkdir(exist_ok=True)
-    results = summary(logs, {folder.name: suite_programs_proposed(folder) for folder in folders})
     (chosen.out / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
     (chosen.out / "table.md").write_text(table(results), encoding="utf-8")
-    draw(logs, chosen.out)
+    draw({name: run["curves"] for name, run in measured.items()}, chosen.out)
     print(table(results))
 
 
-def summary(logs: dict[str, Log], proposed: dict[str, int]) -> dict:
+def check_alike(measured: dict[str, dict]) -> None:
+    """Refuse to compare runs of different bases, prompts, lengths or suites."""
+    (first, one), *others = measured.items()
+    for name, run in others:
+        if run["conditions"] != one["conditions"]:
+            difference = f"{run['conditions']} against {one['conditions']}"
+            raise SystemExit(f"{name} is not comparable with {first}: {difference}. Move one of them away")
+
+
+def summary(measured: dict[str, dict]) -> dict:
     """All results as plain values."""
-    programs = min(log[-1]["archive/total_problems"] for log in logs.values())
-    runs = {name: ends(log) for name, log in logs.items()}
-    for name, log in logs.items():
-        runs[name][f"coverage at {programs:.0f} programs"] = {"last": coverage_at(log, programs)}
-        runs[name]["held-out programs proposed"] = {"last": proposed[name]}
+    programs = min(run["curves"]["archive/total_problems"][-1] for run in measured.values())
+    runs = {}
+    for name, run in measured.items():
+        curves = run["curves"]
+        coverage = float(np.interp(programs, curves["archive/total_problems"], curves["archive/coverage"]))
+        runs[name] = {curve: ends(curves[curve]) for curve in CURVES}
+        # Larger populations write more programs a step: coverage is compared at equal numbers of them too.
+        runs[name][f"coverage at {programs:.0f} programs"] = {"last": round(coverage, 5)}
+        runs[name]["held-out programs proposed"] = {"last": run["held_out_programs_proposed"]}
     arms = arms_of(runs)
     against = {
         base: {arm: differences(runs, arm, base) for arm in arms if arm not in BASELINES or arm != base == "baseline"}
         for base in BASELINES
         if base in arms
     }
-    return {"steps": {name: len(log) for name, log in logs.items()}, "runs": runs, "against": against}
+    conditions = next(iter(measured.values()))["conditions"]
+    return {"conditions": conditions, "runs": runs, "against": against}
 
 
-def ends(log: Log) -> dict[str, dict[str, float]]:
-    """Mean of each curve over the first and last `LAST` steps of one run."""
-    return {name: {"first": _mean(log[:LAST], name), "last": _mean(log[-LAST:], name)} for name in CURVES if _has(log, name)}
-
-
-def _has(log: Log, name: str) -> bool:
-    return any(name in line for line in log[:LAST]) and any(name in line for line in log[-LAST:])
-
-
-def _mean(lines: Log, name: str) -> float:
-    return round(float(np.mean([line[name] for line in lines if name in line])), 4)
+def ends(curve: Curve) -> dict[str, float]:
+    """Mean of a curve of one run over its first and its last `LAST` steps."""
+    parts = {"first": curve[:LAST], "last": curve[-LAST:]}
+    return {when: round(float(np.mean([value for value in part if value is not None])), 4) for when, part in parts.items()}
 
 
 def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
@@ -149,16 +140,13 @@ def _against_controls(against: dict) -> str:
     return "\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def draw(logs: dict[str, Log], folder: Path) -> None:
+def draw(runs: dict[str, dict[str, Curve]], folder: Path) -> None:
     """Every curve, smoothed over five steps; one thin line a run."""
     figure, axes = plt.subplots(3, 5, figsize=(18, 9), constrained_layout=True)
     for axis, (name, title) in zip(axes.flat, CURVES.items(), strict=False):
-        for run, log in logs.items():
+        for run, curves in runs.items():
             arm = run.split("-")[0]
-            points = [(line["step"], line[name]) for line in log if name in line]
-            if not points:
-                continue
-            steps, values = np.array(points).T
+            steps, values = np.array([(step, value) for step, value in enumerate(curves[name], start=1) if value is not None]).T
             width = 1 if name.startswith("held_out") else min(5, len(values))
             smooth = np.convolve(values, np.ones(width) / width, mode="valid")
             axis.plot(steps[width - 1 :], smooth, color=COLOURS[arm], lw=1.2, alpha=0.85, label=arm)
