@@ -5,7 +5,6 @@ A file a run, small enough for the repository: the comparison can be made again,
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from populora.analysis.complexity import fingerprint
+from populora.config import to_mapping
 from populora.heldout import load_held_out
 from populora.runlog.directory import read_config
 from populora.runlog.files import read_json
@@ -53,9 +53,12 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def _conditions(folder: Path) -> dict[str, Any]:
-    """What must be equal for two runs to be compared."""
-    config, facts = read_config(folder), read_json(folder / "run.json")
-    return {"base": facts["base_sha256"], "prompts": facts["prompts"], "steps": config.steps, "evaluation": asdict(config.evaluation)}
+    """What must be equal for two runs to be compared: the base, and every setting in which the arms do not differ."""
+    settings, facts = to_mapping(read_config(folder)), read_json(folder / "run.json")
+    for name in ("seed", "population"):
+        del settings[name]
+    del settings["learner"]["role_weights"], settings["selfplay"]["buffer_size"]
+    return {"base": facts["base_sha256"], "prompts": facts["prompts"], "settings": settings}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -25,6 +25,7 @@ COLOURS = {
     "4t4s": "tab:blue",
 }
 BASELINES = ("baseline", "baseline_equal", "baseline_b128")
+"""The paper's single agent, and the controls of it."""
 LAST = 20
 
 
@@ -46,11 +47,11 @@ def main() -> None:
 
 
 def check_alike(measured: dict[str, dict]) -> None:
-    """Refuse to compare runs of different bases, prompts, lengths or suites."""
+    """Refuse to compare runs of different bases, prompts or settings, other than what makes the arms."""
     (first, one), *others = measured.items()
     for name, run in others:
         if run["conditions"] != one["conditions"]:
-            difference = f"{run['conditions']} against {one['conditions']}"
+            difference = f"{json.dumps(run['conditions'])} against {json.dumps(one['conditions'])}"
             raise SystemExit(f"{name} is not comparable with {first}: {difference}. Move one of them away")
 
 
@@ -66,13 +67,15 @@ def summary(measured: dict[str, dict]) -> dict:
         runs[name][f"coverage at {programs:.0f} programs"] = {"last": round(coverage, 5)}
         runs[name]["held-out programs proposed"] = {"last": run["held_out_programs_proposed"]}
     arms = arms_of(runs)
-    against = {
-        base: {arm: differences(runs, arm, base) for arm in arms if arm not in BASELINES or arm != base == "baseline"}
-        for base in BASELINES
-        if base in arms
-    }
+    bases = [base for base in BASELINES if base in arms]
+    against = {base: {arm: differences(runs, arm, base) for arm in arms if compared(arm, base)} for base in bases}
     conditions = next(iter(measured.values()))["conditions"]
     return {"conditions": conditions, "runs": runs, "against": against}
+
+
+def compared(arm: str, base: str) -> bool:
+    """Populations are compared with each baseline, its controls with the baseline itself."""
+    return arm not in BASELINES or (base == BASELINES[0] and arm != base)
 
 
 def ends(curve: Curve) -> dict[str, float]:

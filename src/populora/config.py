@@ -76,7 +76,7 @@ class RewardConfig:
     malformed: float = -1.0
     invalid_proposal: float = -1.0
     boundary: float = 0.0
-    """Teacher reward where rho is 0 (paper); AZR's code uses -0.5 at both ends (reading 1)."""
+    """Teacher reward where rho is 0 and where it is 1: 0 in the paper, -0.5 in AZR's code (reading 1)."""
 
 
 @dataclass(frozen=True)

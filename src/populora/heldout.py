@@ -29,7 +29,11 @@ def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
     chosen: list[Problem] = []
     for task in TASK_TYPES:
         of_task = [problem for problem in problems if problem.task is task]
-        chosen += [of_task[index * len(of_task) // per_type] for index in range(min(per_type, len(of_task)))]
+        if len(of_task) < per_type:
+            raise ConfigError(
+                f"evaluation.problems_per_type is {per_type}, but '{file.name}' of the base has {len(of_task)} problems of {task}: lower it"
+            )
+        chosen += [of_task[index * len(of_task) // per_type] for index in range(per_type)]
     return chosen
 
 

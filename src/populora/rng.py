@@ -2,7 +2,7 @@
 
 Every draw in populora comes from a generator that is named by what it is for, never from a global one:
 ``stream(seed, "propose", step, member)``. A name is hashed with SHA-256, so a resumed run needs no stored generator
-state and a child can be re-bred from its lineage record alone.
+state, and the name in a child's lineage gives the draws it was bred with.
 """
 
 from __future__ import annotations

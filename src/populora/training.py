@@ -54,6 +54,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
     check(config)
     check_operators(config)
     with prepared(config) as run:
+        display.phase("filling the buffer")
         seeded(run)
         check_prompts(run)
         with new_run(folder, config, run.facts):
@@ -62,17 +63,19 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
 
 
 def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
-    """Go on from the newest checkpoint of a run; what was logged beyond it is cut back first."""
+    """Go on from the newest checkpoint of a run. What was logged beyond it is cut back, once it is certain that the run can go on."""
     with open_run(folder) as config, prepared(config) as run:
         check_facts(folder, run.facts)
         for unfinished in (folder / "adapters").glob(".*"):  # a kill came while a member was being written
             remove_folder(unfinished)
         checkpoint = load_checkpoint(folder)
-        cut_back(folder, checkpoint.step if checkpoint else 0, config)
         if checkpoint:
             _restore(run, checkpoint)
         else:
+            display.phase("filling the buffer")
             seeded(run)
+        cut_back(folder, run.step, config)
+        save_members(run, folder / "adapters")  # they are not flushed to the disk: a power cut may have cost them, not the checkpoint
         return _loop(run, folder, display, stop)
 
 

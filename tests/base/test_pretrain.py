@@ -57,6 +57,19 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
         pretrain(dataclasses.replace(SMALL, weight_decay=0.5), tmp_path)
 
 
+def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"half a checkpoint")
+    with pytest.raises(RunDirectoryError, match=r"checkpoint.pt' is damaged"):
+        pretrain(SMALL, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt"]
+
+
+def test_a_disk_that_refuses_the_checkpoint_is_one_message_from_the_worker(tmp_path):
+    (tmp_path / "checkpoint.pt.part").mkdir()  # where it is written aside
+    with pytest.raises(RunDirectoryError, match=r"^cannot write .*checkpoint.pt': Is a directory"):
+        pretrain(SMALL, tmp_path)
+
+
 def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():
     tokenizer = build_tokenizer()
     think = tokenizer("<think>")["input_ids"][0]

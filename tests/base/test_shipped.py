@@ -1,5 +1,6 @@
 """What ships: small enough for a wheel, of the promised size, and made by the recipe in the tree."""
 
+import hashlib
 import json
 import platform
 from dataclasses import asdict
@@ -25,6 +26,7 @@ def test_the_shipped_base_was_made_by_the_recipe_in_the_tree():
     assert recipe["config"] == json.loads(json.dumps(asdict(PretrainConfig())))
     if recipe["python"].split(".")[:2] == list(platform.python_version_tuple()[:2]):  # another version splits off other programs
         assert recipe["corpus"] == corpus_digest(PretrainConfig())
+    assert recipe["weights_sha256"] == hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
     assert json.loads((FOLDER / "training_log.jsonl").read_text().splitlines()[-1])["shards"] == PretrainConfig().shards
 
 

@@ -65,6 +65,9 @@ BAD = {
     "resume": "RUN",
     "show nowhere --step 3": "'nowhere' is not a run directory",
     "export nowhere --member S0 -o out": "'nowhere' is not a run directory",
+    "base build --device toaster": "device 'toaster': expected a torch device",
+    "base build --device cuda:99": "device 'cuda:99' is not available",
+    "base shrink": "expected 'build', 'gates' or 'room', got shrink",
     "tarin": "unknown command 'tarin': expected one of train",
 }
 
@@ -165,6 +168,18 @@ def test_interrupt_before_the_first_checkpoint_promises_no_resume(
     training(train)
     assert main(["train", "--out", "mine"]) == 130
     assert "stopped at once; nothing was written yet" in capsys.readouterr().err and not Path("mine").exists()
+
+
+def test_a_resume_under_another_version_says_so_and_goes_on(
+    empty_folder: Path, training: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    training(lambda config, folder, display, stop: summary(folder, 30, stopped=False))
+    with new_run(Path("mine"), replace(Config(), steps=30), {}):
+        pass
+    assert main(["resume", "mine"]) == 0 and capsys.readouterr().err == ""
+    monkeypatch.setattr("populora.runlog.directory.version", lambda package: "99.0")
+    assert main(["resume", "mine"]) == 0
+    assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the run goes on, but perhaps not to the bytes" in said
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy():

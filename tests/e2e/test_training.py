@@ -17,6 +17,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from populora import selfplay
+from populora.analysis.coverage import RANGES
 from populora.config import (
     BaseConfig,
     Config,
@@ -28,12 +29,15 @@ from populora.config import (
     SelfplayConfig,
     to_mapping,
 )
+from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder
 from populora.errors import AdapterEffectError, PopuloraError, RunDirectoryError
 from populora.lora.linear import AdaptedModel
 from populora.lora.packing import Group, pack
 from populora.lora.peft_format import load_adapter
 from populora.rng import stream
+from populora.runlog.checkpoint import load_checkpoint
+from populora.runlog.directory import locked
 from populora.runlog.journal import read_log
 from populora.runlog.records import read_table
 from populora.training import prepared, resume, seeded, train
@@ -111,6 +115,12 @@ CROSSING = replace(
 )  # fmt: skip
 
 
+def test_a_stop_between_two_checkpoints_leaves_one_of_its_own(tmp_path):
+    train(replace(BASELINE, checkpoint_every=3), tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
+    found = load_checkpoint(tmp_path / "run")
+    assert found and found.step == 1
+
+
 class Crash(Exception):
     pass
 
@@ -159,6 +169,37 @@ def test_a_damaged_checkpoint_is_named_and_after_its_removal_the_older_one_gives
     shutil.rmtree(newest)
     resume(folder, Silent())
     assert contents(folder) == contents(undisturbed)
+
+
+def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    shutil.rmtree(max((folder / "checkpoints").iterdir()))  # the log goes beyond what is left
+    before = contents(folder)
+    monkeypatch.setattr("populora.analysis.coverage.RANGES", RANGES + 1.0)
+    with pytest.raises(RunDirectoryError, match="tessellation"):
+        resume(folder, Silent())
+    assert contents(folder) == before
+
+
+def test_adapters_that_a_power_cut_emptied_are_written_again(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    (folder / "adapters" / "T0" / "adapter_model.safetensors").write_bytes(b"")
+    resume(folder, Silent())
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_a_run_that_another_process_writes_is_left_alone(undisturbed, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with locked(tmp_path / "run"), pytest.raises(RunDirectoryError, match="in use"):
+        resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == before
+    (tmp_path / "new").mkdir()
+    with locked(tmp_path / "new"), pytest.raises(RunDirectoryError, match="in use"):
+        train(SMALL, tmp_path / "new", Silent())
+    assert contents(tmp_path / "new") == {}
 
 
 @pytest.mark.slow
@@ -294,9 +335,24 @@ def test_an_update_without_effect_stops_the_run(tmp_path, monkeypatch):
         train(replace(SMALL, steps=2), tmp_path / "run", Silent())
 
 
+def test_a_sampler_that_missed_an_update_stops_the_run(tmp_path, monkeypatch):
+    sampled = InProcessSampler.generate
+
+    def stale(sampler, requests, *arguments):
+        answers = sampled(sampler, requests, *arguments)
+        if requests[0].key[0] != "canary":  # what the canary asks after the update
+            return answers
+        return [[replace(one, logprobs=tuple(value + 1e-3 for value in one.logprobs)) for one in group] for group in answers]
+
+    monkeypatch.setattr(InProcessSampler, "generate", stale)
+    with pytest.raises(AdapterEffectError, match="sampler and learner must agree"):
+        train(SMALL, tmp_path / "run", Silent())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"evaluation": EvaluationConfig(every=2, problems_per_type=217)}, "evaluation.problems_per_type is 217"),
         ({"selfplay": replace(SMALL.selfplay, max_prompt_tokens=5)}, "max_prompt_tokens"),
         ({"selfplay": replace(SMALL.selfplay, max_response_tokens=500)}, "context"),
         ({"selfplay": replace(SMALL.selfplay, seeds=500, buffer_size=1000)}, "selfplay.seeds"),

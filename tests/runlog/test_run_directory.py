@@ -16,8 +16,18 @@ import pytest
 from populora.config import Config
 from populora.errors import RunDirectoryError
 from populora.runlog import files
-from populora.runlog.directory import check_free, differences, free_folder, locked, new_run, open_run, read_config
-from populora.runlog.files import remove_folder, write_file, write_folder
+from populora.runlog.directory import (
+    FACTS,
+    changed_versions,
+    check_free,
+    differences,
+    free_folder,
+    locked,
+    new_run,
+    open_run,
+    read_config,
+)
+from populora.runlog.files import json_bytes, read_json, remove_folder, write_file, write_folder
 
 
 def test_new_run_writes_resolved_settings_and_facts(tmp_path: Path):
@@ -144,3 +154,13 @@ def test_differences_name_nested_settings():
     other = replace(Config(), evolution=replace(Config().evolution, every=5))
     assert differences(Config(), other) == ["evolution.every: 10 there, 5 asked"]
     assert differences(Config(), Config()) == []
+
+
+def test_what_was_installed_in_another_version_is_named(tmp_path: Path):
+    with new_run(tmp_path / "run", Config(), {}):
+        pass
+    assert changed_versions(tmp_path / "run") == []
+    facts = read_json(tmp_path / "run" / FACTS)
+    write_file(tmp_path / "run" / FACTS, json_bytes({**facts, "versions": {**facts["versions"], "torch": "1.13"}}))
+    (change,) = changed_versions(tmp_path / "run")
+    assert change.startswith("torch 1.13, now 2.")

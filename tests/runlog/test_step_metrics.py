@@ -56,6 +56,14 @@ def test_solving_counts_neither_void_nor_filled_attempts(make_record):
     assert "student/failed/gold_not_reproduced" not in metrics
 
 
+def test_broken_formats_are_also_booked_on_the_teacher_whose_problems_they_answer(make_record):
+    record = make_record()
+    metrics = step_metrics(record)
+    assert metrics["teacher/rho_format_fail"] == pytest.approx(1 - metrics["student/format_rate"])
+    (broken,) = {a.problem.author for a in record.attempts if not (a.formatted or a.void or a.filled)}
+    assert metrics[f"teacher/rho_format_fail/{broken}"] == metrics["teacher/rho_format_fail"], "only its problems were attempted"
+
+
 def test_groups_without_variance(make_record):
     metrics = step_metrics(make_record())
     # Teacher groups: (T0, 0): 0.5, 0.0; (T0, 1): 0.0, -1.0; (T1, 0): 0.0, -1.0. Student groups: 1, -1; 1, 1; and one alone.

@@ -79,6 +79,45 @@ def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifi
     assert [result.reason for result in results] == [""] * 6 and not any(result.void for result in results)
 
 
+# -- what a real model replies to the azr prompts ------------------------------------------------------------------
+
+
+def replied(thought: str, *parts: str) -> Generation:
+    """After the prompt's ``<think>``: prose, an answer with some words around its fences, and more turns than it was asked for."""
+    answer = "Here it is.\n\n" + "\n\n".join(parts)
+    return Generation(
+        f" {thought}\n</think>\n<answer>\n{answer}\n</answer>\n\nUser: Thanks!\n\nAssistant: You are welcome", (), (), (), 0.0
+    )
+
+
+def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(pool):
+    judge = Verifier(pool, load_prompts("azr"), SandboxConfig(), 0)
+    program = "def helper(word):\n    return word[::-1]\n\n\ndef f(word, times):\n    return helper(word) * times"
+    told = fenced("message", "The first argument is a word.")
+    ten = [fenced("input", f"'ab{letter}', {n}") for n, letter in enumerate("cdefghijkl", start=1)]
+    inventing = replied("I want something with a helper.", fenced("python", program), fenced("input", "'abc', 2"))
+    source = Problem("source", O, program, (Example("'abc', 2", "'cbacba'"),))
+    described, one_too_few = (replied("Ten inputs.", *inputs, told) for inputs in (ten, ten[1:]))
+    proposals = judge.validate(
+        [
+            ProposalEntry("T0", I, 0, inventing, 1, "i"), ProposalEntry("T0", O, 0, inventing, 1, "o"),
+            ProposalEntry("T0", F, 0, described, 1, "f", source), ProposalEntry("T0", F, 0, one_too_few, 1, "g", source),
+        ]
+    )  # fmt: skip
+    assert [proposal.rejection for proposal in proposals] == ["", "", "", "wrong_input_count"]
+    problems = [proposal.problem for proposal in proposals if proposal.problem]
+    assert problems[1].shown == source.shown and (len(problems[2].shown), len(problems[2].hidden)) == (5, 5)
+    right = ["'abcabc', 1", "'cbacba'", "def f(a, b):\n    return ''.join(reversed(a)) * b"]
+    wrong = ["'abc', 3", "'abcabc'", "def f(a, b):\n    return a * b"]
+    for answers, correct in ((right, [True] * 3), (wrong, [False] * 3)):  # any input with the right output will do
+        tags = ("input", "output", "python")
+        entries = [
+            AttemptEntry("S0", problem, replied("Let me see.", fenced(tag, text)))
+            for problem, tag, text in zip(problems, tags, answers, strict=True)
+        ]
+        assert [result.correct for result in judge.judge(entries)] == correct
+
+
 # -- proposals -----------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from populora.base.pretrain import Model, pretrain
 from populora.base.samples import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_text
 from populora.base.shards import PretrainConfig, corpus_digest, mixture_of
 from populora.base.tokenizer import save_tokenizer
+from populora.engine.loading import torch_device
 from populora.rng import stream
 from populora.tasks.render import fill, load_prompts
 from populora.types import TASK_TYPES, Example, Problem, TaskType
@@ -38,7 +39,8 @@ def build(
     device: str = "cpu",
     progress: Callable[[dict], None] = lambda line: None,
 ) -> Path:
-    """Pretrain in ``work`` (resumable) and write the base into ``out``."""
+    """Pretrain in ``work`` (resumable) and write the base into ``out``. Raises `BaseModelError` for a device that is not there."""
+    torch_device(device)
     model = pretrain(config, work, device, progress)
     return export(config, model, work, out)
 

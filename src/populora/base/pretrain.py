@@ -8,9 +8,11 @@ in the run alone and a checkpoint follows every shard, so a build resumes with t
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,13 +23,14 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import ProcessRaisedException, spawn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.base.shards import Batch, PretrainConfig, corpus_digest, prefetched
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.errors import RunDirectoryError
 from populora.rng import stream_key
+from populora.runlog.files import disk_errors, write_file
 
 Model = Any
 """A ``Qwen2ForCausalLM``; transformers' own annotations do not survive type checkers."""
@@ -77,9 +80,10 @@ def loss_of(model: Model, batch: Batch, total: float, device: torch.device) -> t
 def pretrain(config: PretrainConfig, folder: Path, device: str = "cpu", progress: Callable[[dict], None] = lambda line: None) -> Model:
     """Train through all shards, or go on from the folder's checkpoint. Writes ``training_log.jsonl``.
 
-    Raises `RunDirectoryError` for a checkpoint of another recipe.
+    Raises `RunDirectoryError` for a checkpoint that is damaged or of another recipe, and for a full disk.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder, "create"):
+        folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "checkpoint.pt"
     first = _checked(checkpoint, config)["state"]["shards"] if checkpoint.exists() else 0
     _cut_log(folder / "training_log.jsonl", first)
@@ -93,7 +97,7 @@ def pretrain(config: PretrainConfig, folder: Path, device: str = "cpu", progress
 def _cut_log(path: Path, shards: int) -> None:
     """Forget what a killed build logged beyond its last checkpoint."""
     lines = path.read_text().splitlines(keepends=True)[:shards] if path.exists() else []
-    path.write_text("".join(lines))
+    write_file(path, "".join(lines).encode())
 
 
 def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, progress: Callable[[dict], None]) -> None:
@@ -108,6 +112,11 @@ def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, 
                 while lines.empty():
                     workers.join(timeout=0.2)  # raises what a worker raised
                 progress(lines.get())
+        except ProcessRaisedException as error:
+            _, known, said = str(error).rpartition(f"{RunDirectoryError.__name__}: ")
+            if not known:
+                raise
+            raise RunDirectoryError(said.strip()) from error
         finally:
             for process in workers.processes:  # between shards a worker only waits, and its checkpoint is written
                 process.terminate()
@@ -129,7 +138,8 @@ def _work(rank: int, config: PretrainConfig, folder: Path, device: str, meeting:
         loss = _train_shard(model, optimizers, config, batches, state, torch.device(device))
         if rank == 0:
             line = {**state, "loss": round(loss, 4), "seconds": round(time.time() - started, 1)}
-            with (folder / "training_log.jsonl").open("a") as log:
+            log_file = folder / "training_log.jsonl"
+            with disk_errors(log_file), log_file.open("a") as log:
                 log.write(json.dumps(line) + "\n")
             _save(folder / "checkpoint.pt", config, model, optimizers, state)
             lines.put(line)
@@ -168,6 +178,8 @@ def _sum_gradients(parameters: list[torch.nn.Parameter]) -> None:
 
 
 def _checked(path: Path, config: PretrainConfig, device: str = "cpu") -> dict:
+    if not zipfile.is_zipfile(path):  # what torch writes; half of one is none
+        raise RunDirectoryError(f"'{path}' is damaged: expected a checkpoint of a build. Delete it to begin again.")
     saved = torch.load(path, weights_only=True, map_location=device)
     wanted = {**asdict(config), "corpus": corpus_digest(config)}
     changed = [name for name, value in wanted.items() if saved["config"].get(name) != value]
@@ -193,5 +205,6 @@ def _save(path: Path, config: PretrainConfig, model: Model, optimizers: list[tor
         "model": model.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "state": state, "config": {**asdict(config), "corpus": corpus_digest(config)},
     }  # fmt: skip
-    torch.save(content, path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
+    packed = io.BytesIO()
+    torch.save(content, packed)
+    write_file(path, packed.getvalue())

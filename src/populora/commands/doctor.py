@@ -78,11 +78,12 @@ def _sandbox() -> str:
 
 def _tiny_base() -> str:
     from populora.config import BaseConfig
-    from populora.engine.loading import load_base
+    from populora.engine.loading import base_folder, load_base
 
     model, tokenizer = load_base(BaseConfig())
     size = sum(parameter.numel() for parameter in model.parameters())
-    return f"{size / 1e6:.1f} M parameters, {len(tokenizer)} tokens, context {model.config.max_position_embeddings}"
+    described = f"{size / 1e6:.1f} M parameters, {len(tokenizer)} tokens, context {model.config.max_position_embeddings}"
+    return f"{described}; in {base_folder(BaseConfig())}"
 
 
 def _canary() -> str:

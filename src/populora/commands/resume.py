@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import tyro
 from populora.commands.arguments import parse
 from populora.commands.interrupt import StopRequest, two_stage_interrupt
 from populora.commands.train import run_displayed
-from populora.runlog.directory import read_config
+from populora.runlog.directory import changed_versions, read_config
 from populora.runlog.display import OpenDisplay, open_display
 from populora.runlog.journal import read_log
 from populora.runlog.summary import Summary
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     """Go on with a run; returns 0, or 130 if it was stopped again. Raises `PopuloraError`."""
     folder = parse(Resume, arguments, "resume").run
     config = read_config(folder)
+    for change in changed_versions(folder):
+        sys.stderr.write(f"populora: {change}: the run goes on, but perhaps not to the bytes of an undisturbed one\n")
 
     def work(display: OpenDisplay, stop: StopRequest) -> Summary:
         from populora.training import resume

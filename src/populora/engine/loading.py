@@ -35,7 +35,7 @@ def load_base(config: BaseConfig) -> tuple[Any, Any]:
 
 def _load(path: str, config: BaseConfig) -> tuple[Any, Any]:
     disable_progress_bar()  # it would print into the live table
-    device = _device(config)
+    device = torch_device(config.device)
     try:
         found: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)
         model, loaded = found
@@ -65,11 +65,12 @@ def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
         )
 
 
-def _device(config: BaseConfig) -> torch.device:
+def torch_device(name: str) -> torch.device:
+    """The device of that name. Raises `BaseModelError` if there is none."""
     try:
-        device = torch.device(config.device)
+        device = torch.device(name)
     except RuntimeError as error:
-        raise BaseModelError(f'base.device \'{config.device}\': expected a torch device such as "cpu" or "cuda:0"') from error
+        raise BaseModelError(f'device \'{name}\': expected a torch device such as "cpu" or "cuda:0"') from error
     if device.type != "cpu" and (device.index or 0) >= torch.cuda.device_count():
-        raise BaseModelError(f"base.device is '{config.device}', but no such device is available: set base.device = \"cpu\"")
+        raise BaseModelError(f"device '{name}' is not available on this machine: choose \"cpu\"")
     return device

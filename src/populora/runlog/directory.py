@@ -66,6 +66,12 @@ def check_facts(folder: Path, facts: Mapping[str, str]) -> None:
             )
 
 
+def changed_versions(folder: Path) -> list[str]:
+    """What is installed in another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
+    recorded, now = read_json(folder / FACTS).get("versions", {}), versions()
+    return [f"{name} {recorded.get(name)}, now {number}" for name, number in now.items() if recorded.get(name) != number]
+
+
 def read_config(folder: Path) -> Config:
     """The resolved settings of a run. Raises `RunDirectoryError` where there is none."""
     if not (folder / CONFIG).is_file():

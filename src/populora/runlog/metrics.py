@@ -89,6 +89,8 @@ def _solving(record: StepRecord) -> dict[str, float]:
     trained = [(a, reward) for a, reward, used in scored if used]
     return {
         **_spread("student/solve_rate", (_row(a, a.correct) for a in counted)),
+        # Whose problems break the format of those who solve them: it counts as unsolved, so a teacher would be paid for it.
+        **_spread("teacher/rho_format_fail", ((a.problem.author, a.problem.task.value, float(not a.formatted)) for a in counted)),
         **_spread("student/format_rate", (_row(a, a.formatted) for a in counted)),
         **_spread("student/response_length", (_row(a, len(a.generation.tokens)) for a in counted)),
         **_spread("student/clipped", (_row(a, not a.generation.stopped) for a in counted)),

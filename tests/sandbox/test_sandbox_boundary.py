@@ -1,0 +1,52 @@
+"""Model text is data: outside the sandbox's processes no module of the package can compile, evaluate or unpickle text."""
+
+import ast
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(str(files("populora")))
+EVALUATE = {"eval", "exec", "compile", "__import__", "ast.parse", "ast.literal_eval"}
+UNPACK = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "runpy"}
+MAY = {
+    "sandbox/child.py": "runs in the process that the sandbox forks for a program",
+    "analysis/complexity.py": "is loaded by that process",
+    "base/samples.py": "the tiny base's generator runs the programs that it wrote itself",
+    "base/trace.py": "the same",
+    "base/describe.py": "the same",
+}
+
+
+def dangers(tree: ast.AST) -> set[str]:
+    """What a module calls or imports that could turn text into code or objects."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            found |= {ast.unparse(node.func)} & EVALUATE
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & {*UNPACK, "populora.analysis.complexity"}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module or ""} & {*UNPACK, "ast", "populora.analysis.complexity"}
+    return found
+
+
+def test_only_the_sandbox_and_the_generator_of_the_base_handle_text_as_code():
+    modules = {str(path.relative_to(SOURCE)): path for path in SOURCE.rglob("*.py")}
+    assert set(MAY) <= set(modules)
+    found = {name: dangers(ast.parse(path.read_text())) for name, path in modules.items()}
+    assert {name: which for name, which in found.items() if which and name not in MAY} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["eval(text)", "exec(text, {})", "compile(text, '', 'exec')", "ast.literal_eval(text)", "ast.parse(text)", "import pickle",
+     "from pickle import loads", "from ast import parse", "from populora.analysis.complexity import measure"],
+)  # fmt: skip
+def test_the_check_sees_each_of_them(source):
+    assert dangers(ast.parse(source))
+
+
+@pytest.mark.parametrize("source", ["re.compile(text)", "model.eval()", "parse(arguments)"])
+def test_the_check_lets_others_pass(source):
+    assert not dangers(ast.parse(source))
