@@ -153,12 +153,13 @@ def draw(runs: dict[str, dict[str, Curve]], folder: Path) -> None:
             width = 1 if name.startswith("held_out") else min(5, len(values))
             smooth = np.convolve(values, np.ones(width) / width, mode="valid")
             axis.plot(steps[width - 1 :], smooth, color=COLOURS[arm], lw=1.2, alpha=0.85, label=arm)
-        axis.set_title(title)
+        axis.set_title(title, fontsize=9)
         axis.set_xlabel("step")
     for axis in axes.flat[len(CURVES) :]:
         axis.set_axis_off()
     handles = dict(zip(*reversed(axes.flat[0].get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    arms = [arm for arm in COLOURS if arm in handles]
+    figure.legend([handles[arm] for arm in arms], arms, loc="outside lower center", ncols=len(arms))
     figure.savefig(folder / "curves.png", dpi=90)
 
 
