@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from populora.analysis.complexity import fingerprint
 from populora.config import to_mapping
-from populora.heldout import load_held_out
+from populora.heldout import held_out_suite
 from populora.runlog.directory import read_config
 from populora.runlog.files import read_json
 from populora.runlog.journal import read_log
@@ -82,6 +82,6 @@ def _from_tables(folder: Path, step: int) -> dict[str, float]:
 
 def _suite_programs_proposed(folder: Path) -> int:
     """How many programs of the held-out suite the run's teachers wrote themselves: nothing keeps them from it."""
-    suite = {fingerprint(problem.program) for problem in load_held_out(read_config(folder).base, 216)}
+    suite = {fingerprint(problem.program) for problem in held_out_suite(read_config(folder))}
     written = pc.unique(read_table(folder, "proposals")["fingerprint"]).to_pylist()
     return len(suite.intersection(written))
