@@ -226,7 +226,9 @@ def load_config(path: Path) -> Config:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the configuration '{path}': {error.strerror}. `ls configs/` shows those that ship.") from error
+        raise ConfigError(
+            f"cannot read the configuration '{path}': {error.strerror}. The repository's configs/ has some to start from."
+        ) from error
     try:
         return from_mapping(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -241,7 +243,7 @@ def to_mapping(config: Any) -> dict[str, Any]:
 def check(config: Config) -> None:
     """Raise `ConfigError` for the first impossible value or combination."""
     for name in field_names():
-        value = functools.reduce(getattr, name.split("."), config)
+        value = _value(config, name)
         if any(isinstance(part, float) and not math.isfinite(part) for part in (value if isinstance(value, tuple) else (value,))):
             raise ConfigError(f"setting '{name}': expected a finite number, got {value}")
     for holds, message in _conditions(config):
@@ -250,29 +252,27 @@ def check(config: Config) -> None:
 
 
 AT_LEAST_ONE = "a population needs at least one teacher and one student (or population.single_agent = true)"
+POSITIVE = (
+    "steps", "checkpoint_every", "keep_checkpoints", "lora.rank", "lora.alpha", "selfplay.prompts_per_type",
+    "selfplay.samples_per_prompt", "selfplay.rho_samples", "selfplay.max_prompt_tokens", "selfplay.max_response_tokens",
+    "selfplay.seeds", "learner.learning_rate", "learner.epsilon", "learner.grad_clip", "learner.micro_batch_tokens", "league.sigma",
+    "league.beta", "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
+    "sandbox.max_output_chars", "evaluation.problems_per_type",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "league.tau", "league.pfsp_floor", "evolution.every",
+    "evolution.lcb_k", "evaluation.every",
+)  # fmt: skip
+
+
+def _value(config: Config, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), config)
 
 
 def _conditions(c: Config) -> list[tuple[bool, str]]:
     p, s, e, n = c.population, c.selfplay, c.evolution, c.learner
-    positive = {
-        "steps": c.steps, "keep_checkpoints": c.keep_checkpoints, "checkpoint_every": c.checkpoint_every,
-        "lora.rank": c.lora.rank, "lora.alpha": c.lora.alpha, "selfplay.prompts_per_type": s.prompts_per_type,
-        "selfplay.samples_per_prompt": s.samples_per_prompt, "selfplay.rho_samples": s.rho_samples,
-        "selfplay.max_prompt_tokens": s.max_prompt_tokens, "selfplay.max_response_tokens": s.max_response_tokens,
-        "selfplay.seeds": s.seeds, "learner.learning_rate": n.learning_rate,
-        "learner.micro_batch_tokens": n.micro_batch_tokens, "sandbox.workers": c.sandbox.workers,
-        "sandbox.cpu_seconds": c.sandbox.cpu_seconds, "sandbox.memory_mb": c.sandbox.memory_mb,
-        "league.sigma": c.league.sigma, "league.beta": c.league.beta, "learner.grad_clip": n.grad_clip, "learner.epsilon": n.epsilon,
-        "sandbox.wall_seconds": c.sandbox.wall_seconds, "sandbox.max_output_chars": c.sandbox.max_output_chars,
-        "evolution.child_sigma": e.child_sigma, "evaluation.problems_per_type": c.evaluation.problems_per_type,
-    }  # fmt: skip
-    conditions = [(value > 0, f"setting '{name}': expected more than 0, got {value}") for name, value in positive.items()]
-    none_below_zero = {
-        "threads": c.threads, "evolution.every": e.every, "evaluation.every": c.evaluation.every, "league.tau": c.league.tau,
-        "league.pfsp_floor": c.league.pfsp_floor, "learner.weight_decay": n.weight_decay, "learner.clip_low": n.clip_low,
-        "learner.clip_high": n.clip_high, "evolution.lcb_k": e.lcb_k,
-    }  # fmt: skip
-    conditions += [(value >= 0, f"setting '{name}': expected 0 or more, got {value}") for name, value in none_below_zero.items()]
+    conditions = [(_value(c, name) > 0, f"setting '{name}': expected more than 0, got {_value(c, name)}") for name in POSITIVE]
+    conditions += [(_value(c, name) >= 0, f"setting '{name}': expected 0 or more, got {_value(c, name)}") for name in NOT_NEGATIVE]
     longest = s.max_prompt_tokens + s.max_response_tokens
     conditions += [
         (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),

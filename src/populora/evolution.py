@@ -7,6 +7,7 @@ from dataclasses import replace
 from populora.config import Config
 from populora.errors import ConfigError
 from populora.league.culling import child_rating, choose_operator, choose_parents, cull_count, to_cull
+from populora.lora.adapter import Adapter
 from populora.lora.bank import LoraBank
 from populora.operators import get_operator
 from populora.operators.breeding import breed
@@ -47,20 +48,28 @@ def evolve(population: Population, bank: LoraBank, config: Config, step: int, va
     for role in (Role.TEACHER, Role.STUDENT):
         members = population.role(role)
         culled = to_cull(members, config.evolution.cull_fraction, config.evolution.lcb_k, step, valid_rates)
-        children += [_child(place, members, culled, bank, config, step) for place in culled]
+        children += [_child(place, members, culled, bank, config, step, valid_rates) for place in culled]
     for member, adapter in children:
         bank.load(member.slot, adapter)
         population = population.replaced(member)
     return population
 
 
-def _child(place: Member, members: tuple[Member, ...], culled: tuple[Member, ...], bank: LoraBank, config: Config, step: int):
+def _child(
+    place: Member,
+    members: tuple[Member, ...],
+    culled: tuple[Member, ...],
+    bank: LoraBank,
+    config: Config,
+    step: int,
+    valid_rates: dict[str, float],
+) -> tuple[Member, Adapter]:
     settings = config.evolution
     name = ("evolve", step, place.id)
     rng = stream(config.seed, *name, "choice")
     arities = {operator: get_operator(operator).arity for operator in settings.operators}
     operator = choose_operator(arities, len(members) - len(culled), rng)
-    parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng)
+    parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
     adapters = [bank.adapter(parent.slot) for parent in parents]
     child = breed(adapters, operator, stream(config.seed, *name), refactor=settings.refactor)
     lineage = Lineage(

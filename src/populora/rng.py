@@ -1,4 +1,4 @@
-"""Named random streams (DESIGN section 2.4).
+"""Named random streams.
 
 Every draw in populora comes from a generator that is named by what it is for, never from a global one:
 ``stream(seed, "propose", step, member)``. A name is hashed with SHA-256, so a resumed run needs no stored generator

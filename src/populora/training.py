@@ -51,8 +51,6 @@ CANARY_PROBES = 2
 
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
     """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
-    check(config)
-    check_operators(config)
     with prepared(config) as run:
         display.phase("filling the buffer")
         seeded(run)
@@ -67,7 +65,8 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
     with open_run(folder) as config, prepared(config) as run:
         check_facts(folder, run.facts)
         for unfinished in (folder / "adapters").glob(".*"):  # a kill came while a member was being written
-            remove_folder(unfinished)
+            if unfinished.is_dir():
+                remove_folder(unfinished)
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             _restore(run, checkpoint)
@@ -81,7 +80,9 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
 
 @contextmanager
 def prepared(config: Config) -> Iterator[Run]:
-    """A run before its first step: base, adapters, sampler, learner, sandbox. The sandbox ends with the block."""
+    """A run before its first step: checked settings, base, adapters, sampler, learner, sandbox. The sandbox ends with the block."""
+    check(config)
+    check_operators(config)
     if config.threads:
         torch.set_num_threads(config.threads)
     model, tokenizer = load_base(config.base)
@@ -89,7 +90,7 @@ def prepared(config: Config) -> Iterator[Run]:
     prompts, limits = load_prompts(config.base.prompts), _limits(config)
     facts = {
         "base_sha256": _fingerprint(model), "tokenizer_sha256": _tokenizer_fingerprint(tokenizer),
-        "prompts": f"{prompts.name} {prompts.version}",
+        "prompts": f"{prompts.name} {prompts.version}", **({"held_out_sha256": _digest(suite)} if suite else {}),
     }  # fmt: skip
     population = initial_population(config)
     adapted = AdaptedModel(model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha)
@@ -118,7 +119,7 @@ def _check_context(config: Config, context: int) -> None:
     if settings.max_prompt_tokens + settings.max_response_tokens > context:
         raise ConfigError(
             f"selfplay.max_prompt_tokens {settings.max_prompt_tokens} + selfplay.max_response_tokens {settings.max_response_tokens} exceed "
-            f"the base's context of {context} tokens: lower one of them"
+            f"the base's context of {context} tokens: lower them, or start from a file of settings for this base, such as configs/tiny.toml"
         )
 
 
@@ -133,7 +134,11 @@ def _fingerprint(model: Any) -> str:
 
 def _tokenizer_fingerprint(tokenizer: Any) -> str:
     """SHA-256 over the tokens and their ids."""
-    return hashlib.sha256(repr(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
+    return _digest(sorted(tokenizer.get_vocab().items()))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:

@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from populora.base import build as building
+from populora.base.build import build
 from populora.base.corpus import draw_shard
 from populora.base.mixtures import GUESSING, MIXTURES, REASONING, SETTLED
 from populora.base.pretrain import learning_rate, loss_of, new_model, pretrain
 from populora.base.shards import PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches, tokenised
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
+from populora.config import BaseConfig
+from populora.engine.loading import load_base
 from populora.errors import RunDirectoryError
 
 STAGE = Stage(4e-3, (("short", 1), ("final", 1)), decay_shards=1)
@@ -68,6 +72,24 @@ def test_a_disk_that_refuses_the_checkpoint_is_one_message_from_the_worker(tmp_p
     (tmp_path / "checkpoint.pt.part").mkdir()  # where it is written aside
     with pytest.raises(RunDirectoryError, match=r"^cannot write .*checkpoint.pt': Is a directory"):
         pretrain(SMALL, tmp_path)
+
+
+def test_a_disk_that_refuses_the_finished_base_is_one_message_and_the_training_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "HELD_OUT_PER_CELL", 1)
+    monkeypatch.setattr(building, "SEEDS_PER_TYPE", 4)
+    (tmp_path / "out").write_text("a file where the folder should be")
+    with pytest.raises(RunDirectoryError, match=r"^cannot write .*out'"):
+        build(SMALL, tmp_path / "work", tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "model.safetensors").mkdir()
+    with pytest.raises(RunDirectoryError, match=r"^cannot write .*full'"):
+        build(SMALL, tmp_path / "work", tmp_path / "full")
+    lines = (tmp_path / "work" / "training_log.jsonl").read_bytes()
+    card = (build(SMALL, tmp_path / "work", tmp_path / "base") / "README.md").read_text()
+    assert (tmp_path / "work" / "training_log.jsonl").read_bytes() == lines, "nothing was trained again"
+    assert "Qwen2-architecture" in card and "{" not in card.split("```")[0]
+    model, tokenizer = load_base(BaseConfig(path=str(tmp_path / "base")))
+    assert model.num_parameters() < 50_000 and len(tokenizer) == len(build_tokenizer())
 
 
 def test_weights_are_full_on_responses_light_on_prompts_and_zero_on_padding():

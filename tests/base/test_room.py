@@ -32,6 +32,25 @@ def test_a_gate_without_anything_to_measure_is_refused(bad, capsys):
     assert "expected 1 or more, got 0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (["room", "--rank", "0"], "setting 'lora.rank': expected more than 0"),
+        (["room", "--threads", "-1"], "setting 'threads': expected 0 or more"),
+        (["gates", "--threads", "-1"], "setting 'threads': expected 0 or more"),
+        (["room", "--base", "typo"], "expected a folder or hub name"),
+    ],
+)
+def test_a_gate_with_impossible_settings_is_refused_and_the_last_result_kept(bad, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "benchmarks" / "base" / "room_curves.jsonl"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("measured")
+    assert main(["base", *bad]) == 2
+    assert message in capsys.readouterr().err
+    assert kept.read_text() == "measured"
+
+
 def test_a_gate_that_cannot_write_says_so_before_it_works(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["base", "room", "--log", str(tmp_path / "file" / "log.jsonl")]) == 2

@@ -189,9 +189,9 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["train", "show", "resume", "export", "doctor"])
+@pytest.mark.parametrize("command", ["train", "show", "resume", "export", "doctor", "base", "base build", "base gates", "base room"])
 def test_help_of_a_command_needs_no_torch(command: str):
-    probe = f"import sys\nfrom populora.cli import main\ntry:\n    main(['{command}', '--help'])\nexcept SystemExit as end:\n"
+    probe = f"import sys\nfrom populora.cli import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"
     probe += "    assert not end.code\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert f"usage: populora {command}" in done.stdout

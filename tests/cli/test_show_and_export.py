@@ -71,6 +71,7 @@ def test_without_a_step_the_summary_is_shown(run: str, capsys: pytest.CaptureFix
         (["--step", "1", "--student", "T0"], "--student is 'T0': expected one of S0, S1"),
         (["--step", "1", "--task", "code_x"], "expected one of code_i, code_o, code_f"),
         (["--step", "1", "--limit", "-1"], "--limit is -1"),
+        (["--teacher", "T0"], "--teacher selects from one step: expected --step N"),
         (["--step", "one"], "--step: expected an integer, got 'one'"),
         (["--stp", "1"], "--stp"),
     ],

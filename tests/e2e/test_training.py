@@ -26,12 +26,13 @@ from populora.config import (
     LearnerConfig,
     LoraConfig,
     PopulationConfig,
+    SandboxConfig,
     SelfplayConfig,
     to_mapping,
 )
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder
-from populora.errors import AdapterEffectError, PopuloraError, RunDirectoryError
+from populora.errors import AdapterEffectError, PopuloraError, RunDirectoryError, SandboxUnavailableError
 from populora.lora.linear import AdaptedModel
 from populora.lora.packing import Group, pack
 from populora.lora.peft_format import load_adapter
@@ -186,7 +187,10 @@ def test_adapters_that_a_power_cut_emptied_are_written_again(undisturbed, tmp_pa
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)
     (folder / "adapters" / "T0" / "adapter_model.safetensors").write_bytes(b"")
+    (folder / "adapters" / ".T1.half").mkdir()  # what a kill left
+    (folder / "adapters" / ".DS_Store").write_bytes(b"")  # what it did not
     resume(folder, Silent())
+    (folder / "adapters" / ".DS_Store").unlink()
     assert contents(folder) == contents(undisturbed)
 
 
@@ -318,13 +322,14 @@ def test_settings_are_recorded_with_the_run(undisturbed):
     assert facts["sandbox"] in ("full", "standard") and len(facts["base_sha256"]) == 64
 
 
-def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):
+@pytest.mark.parametrize("fact", ["base_sha256", "held_out_sha256"])
+def test_a_resume_on_another_base_or_suite_is_refused(undisturbed, tmp_path, fact):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)
     facts = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**facts, "base_sha256": "0" * 64}))
+    (folder / "run.json").write_text(json.dumps({**facts, fact: "0" * 64}))
     before = contents(folder)
-    with pytest.raises(RunDirectoryError, match="base_sha256"):
+    with pytest.raises(RunDirectoryError, match=fact):
         resume(folder, Silent())
     assert contents(folder) == before
 
@@ -368,6 +373,16 @@ def test_what_cannot_work_is_refused_in_one_sentence(change, said, tmp_path):
     with pytest.raises(PopuloraError, match=said):
         train(replace(SMALL, **change), tmp_path / "run", Silent())
     assert not (tmp_path / "run").exists()
+
+
+def test_without_sandbox_layers_nothing_begins_unless_the_risk_is_accepted_and_recorded(tmp_path, monkeypatch):
+    found = {layer: (layer == "limits", "for this test") for layer in ("namespaces", "landlock", "seccomp", "limits")}
+    monkeypatch.setattr("populora.sandbox.layers.probe_layers", lambda bubblewrap: found)
+    with pytest.raises(SandboxUnavailableError, match=r"at least the 'standard' sandbox.*sandbox\.allow_weak = true"):
+        train(SMALL, tmp_path / "run", Silent())
+    assert not (tmp_path / "run").exists()
+    train(replace(SMALL, steps=1, sandbox=SandboxConfig(allow_weak=True)), tmp_path / "run", Silent())
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["sandbox"] == "weak"
 
 
 def test_ids_are_unique_in_the_buffer(tmp_path):

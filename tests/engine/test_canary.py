@@ -44,6 +44,31 @@ def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, token
         check_effect(adapted, stale, PROBES)
 
 
+class Rounded:
+    """A sampler whose log-probabilities of one answer differ by ``error``: of its first token or, with ``every``, of all."""
+
+    def __init__(self, sampler, error: float, every: bool):
+        self._sampler, self._error, self._every = sampler, error, every
+
+    def generate(self, requests, *settings):
+        answers = self._sampler.generate(requests, *settings)
+        return [[self._moved(one) if index == 0 else one for one in answer] for index, answer in enumerate(answers)]
+
+    def _moved(self, one):
+        moved = [value + self._error * (self._every or index == 0) for index, value in enumerate(one.logprobs)]
+        return dataclasses.replace(one, logprobs=tuple(moved))
+
+
+@pytest.mark.parametrize(("every", "error", "stops"), [(True, 5e-5, True), (False, 5e-4, False), (False, 2e-3, True)])
+def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sampler, every, error, stops):
+    rounded = Rounded(sampler, error, every)
+    if stops:
+        with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
+            check_effect(adapted, rounded, PROBES)
+    else:
+        assert check_effect(adapted, rounded, PROBES).sampler < 1e-5
+
+
 def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):
     stale = InProcessSampler(make_adapted(), tokenizer, 0, 192)
     adapted.bank.master[2] *= 1.5

@@ -98,6 +98,11 @@ def test_a_base_with_attention_of_another_kind_is_refused():
         AdaptedModel(MistralForCausalLM(shape), ("q_proj",), 1, 4, 8.0)
 
 
+def test_a_sliding_window_bounds_the_context_of_a_base():
+    shape = MistralConfig(**SMALL, num_key_value_heads=1, max_position_embeddings=512, sliding_window=96)
+    assert AdaptedModel(MistralForCausalLM(shape), ("q_proj",), 1, 4, 8.0).context == 96
+
+
 def test_the_adapted_model_cannot_be_called_around_its_route(adapted):
     with pytest.raises(BaseModelError, match="without its route"):
         adapted.model(torch.tensor([[1, 2, 3]]))

@@ -220,6 +220,15 @@ def test_targets_that_do_not_describe_the_modules_write_nothing(adapter, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_target_that_two_modules_of_a_layer_share_reads_back_equal(tmp_path):
+    names = [f"transformer.h.0.{name}" for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")]  # in the model's order
+    made = Adapter({name: (torch.randn(2, 4), torch.randn(4, 2)) for name in names}, 2, 4.0)
+    save_adapter(made, tmp_path / "a", "some/base", ("c_attn", "c_proj", "c_fc"))
+    loaded = load_adapter(tmp_path / "a")
+    assert loaded.modules.keys() == made.modules.keys()
+    assert all(torch.equal(x, y) for name in names for x, y in zip(loaded.modules[name], made.modules[name], strict=True))
+
+
 def test_an_adapter_that_does_not_read_back_equal_is_not_written(base, adapter, tmp_path, monkeypatch):
     def flipping(tensors, path, metadata):
         save_file({key: -tensor for key, tensor in tensors.items()}, path, metadata=metadata)

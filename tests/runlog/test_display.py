@@ -107,7 +107,8 @@ def test_plain_display_is_one_ascii_line_a_step(make_record):
             display.phase("solve")
             record = make_record(step)
             display.step(record, step_metrics(record))
-    first, second = stream.getvalue().splitlines()
+    where, first, second = stream.getvalue().splitlines()
+    assert where == "runs/tiny, 30 steps: solve"
     assert first.isascii() and first.startswith("step  1/30  10.0s  solve 0.50 (i - o 0.75 f 0.00)  valid 0.67  difficulty 0.50")
     assert first.endswith("left 4:50  bred T1 = x2(T0, T1)") and "mu T 26.0 S 24.0" in second and "left 4:40" in second
 

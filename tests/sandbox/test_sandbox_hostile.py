@@ -1,8 +1,11 @@
 """Hostile programs with the verdict that each must get; the pool is alive and correct after every one of them."""
 
+import os
+
 import pytest
 
-from populora.sandbox.protocol import Job
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Job, Limits
 from populora.types import VerdictKind
 
 CONTROL = Job("run", "def f(x):\n    return x + 1", ("41",))
@@ -129,7 +132,7 @@ def test_a_forged_value_is_only_the_programs_own_claim(strong):
     assert (verdict.values[0].literal, verdict.values[0].canonical, verdict.values[0].comparable) == ("7", "i7", "i7")
 
 
-def test_a_program_finds_no_descriptors_environment_or_threads_of_ours(strong, monkeypatch):
+def test_a_program_finds_no_descriptors_environment_or_threads_of_ours(strong):
     program = (
         "import os\ndef f():\n seen = []\n for n in range(64):\n  try: os.fstat(n); seen.append(n)\n  except OSError: pass\n"
         " return seen, sorted(set(os.environ) - {'LC_CTYPE', 'PWD'}), os.getpid()"
@@ -137,6 +140,19 @@ def test_a_program_finds_no_descriptors_environment_or_threads_of_ours(strong, m
     (verdict,) = strong.run([Job("run", program, ("",))])
     assert verdict.ok, verdict
     assert verdict.values[0].literal == "([0, 1, 2, 3], ['PYTHONHASHSEED'], -1)"
+
+
+def test_a_trainer_with_many_open_files_hands_none_of_them_on():
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]  # what is opened now, the control sockets too, has a high number
+    try:
+        with SandboxPool(Limits(), workers=1) as pool:
+            program = "import os\ndef f(n):\n seen = []\n for k in range(n):\n  try: os.fstat(k); seen.append(k)\n  except OSError: pass"
+            (verdict,) = pool.run([Job("run", f"{program}\n return seen", ("400",))])
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    assert verdict.ok, verdict
+    assert verdict.values[0].literal == "[0, 1, 2, 3]"
 
 
 def test_patched_builtins_do_not_reach_the_next_program(strong):

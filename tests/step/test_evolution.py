@@ -56,6 +56,13 @@ def test_a_child_is_rated_like_its_parents_with_more_doubt(world):
     assert child.rating.mu == pytest.approx(sum(mus) / len(mus)) and child.rating.sigma == pytest.approx(25 / 12)
 
 
+def test_a_teacher_that_hardly_makes_a_valid_problem_goes_first_and_breeds_last(world):
+    population, bank = world
+    for _ in range(4):
+        child = evolve(population, bank, CONFIG, 10, {"T1": 0.01, "T3": 0.05}).get("T1")
+        assert {parent.split("#")[0] for parent in child.lineage.parents} <= {"T0", "T2"}
+
+
 def test_newborns_are_safe_for_one_interval(world):
     population, bank = world
     once = evolve(population, bank, CONFIG, 10, {})

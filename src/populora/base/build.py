@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from populora.base.describe import LEVELS, describe
 from populora.base.mixtures import MESSAGES
@@ -24,7 +25,9 @@ from populora.base.samples import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_t
 from populora.base.shards import PretrainConfig, corpus_digest, mixture_of
 from populora.base.tokenizer import save_tokenizer
 from populora.engine.loading import torch_device
+from populora.errors import RunDirectoryError
 from populora.rng import stream
+from populora.runlog.files import disk_errors
 from populora.tasks.render import fill, load_prompts
 from populora.types import TASK_TYPES, Example, Problem, TaskType
 
@@ -46,7 +49,16 @@ def build(
 
 
 def export(config: PretrainConfig, model: Model, work: Path, out: Path) -> Path:
-    """Write the shipped folder from a trained model."""
+    """Write the shipped folder from a trained model. Raises `RunDirectoryError` when the disk refuses; ``work`` stays as it is."""
+    try:
+        with disk_errors(out):
+            _write(config, model, work, out)
+    except SafetensorError as error:  # its own class, also for a full disk
+        raise RunDirectoryError(f"cannot write '{out}': {error}. Free some space and build again: what is trained is kept.") from error
+    return out
+
+
+def _write(config: PretrainConfig, model: Model, work: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     model.to("cpu", torch.float32).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)  # safetensors writes for the owner alone
@@ -61,7 +73,6 @@ def export(config: PretrainConfig, model: Model, work: Path, out: Path) -> Path:
     }  # fmt: skip
     (out / "recipe.json").write_text(json.dumps(recipe, indent=2) + "\n")
     (out / "README.md").write_text(model_card(config, model, work), encoding="utf-8")
-    return out
 
 
 def model_card(config: PretrainConfig, model: Model, work: Path) -> str:

@@ -6,6 +6,7 @@ from the held-out suite, so that every length is asked for. Invalid and unsolved
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -91,10 +92,7 @@ def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
     rhos = np.array([item.rho for item in items if item.rho is not None])
     longest = lines >= np.quantile(lines, 0.75)
     low, high = _slope_interval(lines, rewards, seed)
-    reasons: dict[str, int] = {}
-    for item in items:
-        if not item.valid:
-            reasons[item.rejection] = reasons.get(item.rejection, 0) + 1
+    rejections = Counter(item.rejection for item in items if not item.valid)
     return {
         "proposals": len(items),
         "valid": round(float(valid.mean()), 4),
@@ -107,7 +105,7 @@ def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
         "reward_by_lines": _by_lines(lines, rewards),
         "reward_slope_per_line": round(float(np.polyfit(lines, rewards, 1)[0]), 4),
         "reward_slope_interval_95": [round(low, 4), round(high, 4)],
-        "rejections": dict(sorted(reasons.items(), key=lambda item: -item[1])),
+        "rejections": dict(rejections.most_common()),
     }
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO
-
-import tyro
 
 from populora.commands.arguments import parse
 from populora.config import BaseConfig, Config, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
@@ -21,6 +19,9 @@ USAGE = "usage: populora base build|gates|room [--help]"
 def main(arguments: Sequence[str]) -> int:
     """Run one of the three. Raises `PopuloraError`."""
     commands = {"build": build, "gates": gates, "room": room}
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(f"{USAGE}\n\n" + "\n".join(f"  {name:<6} {command.__doc__}" for name, command in commands.items()))
+        return 0
     if not arguments or arguments[0] not in commands:
         raise ConfigError(f"expected 'build', 'gates' or 'room', got {arguments[0] if arguments else 'nothing'}. {USAGE}")
     return commands[arguments[0]](arguments[1:])
@@ -38,6 +39,7 @@ class Build:
 
 
 def build(arguments: Sequence[str]) -> int:
+    """make the tiny base again, from scratch"""
     from populora.base import build as building
     from populora.base.shards import PretrainConfig
 
@@ -59,12 +61,14 @@ class Gates:
 
 
 def gates(arguments: Sequence[str]) -> int:
+    """play the base against itself: validity, solve rate, does harder pay"""
     from populora.base.gates import passed, play, report
     from populora.heldout import load_held_out
     from populora.training import prepared, seeded
 
     chosen = parse(Gates, arguments, "base gates")
     _at_least_one({"prompts-per-type": chosen.prompts_per_type})
+    _make_folders(chosen.out)
     config = Config(
         seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
@@ -95,24 +99,28 @@ class Room:
     rank: int = 8
     learning_rate: float = 3e-3
     threads: int = 2
-    log: Annotated[Path, tyro.conf.arg(metavar="FILE")] = field(default=Path("benchmarks/base/room_curves.jsonl"))
+    log: Path = Path("benchmarks/base/room_curves.jsonl")
 
 
 def room(arguments: Sequence[str]) -> int:
+    """train a student alone on a fixed distribution: is there room to learn"""
     from populora.base.room import measure_room, room_passed
 
     chosen = parse(Room, arguments, "base room")
     _at_least_one({"seeds": len(chosen.seeds), "steps": chosen.steps, "per-type": chosen.per_type, "samples": chosen.samples})
-    checks, results = {}, []
-    with disk_errors(chosen.log):
-        chosen.log.parent.mkdir(parents=True, exist_ok=True)
-        log = chosen.log.open("w", encoding="utf-8")
-    with log:
-        for seed in chosen.seeds:  # each seed is minutes: it is on disk before the next one begins
-            keep = _line_keeper(log, seed)
-            results.append(measure_room(_room_config(chosen, seed), chosen.steps, chosen.per_type, chosen.samples, keep))
-            checks = room_passed(results)
-            _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
+    _make_folders(chosen.out, chosen.log)
+    checks, results, lines = {}, [], []
+
+    def keep(seed: int, line: dict) -> None:
+        lines.append(json.dumps({"seed": seed, **line}))
+        print(lines[-1], flush=True)
+
+    for seed in chosen.seeds:  # each seed is minutes: it is on disk before the next one begins
+        config = _room_config(chosen, seed)
+        results.append(measure_room(config, chosen.steps, chosen.per_type, chosen.samples, partial(keep, seed)))
+        checks = room_passed(results)
+        write_file(chosen.log, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+        _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 
@@ -125,21 +133,16 @@ def _room_config(chosen: Room, seed: int) -> Config:
     )  # fmt: skip
 
 
-def _line_keeper(log: TextIO, seed: int) -> Callable[[dict], None]:
-    def keep(line: dict) -> None:
-        text = json.dumps({"seed": seed, **line})
-        print(text, flush=True)
-        with disk_errors(Path(log.name)):
-            print(text, file=log, flush=True)
-
-    return keep
+def _make_folders(*files: Path) -> None:
+    """Before the work, which takes minutes."""
+    for file in files:
+        with disk_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _write(path: Path, content: dict) -> None:
     text = json.dumps(content, indent=2, default=str)
     print(text)
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, (text + "\n").encode("utf-8"))
 
 

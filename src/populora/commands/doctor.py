@@ -1,8 +1,7 @@
 """``populora doctor``: what this machine has, which sandbox it gives, and whether the base and its adapters work here.
 
 Each check is tried for real: the sandbox probes its layers, the tiny base is loaded, and the effect canary of
-training is run on a random adapter. Its output belongs
-into a bug report.
+training is run on a random adapter. Its output belongs into a bug report.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ def _machine() -> str:
     import torch
 
     cuda = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else "no GPU (not needed)"
-    return (
-        f"{platform.system()} {platform.release()}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} torch threads, {cuda}"
-    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # Linux alone tells which are ours
+    return f"{platform.system()} {platform.release()}, {cores} cores, {torch.get_num_threads()} torch threads, {cuda}"
 
 
 def _sandbox() -> str:

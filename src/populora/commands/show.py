@@ -43,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(highlight=False)
     read_config(chosen.run)
     if chosen.step == 0:
+        if given := [name for name in ("teacher", "student", "task") if getattr(chosen, name) is not None]:
+            raise ConfigError(f"--{given[0]} selects from one step: expected --step N with it.")
         console.print(render_summary(summarise(chosen.run)))
         return 0
     if chosen.task is not None and chosen.task not in list(TaskType):

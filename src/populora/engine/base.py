@@ -1,4 +1,4 @@
-"""What every sampling backend offers (DESIGN section 3): requests in, generations out, in the same order."""
+"""What every sampling backend offers: requests in, generations out, in the same order."""
 
 from __future__ import annotations
 

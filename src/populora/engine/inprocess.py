@@ -1,4 +1,4 @@
-"""The sampler of the embedded scale: it reads the very tensors that train (DESIGN sections 1 and 6).
+"""The sampler of the embedded scale: it reads the very tensors that train.
 
 Requests are sampled in waves of bounded size. In a wave every prompt is prefilled once for all its samples, rows are sorted
 by slot so that the adapters are segments of one batch, and finished rows are dropped as they come.

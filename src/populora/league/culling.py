@@ -3,7 +3,7 @@
 Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` goes, parents
 come from the top half. Three rules go beyond the paper's text: a newborn is not judged before it has trained for one
 interval; a teacher that hardly makes a valid problem plays no games, so its rating would protect it for ever, and goes
-first; and a child is believed to be like its parents, with a wider doubt.
+first, and is a parent last; and a child is believed to be like its parents, with a wider doubt.
 """
 
 from __future__ import annotations
@@ -64,15 +64,26 @@ def choose_operator(arities: Mapping[str, int], parents_available: int, rng: np.
 
 
 def choose_parents(
-    members: Sequence[Member], culled: Sequence[Member], arity: int, lcb_k: float, rng: np.random.Generator
+    members: Sequence[Member],
+    culled: Sequence[Member],
+    arity: int,
+    lcb_k: float,
+    rng: np.random.Generator,
+    valid_rates: Mapping[str, float] | None = None,
 ) -> tuple[Member, ...]:
     """``arity`` distinct parents in random order, uniformly from the top half (rounded up) of one role's ``members``.
 
-    The culled are no parents. Raises `PopuloraError` when there are too few: choose an operator of smaller arity.
+    The culled are no parents, and broken teachers rank last, as in `to_cull`. Raises `PopuloraError` when there are too few:
+    choose an operator of smaller arity.
     """
     _check_one_role(members)
     gone = {member.id for member in culled}
-    ranked = sorted((m for m in members if m.id not in gone), key=lambda m: (-lower_bound(m.rating, lcb_k), m.slot))
+    rates = valid_rates or {}
+
+    def place(member: Member) -> tuple[bool, float, int]:
+        return rates.get(member.id, 1.0) < BROKEN_VALID_RATE, -lower_bound(member.rating, lcb_k), member.slot
+
+    ranked = sorted((member for member in members if member.id not in gone), key=place)
     top = ranked[: math.ceil(len(members) / 2)]
     if len(top) < arity:
         raise PopuloraError(f"expected {arity} distinct parents, got {len(top)}: choose an operator that needs fewer")

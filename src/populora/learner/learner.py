@@ -1,4 +1,4 @@
-"""One mixed update of all members (DESIGN section 6).
+"""One mixed update of all members.
 
 The loss of a slot is the mean over all response tokens of that slot in the whole batch (DAPO's token mean); the denominators
 are known before the first backward, so updating N adapters in one batch equals N separate updates. Gradient clip, step count

@@ -1,4 +1,4 @@
-"""All adapters of a run as one stacked tensor (DESIGN section 6).
+"""All adapters of a run as one stacked tensor.
 
 Each adapted module has A [S, r, in] and B [S, out, r] for S slots. They are views into one flat fp32 master [S, P], and
 their gradients arrive in one flat gradient of the same layout, so copying, resetting, saving, clipping and updating a member

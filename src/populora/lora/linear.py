@@ -6,6 +6,7 @@ long as that forward. Dropout is not supported (sampler and learner would disagr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,7 +67,8 @@ class AdaptedModel:
         self.model = model.eval().requires_grad_(False)
         self.backbone, self.head = model.get_decoder(), model.get_output_embeddings()
         linears = _matching(model, targets, self.head)
-        self.context = int(model.config.max_position_embeddings)
+        window = getattr(model.config, "sliding_window", None)  # up to its length, attention within a window is full attention
+        self.context = min(int(model.config.max_position_embeddings), window or sys.maxsize)
         self.device = self.head.weight.device
         self.agreement = AGREEMENT[self.head.weight.dtype]
         shapes = {name: (linear.in_features, linear.out_features) for name, linear in linears.items()}

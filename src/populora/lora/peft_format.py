@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def save_adapter(adapter: Adapter, folder: Path, base_name: str, targets: Sequen
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         save_file(tensors, aside / WEIGHTS_FILE, metadata={"format": "pt"})
         (aside / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        if load_adapter(aside).fingerprint() != adapter.fingerprint():
+        if _sorted(load_adapter(aside)).fingerprint() != _sorted(adapter).fingerprint():
             raise AdapterError(f"the adapter written for '{folder}' does not read back equal: check the disk and write it again")
         folder.mkdir(exist_ok=True)
         for name in (WEIGHTS_FILE, CONFIG_FILE):
@@ -79,7 +80,7 @@ def save_adapter(adapter: Adapter, folder: Path, base_name: str, targets: Sequen
 def load_adapter(folder: Path) -> Adapter:
     """Read a PEFT LoRA folder; weights become fp32. Raises `AdapterError` with the reason if it is not plain, whole and finite.
 
-    Modules come back in the order of the model: by layer, then as ``target_modules`` lists them.
+    Modules come back by layer, then as ``target_modules`` lists them: the order of the model, unless a target matches two of a layer.
     """
     config = _read_config(folder)
     pairs: dict[str, dict[str, torch.Tensor]] = {}
@@ -99,6 +100,11 @@ def load_adapter(folder: Path) -> Adapter:
             raise AdapterError(f"'{folder}': module '{name}' has {shapes}, expected A [r, in] and B [out, r] of rank r = {rank}")
     order = sorted(pairs, key=lambda name: _place(name, config.get("target_modules")))
     return Adapter({name: (pairs[name]["A"], pairs[name]["B"]) for name in order}, rank, float(config["lora_alpha"]))
+
+
+def _sorted(adapter: Adapter) -> Adapter:
+    """The modules by name: of two that one target matches in a layer, a folder does not tell which came first."""
+    return replace(adapter, modules=dict(sorted(adapter.modules.items())))
 
 
 def _config(adapter: Adapter, base_name: str, targets: Sequence[str]) -> dict[str, Any]:

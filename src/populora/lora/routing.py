@@ -1,4 +1,4 @@
-"""Which tokens go through which adapter, and the low-rank product itself (DESIGN section 6).
+"""Which tokens go through which adapter, and the low-rank product itself.
 
 Tokens of a forward lie in one packed row, sorted by slot, those of the bare base (slot -1) first. `lora_delta` has three
 backends with equal results: ``loop`` (the oracle), ``bmm`` (equal segments) and ``grouped`` (any segments).

@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 
 from populora.errors import RunDirectoryError
-from populora.runlog.files import json_bytes, remove_folder, remove_parts, write_folder
+from populora.runlog.files import json_bytes, remove_folder, remove_parts, step_folder, steps_in, write_folder
 
 FOLDER, TENSORS, STATE, MANIFEST = "checkpoints", "tensors.safetensors", "state.json", "manifest.json"
 FORMAT = 1
@@ -40,7 +40,7 @@ def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, torch.Tensor]
     ``state`` holds plain values only and no times, so that equal runs write equal bytes; saving an equal checkpoint twice
     does nothing. Raises `RunDirectoryError` when the disk refuses or the step is already there with another content.
     """
-    path = _path(folder, step)
+    path = step_folder(folder / FOLDER, step)
     files = {
         TENSORS: safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}),
         STATE: json_bytes(dict(state)),
@@ -53,14 +53,13 @@ def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, torch.Tensor]
     write_folder(path, {**files, MANIFEST: manifest})
     remove_parts(folder / FOLDER)
     for old in checkpoint_steps(folder)[:-keep]:
-        remove_folder(_path(folder, old))
+        remove_folder(step_folder(folder / FOLDER, old))
     return path
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint in the run ``folder``, oldest first."""
-    names = [path.name for path in (folder / FOLDER).glob("step_*")]
-    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+    return steps_in(folder / FOLDER)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -68,7 +67,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     steps = checkpoint_steps(folder)
     if not steps:
         return None
-    path = _path(folder, steps[-1])
+    path = step_folder(folder / FOLDER, steps[-1])
     remedy = (
         f"Remove '{path}' and type `populora resume {folder}` again: it continues from the older checkpoint of step {steps[-2]}."
         if len(steps) > 1
@@ -84,10 +83,6 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
                 f"checkpoint file '{path / name}' is damaged: expected SHA-256 {expected}, got {_sha256(data[name])}. {remedy}"
             )
     return Checkpoint(manifest["step"], safetensors.torch.load(data[TENSORS]), _parsed(path / STATE, data[STATE], remedy))
-
-
-def _path(folder: Path, step: int) -> Path:
-    return folder / FOLDER / f"step_{step:05d}"
 
 
 def _sha256(data: bytes) -> str:

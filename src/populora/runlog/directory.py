@@ -1,4 +1,4 @@
-"""The run directory (DESIGN section 9): who may write into it, and which configuration it belongs to.
+"""The run directory: who may write into it, and which configuration it belongs to.
 
 ``config.json`` holds the resolved settings, ``run.json`` the facts around them (versions, sandbox tier, fingerprint of the
 base, hash of the settings), ``lock`` is held by the process that writes. A folder is a run from the moment

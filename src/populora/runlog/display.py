@@ -54,7 +54,7 @@ def open_display(
         from populora.runlog.live import LiveDisplay
 
         return LiveDisplay(folder, steps, history, stopping, console)
-    return PlainDisplay(steps, stopping, console)
+    return PlainDisplay(folder, steps, stopping, console)
 
 
 class Eta:
@@ -71,14 +71,17 @@ class Eta:
 
 
 class PlainDisplay(AbstractContextManager):
-    """One line of ASCII a step; says once that it is stopping."""
+    """One line of ASCII a step; says first where the run is and what it does, and once that it is stopping."""
 
-    def __init__(self, steps: int, stopping: Callable[[], bool], console: Console):
-        self._steps, self._stopping, self._console = steps, stopping, console
+    def __init__(self, folder: Path, steps: int, stopping: Callable[[], bool], console: Console):
+        self._folder, self._steps, self._stopping, self._console = folder, steps, stopping, console
         self._eta = Eta(steps)
-        self._told = False
+        self._begun = self._told = False
 
     def phase(self, name: str) -> None:
+        if not self._begun:
+            self._begun = True
+            self._print(f"{self._folder}, {self._steps} steps: {name}")
         if self._stopping() and not self._told:
             self._told = True
             self._print("stopping: this step will be finished and checkpointed (Ctrl-C again stops at once)")

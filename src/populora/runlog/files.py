@@ -38,6 +38,8 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "Check the path and the disk.")
+        if remedy is _DENIED and action == "read":
+            remedy = "Change its permissions."
         raise RunDirectoryError(f"cannot {action} '{path}': {error.strerror or error}. {remedy}") from error
 
 
@@ -79,6 +81,17 @@ def remove_parts(folder: Path) -> None:
     with disk_errors(folder, "clean"):
         for part in folder.glob(f"*{PART}"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
+
+
+def step_folder(parent: Path, step: int) -> Path:
+    """``step_00012``: where a step keeps its files, so that folders sort by step."""
+    return parent / f"step_{step:05d}"
+
+
+def steps_in(parent: Path) -> list[int]:
+    """Steps that have a folder in ``parent``, in order; what is unfinished is none of them."""
+    names = [path.name for path in parent.glob("step_*")]
+    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
 
 
 def append_line(path: Path, line: str) -> None:

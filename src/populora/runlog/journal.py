@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from populora.config import Config
 from populora.errors import RunDirectoryError
 from populora.runlog import records
-from populora.runlog.files import append_line, disk_errors, remove_folder, remove_parts, write_file
+from populora.runlog.files import append_line, disk_errors, remove_folder, remove_parts, step_folder, write_file
 from populora.runlog.metrics import step_metrics, step_timing
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def cut_back(folder: Path, step: int, config: Config) -> None:
         remove_parts(folder / records.FOLDER)
         for recorded in records.recorded_steps(folder):
             if recorded > step:
-                remove_folder(folder / records.FOLDER / f"step_{recorded:05d}")
+                remove_folder(step_folder(folder / records.FOLDER, recorded))
 
 
 def _line(step: int, values: Mapping[str, float]) -> str:

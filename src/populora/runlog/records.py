@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora.errors import RunDirectoryError
-from populora.runlog.files import write_folder
+from populora.runlog.files import step_folder, steps_in, write_folder
 from populora.types import Example, Generation, Problem
 
 if TYPE_CHECKING:
@@ -79,13 +79,14 @@ SCHEMAS = {
 def write_records(folder: Path, record: StepRecord) -> None:
     """Write the tables of one step into the run ``folder``. Raises `RunDirectoryError`."""
     rows = step_rows(record)
-    write_folder(_path(folder, record.step), {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()})
+    write_folder(
+        step_folder(folder / FOLDER, record.step), {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
+    )
 
 
 def recorded_steps(folder: Path) -> list[int]:
     """Steps that have records in the run ``folder``, in order."""
-    names = [path.name for path in (folder / FOLDER).glob("step_*")]
-    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+    return steps_in(folder / FOLDER)
 
 
 def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> pa.Table:
@@ -99,7 +100,7 @@ def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> p
         if step not in known:
             span = f"steps {known[0]} to {known[-1]}" if known else "no finished step"
             raise RunDirectoryError(f"'{folder}' has no record of step {step}: it holds {span}.")
-    tables = [_read(_path(folder, step) / f"{name}.parquet", SCHEMAS[name]) for step in chosen]
+    tables = [_read(step_folder(folder / FOLDER, step) / f"{name}.parquet", SCHEMAS[name]) for step in chosen]
     return pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
 
 
@@ -191,7 +192,3 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
         f"'{path}' was written by another version of populora: its columns differ from this one's ({differing}). "
         "Read it with that version, or with any Parquet tool."
     )
-
-
-def _path(folder: Path, step: int) -> Path:
-    return folder / FOLDER / f"step_{step:05d}"

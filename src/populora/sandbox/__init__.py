@@ -1,1 +1,1 @@
-"""Untrusted programs and literals are run and read here, in jailed processes, and nowhere else (DESIGN section 8)."""
+"""Untrusted programs and literals are run and read here, in jailed processes, and nowhere else."""

@@ -19,6 +19,7 @@ _DAC_READ_SEARCH = 1 << 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
 _READ_FILE, _READ_DIR = 4, 8
 NOBODY = 65534
+OPEN_FILES = 64
 
 
 def _call(function: str, *arguments: object) -> int:
@@ -65,7 +66,7 @@ def limit_memory_and_files(limits: dict[str, float]) -> None:
         (resource.RLIMIT_STACK, 8 << 20),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
     ):
         hard = resource.getrlimit(what)[1]
         allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)

@@ -1,4 +1,4 @@
-"""A pool of zygote pairs that turns jobs into verdicts (DESIGN section 8).
+"""A pool of zygote pairs that turns jobs into verdicts.
 
 Each worker holds two zygotes with different hash seeds and address layouts. The pool's threads only move bytes; programs run in
 children of the zygotes. A lost zygote is replaced and its job tried once more, then the verdict is ``internal``.

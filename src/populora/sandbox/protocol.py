@@ -1,4 +1,4 @@
-"""What crosses the border of the sandbox: jobs go in, verdicts come out (DESIGN section 8).
+"""What crosses the border of the sandbox: jobs go in, verdicts come out.
 
 A frame is a 4-byte big-endian length and JSON. The trainer reads replies with `json.loads` only, of bounded size and checked
 field by field; whatever a program writes on its own channel, the worst it can do is to claim another value for itself.

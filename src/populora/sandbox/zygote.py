@@ -1,4 +1,4 @@
-"""The fork server of one jail: a small interpreter that forks a child for every job and watches it (DESIGN section 8).
+"""The fork server of one jail: a small interpreter that forks a child for every job and watches it.
 
 It gets a socket for each job and passes it on unread, so what a child inherits holds nothing of other jobs. The status of a
 child comes from the kernel (`wait4`), never from what the child says.
@@ -40,6 +40,7 @@ def serve(control: int, settings: dict[str, Any]) -> None:
     ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
+    ours = max(jail.OPEN_FILES, control + 1)  # above every file of ours: the control socket has the number that it had in the trainer
     limits, layers = settings["limits"], settings["layers"]
     for name in PRELOADED:
         importlib.import_module(name)
@@ -67,7 +68,7 @@ def serve(control: int, settings: dict[str, Any]) -> None:
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_child(sockets[0], me, limits, call_filter)
+            _become_child(sockets[0], me, ours, limits, call_filter)
         os.close(sockets[0])
         status, cpu_seconds, wall = _watch(pid, limits["wall_seconds"], channel, wakeup)
         channel.sendall(struct.pack("<id?", status, cpu_seconds, wall))
@@ -119,7 +120,7 @@ def _kill_group(pid: int) -> None:
             continue
 
 
-def _become_child(job: int, parent: int, limits: dict[str, Any], call_filter: jail.Filter | None) -> NoReturn:
+def _become_child(job: int, parent: int, files: int, limits: dict[str, Any], call_filter: jail.Filter | None) -> NoReturn:
     leave = os._exit  # the program may patch the module's name, to its own harm only
     try:
         signal.set_wakeup_fd(-1)
@@ -128,7 +129,7 @@ def _become_child(job: int, parent: int, limits: dict[str, Any], call_filter: ja
         jail.die_with_parent(parent)
         if job != _JOB:
             os.dup2(job, _JOB)
-        os.closerange(_JOB + 1, 64)
+        os.closerange(_JOB + 1, files)
         jail.limit_time_and_processes(limits)
         request = json.loads(_read(struct.unpack(">I", _read(4))[0]))
         if call_filter:

@@ -4,7 +4,7 @@ Follows the Absolute Zero Reasoner (AZR): the first python fence and first input
 last n input fences and first message fence of a code_f proposal, the last fitting fence of a solution; a fence without a
 language counts as python. Deviations: fences are read one after the other, so an input fence before the program is not
 mistaken for it; functions are neither renamed nor counted (the entry point is a top-level ``f``, helpers are allowed); markup
-inside a proposal is a rejection, because it would break the prompts of the students (reading 10.5). Only fences count:
+inside a proposal is a rejection, because it would break the prompts of the students. Only fences count:
 AZR's search for loose phrases ("the input is ...") is left out.
 """
 
