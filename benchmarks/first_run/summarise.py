@@ -113,13 +113,13 @@ def rows(runs: dict) -> list[str]:
 
 def table(results: dict) -> str:
     """Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference to a baseline."""
-    runs, against = results["runs"], results["against"]
+    runs, against = results["runs"], results["against"].get(BASELINES[0], {})
     arms = arms_of(runs)
-    titles = [arm + (", − baseline" if arm in against["baseline"] else "") for arm in arms]
+    titles = [arm + (", − baseline" if arm in against else "") for arm in arms]
     lines = ["| first → last | " + " | ".join(titles) + " |", "|---" * (1 + len(arms)) + "|"]
     for name in rows(runs):
-        lines.append(f"| {CURVES.get(name, name)} | " + " | ".join(_cell(runs, against["baseline"], arm, name) for arm in arms) + " |")
-    return "\n".join(lines) + "\n" + _against_controls(against)
+        lines.append(f"| {CURVES.get(name, name)} | " + " | ".join(_cell(runs, against, arm, name) for arm in arms) + " |")
+    return "\n".join(lines) + "\n" + _against_controls(results["against"])
 
 
 def _cell(runs: dict, against: dict, arm: str, name: str) -> str:

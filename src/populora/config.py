@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses with the paper's values as defaults (Table 1 of the paper; readings in docs/decisions.md).
+"""Settings: frozen dataclasses with the paper's values as defaults (its Table 1; where it has none, the readings of docs/decisions.md).
 
 TOML files and command-line flags change them; the resolved settings are written into the run directory. Unknown names
 and impossible combinations are errors before any work starts (`load_config`, `check`).
