@@ -29,6 +29,8 @@ RUNS = [
     # What the comparison rests on: the number of seeds was fixed when three of each were known and the others were not.
     *(("4t4s", seed) for seed in range(8)),
     *((arm, seed) for seed in (3, 4, 5) for arm in ("baseline", "baseline_equal")),
+    # Decided when the first of these and four of 4T+4S were known: is it the population, or its size?
+    *(("2t2s", seed) for seed in range(1, 6)),
 ]  # fmt: skip
 ARMS = {
     "baseline": ["tiny_baseline.toml"],
