@@ -40,10 +40,10 @@ class Build:
 
 def build(arguments: Sequence[str]) -> int:
     """make the tiny base again, from scratch"""
+    chosen = parse(Build, arguments, "base build")  # before the imports: --help needs no torch
     from populora.base import build as building
     from populora.base.shards import PretrainConfig
 
-    chosen = parse(Build, arguments, "base build")
     config = PretrainConfig(seed=chosen.seed)
     print(building.build(config, chosen.work, chosen.out, chosen.device, print))
     return 0
@@ -62,13 +62,13 @@ class Gates:
 
 def gates(arguments: Sequence[str]) -> int:
     """play the base against itself: validity, solve rate, does harder pay"""
+    chosen = parse(Gates, arguments, "base gates")
+    _at_least_one({"prompts-per-type": chosen.prompts_per_type})
+    _make_folders(chosen.out)
     from populora.base.gates import passed, play, report
     from populora.heldout import load_held_out
     from populora.training import prepared, seeded
 
-    chosen = parse(Gates, arguments, "base gates")
-    _at_least_one({"prompts-per-type": chosen.prompts_per_type})
-    _make_folders(chosen.out)
     config = Config(
         seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
@@ -104,11 +104,11 @@ class Room:
 
 def room(arguments: Sequence[str]) -> int:
     """train a student alone on a fixed distribution: is there room to learn"""
-    from populora.base.room import measure_room, room_passed
-
     chosen = parse(Room, arguments, "base room")
     _at_least_one({"seeds": len(chosen.seeds), "steps": chosen.steps, "per-type": chosen.per_type, "samples": chosen.samples})
     _make_folders(chosen.out, chosen.log)
+    from populora.base.room import measure_room, room_passed
+
     checks, results, lines = {}, [], []
 
     def keep(seed: int, line: dict) -> None:
