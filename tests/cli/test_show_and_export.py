@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from populora.cli import main
 from populora.commands.transcript import printable
-from populora.config import Config
+from populora.config import BaseConfig, Config
+from populora.engine.loading import base_folder
 from populora.runlog.directory import new_run
 from populora.runlog.journal import write_step
 
@@ -90,6 +92,7 @@ def test_export_copies_the_adapter_and_overwrites_nothing(run: str, tmp_path: Pa
     out = tmp_path / "deep" / "s1"
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 0
     assert (out / "adapter_model.safetensors").read_bytes() == b"weights" and "S1" in capsys.readouterr().out
+    assert Path(json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"]) == base_folder(BaseConfig())
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["export", run, "--member", "S9", "-o", str(tmp_path / "other")]) == 2

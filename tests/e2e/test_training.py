@@ -8,16 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from populora import selfplay
 from populora.analysis.coverage import RANGES
+from populora.cli import main
 from populora.config import (
     BaseConfig,
     Config,
@@ -39,11 +40,12 @@ from populora.lora.peft_format import load_adapter
 from populora.rng import stream
 from populora.runlog.checkpoint import load_checkpoint
 from populora.runlog.directory import locked
-from populora.runlog.journal import read_log
+from populora.runlog.journal import TIMINGS, read_log
 from populora.runlog.records import read_table
 from populora.training import prepared, resume, seeded, train
 from populora.types import TASK_TYPES
 
+PACKAGE = Path(selfplay.__file__).parent
 SMALL = Config(
     seed=5, steps=4, threads=1, keep_checkpoints=2,
     lora=LoraConfig(rank=4, alpha=8.0),
@@ -221,9 +223,29 @@ def test_after_ctrl_c_in_a_terminal_a_run_goes_on_to_the_same_bytes(undisturbed,
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 
+def test_every_setting_is_read_by_a_run(tmp_path, monkeypatch):
+    """Beyond the checks of ``config.py`` itself: no setting is accepted and ignored."""
+    sections = [Config, *(type(value) for value in vars(SMALL).values() if is_dataclass(value))]
+    read = set()
+
+    def spy(self, name):
+        asker = Path(sys._getframe(1).f_code.co_filename)
+        if PACKAGE in asker.parents and asker.name != "config.py":
+            read.add((type(self), name))
+        return object.__getattribute__(self, name)
+
+    for section in sections:
+        monkeypatch.setattr(section, "__getattribute__", spy, raising=False)
+    short = replace(SMALL.selfplay, max_response_tokens=48)  # some proposals are cut off: invalid ones are paid too
+    train(replace(SMALL, steps=3, selfplay=short), tmp_path / "run", Silent())
+    monkeypatch.undo()
+    assert not [(kind.__name__, item.name) for kind in sections for item in fields(kind) if (kind, item.name) not in read]
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
     folder, chance = tmp_path / "run", stream(0, "kills")
+    pace = sum(line["seconds/step"] for line in read_log(undisturbed, TIMINGS)) / SMALL.steps
     code = "import sys; from tests_e2e_entry import main; main(sys.argv[1])"
     (tmp_path / "tests_e2e_entry.py").write_text(
         "import importlib.util, pathlib\n"
@@ -237,10 +259,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
     kills = 0
     for _ in range(40):
         process = subprocess.Popen([sys.executable, "-c", code, str(folder)], env=environment)
-        deadline = time.monotonic() + chance.uniform(0.5, 4.0) if kills < 5 else None
         started = len(read_log(folder)) if folder.exists() else 0
-        while process.poll() is None and (deadline is None or time.monotonic() < deadline or not _moved(folder, started)):
+        while process.poll() is None and not _moved(folder, started):
             time.sleep(0.02)
+        time.sleep(pace * chance.uniform(0.0, 1.0))  # into any phase of the next step
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -255,6 +277,24 @@ def test_a_killed_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
 def _moved(folder: Path, started: int) -> bool:
     """Whether the process has logged a step of its own, so that every kill costs something and the test ends."""
     return (folder / "metrics.jsonl").exists() and len(read_log(folder)) > started
+
+
+def test_an_exported_member_finds_its_base_by_itself(undisturbed, tmp_path):
+    assert main(["export", str(undisturbed), "--member", "S1", "-o", str(tmp_path / "s1")]) == 0
+    exported = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "s1")
+    base = AutoModelForCausalLM.from_pretrained(base_folder(BaseConfig()))
+    member, tokens = PeftModel.from_pretrained(base, undisturbed / "adapters" / "S1"), torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        assert torch.equal(exported(tokens).logits, member(tokens).logits)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_run_on_cuda_trains_every_member(tmp_path):
+    """Its own guards compare sampler and learner in every step."""
+    config = replace(SMALL, steps=2, base=BaseConfig(device="cuda"), evolution=EvolutionConfig(every=0))
+    train(config, tmp_path / "run", Silent())
+    assert len(read_log(tmp_path / "run")) == 2
+    assert all(load_adapter(folder).modules for folder in (tmp_path / "run" / "adapters").iterdir())
 
 
 def test_matchups_ratings_and_children_are_on_record(undisturbed):

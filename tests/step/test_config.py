@@ -15,7 +15,6 @@ from populora.config import (
     SandboxConfig,
     SelfplayConfig,
     check,
-    field_names,
     from_mapping,
     load_config,
     to_mapping,
@@ -119,9 +118,3 @@ def test_the_arms_of_the_tiny_base_differ_in_their_population_alone():
 def test_what_a_baseline_ignores_does_not_stop_it():
     check(Config(population=PopulationConfig(teachers=0, students=0, single_agent=True)))
     check(replace(Config(), evolution=EvolutionConfig(every=0, operators=())))
-
-
-def test_every_setting_is_read_somewhere():
-    source = "".join(path.read_text() for path in (Path(__file__).parents[2] / "src").rglob("*.py") if path.name != "config.py")
-    unread = [name for name in field_names() if f".{name.rsplit('.', 1)[-1]}" not in source]
-    assert not unread

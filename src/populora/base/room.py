@@ -87,7 +87,7 @@ def measure_room(config: Config, steps: int, per_type: int, samples: int, log: C
         train_alone(run, steps, per_type, samples, log)
         after = greedy_score(run, 0, suite)
     gain = round(after.accuracy["all"] - before.accuracy["all"], 4)
-    return {"seed": config.seed, "before": asdict(before), "after": asdict(after), "gain": gain}
+    return {"seed": config.seed, "base_sha256": run.facts["base_sha256"], "before": asdict(before), "after": asdict(after), "gain": gain}
 
 
 def room_passed(results: Sequence[dict]) -> dict[str, bool]:

@@ -1,8 +1,8 @@
 """Run the generator's own programs and write down what happened, line by line.
 
 Only text that ``grammar.py`` made is executed here: this is the corpus builder, not the verifier. A line of a trace is
-the executed source line and its effect, ``x = x + 3  # 8``: copying the line makes the program counter explicit, which
-a small model needs (a list of bare values is learned far worse).
+the executed source line and its effect, ``x += y  # 5 + 3; x = 8``: copying the line makes the program counter explicit,
+which a small model needs (a list of bare values is learned far worse).
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def gates(arguments: Sequence[str]) -> int:
         scored = play(run, load_held_out(config.base, per_type=216))
     results = report(scored, chosen.seed)
     checks = passed(results)
-    _write(chosen.out, {"command": asdict(chosen), "base_sha256": run.facts["base_sha256"], "passed": checks, "results": results})
+    _write(chosen.out, {"command": _settings(chosen), "base_sha256": run.facts["base_sha256"], "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 
@@ -131,6 +131,11 @@ def _room_config(chosen: Room, seed: int) -> Config:
         learner=LearnerConfig(learning_rate=chosen.learning_rate, betas=(0.9, 0.99)),
         selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224, buffer_size=128, seeds=1),
     )  # fmt: skip
+
+
+def _settings(chosen: Gates | Room) -> dict:
+    """What the results depend on: not where they are written."""
+    return {name: value for name, value in asdict(chosen).items() if not isinstance(value, Path)}
 
 
 def _make_folders(*files: Path) -> None:

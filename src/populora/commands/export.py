@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Annotated
 import tyro
 
 from populora.commands.arguments import parse
+from populora.config import BaseConfig
 from populora.errors import RunDirectoryError
 from populora.runlog.directory import read_config
 from populora.runlog.files import disk_errors, write_folder
 
-ADAPTERS = "adapters"
+ADAPTERS, CONFIG_FILE = "adapters", "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Export:
 def main(arguments: Sequence[str]) -> int:
     """Copy the adapter; returns 0. Raises `RunDirectoryError`."""
     chosen = parse(Export, arguments, "export")
-    read_config(chosen.run)
-    members = {path.parent.name: path.parent for path in sorted((chosen.run / ADAPTERS).glob("*/adapter_config.json"))}
+    config = read_config(chosen.run)
+    members = {path.parent.name: path.parent for path in sorted((chosen.run / ADAPTERS).glob(f"*/{CONFIG_FILE}"))}
     if chosen.member not in members:
         known = ", ".join(members) or "none yet"
         raise RunDirectoryError(f"'{chosen.run}' has no adapter of member '{chosen.member}': expected one of {known}.")
@@ -43,6 +45,14 @@ def main(arguments: Sequence[str]) -> int:
         raise RunDirectoryError(f"'{chosen.out}' exists already: choose a folder that does not (`-o DIR`).")
     with disk_errors(source, "read"):
         files = {path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
+    files[CONFIG_FILE] = _for_this_base(files[CONFIG_FILE], config.base)
     write_folder(chosen.out.absolute(), files)
     sys.stdout.write(f"{chosen.member} of {chosen.run} written to {chosen.out}/ ({', '.join(files)})\n")
     return 0
+
+
+def _for_this_base(settings: bytes, base: BaseConfig) -> bytes:
+    """An adapter's settings that name its base as other libraries find it: ``tiny`` is a name of ours alone."""
+    from populora.engine.loading import base_folder  # loads torch
+
+    return json.dumps({**json.loads(settings), "base_model_name_or_path": str(base_folder(base))}, indent=2).encode() + b"\n"

@@ -56,7 +56,8 @@ class Learner:
         """One optimiser step for every slot that has rows and an advantage other than zero.
 
         Raises `PopuloraError` naming the slot for a loss or gradient that is not finite, `AdapterEffectError` when sampler
-        and learner disagree and `ConfigError` for a row over the token budget; weights are then as before.
+        and learner disagree and `ConfigError` for a row over the token budget; weights are then as before. Raises
+        `AdapterEffectError` as well for a slot that its step leaves as it was.
         """
         _check(rows, self.adapted.bank.slots)
         tokens = Counter[int]()
@@ -74,7 +75,7 @@ class Learner:
         for slot, update in updates.items():
             self._guard(slot, update)
         for slot in active:
-            adamw_step(bank, slot, clip_coefficient(norms[slot], self.config.grad_clip), self.config)
+            self._step(slot, norms[slot])
         return dict(sorted((updates | skipped).items()))
 
     def _accumulate(self, rows: Sequence[TrainRow], tokens: Counter[int]) -> torch.Tensor:
@@ -96,6 +97,16 @@ class Learner:
             for present in slot.unique().tolist():
                 sums[present, 5] = torch.maximum(sums[present, 5], differences[slot == present].max().double())
         return sums
+
+    def _step(self, slot: int, norm: float) -> None:
+        bank = self.adapted.bank
+        before = bank.master[slot].clone()
+        adamw_step(bank, slot, clip_coefficient(norm, self.config.grad_clip), self.config)
+        if norm > 0.0 and torch.equal(before, bank.master[slot]):
+            raise AdapterEffectError(
+                f"slot {slot}: an update must change the adapter, but left every weight as it was (gradient norm {norm:.2e}). "
+                "Start a new run with a higher learner.learning_rate."
+            )
 
     def _guard(self, slot: int, update: SlotUpdate) -> None:
         if not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
