@@ -23,7 +23,7 @@ from populora.config import Config, check
 from populora.engine.canary import check_effect
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder, load_base
-from populora.errors import AdapterEffectError, ConfigError
+from populora.errors import ConfigError
 from populora.evolution import check_operators
 from populora.heldout import held_out_suite
 from populora.learner.learner import Learner
@@ -165,12 +165,6 @@ def _check_effect(run: Run, record: StepRecord) -> None:
     probes = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[:CANARY_PROBES]]
     newborn = {child.member for child in record.children}
     updated = [m for m in record.members if m.id in record.updates and not record.updates[m.id].skipped and m.id not in newborn]
-    for member in updated:
-        if run.bank.untrained(member.slot):
-            raise AdapterEffectError(
-                f"member {member.id} was updated in step {record.step}, but its adapter is still zero: the update had no effect. "
-                "Is learner.learning_rate too small for the precision?"
-            )
     check_effect(run.adapted, run.sampler, probes, [member.slot for member in updated])
 
 

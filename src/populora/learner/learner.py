@@ -57,7 +57,7 @@ class Learner:
 
         Raises `PopuloraError` naming the slot for a loss or gradient that is not finite, `AdapterEffectError` when sampler
         and learner disagree and `ConfigError` for a row over the token budget; weights are then as before. Raises
-        `AdapterEffectError` as well for a slot that its step leaves as it was.
+        `AdapterEffectError` as well for a slot whose gradient moves no weight.
         """
         _check(rows, self.adapted.bank.slots)
         tokens = Counter[int]()
@@ -99,12 +99,12 @@ class Learner:
         return sums
 
     def _step(self, slot: int, norm: float) -> None:
-        bank = self.adapted.bank
-        before = bank.master[slot].clone()
-        adamw_step(bank, slot, clip_coefficient(norm, self.config.grad_clip), self.config)
-        if norm > 0.0 and torch.equal(before, bank.master[slot]):
+        bank, config = self.adapted.bank, self.config
+        only_decayed = bank.master[slot] * (1.0 - config.learning_rate * config.weight_decay)
+        adamw_step(bank, slot, clip_coefficient(norm, config.grad_clip), config)
+        if norm > 0.0 and torch.equal(only_decayed, bank.master[slot]):
             raise AdapterEffectError(
-                f"slot {slot}: an update must change the adapter, but left every weight as it was (gradient norm {norm:.2e}). "
+                f"slot {slot}: an update must change the adapter, but its gradient (norm {norm:.2e}) had no effect on any weight. "
                 "Start a new run with a higher learner.learning_rate."
             )
 
