@@ -11,7 +11,7 @@ from pathlib import Path
 
 from populora.buffer import read_problems
 from populora.errors import BaseModelError, ConfigError
-from populora.proposing import measure
+from populora.proposing import check_prompts, measure
 from populora.rng import stream
 from populora.state import Run
 from populora.tasks.render import propose_prompt
@@ -23,7 +23,11 @@ MAX_ROUNDS, PROMPTS_PER_ROUND = 64, 64
 
 
 def seed_buffer(run: Run, file: Path | None) -> None:
-    """Fill the run's buffer. Raises `BaseModelError` when the base cannot propose enough valid problems."""
+    """Fill the run's buffer; of repeats in a file of seeds it holds one.
+
+    Raises `ConfigError` for a file with fewer than ``selfplay.seeds`` a type and prompts that do not fit, `BaseModelError` when
+    the base cannot propose enough valid problems.
+    """
     if file is not None and file.exists():
         _from_file(run, file)
     else:
@@ -43,8 +47,10 @@ def _from_file(run: Run, file: Path) -> None:
 
 
 def _from_base(run: Run) -> None:
+    fingerprint = run.verifier.measures([IDENTITY.program])[0].fingerprint
     for task in (TaskType.CODE_I, TaskType.CODE_O):
-        run.buffer.add(replace(IDENTITY, id=f"identity-{task}", task=task), "identity")
+        run.buffer.add(replace(IDENTITY, id=f"identity-{task}", task=task), fingerprint)
+    check_prompts(run)
     for round_index in range(MAX_ROUNDS):
         lacking = [task for task in TASK_TYPES if len(run.buffer.problems(task)) < run.config.selfplay.seeds]
         if not lacking:

@@ -118,7 +118,7 @@ def match(run: Run, step: int) -> list[Matchup]:
 def store(
     run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attempt], measures: dict[str, Measures], outcome: Outcome
 ) -> frozenset[str]:
-    """Valid problems enter the buffer, void ones leave it; new programs (code_i, code_o) enter the archive; validity is
+    """Valid problems enter the buffer, void ones leave it; programs of code_i and code_o enter the archive; validity is
     counted for culling. Returns the ids of the problems that the buffer held already."""
     repeats = set()
     run.buffer.discard({attempt.problem.id for attempt in attempts if attempt.void})

@@ -98,7 +98,7 @@ def prepared(config: Config) -> Iterator[Run]:
     _check_context(config, adapted.context)
     with SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool:
         yield Run(
-            config, prompts, InProcessSampler(adapted, tokenizer, config.seed, adapted.context), Learner(adapted, config.learner),
+            config, prompts, InProcessSampler(adapted, tokenizer, config.seed), Learner(adapted, config.learner),
             adapted, Verifier(pool, prompts, config.sandbox, config.seed), {**facts, "sandbox": pool.tier}, population,
             ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip

@@ -48,9 +48,8 @@ def test_every_cell_can_be_reached_by_whole_numbers():
 def test_archive_counts_as_a_plain_dictionary_would(batches):
     archive, cells, everything = Archive(), set(), []
     for batch in batches:
-        new = set(cells_of(batch).tolist()) - cells
-        assert archive.add(batch) == len(new)
-        cells |= new
+        archive.add(batch)
+        cells |= set(cells_of(batch).tolist())
         everything += batch
     assert archive.summary() == {
         "coverage": len(cells) / 4096,
@@ -65,7 +64,8 @@ def test_restored_archive_goes_on_as_the_original(before, after):
     original = Archive()
     original.add(before)
     restored = Archive.restore(original.state())
-    assert original.add(after) == restored.add(after)
+    original.add(after)
+    restored.add(after)
     assert original.summary() == restored.summary()
     for one, other in zip(original.state().values(), restored.state().values(), strict=True):
         assert one.tobytes() == other.tobytes()

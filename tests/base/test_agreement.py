@@ -36,7 +36,7 @@ def generations(adapted, model_and_tokenizer) -> list[Generation]:
     prompts = load_prompts("compact")
     problems = load_held_out(BaseConfig(), per_type=8)
     requests = [Request(solve_prompt(prompts, problem), 0, 4, (index,)) for index, problem in enumerate(problems)]
-    sampler = InProcessSampler(adapted, model_and_tokenizer[1], seed=0, context=adapted.context)
+    sampler = InProcessSampler(adapted, model_and_tokenizer[1], seed=0)
     return [one for many in sampler.generate(requests, 224, 1.0, prompts.stop) for one in many]
 
 

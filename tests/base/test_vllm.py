@@ -64,7 +64,7 @@ def test_an_exported_adapter_gives_the_answers_of_the_in_process_sampler(engine,
     adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
     save_adapter(adapted.bank.adapter(0), tmp_path / "S0", "tiny", TARGETS)
     theirs = greedy(engine, prompts, vllm.lora.request.LoRARequest("S0", 1, str(tmp_path / "S0")))
-    sampler = InProcessSampler(adapted, tokenizer, seed=0, context=adapted.context)
+    sampler = InProcessSampler(adapted, tokenizer, seed=0)
     ours = sampler.generate([Request(prompt, 0, 1, (index,)) for index, prompt in enumerate(prompts)], TOKENS, 0.0, "")
     for answer, (one,) in zip(theirs, ours, strict=True):
         assert tuple(answer.outputs[0].token_ids) == one.tokens

@@ -8,7 +8,8 @@ import pytest
 from populora.buffer import read_problems
 from populora.config import BaseConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.engine.loading import base_folder
-from populora.errors import BaseModelError
+from populora.errors import BaseModelError, ConfigError
+from populora.seeding import IDENTITY
 from populora.training import prepared, seeded
 from populora.types import TASK_TYPES
 
@@ -45,6 +46,20 @@ def test_a_base_that_cannot_propose_is_named(config):
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
     with prepared(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
         seeded(run)
+
+
+def test_prompts_that_do_not_fit_are_named_before_the_base_writes_anything(config):
+    narrow = replace(config, base=replace(config.base, prompts="azr"))
+    with prepared(narrow) as run, pytest.raises(ConfigError, match=r"no prompt of code_i .* fits selfplay\.max_prompt_tokens, 256"):
+        seeded(run)
+
+
+def test_the_identity_program_is_stored_once(config):
+    roomy = replace(config, selfplay=replace(config.selfplay, buffer_size=512))  # nothing is dropped
+    with prepared(roomy) as run:
+        seeded(run)
+        again = replace(IDENTITY, id="again")
+        assert not run.buffer.add(again, run.verifier.measures([again.program])[0].fingerprint)
 
 
 @pytest.mark.parametrize("bad", ['{"id":', '{"id": "s1"}', "7", '{"id": "s1", "task": "code_x", "program": "", "shown": [], "hidden": []}'])

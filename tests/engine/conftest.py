@@ -57,7 +57,7 @@ def adapted() -> AdaptedModel:
 
 @pytest.fixture
 def sampler(adapted, tokenizer) -> InProcessSampler:
-    return InProcessSampler(adapted, tokenizer, seed=7, context=CONTEXT)
+    return InProcessSampler(adapted, tokenizer, seed=7)
 
 
 @pytest.fixture

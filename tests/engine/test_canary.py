@@ -31,11 +31,11 @@ def test_untrained_adapters_need_no_effect(adapted, sampler):
 def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
     adapted = make_adapted(alpha=0.0)
     with pytest.raises(AdapterEffectError, match="slot 0: a trained adapter must change"):
-        check_effect(adapted, InProcessSampler(adapted, tokenizer, 0, 192), PROBES)
+        check_effect(adapted, InProcessSampler(adapted, tokenizer, 0), PROBES)
 
 
 def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, tokenizer):
-    stale = InProcessSampler(make_adapted(), tokenizer, 0, 192)
+    stale = InProcessSampler(make_adapted(), tokenizer, 0)
     check_effect(adapted, stale, PROBES)
     child = adapted.bank.adapter(1)
     adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
@@ -70,7 +70,7 @@ def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sam
 
 
 def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):
-    stale = InProcessSampler(make_adapted(), tokenizer, 0, 192)
+    stale = InProcessSampler(make_adapted(), tokenizer, 0)
     adapted.bank.master[2] *= 1.5
     learner = Learner(adapted, LearnerConfig(learning_rate=1e-3))
     for source in (stale, sampler):

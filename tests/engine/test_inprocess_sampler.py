@@ -88,7 +88,7 @@ def test_a_request_draws_the_same_whatever_else_is_sampled(monkeypatch, adapted,
     asked = requests()
     together = sampler.generate(asked, 40, 1.0, STOP)
     backwards = sampler.generate(asked[::-1], 40, 1.0, STOP)[::-1]
-    narrow = InProcessSampler(adapted, tokenizer, seed=7, context=192, rows=4).generate(asked, 40, 1.0, STOP)
+    narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=4).generate(asked, 40, 1.0, STOP)
     alone = [sampler.generate([request], 40, 1.0, STOP)[0] for request in asked]
     monkeypatch.setattr("populora.engine.inprocess.CACHE_BYTES", 1)
     starved = sampler.generate(asked, 40, 1.0, STOP)
@@ -98,7 +98,7 @@ def test_a_request_draws_the_same_whatever_else_is_sampled(monkeypatch, adapted,
 
 def test_the_same_call_gives_the_same_bytes_and_another_seed_does_not(adapted, sampler, tokenizer):
     assert sampler.generate(requests(), 30, 1.0, STOP) == sampler.generate(requests(), 30, 1.0, STOP)
-    other = InProcessSampler(adapted, tokenizer, seed=8, context=192)
+    other = InProcessSampler(adapted, tokenizer, seed=8)
     assert sampler.generate(requests(), 30, 1.0, STOP) != other.generate(requests(), 30, 1.0, STOP)
 
 
@@ -176,8 +176,3 @@ def test_what_does_not_fit_is_known_before_any_work(sampler):
     ):
         with pytest.raises(ConfigError, match=complaint):
             sampler.generate(asked, limit, 1.0, STOP)
-
-
-def test_a_context_beyond_the_bases_is_refused(adapted, tokenizer):
-    with pytest.raises(ConfigError, match="the base has 192"):
-        InProcessSampler(adapted, tokenizer, seed=0, context=193)

@@ -26,8 +26,7 @@ def peft_loss(model, row: TrainRow, tokens: int) -> torch.Tensor:
     log_p = model(ids).logits[0].log_softmax(-1)
     positions = torch.arange(len(row.prompt_tokens) - 1, ids.shape[1] - 1)
     ratio = (log_p[positions, torch.tensor(row.tokens)] - torch.tensor(row.logprobs)).exp()
-    advantage = torch.tensor(row.per_token())
-    surrogate = torch.min(ratio * advantage, ratio.clamp(1 - CONFIG.clip_low, 1 + CONFIG.clip_high) * advantage)
+    surrogate = torch.min(ratio * row.advantage, ratio.clamp(1 - CONFIG.clip_low, 1 + CONFIG.clip_high) * row.advantage)
     return -surrogate.sum() / tokens
 
 
@@ -114,7 +113,7 @@ def test_the_same_update_twice_gives_the_same_bytes(adapted, make_rows):
 
 
 def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
-    rows = [row if row.slot != 2 else dataclasses.replace(row, advantages=0.0) for row in make_rows(3, (0, 2))]
+    rows = [row if row.slot != 2 else dataclasses.replace(row, advantage=0.0) for row in make_rows(3, (0, 2))]
     adapted.bank.first_moment += 1.0
     before = adapted.bank.state()
     updates = off_policy(adapted).update(rows)
@@ -127,18 +126,9 @@ def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
     assert off_policy(adapted).update([]) == {}
 
 
-def test_advantages_may_be_given_per_token(adapted, make_rows):
-    rows, state = make_rows(4), adapted.bank.state()
-    off_policy(adapted).update(rows)
-    after = adapted.bank.state()
-    adapted.bank.restore(state)
-    off_policy(adapted).update([dataclasses.replace(row, advantages=row.per_token()) for row in rows])
-    assert torch.equal(after["master"], adapted.bank.master)
-
-
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, make_rows, poison):
-    rows = [row if row.slot != 1 else dataclasses.replace(row, advantages=poison) for row in make_rows(5)]
+    rows = [row if row.slot != 1 else dataclasses.replace(row, advantage=poison) for row in make_rows(5)]
     before = adapted.bank.state()
     with pytest.raises(PopuloraError, match="slot 1: expected a finite loss"):
         off_policy(adapted).update(rows)
@@ -167,7 +157,6 @@ def test_a_row_over_the_token_budget_is_refused(adapted, make_rows):
 def test_a_row_that_is_not_whole_is_refused(adapted):
     for row in (
         TrainRow(9, [1], [2], [-1.0], 1.0), TrainRow(0, [], [2], [-1.0], 1.0), TrainRow(0, [1], [2, 3], [-1.0], 1.0),
-        TrainRow(0, [1], [2, 3], [-1.0, -1.0], [1.0]),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="a row needs"):
             off_policy(adapted).update([row])

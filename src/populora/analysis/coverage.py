@@ -87,12 +87,10 @@ class Archive:
         self._counts = np.zeros(CELLS, dtype=np.int64)
         self._descriptors: set[tuple[int, ...]] = set()
 
-    def add(self, descriptors: Sequence[Sequence[int]]) -> int:
-        """Count a batch of descriptors in the order of `METRICS`; the number of cells that were empty before."""
-        filled = self.filled
+    def add(self, descriptors: Sequence[Sequence[int]]) -> None:
+        """Count a batch of descriptors in the order of `METRICS`."""
         self._counts += np.bincount(cells_of(descriptors), minlength=CELLS)
         self._descriptors.update(tuple(int(value) for value in descriptor) for descriptor in descriptors)
-        return self.filled - filled
 
     @property
     def filled(self) -> int:

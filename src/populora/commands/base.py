@@ -120,7 +120,7 @@ def room(arguments: Sequence[str]) -> int:
         results.append(measure_room(config, chosen.steps, chosen.per_type, chosen.samples, partial(keep, seed)))
         checks = room_passed(results)
         write_file(chosen.log, "".join(f"{line}\n" for line in lines).encode("utf-8"))
-        _write(chosen.out, {"command": asdict(chosen), "passed": checks, "results": results})
+        _write(chosen.out, {"command": _settings(chosen), "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 

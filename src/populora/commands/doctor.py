@@ -105,4 +105,4 @@ def random_adapter_effect(model: Any, tokenizer: Any) -> Effect:
 
     adapted = AdaptedModel(model, LoraConfig().targets, slots=1, rank=4, alpha=8.0)
     adapted.bank.master.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-    return check_effect(adapted, InProcessSampler(adapted, tokenizer, seed=0, context=adapted.context), ["def f(x):"])
+    return check_effect(adapted, InProcessSampler(adapted, tokenizer, seed=0), ["def f(x):"])

@@ -45,13 +45,11 @@ class _Rows:
 
 
 class InProcessSampler:
-    """Samples from an `AdaptedModel`; ``context`` bounds prompt plus response, ``rows`` the responses decoded at a time
-    (fewer where their cache would exceed `CACHE_BYTES`)."""
+    """Samples from an `AdaptedModel`; ``rows`` bounds the responses decoded at a time (fewer where their cache would exceed
+    `CACHE_BYTES`)."""
 
-    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, context: int, rows: int = 512):
-        if context > adapted.context:
-            raise ConfigError(f"a context of {context} tokens was asked for, but the base has {adapted.context}: lower the token limits")
-        self.adapted, self.tokenizer, self.seed, self.context, self.rows = adapted, tokenizer, seed, context, rows
+    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512):
+        self.adapted, self.tokenizer, self.seed, self.rows = adapted, tokenizer, seed, rows
         self._bytes_per_token = _cache_bytes_per_token(adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._endings: dict[str, Ending] = {}
@@ -120,10 +118,11 @@ class InProcessSampler:
         jobs = [_Job(place, request, self._encode(request.prompt)) for place, request in enumerate(requests)]
         if len({job.request.key for job in jobs}) < len(jobs):
             raise ConfigError("two requests of one call have the same key: they would draw the same random numbers; name them apart")
+        room = self.adapted.context - max_tokens
         for job in jobs:
-            if not 0 < len(job.prompt) <= self.context - max_tokens:
+            if not 0 < len(job.prompt) <= room:
                 raise ConfigError(
-                    f"request {job.request.key}: expected a prompt of 1 to {self.context - max_tokens} tokens (context {self.context} "
+                    f"request {job.request.key}: expected a prompt of 1 to {room} tokens (context {self.adapted.context} "
                     f"minus {max_tokens} for the response), got {len(job.prompt)}. Shorten it or lower selfplay.max_response_tokens."
                 )
             if not -1 <= job.request.slot < self.adapted.bank.slots:

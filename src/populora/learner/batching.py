@@ -13,20 +13,14 @@ from populora.lora.packing import Group
 class TrainRow:
     """One response to learn from, under the adapter in ``slot``.
 
-    ``logprobs`` are the sampler's, one (nats) for each of ``tokens``; ``advantages`` is one value for all tokens or one each.
+    ``logprobs`` are the sampler's, one (nats) for each of ``tokens``, which share one ``advantage``.
     """
 
     slot: int
     prompt_tokens: Sequence[int]
     tokens: Sequence[int]
     logprobs: Sequence[float]
-    advantages: float | Sequence[float]
-
-    def per_token(self) -> list[float]:
-        """The advantage of each token."""
-        if isinstance(self.advantages, (int, float)):
-            return [float(self.advantages)] * len(self.tokens)
-        return list(self.advantages)
+    advantage: float
 
 
 @dataclass(frozen=True)

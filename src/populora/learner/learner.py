@@ -63,7 +63,7 @@ class Learner:
         tokens = Counter[int]()
         for row in rows:
             tokens[row.slot] += len(row.tokens)
-        active = sorted({row.slot for row in rows if any(row.per_token())})
+        active = sorted({row.slot for row in rows if row.advantage})
         skipped = {slot: SlotUpdate(tokens=tokens[slot], skipped=True) for slot in sorted(set(tokens) - set(active))}
         if not active:
             return skipped
@@ -124,11 +124,10 @@ class Learner:
 
 def _check(rows: Sequence[TrainRow], slots: int) -> None:
     for row in rows:
-        lengths = (len(row.tokens), len(row.logprobs), len(row.per_token()))
-        if not (0 <= row.slot < slots and row.prompt_tokens and row.tokens and len(set(lengths)) == 1):
+        if not (0 <= row.slot < slots and row.prompt_tokens and row.tokens and len(row.tokens) == len(row.logprobs)):
             raise ValueError(
-                f"a row needs a slot below {slots}, a prompt, and as many log-probabilities and advantages as tokens; got slot "
-                f"{row.slot}, {len(row.prompt_tokens)} prompt tokens and {lengths}"
+                f"a row needs a slot below {slots}, a prompt, and a log-probability for each token; got slot {row.slot}, "
+                f"{len(row.prompt_tokens)} prompt tokens, {len(row.tokens)} tokens and {len(row.logprobs)} log-probabilities"
             )
 
 
@@ -137,7 +136,7 @@ def _columns(units: Sequence[Unit], device: torch.device) -> tuple[torch.Tensor,
     rows = [row for unit in units for row in unit.rows]
     slot = torch.tensor([row.slot for row in rows for _ in row.tokens], device=device)
     old = torch.tensor([value for row in rows for value in row.logprobs], dtype=torch.float32, device=device)
-    advantages = torch.tensor([value for row in rows for value in row.per_token()], dtype=torch.float32, device=device)
+    advantages = torch.tensor([row.advantage for row in rows for _ in row.tokens], dtype=torch.float32, device=device)
     return slot, old, advantages
 
 

@@ -34,7 +34,7 @@ now and then took half a second of CPU time to hand the pages over.)"""
 
 
 class SandboxPool:
-    """Runs untrusted programs and reads untrusted literals. ``tier`` and ``layers`` say what isolation was reached.
+    """Runs untrusted programs and reads untrusted literals. Its ``tier`` says what isolation was reached.
 
     ``tier`` as an argument demands exactly that tier. Raises `SandboxUnavailableError` if the machine lacks it, or gives less
     than ``standard`` without ``allow_weak``.
@@ -43,7 +43,6 @@ class SandboxPool:
     def __init__(self, limits: Limits, workers: int = 2, allow_weak: bool = False, tier: Tier | None = None) -> None:
         found = isolation(allow_weak, tier)
         self.tier: Tier = found.tier
-        self.layers = found.report
         self._limits = limits
         self._one_call = threading.Lock()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")

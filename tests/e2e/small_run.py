@@ -1,0 +1,54 @@
+"""The small run of these tests, and how two runs are compared."""
+
+import json
+from pathlib import Path
+
+from populora.config import (
+    Config,
+    EvaluationConfig,
+    EvolutionConfig,
+    LearnerConfig,
+    LoraConfig,
+    PopulationConfig,
+    SelfplayConfig,
+    to_mapping,
+)
+
+SMALL = Config(
+    seed=5, steps=4, threads=1, keep_checkpoints=2,
+    lora=LoraConfig(rank=4, alpha=8.0),
+    population=PopulationConfig(teachers=2, students=2),
+    selfplay=SelfplayConfig(
+        prompts_per_type=1, samples_per_prompt=3, rho_samples=3, max_prompt_tokens=256, max_response_tokens=96, buffer_size=64, seeds=16
+    ),
+    learner=LearnerConfig(learning_rate=1e-3),
+    evolution=EvolutionConfig(every=2),
+    evaluation=EvaluationConfig(every=2, problems_per_type=2),
+)  # fmt: skip
+
+
+def toml_of(config: Config) -> str:
+    """Settings as TOML: JSON's scalars and lists are TOML's."""
+    nested = to_mapping(config)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in nested.items() if not isinstance(value, dict)]
+    for table, values in nested.items():
+        if isinstance(values, dict):
+            lines += [f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+class Silent:
+    def phase(self, name):
+        pass
+
+    def step(self, record, metrics):
+        pass
+
+    def close(self, summary):
+        pass
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All bytes of a run that must be equal for equal seeds: everything but times and the lock."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "lock"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -1,0 +1,192 @@
+"""Whole runs that are stopped, killed or damaged: they go on to the same bytes, or say why not and lose nothing."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_run import SMALL, Silent, contents, toml_of
+
+from populora.analysis.coverage import RANGES
+from populora.config import (
+    EvolutionConfig,
+    PopulationConfig,
+)
+from populora.errors import RunDirectoryError
+from populora.rng import stream
+from populora.runlog.checkpoint import load_checkpoint
+from populora.runlog.directory import locked
+from populora.runlog.journal import TIMINGS, read_log
+from populora.training import resume, train
+
+BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkpoint_every=2)
+CROSSING = replace(
+    SMALL, population=PopulationConfig(teachers=3, students=3), checkpoint_every=2,
+    evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
+)  # fmt: skip
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
+    asked = iter([False, True])
+    summary = train(SMALL, tmp_path / "run", Silent(), stop=lambda: next(asked, True))
+    assert (summary.stopped, summary.step) == (True, 1)
+    resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+def test_a_stop_between_two_checkpoints_leaves_one_of_its_own(tmp_path):
+    train(replace(BASELINE, checkpoint_every=3), tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
+    found = load_checkpoint(tmp_path / "run")
+    assert found and found.step == 1
+
+
+class Crash(Exception):
+    pass
+
+
+class Crashing(Silent):
+    """A display at which the run dies after a step is logged for which no checkpoint is due."""
+
+    def step(self, record, metrics):
+        if record.step == 3:
+            raise Crash
+
+
+@pytest.mark.parametrize("config", [BASELINE, CROSSING], ids=["baseline", "crossovers"])
+def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path):
+    train(config, tmp_path / "undisturbed", Silent())
+    with pytest.raises(Crash):
+        train(config, tmp_path / "run", Crashing())
+    assert len(read_log(tmp_path / "run")) == 3
+    resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("writes", [8, 25, 40])
+def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_path, monkeypatch, writes):
+    left = iter(range(writes))
+
+    def fill(descriptor):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("populora.runlog.files.os.fsync", fill)
+        with pytest.raises(RunDirectoryError, match="free some space"):
+            train(SMALL, tmp_path / "run", Silent())
+    resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+def test_a_damaged_checkpoint_is_named_and_after_its_removal_the_older_one_gives_the_same_bytes(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    newest = max((folder / "checkpoints").iterdir())
+    (newest / "state.json").write_bytes(b"{}")
+    with pytest.raises(RunDirectoryError, match=newest.name):
+        resume(folder, Silent())
+    shutil.rmtree(newest)
+    resume(folder, Silent())
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    shutil.rmtree(max((folder / "checkpoints").iterdir()))  # the log goes beyond what is left
+    before = contents(folder)
+    monkeypatch.setattr("populora.analysis.coverage.RANGES", RANGES + 1.0)
+    with pytest.raises(RunDirectoryError, match="tessellation"):
+        resume(folder, Silent())
+    assert contents(folder) == before
+
+
+def test_adapters_that_a_power_cut_emptied_are_written_again(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    (folder / "adapters" / "T0" / "adapter_model.safetensors").write_bytes(b"")
+    (folder / "adapters" / ".T1.half").mkdir()  # what a kill left
+    (folder / "adapters" / ".DS_Store").write_bytes(b"")  # what it did not
+    resume(folder, Silent())
+    (folder / "adapters" / ".DS_Store").unlink()
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_a_run_that_another_process_writes_is_left_alone(undisturbed, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with locked(tmp_path / "run"), pytest.raises(RunDirectoryError, match="in use"):
+        resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == before
+    (tmp_path / "new").mkdir()
+    with locked(tmp_path / "new"), pytest.raises(RunDirectoryError, match="in use"):
+        train(SMALL, tmp_path / "new", Silent())
+    assert contents(tmp_path / "new") == {}
+
+
+@pytest.mark.parametrize("fact", ["base_sha256", "held_out_sha256"])
+def test_a_resume_on_another_base_or_suite_is_refused(undisturbed, tmp_path, fact):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, fact: "0" * 64}))
+    before = contents(folder)
+    with pytest.raises(RunDirectoryError, match=fact):
+        resume(folder, Silent())
+    assert contents(folder) == before
+
+
+def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
+    """What a user types to begin the small run, and to go on with it."""
+    (tmp_path / "small.toml").write_text(toml_of(SMALL))
+    populora, run = [sys.executable, "-m", "populora.cli"], str(tmp_path / "run")
+    return [*populora, "train", str(tmp_path / "small.toml"), "--out", run], [*populora, "resume", run]
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_in_a_terminal_a_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
+    """As a terminal sends it: to the sandbox processes too."""
+    begin, go_on = commands(tmp_path)
+    process = subprocess.Popen(begin, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while process.poll() is None and not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130 and f"`populora resume {tmp_path / 'run'}` goes on" in said
+    assert subprocess.run(go_on, capture_output=True, check=False).returncode == 0
+    assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
+    folder, chance = tmp_path / "run", stream(0, "kills")
+    pace = sum(line["seconds/step"] for line in read_log(undisturbed, TIMINGS)) / SMALL.steps
+    begin, go_on = commands(tmp_path)
+    kills = 0
+    for _ in range(40):
+        process = subprocess.Popen(go_on if (folder / "config.json").exists() else begin)
+        started = len(read_log(folder)) if folder.exists() else 0
+        while process.poll() is None and not _moved(folder, started):
+            time.sleep(0.02)
+        time.sleep(pace * chance.uniform(0.0, 1.0))  # into any phase of the next step
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            continue
+        assert process.returncode == 0
+        break
+    assert kills >= 1
+    assert contents(folder) == contents(undisturbed)
+
+
+def _moved(folder: Path, started: int) -> bool:
+    """Whether the process has logged a step of its own, so that every kill costs something and the test ends."""
+    return (folder / "metrics.jsonl").exists() and len(read_log(folder)) > started
