@@ -26,6 +26,8 @@ COLOURS = {
 }
 BASELINES = ("baseline", "baseline_equal", "baseline_b128")
 """The paper's single agent, and the controls of it."""
+BESIDE_CONTROLS = ("teacher/loc", "teacher/cyclomatic", "teacher/difficulty", "held_out/accuracy")
+"""What the table compares with the controls too."""
 LAST = 20
 
 
@@ -138,7 +140,7 @@ def _difference(entry: dict) -> str:
 def _against_controls(against: dict) -> str:
     lines = [
         f"- {arm} − {base}: {CURVES[name]} {_difference(found[name])}"
-        for base in BASELINES[1:] for arm, found in against.get(base, {}).items() for name in ("teacher/loc", "teacher/cyclomatic")
+        for base in BASELINES[1:] for arm, found in against.get(base, {}).items() for name in BESIDE_CONTROLS if name in found
     ]  # fmt: skip
     return "\n" + "\n".join(lines) + "\n" if lines else ""
 
