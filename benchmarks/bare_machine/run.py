@@ -40,7 +40,7 @@ def main() -> None:
         (clone / ".venv").rename(clone / ".venv-of-train")
         found["make_test_seconds"] = seconds("make", "test", at=clone)
         large = clone / "runs" / "4t4s"
-        seconds(".venv/bin/populora", "train", "configs/tiny_4t4s.toml", "--steps", "30", "--out", str(large), at=clone)
+        seconds(".venv/bin/populora", "train", "configs/tiny_4t4s.toml", "--steps", "20", "--out", str(large), at=clone)
         found["step_4t4s_seconds"] = round(statistics.median(column(large / "timings.jsonl", "seconds/step")), 2)
     (HERE / "results.json").write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))

@@ -43,6 +43,8 @@ ARMS = {
     "4t4s": ["tiny_4t4s.toml"],
 }
 """Configuration and further settings of each arm."""
+ONE_THREAD = ["--threads", "1"]
+"""So that two arms can run beside each other, and to the same bytes on any machine of a kind."""
 EVALUATION = ["--evaluation.every", "25", "--evaluation.problems-per-type", "216"]
 
 
@@ -79,7 +81,7 @@ def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) 
             raise SystemExit(f"{folder} is a run of {found} steps, not {steps}: choose another --root, or --steps {found}")
         return [*populora, "resume", str(folder)]
     config, *own = ARMS[arm]
-    chosen = ["--out", str(folder), "--seed", str(seed), "--steps", str(steps), *EVALUATION, *own, *settings]
+    chosen = ["--out", str(folder), "--seed", str(seed), "--steps", str(steps), *ONE_THREAD, *EVALUATION, *own, *settings]
     return [*populora, "train", str(CONFIGS / config), *chosen]
 
 
