@@ -17,7 +17,7 @@ ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0
 
 
 def values(samples, whitening="pooled", role_weights="tokens"):
-    return np.array([row.advantages for row in member_rows(0, samples, whitening, role_weights)])
+    return np.array([row.advantage for row in member_rows(0, samples, whitening, role_weights)])
 
 
 def token_mean(advantages, samples):
