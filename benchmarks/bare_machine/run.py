@@ -4,8 +4,8 @@
 
 Seconds are wall time and include installing the packages from wherever pip is set up to find them, each time without pip's cache; how
 long a download takes depends on that, so the size of what was installed stands beside. The run is everything that `make train` does
-after installing. The clone is of the last commit. Steps wait for each other's cores, so a virtual machine whose host is busy shows times
-that are not the program's: ``stolen_percent`` says how much of the processors' time went to others.
+after installing. The clone is of the last commit. A virtual machine whose host is busy shows times that are not the program's:
+``stolen_percent`` says how much of the processors' time went to others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    stolen, all_ticks = processor_ticks()
+    before = processor_ticks()
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "populora"
         os.environ["PIP_NO_CACHE_DIR"] = "1"
@@ -44,7 +44,7 @@ def main() -> None:
         large = clone / "runs" / "4t4s"
         seconds(".venv/bin/populora", "train", "configs/tiny_4t4s.toml", "--steps", "20", "--out", str(large), at=clone)
         found["step_4t4s_seconds"] = round(statistics.median(column(large / "timings.jsonl", "seconds/step")), 2)
-    stolen, all_ticks = (now - then for now, then in zip(processor_ticks(), (stolen, all_ticks), strict=True))
+    stolen, all_ticks = (after - start for start, after in zip(before, processor_ticks(), strict=True))
     found["stolen_percent"] = round(100 * stolen / all_ticks, 1)
     (HERE / "results.json").write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))

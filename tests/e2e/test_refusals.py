@@ -6,13 +6,7 @@ from dataclasses import replace
 import pytest
 from small_run import SMALL, Silent
 
-from populora.config import (
-    BaseConfig,
-    EvaluationConfig,
-    EvolutionConfig,
-    LoraConfig,
-    SandboxConfig,
-)
+from populora.config import BaseConfig, EvaluationConfig, EvolutionConfig, LoraConfig, SandboxConfig
 from populora.engine.inprocess import InProcessSampler
 from populora.errors import AdapterEffectError, PopuloraError, SandboxUnavailableError
 from populora.training import train

@@ -15,10 +15,7 @@ import pytest
 from small_run import SMALL, Silent, contents, toml_of
 
 from populora.analysis.coverage import RANGES
-from populora.config import (
-    EvolutionConfig,
-    PopulationConfig,
-)
+from populora.config import EvolutionConfig, PopulationConfig
 from populora.errors import RunDirectoryError
 from populora.rng import stream
 from populora.runlog.checkpoint import load_checkpoint

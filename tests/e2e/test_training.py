@@ -13,13 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from populora import selfplay
 from populora.cli import main
-from populora.config import (
-    BaseConfig,
-    Config,
-    EvaluationConfig,
-    EvolutionConfig,
-    PopulationConfig,
-)
+from populora.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
 from populora.engine.loading import base_folder
 from populora.lora.linear import AdaptedModel
 from populora.lora.packing import Group, pack
