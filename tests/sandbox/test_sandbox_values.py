@@ -15,6 +15,7 @@ scalars = (
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
     | st.text(st.characters(exclude_categories=[]), max_size=8)
     | st.binary(max_size=8)
 )
@@ -56,6 +57,7 @@ def test_comparable_texts_are_equal_exactly_when_python_says_so(one, other):
         ({1}, frozenset([True])),
         ({1: "a", 2: "b"}, {2.0: "b", True: "a"}),
         ([1e20], [10**20]),
+        (complex(2, 0), 2.0),
     ],
 )
 def test_equal_values_of_different_types_differ_only_under_strict_equality(one, other):
@@ -66,7 +68,7 @@ def test_equal_values_of_different_types_differ_only_under_strict_equality(one, 
 
 
 def test_different_kinds_of_value_never_compare_equal():
-    kinds = [None, 0, 1, 0.5, "", "0", "None", b"", b"0", [], (), set(), {}, [0], (0,), {0}, {0: 0}, 2**53, 2**53 + 1, "i0", float("inf")]
+    kinds = [None, 0, 1, 0.5, "", "0", "None", b"", b"0", 1j, 1 + 1j, [], (), set(), {}, [0], (0,), {0}, {0: 0}, 2**53, 2**53 + 1, "i0", float("inf")]
     for one, other in itertools.combinations(kinds, 2):
         assert crossed(one).comparable != crossed(other).comparable, (one, other)
 
@@ -84,7 +86,7 @@ def test_arguments_are_written_without_their_parentheses():
 
 
 @pytest.mark.parametrize(
-    "text", ["1 + 1", "f(1)", "x", "[x for x in []]", "{**{}}", "...", "1j", "f'{1}'", "(", "", "not 1", "--1", "{[]}", "-True", "set([1])"]
+    "text", ["1 + 1", "f(1)", "x", "[x for x in []]", "{**{}}", "...", "1j + 1", "1j + 1j", "'a' + 1j", "f'{1}'", "(", "", "not 1", "--1", "{[]}", "-True", "set([1])"]
 )
 def test_what_is_no_literal_is_refused(text):
     with pytest.raises(Refused, match="not_a_literal"):
@@ -106,7 +108,7 @@ def test_literals_are_read_as_the_standard_library_reads_them(value):
 
 FORGED = [
     5, 1.5, [], ["q"], ["i", 5], ["i", "05"], ["i", "-0"], ["i", "1" * 4302], ["i", "٣"], ["f", "nan"], ["f", "1"], ["f", "1e3"],
-    ["f", "x"],
+    ["f", "x"], ["c", "0.0"], ["c", "0", "1.0"], ["c", "nan", "1.0"],
     ["y", "0"], ["s", ["i", "1"], True], ["s", ["l"]], ["d", "a"], ["d", ["l"], None], ["d", "a", 1], {"i": 1}, ["s", ["t", ["l"]]],
 ]  # fmt: skip
 

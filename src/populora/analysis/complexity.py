@@ -13,7 +13,6 @@ Standard library only, and loadable by file path: sandbox children run it, becau
 """
 
 import ast
-import hashlib
 import io
 import tokenize
 from collections.abc import Iterable
@@ -47,6 +46,8 @@ def measure(source: str) -> ProgramComplexity:
 
 def fingerprint(source: str) -> str:
     """SHA-256 (hex) of the AST without positions, comments, layout and docstrings. Raises as `measure` does."""
+    import hashlib  # here, because it maps OpenSSL into every process that only wants the metrics, and sandbox children are forked
+
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and node.body and _is_string(node.body[0]):

@@ -12,7 +12,7 @@ from typing import Any
 from populora.analysis import complexity
 
 MAX_DEPTH = 60
-_SCALARS = (type(None), bool, int, float, str, bytes)
+_SCALARS = (type(None), bool, int, float, complex, str, bytes)
 _TAGS = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
@@ -39,18 +39,12 @@ def _name(error: BaseException) -> str:
 
 
 def _run(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
-    tree = _source(job["program"])
-    if _imports_banned(tree, job["banned_imports"]):
-        raise Refused("banned_import")
+    code = _compiled(job["program"], job["banned_imports"])
     arguments = [_arguments(text) for text in job["texts"]]
     for node in arguments:
         _evaluate(node)
     module = types.ModuleType("program")
     sys.modules["program"] = module
-    try:
-        code = compile(tree, "<program>", "exec", dont_inherit=True)
-    except _UNPARSABLE as error:
-        raise Refused("syntax") from error
     exec(code, module.__dict__)  # noqa: S102 - this is the place where untrusted programs run, behind the jail
     entry = module.__dict__.get("f")
     if not callable(entry):
@@ -78,16 +72,19 @@ def _measure(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[
     return {"kind": "ok", "measures": [found.ast_depth, found.cyclomatic, found.loc, found.variables, fingerprint]}
 
 
-def _source(text: str) -> ast.Module:
+def _compiled(program: str, banned: list[str]) -> types.CodeType:
+    """Code of the program. Its tree is made only where there may be an import: it costs more than all the rest."""
     try:
-        return ast.parse(text)
+        if banned and ("import" in program or not program.isascii()) and _imports_banned(ast.parse(program), banned):
+            raise Refused("banned_import")
+        return compile(program, "<program>", "exec", dont_inherit=True)
     except _UNPARSABLE as error:
         raise Refused("syntax") from error
 
 
 def _imports_banned(tree: ast.Module, banned: list[str]) -> bool:
     names: set[str] = set()
-    for node in ast.walk(tree) if banned else ():
+    for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):
                 names.update(alias.name for alias in aliases)
@@ -116,16 +113,20 @@ def _arguments(text: str) -> ast.expr:
 
 
 def _evaluate(node: ast.expr, depth: int = 0) -> Any:
-    """The value of a literal. Beyond `ast.literal_eval`: ``frozenset({…})``; less: no complex numbers, no ``...``."""
+    """The value of a literal. Beyond `ast.literal_eval`: ``frozenset({…})``; less: no ``...``."""
     if depth > MAX_DEPTH:
         raise Refused("unsupported_value")
     try:
         match node:
             case ast.Constant(value=value) if type(value) in _SCALARS:
                 return value
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as number)):
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() | complex() as number)):
                 if type(number) is not bool:
                     return -number if isinstance(sign, ast.USub) else number
+            case ast.BinOp(op=ast.Add() | ast.Sub() as sign, left=left, right=ast.Constant(value=complex() as imaginary)):
+                real = _evaluate(left, depth + 1)
+                if type(real) in (int, float):
+                    return real + imaginary if isinstance(sign, ast.Add) else real - imaginary
             case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
                 kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
                 return kind([_evaluate(item, depth + 1) for item in items])
@@ -144,7 +145,7 @@ def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
     """The tagged tree of a value of exact built-in types. ``room`` holds the characters left: a lower bound of the literal."""
     kind = type(value)
     known = kind in _SCALARS or kind in _TAGS or kind is dict
-    if depth > MAX_DEPTH or not known or (kind is float and value != value):
+    if depth > MAX_DEPTH or not known or (kind in (float, complex) and value != value):
         raise Refused("unsupported_value")
     room[0] -= 1 + value.bit_length() * 0.3 if kind is int else len(value) + 2 if kind in (str, bytes) else 2
     if room[0] < 0:
@@ -155,6 +156,8 @@ def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
         return ["i", _digits(value)]
     if kind is float:
         return ["f", repr(value)]
+    if kind is complex:  # no literal has a part of -0.0
+        return ["c", repr(value.real + 0.0), repr(value.imag + 0.0)]
     if kind is bytes:
         return ["y", value.hex()]
     if kind is dict:

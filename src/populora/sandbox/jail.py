@@ -10,8 +10,9 @@ import resource
 import signal
 import sys
 import sysconfig
+from collections.abc import Callable, Iterable
 
-from populora.sandbox.seccomp import build_filter
+from populora.sandbox import seccomp
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 8, 22, 38  # prctl options
@@ -73,13 +74,14 @@ def limit_memory_and_files(limits: dict[str, float]) -> None:
         resource.setrlimit(what, (allowed, allowed))
 
 
-def limit_time_and_processes(limits: dict[str, float]) -> None:
+def limit_time_and_processes(limits: dict[str, float], threads: bool = False) -> None:
     """Limits of the child that runs a program: SIGPROF at the CPU limit, SIGKILL at the next whole second for one that ignores it;
-    no new process or thread."""
+    no new process, and no new thread unless ``threads`` (only where a filter forbids processes)."""
     signal.setitimer(signal.ITIMER_PROF, limits["cpu_seconds"])
     seconds = int(limits["cpu_seconds"]) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if not threads:
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
 def landlock_abi() -> int:
@@ -87,8 +89,8 @@ def landlock_abi() -> int:
     return _call("syscall", _CREATE_RULESET, None, ctypes.c_size_t(0), 1)
 
 
-def restrict_files() -> None:
-    """Landlock: of all files only the standard library can be read (not third-party packages); no TCP, no signals outwards."""
+def restrict_files(packages: Iterable[str] = ()) -> None:
+    """Landlock: of all files only the standard library and the folders ``packages`` can be read; no TCP, no signals outwards."""
     abi = landlock_abi()
     files = (1 << 13) - 1 | (abi >= 2) << 13 | (abi >= 3) << 14 | (abi >= 5) << 15
     attributes = (ctypes.c_uint64 * 3)(files, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
@@ -100,6 +102,8 @@ def restrict_files() -> None:
             path = os.path.join(folder, name)
             if name not in ("site-packages", "dist-packages") and os.path.exists(path):  # a link may lead out of the jail
                 _allow(ruleset, path, _READ_FILE)
+    for folder in packages:
+        _allow(ruleset, folder, _READ_DIR | _READ_FILE)
     _call("syscall", _RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 
@@ -112,11 +116,12 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 class Filter:
-    """The seccomp filter, built once in the zygote and loaded in each child. Raises `OSError` on unknown architectures."""
+    """A seccomp filter made ahead of its use: `seccomp.zygote_filter` or `seccomp.child_filter`. Raises `OSError` on unknown
+    architectures."""
 
-    def __init__(self) -> None:
+    def __init__(self, build: Callable[[str, bool], bytes], threads: bool = False) -> None:
         try:
-            code = build_filter(platform.machine())
+            code = build(platform.machine(), threads)
         except KeyError as error:
             raise OSError(f"no system-call table for {error}") from error
         self._code = ctypes.create_string_buffer(code, len(code))
@@ -129,3 +134,8 @@ class Filter:
     def load(self) -> None:
         """Filter this process from now on; it cannot be taken back."""
         _call("prctl", _SECCOMP, 2, ctypes.byref(self._program), 0, 0)
+
+
+def filters(threads: bool = False) -> tuple[Filter, Filter]:
+    """The filter of a zygote and the one that its children put on top."""
+    return Filter(seccomp.zygote_filter, threads), Filter(seccomp.child_filter, threads)

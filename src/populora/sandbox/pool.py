@@ -20,7 +20,7 @@ from populora.sandbox.process import Outcome, Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
 from populora.types import VerdictKind
 
-_HASH_SEEDS = (1, 2)
+_PAIR = (0, 1)
 _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
 _ATTEMPTS = 2
@@ -105,8 +105,8 @@ class _Worker:
         self._zygotes: list[Zygote] = []
 
     def start(self) -> None:
-        for seed in _HASH_SEEDS:
-            self._zygotes.append(Zygote(self._isolation, self._limits, seed))
+        for place in _PAIR:
+            self._zygotes.append(Zygote(self._isolation, self._limits, place))
         (verdict,) = self.judge([_CONTROL], twice=True)
         if not verdict.ok:
             raise SandboxUnavailableError(
@@ -141,7 +141,7 @@ class _Worker:
     def _replace(self, which: int) -> None:
         self._zygotes[which].kill()
         try:
-            self._zygotes[which] = Zygote(self._isolation, self._limits, _HASH_SEEDS[which])
+            self._zygotes[which] = Zygote(self._isolation, self._limits, which)
         except SandboxUnavailableError as error:
             raise SandboxFault(f"a sandbox process was lost and its replacement does not start: {error}") from error
 

@@ -17,13 +17,16 @@ import time
 from dataclasses import asdict, dataclass
 
 from populora.errors import SandboxUnavailableError
-from populora.sandbox.launch import command
+from populora.sandbox.launch import command, package_folders
 from populora.sandbox.layers import Isolation
 from populora.sandbox.protocol import Limits
 from populora.sandbox.zygote import BUSY_SHARE
 
 _REPORT = struct.Struct("<id?")
 _START_SECONDS = 30.0
+_QUICK_SECONDS = 0.02
+"""Most children are done by then, and their reply fits the socket's buffer: it is not looked at before the end."""
+
 _GRACE_SECONDS = 10.0
 """How long after the longest wait of the zygote for its child the report may be due before the zygote counts as lost."""
 
@@ -49,12 +52,17 @@ class Zygote:
     """A running fork server. Raises `SandboxUnavailableError` if it does not come up. Start it from a thread that lives on:
     the kernel ends it with the thread that started it."""
 
-    def __init__(self, isolation: Isolation, limits: Limits, hash_seed: int) -> None:
+    def __init__(self, isolation: Isolation, limits: Limits, place: int) -> None:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self._control, theirs = socket.socketpair()
-        settings = {"limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "shift": hash_seed}
+        packages = package_folders(limits.packages)
+        settings = {
+            "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "place": place, "packages": packages
+        }  # fmt: skip
         with theirs:
-            arguments, environment = command(["zygote", str(theirs.fileno()), json.dumps(settings)], hash_seed, isolation.bubblewrap)
+            arguments, environment = command(
+                ["zygote", str(theirs.fileno()), json.dumps(settings)], place + 1, isolation.bubblewrap, packages
+            )
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
@@ -75,20 +83,28 @@ class Zygote:
         """Run one child on ``request`` (a frame). Raises `ZygoteLost`."""
         ours, theirs = socket.socketpair()
         with ours:
+            ours.setblocking(False)
             with theirs:
+                pending = _send(ours, request)
                 try:
                     socket.send_fds(self._control, [b"J"], [theirs.fileno()])
                 except OSError as error:
                     raise ZygoteLost("the zygote is gone") from error
-            ours.setblocking(False)
-            return self._converse(ours, request, reply_bound + 5)
+            report, reply = b"", bytearray()
+            if not pending and _readable(self._control, _QUICK_SECONDS):
+                report = self._report(_REPORT.size)
+            if len(report) < _REPORT.size:
+                report = self._converse(ours, pending, reply, reply_bound + 5, report)
+            while _receive(ours, reply, reply_bound + 5):  # the child is dead: what it wrote lies ready
+                continue
+            return Outcome(reply[:1] == b"R", bytes(reply[1:]), *_REPORT.unpack(report))
 
-    def _converse(self, ours: socket.socket, request: bytes, bound: int) -> Outcome:
+    def _converse(self, ours: socket.socket, pending: bytes, reply: bytearray, bound: int, report: bytes) -> bytes:
+        """Send what is pending and take what comes until the report is complete."""
         deadline = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(ours, select.POLLIN | select.POLLOUT)
-        pending, reply, report = request, bytearray(), b""
         while len(report) < _REPORT.size:
             ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
             if not ready:
@@ -101,9 +117,7 @@ class Zygote:
                 poll.unregister(ours)
             elif ours.fileno() in ready:
                 poll.modify(ours, select.POLLIN | (select.POLLOUT if pending else 0))
-        while _receive(ours, reply, bound):  # the child is dead: what it wrote lies ready
-            continue
-        return Outcome(reply[:1] == b"R", bytes(reply[1:]), *_REPORT.unpack(report))
+        return report
 
     def _report(self, count: int) -> bytes:
         try:
@@ -130,10 +144,18 @@ class Zygote:
         self._process.wait()
 
 
+def _readable(channel: socket.socket, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
 def _send(channel: socket.socket, data: bytes) -> bytes:
     """What is left to send; nothing if nobody will read it."""
     try:
         return data[channel.send(data) :]
+    except BlockingIOError:
+        return data
     except (BrokenPipeError, ConnectionResetError):
         return b""
 

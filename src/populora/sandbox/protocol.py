@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from populora.errors import ConfigError
@@ -40,11 +40,25 @@ class Limits:
     """Longest literal of one returned value; longer ones are refused, never cut."""
     max_source_chars: int = 65536
     """Longest program and longest text of arguments or answer."""
+    packages: tuple[str, ...] = ()
+    """Third-party packages that programs may import; the standard library they always may."""
+    threads: bool = False
+    """Whether programs may start threads (where a system-call filter holds); processes they never may."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not value > 0:
-                raise ConfigError(f"sandbox limit '{name}': expected more than 0, got {value}")
+        for name in ("cpu_seconds", "wall_seconds", "memory_mb", "max_output_chars", "max_source_chars"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"sandbox limit '{name}': expected more than 0, got {getattr(self, name)}")
+
+
+PROFILES = {
+    "training": Limits(max_output_chars=65536),
+    "evaluation": Limits(
+        cpu_seconds=10.0, wall_seconds=60.0, memory_mb=4096, max_output_chars=1 << 20, max_source_chars=1 << 20, packages=("numpy",),
+        threads=True,
+    ),
+}  # fmt: skip
+"""Limits to start from: ``training`` for programs that a model proposes, ``evaluation`` for solutions of public benchmarks."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,7 @@ class Verdict:
 
 def encode_request(jobs: list[Job], calls: int) -> bytes:
     """The frame that a child reads; every ``run`` calls ``f`` ``calls`` times for each text."""
-    body = json.dumps({"calls": calls, "jobs": [asdict(job) for job in jobs]}).encode("ascii")
+    body = json.dumps({"calls": calls, "jobs": [vars(job) for job in jobs]}).encode("ascii")
     return struct.pack(">I", len(body)) + body
 
 

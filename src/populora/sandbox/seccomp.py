@@ -1,8 +1,12 @@
-"""The system-call filter as classic BPF, for x86-64 and AArch64 (Linux `seccomp(2)`, no library needed).
+"""The system-call filters as classic BPF, for x86-64 and AArch64 (Linux `seccomp(2)`, no library needed).
 
-An allowlist: computing, memory, reading files and clocks pass; everything else fails with EPERM, so that an ordinary slip is an
-ordinary exception; calls that only an attack makes kill the process, which no handler can hide. `open` for writing fails, and so
-do process numbers (`os.getpid()` is -1): they would differ from run to run.
+Two of them, because loading a long one costs a child a tenth of its life: the zygote puts the long one on once, as an allowlist
+of what computing, memory, reading files and clocks need and what it needs itself to fork and to watch. A child inherits it and adds
+the short one, which takes the zygote's own calls away. Of two filters the kernel takes the stricter verdict.
+
+What is on no list fails with EPERM, so that an ordinary slip is an ordinary exception; calls that only an attack makes kill the
+process, which no handler can hide. `open` for writing fails, and so do process numbers (`os.getpid()` is -1) and the machine's
+name: they would differ from run to run.
 """
 
 import struct
@@ -19,15 +23,26 @@ ALLOWED = {  # name: (x86_64, aarch64); None where the architecture has no such 
     "getegid": (108, 177), "futex": (202, 98),
     "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "clock_gettime": (228, 113), "clock_getres": (229, 114),
     "clock_nanosleep": (230, 115), "nanosleep": (35, 101), "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153),
-    "getrusage": (98, 165), "getrandom": (318, 278), "uname": (63, 160), "sysinfo": (99, 179), "poll": (7, None),
+    "getrusage": (98, 165), "getrandom": (318, 278), "sysinfo": (99, 179), "poll": (7, None),
     "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "dup": (32, 23), "exit": (60, 93), "exit_group": (231, 94),
     "restart_syscall": (219, 128), "rseq": (334, 293), "set_robust_list": (273, 99), "set_tid_address": (218, 96),
 }  # fmt: skip
+"""What a program may call."""
+
+ZYGOTE_ONLY = {
+    "recvmsg": (47, 212), "sendto": (44, 206), "wait4": (61, 260), "waitid": (247, 95), "setpgid": (109, 154), "prctl": (157, 167),
+    "getppid": (110, 173), "getpid": (39, 172), "dup2": (33, None), "dup3": (292, 24), "close_range": (436, 436),
+    "setitimer": (38, 103), "setrlimit": (160, 164), "prlimit64": (302, 261), "seccomp": (317, 277),
+}  # fmt: skip
+"""What the fork server needs beside, up to the moment in which a child loads the short filter."""
+
+ZYGOTE_KILLS = {"kill": (62, 129), "fork": (57, None)}
+"""The same, of calls that kill a program."""
 
 KILLED = {
-    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "socket": (41, 198), "connect": (42, 203),
+    "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "socket": (41, 198), "connect": (42, 203),
     "bind": (49, 200), "listen": (50, 201), "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
-    "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "mount": (165, 40), "umount2": (166, 39),
     "pivot_root": (155, 41), "chroot": (161, 51), "setns": (308, 268), "unshare": (272, 97), "bpf": (321, 280),
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "keyctl": (250, 219),
@@ -39,34 +54,62 @@ CONDITIONAL = {"openat": (257, 56), "clone": (56, 220), "clone3": (435, 435)}
 
 _X32 = 0x40000000
 _CLONE_THREAD = 0x10000
+_CLONE_NEW = 0x7E020080  # every kind of namespace
 _OPEN_FOR_WRITING = 0o3 | 0o100 | 0o1000 | 0o2000 | 0o20000000  # access mode, O_CREAT, O_TRUNC, O_APPEND, O_TMPFILE
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF opcodes
 _VERDICTS = {"allow": 0x7FFF0000, "kill": 0x80000000, "eperm": 0x00050000 | 1, "enosys": 0x00050000 | 38}
 _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data; arguments are 8 bytes each, low half first
 
+_Step = tuple[int, int, str, str]  # opcode, operand, target if true, target if false ("" is the next step)
+_Table = dict[str, tuple[int | None, int | None]]
 
-def build_filter(machine: str) -> bytes:
-    """The filter's instructions (8 bytes each) for ``platform.machine()``. Raises `KeyError` where there is no table."""
-    if machine not in AUDIT_ARCH:
-        raise KeyError(machine)
-    column = list(AUDIT_ARCH).index(machine)
+
+def zygote_filter(machine: str, threads: bool = False) -> bytes:
+    """The long filter for ``platform.machine()``, 8 bytes an instruction. Raises `KeyError` where there is no table."""
+    column = _column(machine)
     openat, clone, clone3 = (CONDITIONAL[name][column] for name in ("openat", "clone", "clone3"))
-    steps: list[tuple[int, int, str, str]] = [  # opcode, operand, target if true, target if false ("" is the next step)
+    steps: list[_Step] = [
         (_LOAD, _ARCH, "", ""), (_EQUAL, AUDIT_ARCH[machine], "", "kill"), (_LOAD, _NR, "", ""), (_AT_LEAST, _X32, "kill", ""),
         (_EQUAL, openat, "openat", ""), (_EQUAL, clone, "clone", ""),
         (_EQUAL, clone3, "enosys", ""),  # its flags lie in memory that a filter cannot read: the C library falls back to clone
+        *_each({**ALLOWED, **ZYGOTE_ONLY, **ZYGOTE_KILLS}, column, "allow"), *_each(KILLED, column, "kill"),
+        (_RETURN, _VERDICTS["eperm"], "", ""),
     ]  # fmt: skip
-    steps += [(_EQUAL, numbers[column], "allow", "") for numbers in ALLOWED.values() if numbers[column] is not None]
-    steps += [(_EQUAL, numbers[column], "kill", "") for numbers in KILLED.values() if numbers[column] is not None]
-    steps.append((_RETURN, _VERDICTS["eperm"], "", ""))
-    places = {"openat": len(steps)}
-    steps += [(_LOAD, _ARGS + 2 * 8, "", ""), (_ANY_BIT, _OPEN_FOR_WRITING, "eperm", "allow")]
-    places["clone"] = len(steps)
-    steps += [(_LOAD, _ARGS, "", ""), (_ANY_BIT, _CLONE_THREAD, "eperm", "kill")]
-    for name, verdict in _VERDICTS.items():  # behind everything, as jumps only go forwards
-        places[name] = len(steps)
-        steps.append((_RETURN, verdict, "", ""))
+    opening: list[_Step] = [(_LOAD, _ARGS + 2 * 8, "", ""), (_ANY_BIT, _OPEN_FOR_WRITING, "eperm", "allow")]
+    cloning: list[_Step] = [
+        (_LOAD, _ARGS, "", ""), (_ANY_BIT, _CLONE_NEW, "kill", ""), (_ANY_BIT, _CLONE_THREAD, "allow" if threads else "eperm", "allow")
+    ]  # fmt: skip
+    return _assemble(steps, openat=opening, clone=cloning)
+
+
+def child_filter(machine: str, threads: bool = False) -> bytes:
+    """The short filter, to be put on top of the long one. Raises `KeyError` where there is no table."""
+    column = _column(machine)
+    steps: list[_Step] = [
+        (_LOAD, _NR, "", ""), (_EQUAL, CONDITIONAL["clone"][column] or 0, "clone", ""),
+        *_each(ZYGOTE_ONLY, column, "eperm"), *_each(ZYGOTE_KILLS, column, "kill"), (_RETURN, _VERDICTS["allow"], "", ""),
+    ]  # fmt: skip
+    cloning: list[_Step] = [(_LOAD, _ARGS, "", ""), (_ANY_BIT, _CLONE_THREAD, "allow" if threads else "eperm", "kill")]
+    return _assemble(steps, clone=cloning)
+
+
+def _column(machine: str) -> int:
+    if machine not in AUDIT_ARCH:
+        raise KeyError(machine)
+    return list(AUDIT_ARCH).index(machine)
+
+
+def _each(table: _Table, column: int, verdict: str) -> list[_Step]:
+    return [(_EQUAL, number, verdict, "") for number in (numbers[column] for numbers in table.values()) if number is not None]
+
+
+def _assemble(steps: list[_Step], **branches: list[_Step]) -> bytes:
+    """Machine code of the steps, then of the branches and verdicts that they jump to: jumps only go forwards."""
+    code, places = list(steps), {}
+    for name, branch in [*branches.items(), *((name, [(_RETURN, verdict, "", "")]) for name, verdict in _VERDICTS.items())]:
+        places[name] = len(code)
+        code += branch
     return b"".join(
-        struct.pack("<HBBI", code, places[yes] - at - 1 if yes else 0, places[no] - at - 1 if no else 0, operand)
-        for at, (code, operand, yes, no) in enumerate(steps)
+        struct.pack("<HBBI", opcode, places[yes] - at - 1 if yes else 0, places[no] - at - 1 if no else 0, operand)
+        for at, (opcode, operand, yes, no) in enumerate(code)
     )

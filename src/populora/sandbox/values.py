@@ -1,7 +1,8 @@
 """Python values as data: the trainer's side never parses literals, it renders them from the tagged tree that a child sends.
 
-A tree is JSON: None, booleans and strings stand for themselves; ``["i", "12"]`` int, ``["f", "0.5"]`` float, ``["y", "00ff"]``
-bytes in hex, ``["l", …]`` list, ``["t", …]`` tuple, ``["s", …]`` set, ``["z", …]`` frozenset, ``["d", k, v, …]`` dict.
+A tree is JSON: None, booleans and strings stand for themselves; ``["i", "12"]`` int, ``["f", "0.5"]`` float,
+``["c", "0.0", "1.0"]`` complex, ``["y", "00ff"]`` bytes in hex, ``["l", …]`` list, ``["t", …]`` tuple, ``["s", …]`` set,
+``["z", …]`` frozenset, ``["d", k, v, …]`` dict.
 Literal and both canonical texts come from the same tree, so a forged reply cannot show one value and compare as another.
 """
 
@@ -55,6 +56,8 @@ def _value(tree: Any, depth: int) -> Value:
             return Value(text, f"i{text}", f"i{text}")
         case ["f", str(text)] if len(text) < 32:
             return _float(text)
+        case ["c", str(real), str(imaginary)] if max(len(real), len(imaginary)) < 32:
+            return _complex(_float(real), _float(imaginary))
         case ["y", str(text)]:
             literal = repr(bytes.fromhex(text))
             return Value(literal, literal, literal)
@@ -71,6 +74,12 @@ def _float(text: str) -> Value:
         raise ValueError("not the shortest text of a number")
     literal = {"inf": "1e999", "-inf": "-1e999"}.get(text, text)
     return Value(literal, f"f{text}", f"i{int(number)}" if number.is_integer() else f"f{text}")
+
+
+def _complex(real: Value, imaginary: Value) -> Value:
+    sign = "" if imaginary.literal.startswith("-") else "+"
+    same = real.comparable if imaginary.comparable == "i0" else f"c{real.comparable},{imaginary.comparable}"
+    return Value(f"({real.literal}{sign}{imaginary.literal}j)", f"c{real.canonical},{imaginary.canonical}", same)
 
 
 def _sequence(tag: str, parts: list[Value], items: list[Any]) -> Value:

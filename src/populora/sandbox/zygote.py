@@ -14,9 +14,10 @@ import socket
 import struct
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from populora.sandbox import child, jail
+from populora.sandbox import child, jail, surroundings
 
 PRELOADED = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
@@ -30,36 +31,37 @@ BUSY_SHARE = 0.05
 _ballast: list[object] = []
 """Takes up a few places of every size, more in the second zygote, so that the low bits of `id` differ between the two as well."""
 
+_scan = json.JSONDecoder().scan_once  # `json.loads` runs a regular expression beside
 _JOB = 3  # the job's socket in the child
+
+REHEARSALS = 16
+REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts": ["1"], "banned_imports": ["random"]}
+"""Done a few times before the first program: caches are filled and the interpreter has specialised its own code."""
 
 
 def serve(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
-    ``settings`` has ``limits``, ``layers`` and ``parent``. Each job is one byte with the job's socket; each answer is
-    ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
+    ``settings`` has ``limits``, ``layers``, ``parent``, ``place`` (in the pair) and ``packages`` (folders). Each job is one byte
+    with the job's socket; each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
-    ours = max(jail.OPEN_FILES, control + 1)  # above every file of ours: the control socket has the number that it had in the trainer
     limits, layers = settings["limits"], settings["layers"]
-    for name in PRELOADED:
-        importlib.import_module(name)
-    call_filter = jail.Filter() if "seccomp" in layers else None
+    # Above every file of ours: the control socket has the number that it had in the trainer.
+    jailed = Jailed(limits, max(jail.OPEN_FILES, control + 1), limits["threads"] and "seccomp" in layers, "namespaces" in layers)
+    _preload(limits["packages"], settings["packages"], settings["place"])
+    outer, jailed.call_filter = jail.filters(jailed.threads) if "seccomp" in layers else (None, None)
     jail.drop_privileges(become_nobody="seccomp" not in layers)
     if "namespaces" not in layers:
         jail.die_with_parent(settings["parent"])  # bubblewrap sees to it itself: the parent's number means nothing in there
     if "landlock" in layers:
-        jail.restrict_files()
+        jail.restrict_files(settings["packages"])
     jail.limit_memory_and_files(limits)
-    wakeup, ring = os.pipe()
-    for end in (wakeup, ring):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(ring)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wakeup = _notice_endings()
+    _settle_memory(limits, settings["place"])
+    if outer:
+        outer.load()
     os.dup2(1, 2)  # stderr was for failures up to here; from now on all three are the null device
-    gc.collect()
-    gc.freeze()
-    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(settings["shift"]))
     channel.sendall(b"Z")
     while True:
         note, sockets, _, _ = socket.recv_fds(channel, 1, 1)
@@ -68,10 +70,53 @@ def serve(control: int, settings: dict[str, Any]) -> None:
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_child(sockets[0], me, ours, limits, call_filter)
+            _become_child(sockets[0], me, jailed)
         os.close(sockets[0])
         status, cpu_seconds, wall = _watch(pid, limits["wall_seconds"], channel, wakeup)
         channel.sendall(struct.pack("<id?", status, cpu_seconds, wall))
+
+
+@dataclass
+class Jailed:
+    """What a child puts on."""
+
+    limits: dict[str, Any]
+    files: int
+    threads: bool
+    namespaces: bool
+    call_filter: jail.Filter | None = None
+
+
+def _preload(packages: list[str], folders: list[str], place: int) -> None:
+    """Surroundings first, as modules keep the functions that they find. Packages are found once and not searched for again."""
+    surroundings.settle(place)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    sys.path += {os.path.dirname(folder) for folder in folders}
+    for name in packages:
+        importlib.import_module(name)
+    sys.path[:] = [entry for entry in sys.path if entry not in {os.path.dirname(folder) for folder in folders}]
+    os.environ.clear()  # it was for the interpreter and the packages
+
+
+def _notice_endings() -> int:
+    """A descriptor that can be read when a child has ended."""
+    wakeup, ring = os.pipe()
+    for end in (wakeup, ring):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(ring)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wakeup
+
+
+def _settle_memory(limits: dict[str, Any], place: int) -> None:
+    """What children touch is brought into its final shape: every page that one of them writes to costs it a copy."""
+    for _ in range(REHEARSALS):
+        request = _scan(json.dumps({"calls": 2, "jobs": [REHEARSAL]}), 0)[0]
+        json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]])
+    gc.collect()
+    gc.freeze()
+    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(place + 1))
 
 
 def _smallest(_: int) -> object:
@@ -120,36 +165,37 @@ def _kill_group(pid: int) -> None:
             continue
 
 
-def _become_child(job: int, parent: int, files: int, limits: dict[str, Any], call_filter: jail.Filter | None) -> NoReturn:
+def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
     leave = os._exit  # the program may patch the module's name, to its own harm only
     try:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setpgid(0, 0)  # no session of its own: the scheduler would treat every child as a group of its own, and let it wait
-        jail.die_with_parent(parent)
+        if not jailed.namespaces:  # a namespace of process numbers ends with the zygote
+            jail.die_with_parent(parent)
         if job != _JOB:
             os.dup2(job, _JOB)
-        os.closerange(_JOB + 1, files)
-        jail.limit_time_and_processes(limits)
-        request = json.loads(_read(struct.unpack(">I", _read(4))[0]))
-        if call_filter:
-            call_filter.load()
+        os.closerange(_JOB + 1, jailed.files)
+        jail.limit_time_and_processes(jailed.limits, jailed.threads)
+        request = _scan(_request(), 0)[0]
+        if jailed.call_filter:
+            jailed.call_filter.load()
         os.write(_JOB, b"R")  # ready: what fails from here on is the program's doing
-        body = json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]]).encode("ascii")
+        body = json.dumps([child.perform(job, request["calls"], jailed.limits) for job in request["jobs"]]).encode("ascii")
         _write(struct.pack(">I", len(body)) + body)
         leave(0)
     finally:
         leave(1)
 
 
-def _read(count: int) -> bytes:
+def _request() -> str:
+    """The body of the frame that the trainer sends. It is ours, and may be trusted to be whole."""
     data = b""
-    while len(data) < count:
-        part = os.read(_JOB, count - len(data))
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        part = os.read(_JOB, 1 << 16)
         if not part:
             raise EOFError
         data += part
-    return data
+    return data[4:].decode("ascii")
 
 
 def _write(data: bytes) -> None:
