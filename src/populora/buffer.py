@@ -26,7 +26,7 @@ class ProblemBuffer:
 
     def add(self, problem: Problem, fingerprint: str) -> bool:
         """Store a problem unless its program is there already; code_f counts message and inputs as well."""
-        inputs = "|".join(example.inputs for example in (*problem.shown, *problem.hidden))
+        inputs = "|".join(sorted(example.inputs for example in (*problem.shown, *problem.hidden)))  # whichever half is hidden
         key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task is TaskType.CODE_F else fingerprint
         entries = self._entries[problem.task]
         if key in entries:

@@ -17,6 +17,7 @@ COMMANDS = {
     "resume": "go on with a stopped run: populora resume runs/tiny",
     "show": "read the problems, answers, verdicts and rewards of a step",
     "export": "take one member out of a run as a PEFT folder",
+    "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
     "base": "make the tiny base again (base build) and measure it (base gates, base room)",
     "doctor": "check this machine: versions, sandbox, base model, adapters",
 }

@@ -19,6 +19,11 @@ from typing import Any, Literal
 
 from populora.errors import ConfigError
 
+AZR_BANNED_IMPORTS = (
+    "logging", "random", "multiprocessing", "pebble", "subprocess", "threading", "datetime", "time", "hashlib", "hmac", "bcrypt",
+    "os.sys", "os.path", "sys.exit", "os.environ", "calendar",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BaseConfig:
@@ -65,6 +70,24 @@ class SelfplayConfig:
     """Problems kept per task type; the oldest are dropped (reading 9)."""
     seeds: int = 256
     """Problems in the buffer before the first step."""
+
+
+@dataclass(frozen=True)
+class TasksConfig:
+    """Rules of the three tasks, after Absolute Zero (AZR)."""
+
+    references: int = 0
+    """Programs shown to a proposer of code_i and code_o (K); 0 takes the prompt set's number, 6 in ``azr`` and 1 in ``compact``."""
+    code_f_inputs: int = 0
+    """Inputs that a proposer of code_f gives; 0 takes the prompt set's number, 10 in ``azr`` and 6 in ``compact``."""
+    code_f_split: Literal["seeded", "fixed"] = "seeded"
+    """Which half of code_f's pairs is hidden: drawn anew for each problem, or always the last ones (AZR)."""
+    extraction: Literal["strict", "lenient"] = "strict"
+    """How an answer is found: in its fence, or else also in phrases such as "the input is" (AZR)."""
+    equality: Literal["python", "strict"] = "python"
+    """When two outputs are equal: Python's ``==`` (AZR), or with equal types."""
+    banned_imports: tuple[str, ...] = AZR_BANNED_IMPORTS
+    """Modules that a program may not import: a rule of the task, not a protection (that is the sandbox)."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +154,9 @@ class SandboxConfig:
     wall_seconds: float = 10.0
     memory_mb: int = 1024
     max_output_chars: int = 400
-    equality: Literal["python", "strict"] = "python"
+    """A program whose output is longer is rejected, not cut."""
     allow_weak: bool = False
+    """Run without system-call filters where the machine has none: a program can then do what your user can."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +181,7 @@ class Config:
     lora: LoraConfig = field(default_factory=LoraConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
     selfplay: SelfplayConfig = field(default_factory=SelfplayConfig)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)
@@ -261,7 +286,7 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = (
     "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "league.tau", "league.pfsp_floor", "evolution.every",
-    "evolution.lcb_k", "evaluation.every",
+    "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
 )  # fmt: skip
 
 
@@ -285,6 +310,9 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
         (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
+        (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
+        (all(word.isascii() and word.strip() for word in c.tasks.banned_imports),
+         f"tasks.banned_imports is {c.tasks.banned_imports}: expected names of modules"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
     ]  # fmt: skip
     return conditions

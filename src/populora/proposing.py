@@ -56,14 +56,17 @@ def check_prompts(run: Run) -> None:
 
 
 def validate(run: Run, entries: Sequence[ProposalEntry]) -> list[Proposal]:
-    """Proposals with their problems; one whose solver prompt would not fit is rejected rather than cut."""
-    proposals = run.verifier.validate(entries)
+    """Proposals with their problems; one that no prompt could show to a solver or, as a reference, to a proposer is rejected."""
     return [
-        replace(proposal, problem=None, rejection="prompt_too_long")
-        if proposal.problem and not run.fits(solve_prompt(run.prompts, proposal.problem))
-        else proposal
-        for proposal in proposals
+        replace(proposal, problem=None, rejection="prompt_too_long") if proposal.problem and not _fits(run, proposal.problem) else proposal
+        for proposal in run.verifier.validate(entries)
     ]
+
+
+def _fits(run: Run, problem: Problem) -> bool:
+    shown_to_proposers = () if problem.task is TaskType.CODE_F else (problem.task, TaskType.CODE_F)
+    prompts = [propose_prompt(run.prompts, task, [problem]) for task in shown_to_proposers]
+    return all(map(run.fits, [solve_prompt(run.prompts, problem), *prompts]))
 
 
 def measure(run: Run, proposals: Sequence[Proposal]) -> dict[str, Measures]:

@@ -87,7 +87,7 @@ def prepared(config: Config) -> Iterator[Run]:
         torch.set_num_threads(config.threads)
     model, tokenizer = load_base(config.base)
     suite = held_out_suite(config)
-    prompts, limits = load_prompts(config.base.prompts), _limits(config)
+    prompts, limits = load_prompts(config.base.prompts, config.tasks), _limits(config)
     facts = {
         "base_sha256": _fingerprint(model), "tokenizer_sha256": _tokenizer_fingerprint(tokenizer),
         "prompts": f"{prompts.name} {prompts.version}", **({"held_out_sha256": _digest(suite)} if suite else {}),
@@ -99,7 +99,7 @@ def prepared(config: Config) -> Iterator[Run]:
     with SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool:
         yield Run(
             config, prompts, InProcessSampler(adapted, tokenizer, config.seed), Learner(adapted, config.learner),
-            adapted, Verifier(pool, prompts, config.sandbox, config.seed), {**facts, "sandbox": pool.tier}, population,
+            adapted, Verifier(pool, prompts, config.tasks, config.seed), {**facts, "sandbox": pool.tier}, population,
             ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip
 

@@ -129,6 +129,8 @@ class Attempt:
     void: bool = False
     filled: bool = False
     """Taken from the buffer to fill the student's batch: not counted for teacher reward or ratings."""
+    lenient: bool = False
+    """Its answer stands outside the fence that was asked for: graded only under ``tasks.extraction = "lenient"``."""
 
 
 @dataclass(frozen=True)

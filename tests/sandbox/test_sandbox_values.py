@@ -68,7 +68,31 @@ def test_equal_values_of_different_types_differ_only_under_strict_equality(one, 
 
 
 def test_different_kinds_of_value_never_compare_equal():
-    kinds = [None, 0, 1, 0.5, "", "0", "None", b"", b"0", 1j, 1 + 1j, [], (), set(), {}, [0], (0,), {0}, {0: 0}, 2**53, 2**53 + 1, "i0", float("inf")]
+    kinds = [
+        None,
+        0,
+        1,
+        0.5,
+        "",
+        "0",
+        "None",
+        b"",
+        b"0",
+        1j,
+        1 + 1j,
+        [],
+        (),
+        set(),
+        {},
+        [0],
+        (0,),
+        {0},
+        {0: 0},
+        2**53,
+        2**53 + 1,
+        "i0",
+        float("inf"),
+    ]
     for one, other in itertools.combinations(kinds, 2):
         assert crossed(one).comparable != crossed(other).comparable, (one, other)
 
@@ -86,7 +110,26 @@ def test_arguments_are_written_without_their_parentheses():
 
 
 @pytest.mark.parametrize(
-    "text", ["1 + 1", "f(1)", "x", "[x for x in []]", "{**{}}", "...", "1j + 1", "1j + 1j", "'a' + 1j", "f'{1}'", "(", "", "not 1", "--1", "{[]}", "-True", "set([1])"]
+    "text",
+    [
+        "1 + 1",
+        "f(1)",
+        "x",
+        "[x for x in []]",
+        "{**{}}",
+        "...",
+        "1j + 1",
+        "1j + 1j",
+        "'a' + 1j",
+        "f'{1}'",
+        "(",
+        "",
+        "not 1",
+        "--1",
+        "{[]}",
+        "-True",
+        "set([1])",
+    ],
 )
 def test_what_is_no_literal_is_refused(text):
     with pytest.raises(Refused, match="not_a_literal"):

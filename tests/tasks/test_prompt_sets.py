@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from populora.tasks.jobs import AZR_BANNED_IMPORTS
+from populora.config import AZR_BANNED_IMPORTS
 from populora.tasks.render import load_prompts, propose_prompt, solve_prompt
 from populora.types import TASK_TYPES, Example, Problem, TaskType
 

@@ -5,18 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from populora.config import SandboxConfig
+from populora.config import AZR_BANNED_IMPORTS, TasksConfig
 from populora.errors import SandboxFault
 from populora.sandbox.protocol import Job, Measures, Value, Verdict
+from populora.tasks import jobs
 from populora.tasks import verifier as verifier_module
 from populora.tasks.attempts import AttemptEntry
-from populora.tasks.jobs import AZR_BANNED_IMPORTS, run_job
 from populora.tasks.proposals import ProposalEntry
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import Verifier
 from populora.types import TASK_TYPES, Example, Generation, Problem, TaskType, VerdictKind
 
 I, O, F = TASK_TYPES
+TASKS = TasksConfig()
 PROGRAM = "def f(x):\n    return x + 1"
 TIMEOUT = Verdict(kind=VerdictKind.TIMEOUT, reason="cpu", values=(), measures=None)
 FLAKY = Verdict(kind=VerdictKind.REJECTED_NONDETERMINISTIC, reason="", values=(), measures=None)
@@ -28,6 +29,10 @@ def value(text: str) -> Value:
     """As the sandbox would: white space is dropped, booleans equal their numbers unless types are compared."""
     literal = "".join(text.split())
     return Value(literal=literal, canonical=f"tagged {literal}", comparable={"True": "1", "False": "0"}.get(literal, literal))
+
+
+def run_job(program: str, inputs: tuple[str, ...]) -> Job:
+    return jobs.run_job(program, inputs, TASKS)
 
 
 class ScriptedPool:
@@ -58,7 +63,7 @@ def ok(*texts: str) -> Verdict:
 
 
 def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> Verifier:
-    return Verifier(pool, replace(load_prompts("compact"), code_f_inputs=4), SandboxConfig(equality=equality), seed)  # type: ignore[arg-type]
+    return Verifier(pool, replace(load_prompts("compact"), code_f_inputs=4), TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
 
 
 def generation(text: str) -> Generation:
@@ -107,10 +112,10 @@ def test_a_valid_proposal_becomes_a_problem_with_the_computed_output(task):
     assert (proposal.author, proposal.group, proposal.formatted, proposal.rejection) == ("T0", 0, True, "")
 
 
-def test_all_proposals_share_two_batches_and_only_programs_run_twice():
+def test_all_proposals_share_two_batches_and_everything_is_asked_twice():
     pool = ScriptedPool()
     verifier(pool).validate([proposed(problem_id=str(n), inputs=str(n)) for n in range(20)] + [described("1", "2", "3", "4")])
-    assert [twice for _, twice in pool.batches] == [False, True]
+    assert [twice for _, twice in pool.batches] == [True, True]
     assert {job.mode for job in pool.batches[1][0]} == {"run"} and len(pool.batches[1][0]) == 21
     assert all(job.banned_imports == AZR_BANNED_IMPORTS for job in pool.batches[1][0])
 

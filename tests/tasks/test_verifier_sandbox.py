@@ -8,7 +8,7 @@ import pytest
 from populora.base.corpus import propose_document, solve_document
 from populora.base.mixtures import REASONING
 from populora.base.samples import draw_sample
-from populora.config import SandboxConfig
+from populora.config import TasksConfig
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.tasks.attempts import AttemptEntry
@@ -30,7 +30,7 @@ def pool():
 
 @pytest.fixture(scope="module")
 def verifier(pool) -> Verifier:
-    return Verifier(pool, load_prompts("compact"), SandboxConfig(), seed=0)
+    return Verifier(pool, load_prompts("compact"), TasksConfig(), seed=0)
 
 
 def generation(content: str) -> Generation:
@@ -91,7 +91,7 @@ def replied(thought: str, *parts: str) -> Generation:
 
 
 def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(pool):
-    judge = Verifier(pool, load_prompts("azr"), SandboxConfig(), 0)
+    judge = Verifier(pool, load_prompts("azr"), TasksConfig(), 0)
     program = "def helper(word):\n    return word[::-1]\n\n\ndef f(word, times):\n    return helper(word) * times"
     told = fenced("message", "The first argument is a word.")
     ten = [fenced("input", f"'ab{letter}', {n}") for n, letter in enumerate("cdefghijkl", start=1)]
@@ -243,7 +243,7 @@ def test_hostile_outputs_never_solve_code_o(verifier):
 def test_code_o_compares_values(pool, gold, answer, python, strict):
     problem = Problem("o", O, returning(gold), (Example("3", gold),))
     for equality, correct in (("python", python), ("strict", strict)):
-        judge = Verifier(pool, load_prompts("compact"), SandboxConfig(equality=equality), 0)
+        judge = Verifier(pool, load_prompts("compact"), TasksConfig(equality=equality), 0)
         (result,) = judge.judge([attempt(problem, fenced("output", answer))])
         assert result.correct is correct
 

@@ -92,6 +92,9 @@ def _solving(record: StepRecord) -> dict[str, float]:
         # Whose problems break the format of those who solve them: it counts as unsolved, so a teacher would be paid for it.
         **_spread("teacher/rho_format_fail", ((a.problem.author, a.problem.task.value, float(not a.formatted)) for a in counted)),
         **_spread("student/format_rate", (_row(a, a.formatted) for a in counted)),
+        # Answers that stand outside their fence, and what they solve if `tasks.extraction` lets them count: never hidden in the rate.
+        **_spread("student/lenient", (_row(a, a.lenient) for a in counted)),
+        **_spread("student/lenient_solved", (_row(a, a.lenient and a.correct) for a in counted)),
         **_spread("student/response_length", (_row(a, len(a.generation.tokens)) for a in counted)),
         **_spread("student/clipped", (_row(a, not a.generation.stopped) for a in counted)),
         **_spread("student/reward", (_row(a, reward) for a, reward in trained)),

@@ -58,6 +58,7 @@ SCHEMAS = {
     "attempts": pa.schema([
         ("step", pa.int32()), ("student", pa.string()), ("author", pa.string()), ("task", pa.string()), ("problem_id", pa.string()),
         *_RESPONSE, ("correct", pa.bool_()), ("reason", pa.string()), ("void", pa.bool_()), ("filled", pa.bool_()),
+        ("lenient", pa.bool_()),
         ("trained", pa.bool_()), ("reward", pa.float64()),
     ]),
     "matchups": pa.schema([
@@ -118,7 +119,7 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
         {
             "student": a.student, "author": a.problem.author, "task": a.problem.task.value, "problem_id": a.problem.id,
             **_response(a.generation, a.formatted), "correct": a.correct, "reason": a.reason, "void": a.void,
-            "filled": a.filled, "trained": trained, "reward": reward,
+            "filled": a.filled, "lenient": a.lenient, "trained": trained, "reward": reward,
         }
         for a, trained, reward in zip(record.attempts, record.trained, record.student_rewards, strict=True)
     ]  # fmt: skip

@@ -1,20 +1,21 @@
 """A pool of zygote pairs that turns jobs into verdicts.
 
-Each worker holds two zygotes with different hash seeds and address layouts. The pool's threads only move bytes; programs run in
-children of the zygotes. A lost zygote is replaced and its job tried once more, then the verdict is ``internal``.
+Each worker holds two zygotes with different hash seeds, address layouts and clocks. The pool's threads only move bytes; programs
+run in children of the zygotes. A lost zygote is replaced and its job tried once more, then the verdict is ``internal``; one that
+has served long is replaced too. What is waited for longer than half a minute is named in a warning of this module's logger.
 """
 
 from __future__ import annotations
 
-import itertools
+import logging
 import os
 import queue
 import signal
-import threading
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
-from populora.errors import SandboxFault, SandboxUnavailableError
+from populora.errors import ConfigError, SandboxFault, SandboxUnavailableError
 from populora.sandbox.layers import Isolation, Tier, isolation
 from populora.sandbox.process import Outcome, Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
@@ -24,6 +25,10 @@ _PAIR = (0, 1)
 _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
 _ATTEMPTS = 2
+_SERVICE = 20_000
+"""Jobs after which a zygote is replaced. It keeps nothing of them; this bounds what nobody has thought of."""
+_HEARTBEAT_SECONDS = 30.0
+_log = logging.getLogger(__name__)
 _ENDINGS = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result"})
 """Reasons that concern a whole child, not one of its jobs."""
 
@@ -41,10 +46,11 @@ class SandboxPool:
     """
 
     def __init__(self, limits: Limits, workers: int = 2, allow_weak: bool = False, tier: Tier | None = None) -> None:
+        if workers < 1:
+            raise ConfigError(f"a sandbox pool needs at least one worker, got {workers}")
         found = isolation(allow_weak, tier)
         self.tier: Tier = found.tier
         self._limits = limits
-        self._one_call = threading.Lock()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers = [_Worker(found, limits) for _ in range(workers)]
@@ -57,18 +63,23 @@ class SandboxPool:
             self._idle.put(worker)
 
     def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
-        """One verdict for each job, in order; equal jobs are done once.
+        """One verdict for each job, in order; equal jobs are done once. May be called from several threads.
 
         ``twice`` calls every program's ``f`` twice in each of two processes: unequal values are ``rejected_nondeterministic``.
-        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing.
+        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing. Raises `SandboxFault` if the sandbox cannot go on.
         """
         longest = self._limits.max_source_chars
         found = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if max(map(len, (job.program, *job.texts))) > longest}
         units = _units([job for job in dict.fromkeys(jobs) if job not in found])
-        with self._one_call:
-            verdicts = self._threads.map(lambda unit: self._judge(unit, twice), units)
-            found |= zip(itertools.chain.from_iterable(units), itertools.chain.from_iterable(verdicts), strict=True)
+        tasks = [self._threads.submit(self._judge, unit, twice) for unit in units]
+        while wait(tasks, timeout=_HEARTBEAT_SECONDS).not_done:
+            _log.warning("sandbox: %d of %d done; at work: %s", sum(task.done() for task in tasks), len(tasks), self._at_work())
+        for unit, task in zip(units, tasks, strict=True):
+            found |= zip(unit, task.result(), strict=True)
         return [found[job] for job in jobs]
+
+    def _at_work(self) -> str:
+        return "; ".join(filter(None, (worker.at_work() for worker in self._workers))) or "none"
 
     def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
         worker = self._idle.get()
@@ -103,6 +114,7 @@ class _Worker:
         self._isolation = found
         self._limits = limits
         self._zygotes: list[Zygote] = []
+        self._job: tuple[Job, float] | None = None
 
     def start(self) -> None:
         for place in _PAIR:
@@ -118,7 +130,22 @@ class _Worker:
         for zygote in self._zygotes:
             zygote.close()
 
+    def at_work(self) -> str:
+        """What this worker does and for how long, in one line of plain ASCII; empty if it waits for work."""
+        doing = self._job  # once: the worker's thread goes on
+        if doing is None:
+            return ""
+        job, since = doing
+        return f"{job.mode} {(job.program or ' '.join(job.texts))[:60]!a} for {time.monotonic() - since:.0f} s"
+
     def judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
+        self._job = unit[0], time.monotonic()
+        try:
+            return self._judge(unit, twice)
+        finally:
+            self._job = None
+
+    def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
         verdicts = self._attempt(0, unit, calls=2 if twice else 1)
         if len(unit) > 1 and verdicts[0].reason in _ENDINGS:  # one of them ended the child: find out which
             return [self._attempt(0, [job], calls=1)[0] for job in unit]
@@ -134,6 +161,8 @@ class _Worker:
             except ZygoteLost:
                 self._replace(which)
                 continue
+            if self._zygotes[which].served >= _SERVICE:
+                self._replace(which)
             if outcome.ready:
                 return _verdicts(outcome, unit, self._limits)
         return [Verdict(VerdictKind.INTERNAL, "the sandbox failed twice")] * len(unit)

@@ -56,13 +56,16 @@ def _seccomp(settings: dict[str, Any]) -> tuple[bool, str]:
 
 
 def _limits(settings: dict[str, Any]) -> tuple[bool, str]:
-    jail.drop_privileges(become_nobody=True)
+    try:
+        jail.drop_privileges(become_nobody=True)
+    except PermissionError:  # root of a container that may not change its user
+        jail.drop_privileges(become_nobody=False)
     jail.limit_memory_and_files(settings["limits"])
     jail.limit_time_and_processes(settings["limits"])
     try:
         bytearray(2 * int(settings["limits"]["memory_mb"]) << 20)
     except MemoryError:
-        return _denied(_fork), "memory, CPU time, files, processes"
+        return True, "memory, CPU time, files" + (", processes" if _denied(_fork) else " (processes by the filter only)")
     return False, "memory is not limited"
 
 

@@ -54,6 +54,7 @@ class Zygote:
 
     def __init__(self, isolation: Isolation, limits: Limits, place: int) -> None:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
+        self.served = 0
         self._control, theirs = socket.socketpair()
         packages = package_folders(limits.packages)
         settings = {
@@ -81,6 +82,7 @@ class Zygote:
 
     def exchange(self, request: bytes, reply_bound: int) -> Outcome:
         """Run one child on ``request`` (a frame). Raises `ZygoteLost`."""
+        self.served += 1
         ours, theirs = socket.socketpair()
         with ours:
             ours.setblocking(False)

@@ -131,7 +131,7 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
         case {"kind": "error", "reason": str(reason)} if reason in REASONS or _EXCEPTION.fullmatch(reason):
             return Verdict(VerdictKind.ERROR, reason)
         case {"kind": "rejected_nondeterministic"} if job.mode == "run":
-            return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "calls differ")
+            return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "calls_differ")
         case {"kind": "ok", "values": list(trees)} if job.mode != "measure" and len(trees) == len(job.texts):
             values = tuple(value_from_tree(tree, as_arguments=job.mode == "parse" and job.as_arguments) for tree in trees)
             if job.mode == "run" and any(len(value.literal) > limits.max_output_chars for value in values):
@@ -151,5 +151,5 @@ def settle(first: Verdict, second: Verdict) -> Verdict:
             if verdict.kind is kind:
                 return verdict
     if first.kind is not second.kind or [value.canonical for value in first.values] != [value.canonical for value in second.values]:
-        return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "processes differ")
+        return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "processes_differ")
     return first

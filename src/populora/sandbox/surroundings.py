@@ -51,10 +51,13 @@ def _shift_datetime(later: datetime.timedelta) -> None:
     """`datetime` reads the clock in C: the methods are replaced in the type's own namespace, as a subclass would not be the type."""
     methods = gc.get_referents(datetime.datetime.__dict__)[0]
     for name in ("now", "utcnow"):
-        read = getattr(datetime.datetime, name)
-        methods[name] = classmethod(lambda cls, *zone, read=read, **zones: _as(cls, read(*zone, **zones) + later))
+        methods[name] = classmethod(_later(getattr(datetime.datetime, name), later))
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime.datetime))
 
 
-def _as(kind: type[datetime.datetime], moment: datetime.datetime) -> datetime.datetime:
-    return moment if kind is datetime.datetime else kind.combine(moment.date(), moment.timetz())
+def _later(read: Callable[..., datetime.datetime], more: datetime.timedelta) -> Callable[..., datetime.datetime]:
+    def shifted(kind: type[datetime.datetime], *zone: Any, **zones: Any) -> datetime.datetime:
+        moment = read(*zone, **zones) + more
+        return moment if kind is datetime.datetime else kind.combine(moment.date(), moment.timetz())
+
+    return shifted

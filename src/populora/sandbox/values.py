@@ -46,11 +46,9 @@ def _value(tree: Any, depth: int) -> Value:
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
     match tree:
-        case None:
-            return Value("None", "None", "None")
         case bool():
             return Value(repr(tree), repr(tree), f"i{int(tree)}")
-        case str():
+        case None | str():
             return Value(repr(tree), repr(tree), repr(tree))
         case ["i", str(text)] if _INT.fullmatch(text):
             return Value(text, f"i{text}", f"i{text}")

@@ -31,7 +31,7 @@ BUSY_SHARE = 0.05
 _ballast: list[object] = []
 """Takes up a few places of every size, more in the second zygote, so that the low bits of `id` differ between the two as well."""
 
-_scan = json.JSONDecoder().scan_once  # `json.loads` runs a regular expression beside
+_decode = json.JSONDecoder().raw_decode  # `json.loads` runs regular expressions beside
 _JOB = 3  # the job's socket in the child
 
 REHEARSALS = 16
@@ -112,7 +112,7 @@ def _notice_endings() -> int:
 def _settle_memory(limits: dict[str, Any], place: int) -> None:
     """What children touch is brought into its final shape: every page that one of them writes to costs it a copy."""
     for _ in range(REHEARSALS):
-        request = _scan(json.dumps({"calls": 2, "jobs": [REHEARSAL]}), 0)[0]
+        request = _decode(json.dumps({"calls": 2, "jobs": [REHEARSAL]}))[0]
         json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]])
     gc.collect()
     gc.freeze()
@@ -176,7 +176,7 @@ def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
             os.dup2(job, _JOB)
         os.closerange(_JOB + 1, jailed.files)
         jail.limit_time_and_processes(jailed.limits, jailed.threads)
-        request = _scan(_request(), 0)[0]
+        request = _decode(_request())[0]
         if jailed.call_filter:
             jailed.call_filter.load()
         os.write(_JOB, b"R")  # ready: what fails from here on is the program's doing

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
+from populora.config import TasksConfig
 from populora.sandbox.protocol import Job, Value, Verdict
 from populora.types import VerdictKind
 
-AZR_BANNED_IMPORTS = (
-    "logging", "random", "multiprocessing", "pebble", "subprocess", "threading", "datetime", "time", "hashlib", "hmac", "bcrypt",
-    "os.sys", "os.path", "sys.exit", "os.environ", "calendar",
-)  # fmt: skip
-"""Modules that a program may not import: a rule of the task, not a layer of protection (that is the sandbox)."""
-
 Verdicts = Mapping[Job, Verdict]
 Key = Callable[[Value], str]
-"""Two values are equal where their keys are: ``comparable`` (Python's ``==``, as AZR) or ``canonical`` (strict types)."""
+"""Two values are equal where their keys are."""
 
 
-def run_job(program: str, inputs: tuple[str, ...]) -> Job:
+def key_of(tasks: TasksConfig) -> Key:
+    """``comparable`` (Python's ``==``, as AZR) or ``canonical`` (equal types too)."""
+    return attrgetter("canonical" if tasks.equality == "strict" else "comparable")
+
+
+def run_job(program: str, inputs: tuple[str, ...], tasks: TasksConfig) -> Job:
     """Call the program's ``f`` on each argument list."""
-    return Job("run", program=program, texts=inputs, banned_imports=AZR_BANNED_IMPORTS)
+    return Job("run", program=program, texts=inputs, banned_imports=tasks.banned_imports)
 
 
 def measure_job(program: str) -> Job:

@@ -4,8 +4,8 @@ Follows the Absolute Zero Reasoner (AZR): the first python fence and first input
 last n input fences and first message fence of a code_f proposal, the last fitting fence of a solution; a fence without a
 language counts as python. Deviations: fences are read one after the other, so an input fence before the program is not
 mistaken for it; functions are neither renamed nor counted (the entry point is a top-level ``f``, helpers are allowed); markup
-inside a proposal is a rejection, because it would break the prompts of the students. Only fences count:
-AZR's search for loose phrases ("the input is ...") is left out.
+inside a proposal is a rejection, because it would break the prompts of the students. Only fences count as answers;
+AZR's search beyond them is `search_solution`, which the settings can turn on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _MARKUP = re.compile(
     r"|<(?:propose|solve|code_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of the tiny base and of chat models
 )
 _PYTHON = ("python", "")
+_NAMES = {TaskType.CODE_I: "input", TaskType.CODE_O: "output"}
+_MARKS = (r"#\s?{}:", r"\b{}\(", r"<{}>", r"\bthe {} is:?")
+_CLOSING = {"(": ")", ">": "</"}
 _SOLUTION_FENCES = {TaskType.CODE_I: ("input",), TaskType.CODE_O: ("output",), TaskType.CODE_F: _PYTHON}
 
 
@@ -107,6 +110,20 @@ def parse_solution(task: TaskType, answer: str) -> str | None:
     """The last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` where it is missing or empty."""
     found = _fences(answer, _SOLUTION_FENCES[task])
     return (found[-1] or None) if found else None
+
+
+def search_solution(task: TaskType, answer: str) -> str:
+    """What AZR takes for an answer to code_i and code_o where no fence fits: what follows the last ``# Input:``, else ``input(…)``,
+    an ``<input>`` tag, "the input is" to the end of the line, else the whole text. Empty for code_f."""
+    if task not in _NAMES:
+        return ""
+    for mark in _MARKS:
+        for found in [*re.finditer(mark.format(_NAMES[task]), answer, re.IGNORECASE)][-1:]:
+            closing, rest = _CLOSING.get(found[0][-1], "\n"), answer[found.end() :]
+            content = rest.partition("\n")[0].rpartition(closing)[0] if closing == ")" else rest.partition(closing)[0]
+            if content.strip().rstrip("."):
+                return content.strip().rstrip(".")
+    return answer.strip()
 
 
 def leaks_program(message: str, program: str) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from populora.config import TasksConfig
 from populora.rng import stream
 from populora.sandbox.protocol import Job
-from populora.tasks.jobs import Key, Verdicts, measure_job, reason_of, run_job
+from populora.tasks.jobs import Key, Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText, answer_text, has_markup, is_formatted, leaks_program, parse_proposal
 from populora.types import Example, Generation, Problem, TaskType
 
@@ -64,12 +65,12 @@ def checked(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalText | 
     return "contains_markup" if has_markup(*inputs) else replace(text, inputs=inputs)
 
 
-def completed(entry: ProposalEntry, text: ProposalText, verdicts: Verdicts, key: Key, seed: int) -> Problem | str:
+def completed(entry: ProposalEntry, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, seed: int) -> Problem | str:
     """Last stage: the problem, with the outputs that the sandbox computed.
 
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """
-    verdict = verdicts[run_job(text.program, text.inputs)]
+    verdict = verdicts[run_job(text.program, text.inputs, tasks)]
     if not verdict.ok:
         return reason_of(verdict)
     if has_markup(*(value.literal for value in verdict.values)):
@@ -77,15 +78,15 @@ def completed(entry: ProposalEntry, text: ProposalText, verdicts: Verdicts, key:
     pairs = tuple(Example(inputs, value.literal) for inputs, value in zip(text.inputs, verdict.values, strict=True))
     shown, hidden = pairs, ()
     if entry.task is TaskType.CODE_F:
-        if len(set(map(key, verdict.values))) < 2:
+        if len(set(map(key_of(tasks), verdict.values))) < 2:
             return "constant_outputs"
-        shown, hidden = _split(pairs, seed, entry.problem_id)
+        shown, hidden = _split(pairs, seed if tasks.code_f_split == "seeded" else None, entry.problem_id)
     return Problem(entry.problem_id, entry.task, text.program, shown, hidden, text.message, entry.author, entry.step)
 
 
-def _split(pairs: tuple[Example, ...], seed: int, problem_id: str) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """Shown and hidden pairs, each in the proposer's order; of an odd number one more is hidden."""
-    order = stream(seed, "code_f_split", problem_id).permutation(len(pairs))
+def _split(pairs: tuple[Example, ...], seed: int | None, problem_id: str) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    """Shown and hidden pairs, each in the proposer's order; of an odd number one more is hidden. Without a seed the last are."""
+    order = range(len(pairs)) if seed is None else stream(seed, "code_f_split", problem_id).permutation(len(pairs))
     shown = {int(index) for index in order[: len(pairs) // 2]}
     return (
         tuple(pair for index, pair in enumerate(pairs) if index in shown),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
+from populora.config import TasksConfig
 from populora.types import Problem, TaskType
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -34,10 +35,16 @@ class PromptSet:
 
 
 @cache
-def load_prompts(name: str) -> PromptSet:
-    """The shipped prompt set of that name. Raises ``FileNotFoundError`` for an unknown name."""
+def load_prompts(name: str, tasks: TasksConfig | None = None) -> PromptSet:
+    """The shipped prompt set of that name, with what the settings change. Raises ``FileNotFoundError`` for an unknown name."""
     text = files("populora.tasks").joinpath("prompts").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return PromptSet(**tomllib.loads(text))
+    shipped, tasks = PromptSet(**tomllib.loads(text)), tasks or TasksConfig()
+    banned = ", ".join(tasks.banned_imports) or "(none)"
+    return replace(
+        shipped, references=tasks.references or shipped.references, code_f_inputs=tasks.code_f_inputs or shipped.code_f_inputs,
+        propose={task: fill(template, banned_imports=banned) for task, template in shipped.propose.items()},
+        solve={task: fill(template, banned_imports=banned) for task, template in shipped.solve.items()},
+    )  # fmt: skip
 
 
 def fill(template: str, **values: object) -> str:

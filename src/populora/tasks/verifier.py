@@ -8,14 +8,13 @@ agreeing runs do not prove determinism: a problem that no longer reproduces is v
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
-from populora.config import SandboxConfig
+from populora.config import TasksConfig
 from populora.errors import SandboxFault
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Measures, Verdict
 from populora.tasks.attempts import AttemptEntry, answer_job, gold_jobs, graded, read_answer
-from populora.tasks.jobs import Key, measure_job, reason_of, run_job
+from populora.tasks.jobs import key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText
 from populora.tasks.proposals import ProposalEntry, check_jobs, checked, completed, read
 from populora.tasks.render import PromptSet
@@ -27,25 +26,24 @@ MEASURES_KEPT = 65536
 class Verifier:
     """Validates and judges with one pool. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
 
-    def __init__(self, pool: SandboxPool, prompts: PromptSet, sandbox: SandboxConfig, seed: int):
+    def __init__(self, pool: SandboxPool, prompts: PromptSet, tasks: TasksConfig, seed: int):
         self._pool = pool
         self._prompts = prompts
-        self._key: Key = attrgetter("canonical" if sandbox.equality == "strict" else "comparable")
+        self._tasks = tasks
         self._seed = seed
         self._measured: dict[Job, Verdict] = {}
 
     def validate(self, entries: Sequence[ProposalEntry]) -> list[Proposal]:
-        """One `Proposal` per entry, in order: two batches of jobs, of which the second runs the programs twice.
+        """One `Proposal` per entry, in order: one batch of jobs reads the inputs, a second one runs the programs.
 
         Raises `SandboxFault` when the sandbox itself fails on a job and again on its repetition.
         """
         texts = [read(entry, self._prompts.code_f_inputs) for entry in entries]
         verdicts = self._run(job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text))
-        texts = [text if isinstance(text, str) else checked(text, verdicts, self._key) for text in texts]
-        jobs = (run_job(text.program, text.inputs) for text in texts if isinstance(text, ProposalText))
-        verdicts = self._run(jobs, twice=True)
+        texts = [text if isinstance(text, str) else checked(text, verdicts, key_of(self._tasks)) for text in texts]
+        verdicts = self._run(run_job(text.program, text.inputs, self._tasks) for text in texts if isinstance(text, ProposalText))
         outcomes = [
-            text if isinstance(text, str) else completed(entry, text, verdicts, self._key, self._seed)
+            text if isinstance(text, str) else completed(entry, text, verdicts, self._tasks, self._seed)
             for entry, text in zip(entries, texts, strict=True)
         ]
         return [_proposal(entry, outcome) for entry, outcome in zip(entries, outcomes, strict=True)]
@@ -55,11 +53,11 @@ class Verifier:
 
         Gold values and answers go to the pool one after the other, so that no child holds both.
         """
-        answers = [read_answer(entry) for entry in entries]
+        answers = [read_answer(entry, self._tasks) for entry in entries]
         given = [(entry.problem, answer.text) for entry, answer in zip(entries, answers, strict=True) if answer.text]
-        gold = self._run(job for entry in entries for job in gold_jobs(entry.problem))
-        solved = self._run(answer_job(problem, text) for problem, text in given)
-        return [graded(entry, answer, gold, solved, self._key) for entry, answer in zip(entries, answers, strict=True)]
+        gold = self._run(job for entry in entries for job in gold_jobs(entry.problem, self._tasks))
+        solved = self._run(answer_job(problem, text, self._tasks) for problem, text in given)
+        return [graded(entry, answer, gold, solved, self._tasks) for entry, answer in zip(entries, answers, strict=True)]
 
     def measures(self, programs: Sequence[str]) -> list[Measures]:
         """Complexity and fingerprint of each program, remembered from validation. Raises `SandboxFault`."""
@@ -67,14 +65,15 @@ class Verifier:
         verdicts = self._run(jobs)
         return [_measures(verdicts[job]) for job in jobs]
 
-    def _run(self, jobs: Iterable[Job], twice: bool = False) -> dict[Job, Verdict]:
-        """Verdicts of the distinct jobs; those that failed by the sandbox's own fault are repeated once."""
+    def _run(self, jobs: Iterable[Job]) -> dict[Job, Verdict]:
+        """Verdicts of the distinct jobs, which two processes agree on: no reward hangs on a coin, and a program cannot tell whether
+        it is validated or graded. Jobs that failed by the sandbox's own fault are repeated once."""
         distinct = list(dict.fromkeys(jobs))
         verdicts = {job: self._measured[job] for job in distinct if job in self._measured}
         pending = [job for job in distinct if job not in verdicts]
         for _ in ("first", "repetition"):
             if pending:
-                verdicts |= zip(pending, self._pool.run(pending, twice=twice), strict=True)
+                verdicts |= zip(pending, self._pool.run(pending, twice=True), strict=True)
             pending = [job for job in pending if verdicts[job].kind is VerdictKind.INTERNAL]
         if pending:
             raise SandboxFault(
