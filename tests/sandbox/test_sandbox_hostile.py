@@ -98,7 +98,7 @@ HOSTILE = {  # name: (body of a program, verdicts that it may get)
     "closed channel": ("import os\ndef f(x):\n os.close(3)\n return 1", NOTHING),
     "patched exit": ("import os\nos._exit = lambda code: None\ndef f(x): os._exit(0); raise SystemExit", {"error exception:SystemExit"}),
     "patched jail": (
-        "import sys\nfor m in [v for k, v in sys.modules.items() if k.startswith('populora')]: m.__dict__.clear()\ndef f(x): return 1",
+        "import sys\ndef f(x):\n frame = sys._getframe(1)\n while frame: frame.f_globals.clear(); frame = frame.f_back",
         NOTHING,
     ),
 }  # fmt: skip

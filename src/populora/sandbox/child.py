@@ -5,15 +5,24 @@ Nothing here defends the child against the program it runs: the jail does. Value
 
 import ast
 import builtins
+import opcode
 import sys
 import types
 from typing import Any
 
 from populora.analysis import complexity
+from populora.sandbox import expressions
 
 MAX_DEPTH = 60
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
-_TAGS = {list: "l", tuple: "t", set: "s", frozenset: "z"}
+_TAGS = (
+    (int, "i"), (str, "str"), (bool, "bool"), (type(None), "None"), (float, "f"), (list, "l"), (tuple, "t"), (dict, "d"), (set, "s"),
+    (frozenset, "z"), (bytes, "y"), (complex, "c"),
+)  # fmt: skip
+_SET_OPERATIONS = {opcode.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")}
+_UNORDERED = frozenset(
+    "set frozenset hash id keys items object repr exec eval compile getattr globals vars dir __import__ __class__ __hash__".split()
+)
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -21,7 +30,7 @@ class Refused(Exception):
     """A named reason of the verdict ``error``."""
 
 
-def perform(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+def perform(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
     """The result of one job, as JSON-ready data."""
     try:
         return {"run": _run, "parse": _parse, "measure": _measure}[job["mode"]](job, calls, limits)
@@ -38,32 +47,50 @@ def _name(error: BaseException) -> str:
     return f"exception:{nearest.__name__}"
 
 
-def _run(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+def _run(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
     code = _compiled(job["program"], job["banned_imports"])
     arguments = [_arguments(text) for text in job["texts"]]
-    for node in arguments:
-        _evaluate(node)
+    literal = [_is_literal(node, limits) for node in arguments]
     module = types.ModuleType("program")
     sys.modules["program"] = module
     exec(code, module.__dict__)  # noqa: S102 - this is the place where untrusted programs run, behind the jail
     entry = module.__dict__.get("f")
     if not callable(entry):
         raise Refused("no_entry_point")
-    values = []
-    for node in arguments:
-        trees = [_tag(entry(*_evaluate(node)), [limits["max_output_chars"]]) for _ in range(calls)]
+    values: list[Any] = []
+    for node, known in zip(arguments, literal, strict=True):
+        given = [_evaluate(node) if known else expressions.evaluate(node, module.__dict__) for _ in range(calls)]
+        trees = [_tag(entry(*those), [limits["max_output_chars"]]) for those in given]
         if any(_order_free(tree) != _order_free(trees[0]) for tree in trees[1:]):
             return {"kind": "rejected_nondeterministic"}
         values.append(trees[0])
-    return {"kind": "ok", "values": values}
+    return {"kind": "ok", "values": values, "unordered": _is_unordered(code)}
 
 
-def _parse(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+def _is_unordered(code: types.CodeType) -> bool:
+    """Whether the program makes sets or asks for hashes or addresses: what two processes agree on may then be chance."""
+    used = set(code.co_code[::2])
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return not _SET_OPERATIONS.isdisjoint(used) or not _UNORDERED.isdisjoint(code.co_names) or any(map(_is_unordered, inner))
+
+
+def _is_literal(node: ast.expr, limits: dict[str, Any]) -> bool:
+    """Whether the arguments are literals; what is neither a literal nor, where that will do, a pure expression is refused."""
+    try:
+        _evaluate(node)
+    except Refused:
+        if not limits["expressions"] or not expressions.is_pure(node):
+            raise
+        return False
+    return True
+
+
+def _parse(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
     nodes = [_arguments(text) if job["as_arguments"] else _literal(text) for text in job["texts"]]
     return {"kind": "ok", "values": [_tag(_evaluate(node), [2 * limits["max_source_chars"]]) for node in nodes]}
 
 
-def _measure(job: dict[str, Any], calls: int, limits: dict[str, float]) -> dict[str, Any]:
+def _measure(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
     try:
         found = complexity.measure(job["program"])
         fingerprint = complexity.fingerprint(job["program"])
@@ -108,7 +135,7 @@ def _arguments(text: str) -> ast.expr:
     """The node of the tuple of arguments. The text must stay inside the call's own parentheses."""
     match _literal(f"f({text}\n)"):
         case ast.Call(func=ast.Name(id="f"), args=arguments, keywords=[]):
-            return ast.Tuple(arguments)
+            return ast.Tuple(arguments, ast.Load())
     raise Refused("not_a_literal")
 
 
@@ -144,25 +171,26 @@ def _evaluate(node: ast.expr, depth: int = 0) -> Any:
 def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
     """The tagged tree of a value of exact built-in types. ``room`` holds the characters left: a lower bound of the literal."""
     kind = type(value)
-    known = kind in _SCALARS or kind in _TAGS or kind is dict
-    if depth > MAX_DEPTH or not known or (kind in (float, complex) and value != value):
+    tag = next((tag for known, tag in _TAGS if known is kind), "")  # by identity: a metaclass may claim to be equal to all of them
+    if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value):
         raise Refused("unsupported_value")
-    room[0] -= 1 + value.bit_length() * 0.3 if kind is int else len(value) + 2 if kind in (str, bytes) else 2
+    room[0] -= 1 + value.bit_length() * 0.3 if tag == "i" else len(value) + 2 if tag in ("str", "y") else 2
     if room[0] < 0:
         raise Refused("output_limit")
-    if value is None or kind is bool or kind is str:
-        return value
-    if kind is int:
-        return ["i", _digits(value)]
-    if kind is float:
-        return ["f", repr(value)]
-    if kind is complex:  # no literal has a part of -0.0
-        return ["c", repr(value.real + 0.0), repr(value.imag + 0.0)]
-    if kind is bytes:
-        return ["y", value.hex()]
-    if kind is dict:
-        return ["d", *(_tag(part, room, depth + 1) for pair in value.items() for part in pair)]
-    return [_TAGS[kind], *(_tag(item, room, depth + 1) for item in value)]
+    match tag:
+        case "None" | "bool" | "str":
+            return value
+        case "i":
+            return ["i", _digits(value)]
+        case "f":
+            return ["f", repr(value)]
+        case "c":  # no literal has a part of -0.0
+            return ["c", repr(value.real + 0.0), repr(value.imag + 0.0)]
+        case "y":
+            return ["y", value.hex()]
+        case "d":
+            return ["d", *(_tag(part, room, depth + 1) for pair in value.items() for part in pair)]
+    return [tag, *(_tag(item, room, depth + 1) for item in value)]
 
 
 def _digits(value: int) -> str:

@@ -22,6 +22,9 @@ from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode
 from populora.types import VerdictKind
 
 _PAIR = (0, 1)
+_IN_DOUBT = range(2, 8)
+"""More zygotes for programs that make sets: two words come out in the same order in two processes every other time, in eight processes
+once in 128."""
 _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
 _ATTEMPTS = 2
@@ -52,15 +55,19 @@ class SandboxPool:
         self.tier: Tier = found.tier
         self._limits = limits
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
+        self._closing = False
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers = [_Worker(found, limits) for _ in range(workers)]
+        for worker in self._workers:
+            self._idle.put(worker)
         try:
-            list(self._threads.map(_Worker.start, self._workers))
+            tasks = [self._threads.submit(worker.start) for worker in self._workers]
+            wait(tasks)
+            for task in tasks:
+                task.result()
         except BaseException:
             self.close()
             raise
-        for worker in self._workers:
-            self._idle.put(worker)
 
     def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
         """One verdict for each job, in order; equal jobs are done once. May be called from several threads.
@@ -84,15 +91,20 @@ class SandboxPool:
     def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
         worker = self._idle.get()
         try:
+            if self._closing:
+                raise SandboxFault("the sandbox pool was closed while it had work to do")
             return worker.judge(unit, twice and unit[0].mode == "run")
         finally:
             self._idle.put(worker)
 
     def close(self) -> None:
-        """End all processes of the pool; returns when they are gone."""
-        self._threads.shutdown(cancel_futures=True)  # first, as a thread at work would replace the zygote that it lost
-        for worker in self._workers:
-            worker.close()
+        """End all processes of the pool; returns when they are gone. What is being run is waited for, what is queued is dropped."""
+        if self._closing:
+            return
+        self._closing = True
+        # By the pool's own threads: the kernel ends a zygote with the thread that started it, and then nobody reaps what was below it.
+        wait([self._threads.submit(lambda: self._idle.get().close()) for _ in self._workers])
+        self._threads.shutdown()
 
     def __enter__(self) -> SandboxPool:
         return self
@@ -108,17 +120,17 @@ def _units(jobs: list[Job]) -> list[list[Job]]:
 
 
 class _Worker:
-    """A pair of zygotes that differ in hash seed."""
+    """Zygotes that differ in hash seed, address layout and clock: a pair, and more of them from the first program that needs them."""
 
     def __init__(self, found: Isolation, limits: Limits) -> None:
         self._isolation = found
         self._limits = limits
-        self._zygotes: list[Zygote] = []
+        self._zygotes: dict[int, Zygote] = {}
         self._job: tuple[Job, float] | None = None
 
     def start(self) -> None:
         for place in _PAIR:
-            self._zygotes.append(Zygote(self._isolation, self._limits, place))
+            self._zygotes[place] = Zygote(self._isolation, self._limits, place)
         (verdict,) = self.judge([_CONTROL], twice=True)
         if not verdict.ok:
             raise SandboxUnavailableError(
@@ -127,7 +139,7 @@ class _Worker:
             )
 
     def close(self) -> None:
-        for zygote in self._zygotes:
+        for zygote in self._zygotes.values():
             zygote.close()
 
     def at_work(self) -> str:
@@ -146,33 +158,46 @@ class _Worker:
             self._job = None
 
     def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
-        verdicts = self._attempt(0, unit, calls=2 if twice else 1)
+        verdicts = self._attempt(_PAIR[0], unit, calls=2 if twice else 1)
         if len(unit) > 1 and verdicts[0].reason in _ENDINGS:  # one of them ended the child: find out which
-            return [self._attempt(0, [job], calls=1)[0] for job in unit]
+            return [self._attempt(_PAIR[0], [job], calls=1)[0] for job in unit]
         if twice and verdicts[0].kind in (VerdictKind.OK, VerdictKind.ERROR):  # no second run can better the others
-            return [settle(verdicts[0], self._attempt(1, unit, calls=2)[0])]
+            return [self._agreed(unit, verdicts[0])]
         return verdicts
 
-    def _attempt(self, which: int, unit: list[Job], calls: int) -> list[Verdict]:
+    def _agreed(self, unit: list[Job], first: Verdict) -> Verdict:
+        """What all processes of the unit's one program say: two, or more for a program whose values may hang on the order of a set."""
+        settled = settle(first, self._attempt(_PAIR[1], unit, calls=2)[0])
+        for place in _IN_DOUBT if settled.unordered else ():
+            settled = settle(settled, self._attempt(place, unit, calls=2)[0])
+            if not settled.ok:
+                break
+        return settled
+
+    def _attempt(self, place: int, unit: list[Job], calls: int) -> list[Verdict]:
         request = encode_request(unit, calls)
         for _ in range(_ATTEMPTS):
+            zygote = self._zygotes.get(place) or self._replace(place)
             try:
-                outcome = self._zygotes[which].exchange(request, reply_bound(unit, self._limits))
+                outcome = zygote.exchange(request, reply_bound(unit, self._limits))
             except ZygoteLost:
-                self._replace(which)
+                self._replace(place)
                 continue
-            if self._zygotes[which].served >= _SERVICE:
-                self._replace(which)
+            if zygote.served >= _SERVICE:
+                self._replace(place)
             if outcome.ready:
                 return _verdicts(outcome, unit, self._limits)
         return [Verdict(VerdictKind.INTERNAL, "the sandbox failed twice")] * len(unit)
 
-    def _replace(self, which: int) -> None:
-        self._zygotes[which].kill()
+    def _replace(self, place: int) -> Zygote:
+        old = self._zygotes.pop(place, None)
+        if old:
+            old.close()
         try:
-            self._zygotes[which] = Zygote(self._isolation, self._limits, which)
+            self._zygotes[place] = Zygote(self._isolation, self._limits, place)
         except SandboxUnavailableError as error:
-            raise SandboxFault(f"a sandbox process was lost and its replacement does not start: {error}") from error
+            raise SandboxFault(f"another sandbox process was needed, but it does not start: {error}") from error
+        return self._zygotes[place]
 
 
 def _verdicts(outcome: Outcome, unit: list[Job], limits: Limits) -> list[Verdict]:

@@ -42,6 +42,8 @@ class Limits:
     """Longest program and longest text of arguments or answer."""
     packages: tuple[str, ...] = ()
     """Third-party packages that programs may import; the standard library they always may."""
+    expressions: bool = False
+    """Whether arguments may be pure expressions (`populora.sandbox.expressions`) and not only literals."""
     threads: bool = False
     """Whether programs may start threads (where a system-call filter holds); processes they never may."""
 
@@ -55,7 +57,7 @@ PROFILES = {
     "training": Limits(max_output_chars=65536),
     "evaluation": Limits(
         cpu_seconds=10.0, wall_seconds=60.0, memory_mb=4096, max_output_chars=1 << 20, max_source_chars=1 << 20, packages=("numpy",),
-        threads=True,
+        expressions=True, threads=True,
     ),
 }  # fmt: skip
 """Limits to start from: ``training`` for programs that a model proposes, ``evaluation`` for solutions of public benchmarks."""
@@ -95,6 +97,8 @@ class Verdict:
     reason: str = ""
     values: tuple[Value, ...] = ()
     measures: Measures | None = None
+    unordered: bool = False
+    """The program makes sets or asks for hashes, so agreement of two processes may be chance."""
 
     @property
     def ok(self) -> bool:
@@ -136,7 +140,7 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
             values = tuple(value_from_tree(tree, as_arguments=job.mode == "parse" and job.as_arguments) for tree in trees)
             if job.mode == "run" and any(len(value.literal) > limits.max_output_chars for value in values):
                 return Verdict(VerdictKind.ERROR, "output_limit")
-            return Verdict(VerdictKind.OK, values=values)
+            return Verdict(VerdictKind.OK, values=values, unordered=result.get("unordered") is True)
         case {"kind": "ok", "measures": [int(depth), int(cyclomatic), int(loc), int(variables), str(fingerprint)]} if (
             job.mode == "measure" and _FINGERPRINT.fullmatch(fingerprint)
         ):

@@ -20,10 +20,11 @@ from typing import Any, NoReturn
 from populora.sandbox import child, jail, surroundings
 
 PRELOADED = (
-    "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
-    "statistics string textwrap time typing"
+    "base64 bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
+    "statistics string textwrap time typing zlib"
 ).split()
-"""What programs usually import: loaded once here, inherited by every child."""
+"""What programs usually import: loaded once here, inherited by every child. Of the modules that need a library of the system only
+these are there: bz2, lzma, ssl and sqlite3 find theirs outside the jail."""
 
 BUSY_SHARE = 0.05
 """A child that used this share of a core is not waiting but computing, if slowly on a loaded machine: the CPU limit decides."""
@@ -97,6 +98,8 @@ def _preload(packages: list[str], folders: list[str], place: int) -> None:
         importlib.import_module(name)
     sys.path[:] = [entry for entry in sys.path if entry not in {os.path.dirname(folder) for folder in folders}]
     os.environ.clear()  # it was for the interpreter and the packages
+    for name in [name for name in sys.modules if name.partition(".")[0] == "populora"]:
+        del sys.modules[name]  # loaded, but not to be found by a program
 
 
 def _notice_endings() -> int:

@@ -1,0 +1,174 @@
+"""Many mixed programs, one in ten of them hostile or broken, in one pool: what it costs in memory and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from processes import descendants, descriptors, memory_mb, noise
+from speed import is_value
+
+from populora.config import TasksConfig
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Job, Limits
+
+LIMITS = Limits(cpu_seconds=0.2, memory_mb=256)
+CHUNK = 1000
+LEFT_FILE = "left_by_a_program_of_the_sandbox_benchmark"
+FORGED = b'[{"kind": "ok", "values": []}]'
+WORDS = """
+from collections import Counter
+def f(x):
+    return Counter(str(@ * k % 13) for k in range(40)).most_common(3 * x)"""
+RECURSION = """
+def f(x):
+    def g(n):
+        return n if n < 2 else g(n - 1) + g(n - 2)
+    return [g(9 + x), @]"""
+CLASS = """
+class Account:
+    def __init__(self, sum):
+        self.sum = sum
+    def add(self, more):
+        self.sum += more
+def f(x):
+    account = Account(@)
+    for k in range(9):
+        account.add(k * x)
+    return {'sum': account.sum}"""
+WRITES = f"""
+def f(x):
+    for place in ('', '/tmp/', '/var/tmp/', '/dev/shm/'):
+        try:
+            open(place + '{LEFT_FILE}', 'w').write('@')
+        except OSError:
+            x += 1
+    return x, @"""
+SORTS = {  # name: (how many in two hundred, program; @ is a number of its own)
+    "trivial": (123, "def f(x):\n    return x + @"),
+    "sorting": (15, "def f(x):\n    return sorted((k * 7919 + @) % 101 for k in range(50 * x))"),
+    "words": (14, WORDS),
+    "recursion": (14, RECURSION),
+    "class": (14, CLASS),
+    "raises": (4, "def f(x):\n    return [1, 2, 3][x + @ + 3]"),
+    "allocates": (2, "def f(x):\n    return len(bytearray(10 ** 10 + @))"),
+    "loops": (1, "def f(x):\n    while True:\n        x += @"),
+    "exits": (2, "def f(x):\n    raise SystemExit(@)"),
+    "exits silently": (1, "import os\ndef f(x):\n    os._exit(@ % 2)"),
+    "forges": (2, f"import os\ndef f(x):\n    os.write(3, {len(FORGED).to_bytes(4, 'big') + FORGED!r})\n    os._exit(@ * 0)"),
+    "floods output": (1, "def f(x):\n    for k in range(2000):\n        print('x' * 1000)\n    return @"),
+    "floods the channel": (1, "import os\ndef f(x):\n    for k in range(2000):\n        os.write(3, bytes(65536))\n    return @"),
+    "no syntax": (2, "def f(x) return x + @"),
+    "banned import": (2, "import random\ndef f(x):\n    return random.random() + @"),
+    "forks": (1, "import os\ndef f(x):\n    return os.fork() + @"),
+    "writes files": (1, WRITES),
+}
+
+
+def measure_endurance(count: int) -> dict[str, Any]:
+    """One pool with two workers runs ``count`` programs completely checked, in chunks."""
+    adopt_orphans()
+    verdicts: dict[str, Counter[str]] = {sort: Counter() for sort in SORTS}
+    with fresh_folders() as folders:
+        opened = descriptors([os.getpid()]) or 0
+        with SandboxPool(LIMITS, workers=2) as pool:
+            tier = pool.tier
+            samples, disturbed = noise(lambda: [state(0), *run_mixed(pool, count, verdicts)])
+            direct = {pid for pid, (phase, parent, *_) in descendants().items() if int(parent) == os.getpid() and phase != "Z"}
+        at_once = remaining(direct)
+        time.sleep(1)
+        left = {
+            "processes_at_once": at_once,
+            "processes_after_a_second": remaining(direct),
+            "descriptors_of_the_caller": (descriptors([os.getpid()]) or 0) - opened,
+            "files": sum(len(files) for folder in folders for _, _, files in os.walk(folder)) + marked_files(),
+        }
+    return {
+        "tier": tier,
+        "programs": count,
+        "limits": {"cpu_seconds": LIMITS.cpu_seconds, "memory_mb": LIMITS.memory_mb},
+        "verdicts": verdicts,
+        "samples": samples,
+        "left_after_closing": left,
+        "noise": disturbed,
+    }
+
+
+def run_mixed(pool: SandboxPool, count: int, verdicts: dict[str, Counter[str]]) -> Iterator[dict[str, Any]]:
+    """The state after every chunk. Counts what became of each sort of program."""
+    for start in range(0, count, CHUNK):
+        numbers = range(start, min(count, start + CHUNK))
+        programs = [mixed(number) for number in numbers]
+        jobs = [Job("run", text, ("1",), banned_imports=TasksConfig().banned_imports) for _, text in programs]
+        for number, (sort, _), verdict in zip(numbers, programs, pool.run(jobs, twice=True), strict=True):
+            wrong = sort == "trivial" and verdict.ok and not is_value(verdict, number + 1)
+            verdicts[sort]["ok, wrong value" if wrong else f"{verdict.kind} {verdict.reason}".strip()] += 1
+        del jobs, programs
+        yield state(numbers.stop)
+
+
+def mixed(number: int) -> tuple[str, str]:
+    """Sort and text of a program; two hundred in a row hold every sort in its share."""
+    place = number * 77 % 200
+    for sort, (share, text) in SORTS.items():
+        if place < share:
+            return sort, text.replace("@", str(number))
+        place -= share
+    raise AssertionError("the shares make two hundred")
+
+
+def state(programs: int) -> dict[str, Any]:
+    """Of this process, and of the pool's processes together, after so many programs."""
+    gc.collect()
+    below = [pid for pid, fields in descendants().items() if fields[0] != "Z"]
+    return {
+        "programs": programs,
+        "processes": len(below),
+        "pool_memory_mb": memory_mb(below),
+        "pool_descriptors": descriptors(below),
+        "caller_memory_mb": memory_mb([os.getpid()]),
+        "caller_descriptors": descriptors([os.getpid()]),
+    }
+
+
+def adopt_orphans() -> None:
+    """From here on a process below this one whose parent ends becomes a child of this one, so that none is overlooked."""
+    set_child_subreaper = 36
+    if ctypes.CDLL(None).prctl(set_child_subreaper, 1):
+        raise SystemExit("the kernel does not let this process adopt orphans")
+
+
+def remaining(direct: set[int]) -> int:
+    """Processes below this one. Dead ones count if they were its own, as nobody asked how they ended; adopted ones have only us to ask."""
+    return sum(fields[0] != "Z" or pid in direct for pid, fields in descendants().items())
+
+
+@contextlib.contextmanager
+def fresh_folders() -> Iterator[tuple[Path, Path]]:
+    """An empty working folder and an empty folder for temporary files."""
+    home, kept = Path.cwd(), dict(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        places = Path(folder, "working"), Path(folder, "temporary")
+        for place in places:
+            place.mkdir()
+        os.chdir(places[0])
+        os.environ["TMPDIR"], tempfile.tempdir = str(places[1]), None
+        try:
+            yield places
+        finally:
+            os.chdir(home)
+            os.environ.clear()
+            os.environ.update(kept)
+            tempfile.tempdir = None
+
+
+def marked_files() -> int:
+    return sum(Path(folder, LEFT_FILE).exists() for folder in ("/", "/tmp", "/var/tmp", "/dev/shm"))  # noqa: S108 - where programs tried

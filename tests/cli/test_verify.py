@@ -1,0 +1,195 @@
+"""`populora verify` as a program of another language sees it: lines in, lines out, and nothing else."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from populora.commands.verify import main
+from populora.errors import ConfigError
+
+COMMAND = [sys.executable, "-m", "populora.cli", "verify", "--allow-weak", "--cpu-seconds", "1"]
+ADD = "def f(x):\n    return x + 1"
+SLEEP = "import time\ndef f(x):\n    time.sleep(x)\n    return x"
+RUN = {"id": 1, "role": "program", "program": ADD, "inputs": "41"}
+
+
+def verify(lines: list[bytes], *flags: str) -> list[dict]:
+    done = subprocess.run([*COMMAND, *flags], input=b"".join(lines), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def lines(*requests: dict) -> list[bytes]:
+    return [json.dumps(request).encode() + b"\n" for request in requests]
+
+
+def test_each_role_gets_its_result():
+    found = verify(
+        lines(
+            RUN,
+            {"id": "i", "role": "input", "program": "def f(x):\n    return x % 5", "answer": "7", "output": "2"},
+            {"id": [2], "role": "answer", "program": ADD, "inputs": "1", "answer": "2.0", "output": "2"},
+            {"id": None, "role": "solution", "answer": ADD, "pairs": [["1", "2"], ["5", "6"]]},
+            {"role": "solution", "answer": ADD, "pairs": [["1", "2"], ["5", "5"]]},
+            {"id": 6, "role": "answer", "program": ADD, "inputs": "1", "answer": "1 + 1", "output": "2"},
+            {"id": 7, "role": "answer", "program": ADD, "inputs": "1", "answer": "2", "output": "1 + 1"},
+            {"id": 8, "role": "program", "program": "def f(x): return 1 / 0", "inputs": "1"},
+        )
+    )
+    assert found == [
+        {"id": 1, "verdict": "ok", "kind": "", "value": "42"},
+        {"id": "i", "verdict": "ok", "kind": "", "correct": True},
+        {"id": [2], "verdict": "ok", "kind": "", "correct": True},
+        {"id": None, "verdict": "ok", "kind": "", "correct": True},
+        {"id": None, "verdict": "ok", "kind": "wrong", "correct": False},
+        {"id": 6, "verdict": "error", "kind": "not_a_literal", "correct": False},
+        {"id": 7, "verdict": "error", "kind": "expected_output:not_a_literal", "correct": False},
+        {"id": 8, "verdict": "error", "kind": "exception:ZeroDivisionError", "value": None},
+    ]
+
+
+MALFORMED = [
+    b"nonsense\n", b"\n", b"5\n", b"[]\n", b'"a"\n', b"null\n", b"{}\n", b'{"id": NaN}\n', b'{"role": "program"}\n', b"\xff\xfe\n",
+    b"{" * 100000 + b"\n", b"[" * 100000 + b"\n",
+    b'{"role": ["program"], "program": "", "inputs": ""}\n', b'{"role": "grade"}\n', b"9" * 5000 + b"\n", b"\x00\n",
+    b'{"role": "program", "program": 5, "inputs": ""}\n', b'{"role": "program", "program": null, "inputs": ""}\n',
+    b'{"role": "solution", "answer": "", "pairs": []}\n', b'{"role": "solution", "answer": "", "pairs": [["1"]]}\n',
+    b'{"role": "solution", "answer": "", "pairs": [["1", 2]]}\n', b'{"role": "solution", "answer": "", "pairs": {"1": "2"}}\n',
+    b'{"role": "answer", "answer": "1", "output": "1"}\n', b'{"role": "input", "program": "", "answer": "1"}\n',
+]  # fmt: skip
+
+
+def test_a_malformed_line_is_an_error_of_that_line_alone():
+    mixed = [line for bad in MALFORMED for line in (bad, *lines(RUN))]
+    found = verify([*mixed, b'{"id": 9, "role": "none"}\n', json.dumps(RUN).encode()])  # the last line has no end
+    assert [result.get("value") for result in found[1::2]] == ["42"] * (len(MALFORMED) + 1)
+    for result in found[: 2 * len(MALFORMED) : 2]:
+        assert (result["id"], result["verdict"], result["kind"]) == (None, "error", "malformed_request")
+        assert "expected" in result["detail"] or "missing" in result["detail"]
+    assert found[-2]["id"] == 9 and "program, input, answer, solution" in found[-2]["detail"]
+
+
+def test_more_fields_than_needed_and_text_that_utf8_lacks_do_no_harm():
+    strange = {**RUN, "id": "\ud800", "note": 5, "program": "def f(x): return '\\ud800'"}
+    assert verify(lines(strange)) == [{"id": "\ud800", "verdict": "ok", "kind": "", "value": "'\\ud800'"}]
+
+
+def test_a_line_that_is_too_long_is_named_and_the_next_one_read():
+    padded = b" " * (64 << 20) + b"{}\n"
+    found = verify([padded, *lines(RUN)])
+    assert "at most" in found[0]["detail"] and found[1]["value"] == "42"
+
+
+def start(*flags: str) -> subprocess.Popen:
+    return subprocess.Popen([*COMMAND, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_caller_may_wait_for_each_answer():
+    with start() as process:
+        for number in range(5):
+            process.stdin.write(lines({**RUN, "id": number})[0])
+            process.stdin.flush()
+            assert select.select([process.stdout], [], [], 30)[0], "no answer while standard input is open"
+            assert json.loads(process.stdout.readline())["id"] == number
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_results_keep_their_order_and_a_slow_line_does_not_hold_up_the_work_on_others():
+    slow = {"id": "slow", "role": "program", "program": SLEEP, "inputs": "0.5"}
+    found = verify(lines(slow, *({**RUN, "id": n} for n in range(20))), "--workers", "2")
+    assert [result["id"] for result in found] == ["slow", *range(20)]
+
+
+def test_no_more_is_read_than_is_in_hand():
+    """Back-pressure: a caller that writes without end is made to wait."""
+    with start("--workers", "1", "--once") as process:
+        os.set_blocking(process.stdin.fileno(), False)
+        waits = {"role": "program", "program": "import time\ndef f(x): time.sleep(60)", "inputs": "1"}
+        line = lines({**waits, "note": "x" * 100_000})[0]
+        written, deadline = 0, time.monotonic() + 3
+        while time.monotonic() < deadline:
+            try:
+                written += os.write(process.stdin.fileno(), line[written % len(line) :])
+            except BlockingIOError:
+                time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    assert written < 20 * len(line)
+
+
+@pytest.mark.parametrize("ending", ["interrupt", "reader gone"])
+def test_it_ends_without_a_traceback_and_leaves_no_process(ending):
+    process = start()
+    process.stdin.write(lines(RUN)[0])
+    process.stdin.flush()
+    process.stdout.readline()
+    below = children(process.pid)
+    if ending == "interrupt":
+        process.send_signal(signal.SIGINT)
+    else:
+        process.stdout.close()
+        process.stdin.write(lines(RUN)[0])
+        process.stdin.flush()
+    assert process.wait(30) == (130 if ending == "interrupt" else 1)
+    assert b"Traceback" not in process.stderr.read()
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in below) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert below and not any(os.path.exists(f"/proc/{pid}") for pid in below)
+
+
+def children(parent: int) -> list[int]:
+    """Process numbers below ``parent``."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                if int(file.read().rpartition(")")[2].split()[1]) == parent:
+                    found += [int(name), *children(int(name))]
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_limits_and_equality_are_flags():
+    spin = {"role": "program", "program": "def f(x):\n    while True: pass", "inputs": "1"}
+    grow = {"role": "program", "program": "def f(x):\n    return len(bytearray(200 << 20))", "inputs": "1"}
+    wait = {"role": "program", "program": SLEEP, "inputs": "3"}
+    same = {"role": "answer", "program": "", "inputs": "", "answer": "True", "output": "1"}
+    started = time.monotonic()
+    found = verify(
+        lines(spin, grow, wait, same), "--cpu-seconds", "0.2", "--wall-seconds", "1", "--memory-mb", "128", "--equality", "strict"
+    )
+    assert [f"{result['verdict']} {result['kind']}" for result in found] == ["timeout cpu", "error memory", "timeout wall", "ok wrong"]
+    assert time.monotonic() - started < 20
+
+
+def test_profiles_differ_in_packages_threads_and_size():
+    numpy = {"role": "program", "program": "import numpy as np\ndef f(n): return np.arange(n).sum().item()", "inputs": "5"}
+    threads = {
+        "role": "program",
+        "program": "import threading\ndef f(n):\n    t = threading.Thread(target=print)\n    t.start()\n    t.join()\n    return n",
+        "inputs": "5",
+    }
+    large = {"role": "program", "program": "def f(n): return 'x' * n", "inputs": "100000"}
+    tight, wide = (verify(lines(numpy, threads, large), "--profile", profile) for profile in ("training", "evaluation"))
+    assert [result["kind"] for result in tight] == ["exception:ModuleNotFoundError", "exception:RuntimeError", "output_limit"]
+    assert [result["verdict"] for result in wide] == ["ok"] * 3
+
+
+def test_once_sees_no_difference_between_processes_and_the_default_does():
+    order = {"role": "program", "program": "FIRST = next(iter({'a%d' % n for n in range(99)}))\ndef f(x): return FIRST", "inputs": "1"}
+    assert [verify(lines(order), *flags)[0]["verdict"] for flags in ([], ["--once"])] == ["rejected_nondeterministic", "ok"]
+
+
+def test_impossible_flags_are_errors():
+    for flags, expected in ((["--workers", "0"], "worker"), (["--cpu-seconds", "0"], "cpu_seconds"), (["--profile", "x"], "profile")):
+        with pytest.raises(ConfigError, match=expected):
+            main(flags)

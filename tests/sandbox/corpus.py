@@ -1,0 +1,555 @@
+"""The hostile corpus: requests of `populora verify` in twenty classes, each with every outcome that a sandbox that holds may give.
+
+An outcome is ``verdict kind``, ``ok <literal>`` for a program's value, ``correct`` or ``incorrect`` for an answer; ``not ok`` stands for
+every verdict but ok. Programs under ``FILTERED`` would do harm without the system-call filter and are not run in the weak tier.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+CANARY = "swordfish"
+"""Stands in the environment and in a file of the machine; no result may ever contain it."""
+CANARY_FILE = "/tmp/populora_canary.txt"  # noqa: S108 - a place that every program can guess
+ADD = "def f(x):\n    return x + 1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request and what may come of it."""
+
+    group: str
+    name: str
+    request: dict[str, Any]
+    allowed: frozenset[str]
+    filtered: bool = False
+
+
+CASES: list[Case] = []
+
+
+def program(group: str, name: str, source: str, *allowed: str, inputs: str = "1", filtered: bool = False) -> None:
+    """A request to run ``source``; what is indented in this file is dedented."""
+    request = {"role": "program", "program": textwrap.dedent(source).strip("\n"), "inputs": inputs}
+    CASES.append(Case(group, name, request, frozenset(allowed), filtered))
+
+
+def body(group: str, name: str, statement: str, *allowed: str, filtered: bool = False) -> None:
+    """A request to run ``def f(x): <statement>``, with the modules that the statement names."""
+    modules = "os sys time signal socket threading subprocess ctypes itertools re random hashlib uuid math gc select json datetime"
+    used = [module for module in modules.split() if f"{module}." in statement]
+    imports = f"import {', '.join(used)}\n" if used else ""
+    program(group, name, f"{imports}def f(x):\n    {statement}", *allowed, filtered=filtered)
+
+
+def answer(group: str, name: str, request: dict[str, Any], *allowed: str) -> None:
+    CASES.append(Case(group, name, request, frozenset(allowed)))
+
+
+LOOPS = ("timeout cpu",)
+for name, statement in {
+    "while": "while True: pass",
+    "for": "for _ in iter(int, 1): pass",
+    "catches everything": "while True:\n        try:\n            while True: pass\n        except BaseException: pass",
+    "sum without end": "return sum(itertools.count())",
+    "membership without end": "return -1 in itertools.count()",
+    "regular expression": "return re.match('(a+)+$', 'a' * 60 + 'b') is None",
+    "power tower": "return len(str(9 ** 9 ** 9)) * 0",
+    "factorial": "return math.factorial(10 ** 8) * 0",
+    "sort that never agrees": (
+        "class K:\n        def __lt__(self, other):\n            while True: pass\n    return sorted([K(), K()]) and 1"
+    ),
+    "destructor": "class D:\n        def __del__(self):\n            while True: pass\n    D()\n    return 1",
+    "ignores the signal": "signal.signal(signal.SIGPROF, signal.SIG_IGN)\n    while True: pass",
+    "handles the signal": "signal.signal(signal.SIGPROF, lambda *a: None)\n    while True: pass",
+    "hash of its own": "class H:\n        def __hash__(self):\n            while True: pass\n    return {H(): 1} and 1",
+    "generator": "def g():\n        while True: yield 1\n    return list(None for _ in g() if 0)",
+    "polls": "while True: time.sleep(0)",
+}.items():
+    body("endless", name, statement, *LOOPS, "error memory", "error exception:OverflowError")
+program("endless", "at import", "while True: pass\ndef f(x): return x", *LOOPS)
+program("endless", "at the end of the interpreter", "import atexit\natexit.register(exec, 'while True: pass')\ndef f(x): return x", "ok 1")
+body("endless", "sleep", "time.sleep(600)", "timeout wall")
+body("endless", "waits for a lock", "threading.Lock().acquire(); lock = threading.Lock(); lock.acquire(); lock.acquire()", "timeout wall")
+body("endless", "waits for nothing", "select.select([], [], [], 600)", "timeout wall")
+
+BOMB = ("error memory", "timeout cpu", "error signal")
+for name, statement in {
+    "bytes": "return len(bytearray(10 ** 11))",
+    "list": "a = [0]\n    while True: a += a",
+    "string": "a = 'x'\n    while True: a += a",
+    "nested lists": "a = []\n    while True: a = [a] * 1000, list(range(10 ** 6))",
+    "dict": "d = {}\n    while True: d[len(d)] = 'x' * 1000",
+    "integer": "a = 3\n    while True: a *= a",
+    "caught": "a = []\n    while True:\n        try: a.append(bytearray(10 ** 7))\n        except MemoryError: pass",
+    "shift": "return (1 << 10 ** 12) * 0",
+    "replace": "a = 'ab' * 10 ** 6\n    while True: a = a.replace('a', 'aa')",
+    "format": "return len('%0999999999d' % 1)",
+    "recursion without a limit": "sys.setrecursionlimit(10 ** 9)\n    def g(n): return g(n + 1)\n    return g(0)",
+}.items():
+    body("bomb", name, statement, *BOMB, "error exception:OverflowError", "error exception:ValueError")
+
+for name, statement in {
+    "string": "return 'x' * 10 ** 6",
+    "list": "return [0] * 10 ** 6",
+    "integer": "return 10 ** 5000",
+    "shared lists": "a = []\n    for _ in range(60): a = [a, a]\n    return a",
+    "bytes": "return bytes(10 ** 6)",
+    "dict": "return {n: n for n in range(10 ** 5)}",
+}.items():
+    body("flood", name, statement, "error output_limit")
+body("flood", "standard output", "print('x' * 10 ** 7)\n    return 1", "ok 1")
+body("flood", "standard error", "sys.stderr.write('x' * 10 ** 7)\n    return 1", "ok 1")
+body("flood", "its channel", "while True: os.write(3, bytes(65536))", "not ok")
+body(
+    "flood",
+    "every descriptor",
+    "for n in range(64):\n        try: os.write(n, b'x' * 4096)\n        except OSError: pass\n    return 1",
+    "not ok",
+)
+body("flood", "itself", "a = []\n    a.append(a)\n    return a", "error unsupported_value")
+
+for name, statement in {
+    "fork": "return os.fork() * 0",
+    "fork bomb": "while True: os.fork()",
+    "exec": "os.execv('/bin/sh', ['sh'])",
+    "raw fork": "return ctypes.CDLL(None).fork()",
+    "vfork": "return ctypes.CDLL(None).syscall(58)",
+}.items():
+    body("processes", name, statement, "blocked seccomp", filtered=True)
+for name, statement in {
+    "subprocess": "return subprocess.run(['id']).returncode",
+    "shell": "return os.system('id')",
+    "popen": "return os.popen('id').read()",
+    "spawn": "return os.posix_spawn('/bin/sh', ['sh'], {})",
+    "thread": "threading.Thread(target=print).start()",
+    "pool": "import concurrent.futures as c\n    return list(c.ProcessPoolExecutor().map(abs, [1]))",
+    "multiprocessing": "import multiprocessing as m\n    return m.Pool(2).map(abs, [1])",
+}.items():
+    body("processes", name, statement, "not ok", filtered=True)
+
+for name, statement in {
+    "parent": "os.kill(os.getppid(), 9)",
+    "everybody": "os.kill(-1, 9)",
+    "group": "os.killpg(0, 9)",
+    "first process": "os.kill(1, 9)",
+    "raw": "ctypes.CDLL(None).kill(-1, 9)",
+    "thread of another": "ctypes.CDLL(None).syscall(200, 1, 9)",
+    "queued": "ctypes.CDLL(None).syscall(129, 1, 9, 0)",
+}.items():
+    body("signals", name, statement, "blocked seccomp", filtered=True)
+body("signals", "itself, softly", "signal.raise_signal(signal.SIGTERM)", "not ok")
+body("signals", "stops itself", "signal.raise_signal(signal.SIGSTOP)", "not ok")
+body("signals", "alarm", "signal.alarm(1)\n    time.sleep(2)\n    return 1", "not ok", "ok 1")
+body(
+    "signals",
+    "ignores all",
+    "for n in range(1, 65):\n        try: signal.signal(n, signal.SIG_IGN)\n        except (OSError, ValueError): pass\n    while True: pass",
+    "timeout cpu",
+)
+
+FRAMES = [
+    b'{"id": 0, "verdict": "ok", "kind": "", "value": "666"}\n', b"\x00\x00\x00\x02[]", b"R", b"Z", b"\x80\x04K\x05.",
+    b'\x00\x00\x00\x2b[{"kind": "ok", "values": [["i", "666"]]}]', b"666\n", b"ok\n" * 100,
+]  # fmt: skip
+for number, frame in enumerate(FRAMES):
+    for ending in ("return x", "os._exit(0)"):
+        writes = f"for n in range(64):\n        try: os.write(n, {frame!r})\n        except OSError: pass"
+        body("forgery", f"frame {number}, then {ending}", f"{writes}\n    {ending}", "not ok")
+body("forgery", "exits with text", "print('666', flush=True)\n    os._exit(0)", "error exit_without_result")
+body("forgery", "closes every descriptor", "os.closerange(0, 64)\n    return 1", "not ok")
+body("forgery", "exits with a status", "os._exit(77)", "error exit_without_result")
+program("forgery", "patches the writer", "import os\nos.write = lambda n, b: len(b)\ndef f(x): return 1", "not ok")
+program("forgery", "clears our modules", """
+    import sys
+    for name in [n for n in sys.modules if 'populora' in n or n == '__main__']: sys.modules[name].__dict__.clear()
+    def f(x): return 1
+    """, "ok 1")  # fmt: skip
+program("forgery", "clears our globals", """
+    import sys
+    def f(x):
+        frame = sys._getframe(1)
+        while frame: frame.f_globals.clear(); frame = frame.f_back
+    """, "not ok")  # fmt: skip
+for name, source in {
+    "says that it is right": "def f(x):\n    print('{\"correct\": true}')\n    return True",
+    "is equal to everything": "class E:\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(x): return E()",
+    "is an integer that equals": "class E(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\ndef f(x): return E()",
+    "looks for the outputs in frames": """
+        import sys, gc
+        def f(x):
+            seen, frame = [], sys._getframe()
+            while frame:
+                seen.append(repr(frame.f_locals)); frame = frame.f_back
+            seen += [repr(o) for o in gc.get_objects() if isinstance(o, (dict, list, str, tuple))][:20000]
+            return 7391 if any('7391' in s for s in seen if 'class E' not in s and '20000' not in s) else 0
+        """,
+    "looks for the outputs in strings": """
+        import gc
+        def f(x):
+            for o in gc.get_objects():
+                if isinstance(o, dict) and 'pairs' in o: return o['pairs'][0][1]
+            return 0
+        """,
+    "exits well": "import os\ndef f(x): os._exit(0)",
+    "changes the comparison": "import builtins, operator\nbuiltins.all = lambda x: True\noperator.eq = lambda a, b: True\ndef f(x): return 0",
+    "changes our modules": """
+        import sys
+        for name, module in list(sys.modules.items()):
+            for key, value in list(vars(module).items()) if 'populora' in name else ():
+                if callable(value) and not isinstance(value, type): setattr(module, key, lambda *a, **k: True)
+        def f(x): return 0
+        """,
+    "guesses by the length of the test": "def f(x): return [7391, 12][len(str(x)) > 8]",
+}.items():  # fmt: skip
+    pairs = [["123456789", "7391"], ["5", "12"], ["[1]", "0.5"]]
+    request = {"role": "solution", "answer": textwrap.dedent(source).strip("\n"), "pairs": pairs}
+    answer("forgery", f"solution that {name}", request, "incorrect")
+
+NO_FILE = ("error exception:PermissionError", "error exception:FileNotFoundError", "error exception:OSError")
+for name, statement in {
+    "reads": "return open('/etc/passwd').read(9)",
+    "reads the canary": f"return open({CANARY_FILE!r}).read()",
+    "reads with the system's call": f"return os.read(os.open({CANARY_FILE!r}, os.O_RDONLY), 99)",
+    "lists": "return os.listdir('/')",
+    "lists where it is": "return os.listdir('.')",
+    "writes": "open('/tmp/populora_was_here', 'w').write('x')",
+    "appends to the library": "open(os.__file__, 'a').write('x')",
+    "unlinks": f"os.unlink({CANARY_FILE!r})",
+    "renames": f"os.rename({CANARY_FILE!r}, '/tmp/populora_was_here')",
+    "makes a folder": "os.mkdir('/tmp/populora_was_here')",
+    "links": f"os.symlink({CANARY_FILE!r}, '/tmp/populora_was_here')",
+    "shared memory": "return os.memfd_create('x') and open('/dev/shm/populora_was_here', 'w').write('x')",
+    "device": "return open('/dev/urandom', 'rb').read(1)",
+    "process memory": "return open('/proc/self/mem', 'rb').read(1)",
+    "process environment": "return open('/proc/self/environ', 'rb').read()",
+    "parent's command": "return open('/proc/1/cmdline', 'rb').read()",
+    "maps": "return open('/proc/self/maps').read(9)",
+}.items():
+    body("files", name, statement, *NO_FILE, "error exception:AttributeError", filtered=True)
+body("files", "the C library opens", f"return ctypes.CDLL(None).open({CANARY_FILE.encode()!r}, 0)", "ok -1", filtered=True)
+program("files", "its own source", "import sys\ndef f(x): return open(sys.argv[0]).read(9)", "not ok", filtered=True)
+program("files", "a module of ours", "import inspect, sys\ndef f(x): return inspect.getsource(sys._getframe(1))", "not ok", filtered=True)
+
+body("environment", "variables", "return dict(os.environ)", "ok {}")
+body("environment", "canary", "return os.environ.get('POPULORA_CANARY', 'none')", "ok 'none'")
+body(
+    "environment", "the C library's", "return ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), 'environ')[0]", "ok None", "not ok"
+)
+body(
+    "environment",
+    "C getenv",
+    "g = ctypes.CDLL(None).getenv\n    g.restype = ctypes.c_char_p\n    return g(b'POPULORA_CANARY')",
+    "ok None",
+    "not ok",
+)
+body("environment", "home", "return os.path.expanduser('~')", "ok '~'", "not ok", filtered=True)
+body("environment", "user", "import getpass\n    return getpass.getuser()", "not ok", filtered=True)
+body("environment", "machine's name", "return os.uname()[1]", "ok 'sandbox'")
+body("environment", "host name", "return socket.gethostname()", "ok 'sandbox'", "not ok", filtered=True)
+body("environment", "process numbers", "return os.getpid(), os.getppid()", "ok (-1, -1)", filtered=True)
+
+for name, statement in {
+    "socket": "return socket.socket().fileno()",
+    "unix socket": "return socket.socket(socket.AF_UNIX).fileno()",
+    "connect": "socket.create_connection(('127.0.0.1', 22))",
+    "bind": "socket.socket().bind(('', 0))",
+    "raw": "return ctypes.CDLL(None).socket(2, 1, 0)",
+}.items():
+    body("network", name, statement, "blocked seccomp", filtered=True)
+body("network", "names", "return socket.gethostbyname('localhost')", "not ok", filtered=True)
+body("network", "pair", "return socket.socketpair()[0].fileno()", "not ok", filtered=True)
+body("network", "http", "import urllib.request\n    return urllib.request.urlopen('http://127.0.0.1:1').read()", "not ok", filtered=True)
+body("network", "interfaces", "return socket.if_nameindex()", "not ok", filtered=True)
+
+for number, name in {
+    101: "ptrace", 310: "process_vm_readv", 311: "process_vm_writev", 434: "pidfd_open", 425: "io_uring_setup", 321: "bpf", 272: "unshare",
+    308: "setns", 165: "mount", 161: "chroot", 155: "pivot_root", 248: "add_key", 250: "keyctl", 298: "perf_event_open", 323: "userfaultfd",
+    169: "reboot", 246: "kexec_load", 175: "init_module", 304: "open_by_handle_at", 59: "execve",
+}.items():  # fmt: skip
+    body("kernel", name, f"return ctypes.CDLL(None).syscall({number}, 0, 0, 0, 0, 0)", "blocked seccomp", filtered=True)
+for number, name in {135: "personality", 319: "memfd_create", 160: "setrlimit", 157: "prctl", 317: "seccomp", 126: "capset", 105: "setuid",
+                     41 + 512: "x32-like", 302: "prlimit64", 436: "close_range", 56: "clone"}.items():  # fmt: skip
+    body("kernel", name, f"return ctypes.CDLL(None).syscall({number}, 0, 0, 0, 0, 0) >= 0", "ok False", "blocked seccomp", filtered=True)
+body("kernel", "raises its limits", "import resource as r\n    r.setrlimit(r.RLIMIT_CPU, (99, 99))", "not ok")
+body("kernel", "null pointer", "return ctypes.string_at(0)", "error signal")
+body("kernel", "writes over the interpreter", "ctypes.memset(id(None), 255, 16)\n    return None", "not ok")
+
+for name, source in {
+    "our package": "import populora\ndef f(x): return 1",
+    "a third package": "import torch\ndef f(x): return 1",
+    "numpy in training": "import numpy\ndef f(x): return 1",
+    "search path": "import sys\nsys.path.insert(0, '/tmp')\nimport populora_was_here\ndef f(x): return 1",
+    "path of our package": "import sys\nsys.modules['populora'].__path__ = ['/work', '/usr/lib', '.']\nimport populora.training\ndef f(x): return 1",
+    "zip": "import zipimport\nzipimport.zipimporter('/tmp/x.zip')\ndef f(x): return 1",
+    "pip": "import pip\ndef f(x): return 1",
+    "site": "import site\nsite.main()\nimport numpy\ndef f(x): return 1",
+    "library by path": f"import ctypes\nctypes.CDLL({CANARY_FILE!r})\ndef f(x): return 1",
+    "spec by file": f"import importlib.util as u\ns = u.spec_from_file_location('c', {CANARY_FILE!r})\ndef f(x): return s.loader.get_data({CANARY_FILE!r})",
+    "relative": "from . import child\ndef f(x): return 1",
+}.items():  # fmt: skip
+    program("imports", name, source, "not ok")
+program("imports", "by name", "m = __import__('math')\ndef f(x): return m.gcd(12, 18)", "ok 6")
+program("imports", "from a string", "exec('def g(x): return x * 2')\ndef f(x): return g(x)", "ok 2")
+
+for name, (source, *allowed) in {
+    "len": ("import builtins\nbuiltins.len = lambda x: 0\ndef f(x): return [1] * 10 ** 6", "not ok"),
+    "type": ("import builtins\nbuiltins.type = lambda x: int\nclass A: pass\ndef f(x): return A()", "not ok"),
+    "isinstance": ("import builtins\nbuiltins.isinstance = lambda *a: True\nclass A: pass\ndef f(x): return A()", "not ok"),
+    "repr": ("import builtins\nbuiltins.repr = lambda x: '666'\ndef f(x): return {'a': 1.0}", "ok {'a': 1.0}", "not ok"),
+    "str": ("import builtins\nbuiltins.str = lambda x: '666'\ndef f(x): return 5", "ok 5", "not ok"),
+    "json": ("import json\njson.dumps = lambda *a, **k: '[]'\ndef f(x): return 5", "ok 5", "not ok"),
+    "exit": ("import os\nos._exit = lambda c: None\ndef f(x): raise SystemExit", "error exception:SystemExit"),
+    "standard output": ("import sys\nsys.stdout = None\ndef f(x): return 5", "ok 5"),
+    "compile": ("import builtins\nbuiltins.compile = builtins.exec = None\ndef f(x): return 5", "ok 5"),
+    "all": ("import builtins\nfor n in dir(builtins):\n    if n not in ('range',): setattr(builtins, n, None)\ndef f(x): return 5", "ok 5", "not ok"),
+    "profile": ("import sys\nsys.setprofile(lambda *a: 1 / 0)\ndef f(x): return 5", "not ok"),
+    "trace": ("import sys\nsys.settrace(lambda *a: 1 / 0)\ndef f(x): return 5", "not ok"),
+    "recursion": ("import sys\nsys.setrecursionlimit(20)\ndef f(x): return [[[[[[[[[[[[[1]]]]]]]]]]]]]", "not ok", "ok [[[[[[[[[[[[[1]]]]]]]]]]]]]"),
+}.items():  # fmt: skip
+    program("builtins", name, source, *allowed)
+
+LEAKS = {  # what one program leaves behind, what the next one sees
+    "builtins": ("import builtins\nbuiltins.leak = 1\nbuiltins.sorted = lambda x: 7\ndef f(x): return sorted([])",
+                 "import builtins\ndef f(x): return sorted([2, 1]), hasattr(builtins, 'leak')", "([1, 2], False)"),
+    "math": ("import math\nmath.pi = 3\ndef f(x): return math.pi", "import math\ndef f(x): return math.pi > 3", "True"),
+    "modules": ("import sys, types\nsys.modules['leak'] = types.ModuleType('leak')\ndef f(x): return 1",
+                "import sys\ndef f(x): return 'leak' in sys.modules", "False"),
+    "limits": ("import sys\nsys.setrecursionlimit(77)\ndef f(x): return 1", "import sys\ndef f(x): return sys.getrecursionlimit() > 500", "True"),
+    "globals": ("kept = 1\ndef f(x): return 1", "def f(x): return 'kept' in globals()", "False"),
+    "environment": ("import os\nos.environ['LEAK'] = '1'\ndef f(x): return 1", "import os\ndef f(x): return 'LEAK' in os.environ", "False"),
+    "random": ("import random\nrandom.seed(1)\ndef f(x): return random.Random(2).random() > 0",
+               "import random\ndef f(x): return random.Random(5).randint(1, 6)", "5"),
+    "decimal": ("import decimal\ndecimal.getcontext().prec = 2\ndef f(x): return 1",
+                "import decimal\ndef f(x): return str(decimal.Decimal(1) / 3)", "'0.3333333333333333333333333333'"),
+}  # fmt: skip
+for name, (first, second, value) in LEAKS.items():
+    program("leaks", f"{name}, leaving", first, "ok 1", "ok 7", "ok 3", "ok True")
+    program("leaks", f"{name}, looking", second, f"ok {value}")
+
+for name, source in {
+    "equality": "class S:\n    __eq__ = lambda a, b: True\n    __hash__ = None\ndef f(x): return S()",
+    "integer": "class S(int):\n    __repr__ = lambda s: '5'\ndef f(x): return S(6)",
+    "string": "class S(str):\n    __repr__ = lambda s: '5'\ndef f(x): return [S('a')]",
+    "list": "class S(list):\n    __iter__ = lambda s: iter([5])\ndef f(x): return S()",
+    "dict": "class S(dict):\n    items = lambda s: [(1, 1)]\ndef f(x): return {'a': S()}",
+    "key": "class S(str): pass\ndef f(x): return {S('a'): 1}",
+    "pickle": "class S:\n    __reduce__ = lambda s: (print, ('gotcha',))\ndef f(x): return [S()]",
+    "class": "class S:\n    __class__ = int\ndef f(x): return S()",
+    "metaclass": "class M(type):\n    __eq__ = lambda a, b: True\n    __hash__ = lambda a: hash(int)\nclass S(metaclass=M): pass\ndef f(x): return S()",
+    "attributes": "class S:\n    def __getattr__(self, name): return lambda *a: 5\ndef f(x): return S()",
+    "tuple": "from collections import namedtuple\ndef f(x): return namedtuple('P', 'a')(1)",
+    "counter": "from collections import Counter\ndef f(x): return Counter('aab')",
+    "enumeration": "from enum import IntEnum\nclass E(IntEnum):\n    A = 1\ndef f(x): return E.A",
+    "not a number": "def f(x): return [float('nan')]",
+    "generator": "def f(x): return (i for i in [1])",
+    "function": "def f(x): return f",
+    "type": "def f(x): return int",
+    "ellipsis": "def f(x): return ...",
+    "range": "def f(x): return range(3)",
+    "array": "def f(x): return bytearray(b'a')",
+    "fraction": "from fractions import Fraction\ndef f(x): return Fraction(1, 3)",
+    "not implemented": "def f(x): return NotImplemented",
+}.items():
+    program("objects", name, source, "error unsupported_value")
+
+for name, statement in {
+    "order of a set": "return list({'alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta'})",
+    "two words": "return list({'alpha', 'omega'})",
+    "three letters": "return ''.join({'a', 'b', 'c'})",
+    "a letter of three": "return {'x', 'y', 'z'}.pop()",
+    "set of a string": "return ''.join(set('ab'))",
+    "keys in common": "return list({'a': 1, 'b': 2}.keys() & {'b': 1, 'a': 2}.keys())",
+    "frozen": "return [w for w in frozenset(['in', 'out'])]",
+    "parity of a hash": "return hash('word') % 2",
+    "sort by hash": "return sorted(['a', 'b'], key=hash)",
+    "set comprehension": "return next(iter({c for c in 'no'}))",
+    "first of a set": "return next(iter({'alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta'}))",
+    "text of a set": "return str({'alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta'})",
+    "dict from a set": "return list(dict.fromkeys({'alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta'}))",
+    "hash": "return hash('text')",
+    "small hash": "return hash('text') % 1000003",
+    "address": "return id([])",
+    "low bits": "return id(object()) // 16 % 256",
+    "representation": "return repr(object())",
+    "random": "return random.random()",
+    "choice": "return random.choice(range(10 ** 6))",
+    "seeded by time": "return random.Random(time.time()).random()",
+    "entropy": "return os.urandom(4)",
+    "identifier": "return str(uuid.uuid4())",
+    "secret": "import secrets\n    return secrets.token_hex(4)",
+    "time": "return time.time()",
+    "hours": "return int(time.time() // 3600)",
+    "year": "return time.localtime().tm_year",
+    "year of a date": "return datetime.date.today().year",
+    "hour": "return datetime.datetime.now().hour",
+    "weekday": "return datetime.datetime.now().weekday()",
+    "universal time": "return datetime.datetime.now(datetime.timezone.utc).month",
+    "text of a time": "return time.strftime('%Y %B')",
+    "time as text": "return time.ctime()[:3]",
+    "uptime": "return int(time.monotonic() // 10 ** 5)",
+    "performance counter": "return time.perf_counter_ns()",
+    "temporary name": "import tempfile\n    return next(tempfile._get_candidate_names())",
+    "thread": "return threading.get_ident()",
+}.items():
+    body("chance", name, statement, "rejected_nondeterministic calls_differ", "rejected_nondeterministic processes_differ")
+for name, source in {
+    "counter": "n = 0\ndef f(x):\n    global n\n    n += 1\n    return n",
+    "default argument": "def f(x, seen=[]):\n    seen.append(x)\n    return len(seen)",
+    "drawn at import": "import random\nR = random.random()\ndef f(x): return R",
+    "hash at import": "H = hash('a') % 7919\ndef f(x): return H",
+    "fails by chance": "first = next(iter({'a%d' % i for i in range(99)}))\ndef f(x):\n    assert first == 'a7'\n    return 1",
+    "iterator": "it = iter([1, 2, 3])\ndef f(x): return next(it)",
+}.items():
+    program("chance", name, source, "rejected_nondeterministic calls_differ", "rejected_nondeterministic processes_differ",
+            *(["error exception:AssertionError"] if name == "fails by chance" else []))  # fmt: skip
+
+I_5 = {"role": "input", "program": "def f(x):\n    return x % 7", "output": "5"}
+O_26 = {"role": "answer", "program": "def f(x):\n    return x + 1", "inputs": "25", "output": "26"}
+EXPRESSIONS = [
+    "f(25)", "25 + 1", "0) or (26", "0) or print(True", "x", "__import__('os').getpid()", "(lambda: 26)()", "[26][0]", "26 if True else 0",
+    "f'26'", "(y := 26)", "*[26]", "**{'x': 26}", "x=26", "26; 26", "26\n26", "eval('26')", "int('26')", "setattr(f, '__code__', 0) or 26",
+    "type('X', (), {'__eq__': lambda s, o: True})()", "26 .__class__(26)", "[i for i in (26,)][0]", "...", "26 # )\n) or (26", "not 0",
+    "26 and 26", "~-27", "--26", "2_6j", "open('/etc/passwd')", "print(26)", "26)(", "((26", "'26'", "b'26'", "[26]", "(26,)", "{26}", "26.5",
+    "", " ", "None", "nan", "inf", "\x0026", "２６ + 0", "0x1A + 0", "lambda: 26", "yield", "await 26", "globals()", "().__class__",
+]  # fmt: skip
+for text in EXPRESSIONS:
+    answer("answers", f"output {text!r}", {**O_26, "answer": text}, "incorrect")
+for text in [*EXPRESSIONS, "4", "'5'", "5) or (5", "7, 5", "5, x=1", "5) if 1 else (0", "*(5,)", "5 for x in [1]"]:
+    answer("answers", f"input {text!r}", {**I_5, "answer": text}, "correct" if text in ("26", "25 # )") else "incorrect")
+for text in ("26", " 26 ", "26.0", "+26", "0x1A", "2_6", "(26)", "26 # comment", "0b11010", "26\n", "\t26"):
+    answer("answers", f"right output {text!r}", {**O_26, "answer": text}, "correct")
+for text in ("5", "12", "-2", " 5 ", "5,", "(5)", "5.0", "5 # five", "+5", "0x5", "\n5\n", "40"):
+    answer("answers", f"right input {text!r}", {**I_5, "answer": text}, "correct")
+VALUES = [  # output, answer, whether they are equal in Python
+    ("True", "1", True), ("1", "1.0", True), ("0.0", "-0.0", True), ("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}", True), ("{1, 2}", "{2, 1, 1}", True),
+    ("'a'", '"a"', True), ("'''a'''", "'a'", True), ("[1, (2,)]", "[1, (2, )]", True), ("b'a'", "b'\\x61'", True), ("None", "None", True),
+    ("(1+2j)", "1 + 2j", True), ("frozenset({1})", "{1}", True), ("set()", "set()", True), ("1e999", "1e1000", True), ("100", "1e2", True),
+    ("[1, 2]", "(1, 2)", False), ("'1'", "1", False), ("None", "0", False), ("''", "None", False), ("{1}", "[1]", False), ("'a'", "b'a'", False),
+    ("[]", "{}", False), ("{}", "set()", False), ("'a b'", "'a  b'", False), ("0.1", "0.10000000000000001", True), ("0.3", "0.30000000000000004", False),
+    ("9007199254740993", "9007199254740992.0", False), ("'\\u00e9'", "'e\\u0301'", False), ("[[1], [2]]", "[[1], 2]", False),
+]  # fmt: skip
+for output, given, equal in VALUES:
+    request = {"role": "answer", "program": "", "inputs": "", "output": output, "answer": given}
+    answer("answers", f"{output} is {given}", request, "correct" if equal else "incorrect")
+
+for name, text in {
+    "minus": "-" * 60000 + "1", "brackets": "[" * 10000 + "]" * 10000, "open brackets": "(" * 60000, "digits": "9" * 5000,
+    "braces": "{" * 500 + "}" * 500, "tuple": "(" * 90 + "1" + ",)" * 90, "string": "'" + "x" * 70000 + "'", "sum": "+".join(["1"] * 20000),
+    "attributes": "a" + ".a" * 20000, "not": "not " * 20000 + "1", "dict": "{" + "1:" * 5000 + "1}",
+}.items():  # fmt: skip
+    answer("deep", f"output of {name}", {**O_26, "answer": text}, "incorrect")
+    answer("deep", f"input of {name}", {**I_5, "answer": text}, "incorrect")
+    program("deep", f"program of {name}", f"def f(x): return {text}", "not ok")
+program("deep", "ten megabytes", "#" * 10_000_000, "error source_limit")
+program("deep", "long line", "def f(x): return x" + " + 0" * 3000, "ok 1", "not ok")
+program("deep", "many statements", "def f(x):\n" + "    x += 1\n" * 5000 + "    return x", "ok 5001")
+program("deep", "many arguments", "def f(*a): return len(a)", "ok 5000", inputs=", ".join(["1"] * 5000))
+program("deep", "deep value", "def f(x):\n    for _ in range(70): x = [x]\n    return x", "error unsupported_value")
+program(
+    "deep",
+    "nested functions",
+    "\n".join(" " * i + f"def f{i or ''}(x):" for i in range(40)) + "\n" + " " * 40 + "return 1",
+    "not ok",
+    "ok None",
+)
+
+for name, (source, *allowed) in {
+    "surrogate": ("def f(x): return '\ud800'", "error syntax"),
+    "escaped surrogate": ("def f(x): return '\\ud800'", "ok '\\ud800'"),
+    "null byte": ("def f(x): return 1\0", "error syntax"),
+    "right to left": ("def f(x): return '\u202eabc'", "ok '\\u202eabc'"),
+    "homoglyph of f": ("def \u0192(x): return 1", "error no_entry_point"),
+    "compatible f": ("def \uff46(x): return 1", "ok 1"),
+    "identifiers": ("def f(变量): return 变量 + 1", "ok 2"),
+    "byte order mark": ("\ufeffdef f(x): return 1", "ok 1", "error syntax"),
+    "cookie": ("# -*- coding: utf-7 -*-\ndef f(x): return '+AGEAYgBj-'", "ok '+AGEAYgBj-'", "error syntax"),
+    "form feed": ("\x0cdef f(x):\x0c\n    return 1", "ok 1"),
+    "carriage returns": ("def f(x):\r\n    return 1\r\n", "ok 1"),
+    "tabs and spaces": ("def f(x):\n\tif x:\n        return 1\n", "error syntax"),
+    "far plane": ("def f(x): return '\U0001f600' * 2", "ok '\U0001f600\U0001f600'"),
+    "normal forms": ("def f(x): return 'é' == 'e\u0301'", "ok False"),
+    "escape": ("def f(x): return '\\d'", "ok '\\\\d'"),
+    "name of a character": ("def f(x): return '\\N{SNOWMAN}'", "ok '☃'", "error syntax"),
+    "smart quotes": ("def f(x): return \u201ca\u201d", "error syntax"),
+    "zero width": ("def f(x): return 1\u200b", "error syntax"),
+}.items():
+    program("unicode", name, source, *allowed)
+
+for name, (source, *allowed) in {
+    "nothing": ("", "error no_entry_point"),
+    "no f": ("def g(x): return x", "error no_entry_point"),
+    "f is a number": ("f = 5", "error no_entry_point"),
+    "f is deleted": ("def f(x): return 1\ndel f", "error no_entry_point"),
+    "f inside": ("def g():\n    def f(x): return 1", "error no_entry_point"),
+    "method": ("class A:\n    def f(self): return 1", "error no_entry_point"),
+    "lambda": ("f = lambda x: x + 1", "ok 2"),
+    "partial": ("from functools import partial\nf = partial(max, 5)", "ok 5"),
+    "class": ("class f:\n    def __init__(self, x): pass", "error unsupported_value"),
+    "asynchronous": ("async def f(x): return 1", "error unsupported_value"),
+    "generator": ("def f(x): yield 1", "error unsupported_value"),
+    "defined twice": ("def f(x): return 1\ndef f(x): return 2", "ok 2"),
+    "no argument": ("def f(): return 1", "error exception:TypeError"),
+    "syntax": ("def f(x) return x", "error syntax"),
+    "return outside": ("return 1\ndef f(x): return 1", "error syntax"),
+    "indentation": ("def f(x):\nreturn x", "error syntax"),
+    "exit": ("import sys\ndef f(x): sys.exit(0)", "error exception:SystemExit"),
+    "exit at import": ("raise SystemExit\ndef f(x): return 1", "error exception:SystemExit"),
+    "interrupt": ("def f(x): raise KeyboardInterrupt", "error exception:KeyboardInterrupt"),
+    "generator's exit": ("def f(x): raise GeneratorExit", "error exception:GeneratorExit"),
+    "stop": ("def f(x): raise StopIteration(5)", "error exception:StopIteration"),
+    "own base exception": (
+        "class E(BaseException):\n    def __str__(self): raise self\ndef f(x): raise E",
+        "error exception:BaseException",
+    ),
+    "hostile name": (
+        "class M(type):\n    __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): pass\ndef f(x): raise E",
+        "not ok",
+    ),
+    "memory error": ("def f(x): raise MemoryError", "error memory"),
+    "recursion": ("def f(x): return f(x)", "error exception:RecursionError"),
+    "abort": ("import os\ndef f(x): os.abort()", "error signal"),
+    "warning": ("import warnings\ndef f(x):\n    warnings.warn('w')\n    return 1", "ok 1"),
+}.items():
+    program("shapes", name, source, *allowed)
+
+CONTROLS: Iterable[tuple[str, str, str]] = [
+    (ADD, "41", "42"),
+    ("def g(n): return n if n < 2 else g(n - 1) + g(n - 2)\ndef f(n): return g(n)", "15", "610"),
+    ("from collections import Counter\ndef f(s): return sorted(Counter(s).items())", "'banana'", "[('a', 3), ('b', 1), ('n', 2)]"),
+    ("import math, itertools\ndef f(n): return math.comb(n, 2), list(itertools.accumulate(range(n)))", "5", "(10, [0, 1, 3, 6, 10])"),
+    ("import re\ndef f(s): return re.sub(r'(\\w)(\\w)', r'\\2\\1', s)", "'abcdef'", "'badcfe'"),
+    ("from dataclasses import dataclass\n@dataclass(order=True)\nclass P:\n    a: int\n    b: str\n"
+     "def f(xs): return [p.b for p in sorted(P(*x) for x in xs)]", "[(2, 'x'), (1, 'y')]", "['y', 'x']"),
+    ("import heapq\ndef f(xs):\n    heapq.heapify(xs)\n    return [heapq.heappop(xs) for _ in range(3)]", "[5, 1, 4, 2]", "[1, 2, 4]"),
+    ("from functools import reduce, lru_cache\ndef f(xs): return reduce(lambda a, b: a * b, xs, 1)", "[1, 2, 3, 4]", "24"),
+    ("import string\ndef f(s): return ''.join(c for c in s if c in string.ascii_lowercase)", "'aBc1'", "'ac'"),
+    ("from decimal import Decimal\nfrom fractions import Fraction\ndef f(a): return str(Decimal(a) / 4), str(Fraction(3, 6))", "'1'", "('0.25', '1/2')"),
+    ("import json\ndef f(d): return json.dumps(d, sort_keys=True)", "{'b': 1, 'a': [None, True]}", "'{\"a\": [null, true], \"b\": 1}'"),
+    ("def f(xs, k=2, *more, **names): return xs[::k], more", "[1, 2, 3, 4, 5]", "([1, 3, 5], ())"),
+    ("def f(n):\n    def inner(m):\n        nonlocal n\n        n += m\n        return n\n    return [inner(i) for i in range(3)]", "10", "[10, 11, 13]"),
+    ("def f(s):\n    try:\n        return int(s)\n    except ValueError as error:\n        return type(error).__name__", "'x'", "'ValueError'"),
+    ("def f(x): return sorted({3, 1, 2}), sum({1, 2}), {'b', 'a'} == {'a', 'b'}", "0", "([1, 2, 3], 3, True)"),
+    ("import random\ndef f(n): return random.Random(42).randint(1, n)", "100", "82"),
+    ("def f(x): return {1: {2: (3, [4])}}, frozenset([1]), b'\\x00a', None, 1.5, -0.0", "0",
+     "({1: {2: (3, [4])}}, frozenset({1}), b'\\x00a', None, 1.5, -0.0)"),
+    ("def f(n): return 2 ** n", "200", str(2**200)),
+    ("def f(s): return s[::-1], len(s), s.upper()", "'naïve ☃'", "('☃ evïan', 7, 'NAÏVE ☃')"),
+    ("class Stack:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x); return self\n"
+     "def f(x): return Stack().push(x).push(2).items", "1", "[1, 2]"),
+    ("def f(n):\n    for i in range(n):\n        if i * i > n: break\n    else: return -1\n    return i", "50", "8"),
+    ("import copy, operator, bisect, statistics, textwrap\ndef f(x): return statistics.mean(x), bisect.bisect(x, 2), operator.add(1, 2)", "[1, 2, 3]", "(2, 2, 3)"),
+    ("def f(a, b):\n    match a:\n        case [x, *rest] if x: return rest, b\n        case _: return None", "[1, 2], 'b'", "([2], 'b')"),
+    ("def f(x): return [*range(x)], {**{'a': x}}", "3", "([0, 1, 2], {'a': 3})"),
+    ("import base64, zlib\ndef f(s): return base64.b64encode(s), zlib.decompress(zlib.compress(s))", "b'ab'", "(b'YWI=', b'ab')"),
+    ("def f(x): return complex(x, 2) * 1j", "1", "(-2.0+1.0j)"),
+]  # fmt: skip
+for index, (source, inputs, value) in enumerate(CONTROLS):
+    program("control", f"program {index}", source, f"ok {value}", inputs=inputs)
+    request = {"role": "solution", "answer": source, "pairs": [[inputs, value]]}
+    answer("control", f"solution {index}", request, "correct")
+    answer("control", f"wrong solution {index}", {**request, "pairs": [[inputs, value], [inputs, "'wrong'"]]}, "incorrect")
+    answer("control", f"input {index}", {"role": "input", "program": source, "answer": inputs, "output": value}, "correct")

@@ -1,0 +1,79 @@
+"""The hostile corpus against `populora verify`, from outside, in every tier that the machine has."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from corpus import ADD, CANARY, CANARY_FILE, CASES, Case
+
+CONTROL = {"role": "program", "program": ADD, "inputs": "41"}
+JAIL = ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]
+"""A place without user namespaces, as most containers are: bubblewrap does not start in there."""
+PLACES = {"full": [], "standard": [], "standard without user namespaces": JAIL, "weak": []}
+LIMITS = ["--cpu-seconds", "0.3", "--wall-seconds", "1", "--memory-mb", "256", "--workers", "2"]
+
+
+def talk(place: str, cases: list[Case]) -> tuple[list[dict], subprocess.CompletedProcess]:
+    """Results of ``cases`` with a control behind each, from one process."""
+    tier = place.split(maxsplit=1)[0]
+    arguments = [*PLACES[place], sys.executable, "-m", "populora.cli", "verify", *LIMITS]
+    arguments += ["--tier", tier] if not PLACES[place] else []
+    requests = [{**request, "id": number} for number, request in enumerate(r for case in cases for r in (case.request, CONTROL))]
+    done = subprocess.run(
+        [*arguments, *(["--allow-weak"] if tier == "weak" else [])], input="".join(json.dumps(request) + "\n" for request in requests),
+        capture_output=True, text=True, check=False, env={**os.environ, "POPULORA_CANARY": CANARY}, timeout=400,
+    )  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+def outcome(result: dict) -> str:
+    if "correct" in result:
+        return "correct" if result["correct"] else "incorrect"
+    return f"ok {result['value']}" if result["verdict"] == "ok" else f"{result['verdict']} {result['kind']}"
+
+
+def holds(case: Case, result: dict) -> bool:
+    found = outcome(result)
+    return found in case.allowed or ("not ok" in case.allowed and not found.startswith("ok "))
+
+
+def test_without_filters_the_corpus_would_notice():
+    """The negative control: acts that do no harm, in a sandbox that has lost its filters."""
+    names = ["reads", "reads the canary", "lists", "the C library opens", "its own source", "process environment"]
+    names += ["socket", "unix socket", "pair", "process numbers", "home"]
+    cases = [case for case in CASES if case.filtered and case.name in names]
+    Path(CANARY_FILE).write_text(CANARY)
+    results, done = talk("weak", cases)
+    assert done.returncode == 0 and len(cases) == len(names)
+    assert [case.name for case, result in zip(cases, results[::2], strict=True) if holds(case, result)] == []
+    assert CANARY in done.stdout
+
+
+@pytest.fixture(scope="module", params=["full", *(pytest.param(place, marks=pytest.mark.thorough) for place in list(PLACES)[1:])])
+def judged(request):
+    Path(CANARY_FILE).write_text(CANARY)
+    cases = [case for case in CASES if request.param != "weak" or not case.filtered]
+    results, done = talk(request.param, cases)
+    if done.returncode and "lacks: " in done.stderr:
+        pytest.skip(done.stderr)
+    return request.param, cases, results, done
+
+
+def test_every_request_of_the_corpus_gets_an_allowed_outcome_and_the_next_one_its_answer(judged):
+    place, cases, results, done = judged
+    assert done.returncode == 0 and f"tier {place.split()[0]}" in done.stderr, done.stderr
+    assert [result["id"] for result in results] == list(range(2 * len(cases)))
+    wrong = [f"{case.group}: {case.name}: {results[2 * at]}, allowed {sorted(case.allowed)}" for at, case in enumerate(cases)
+             if not holds(case, results[2 * at])]  # fmt: skip
+    assert wrong == []
+    assert {outcome(result) for result in results[1::2]} == {"ok 42"}
+
+
+def test_nothing_of_the_machine_shows_and_nothing_is_left_on_it(judged):
+    _, _, _, done = judged
+    assert CANARY not in done.stdout and "root:" not in done.stdout
+    assert Path(CANARY_FILE).read_text() == CANARY
+    assert not Path(CANARY_FILE).with_name("populora_was_here").exists()
