@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,74 @@ def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
     lose(pool._workers[0]._zygotes[0])
     with pytest.raises(SandboxFault, match="another sandbox process"):
         pool.run([Job("run", "def f(x): return x", ("7",))])
+
+
+def test_a_zygote_that_served_long_is_replaced(new_pool, monkeypatch):
+    monkeypatch.setattr(pool_module, "_SERVICE", 3)
+    pool = new_pool()
+    first = pids(pool)
+    verdicts = [pool.run([Job("run", "def f(x): return x", (str(n),))], twice=True)[0] for n in range(4)]
+    assert [verdict.values[0].literal for verdict in verdicts] == ["0", "1", "2", "3"]
+    assert not set(pids(pool)) & set(first) and all(map(gone, first))
+
+
+def test_what_is_waited_for_is_named(new_pool, monkeypatch, caplog):
+    monkeypatch.setattr(pool_module, "_HEARTBEAT_SECONDS", 0.3)
+    slow = "import time\ndef f(x): time.sleep(1); return '\u2603'"
+    new_pool().run([Job("run", slow, ("1",)), Job("run", "def f(x): return x", ("2",))])
+    assert caplog.messages[0].startswith(f"sandbox: 0 of 2 done; at work: run {slow!a} for 0 s")
+
+
+def test_a_program_that_makes_sets_is_run_in_more_processes(new_pool):
+    pool = new_pool()
+    pool.run([Job("run", "def f(x): return [x]", ("1",))], twice=True)
+    assert len(pids(pool)) == 2
+    (verdict,) = pool.run([Job("run", "def f(x): return {x, 2}, sorted({'a', 'b'})", ("1",))], twice=True)
+    assert outcome(verdict) == "ok ({1, 2}, ['a', 'b'])" and len(pids(pool)) == 8
+
+
+def test_several_threads_share_a_pool(new_pool):
+    pool = new_pool(workers=2)
+
+    def ask(n):
+        return [verdict.values[0].literal for verdict in pool.run([Job("run", "def f(x): return x", (str(k),)) for k in (n, n + 1)])]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, range(40))) == [[str(n), str(n + 1)] for n in range(40)]
+
+
+def test_one_slow_program_does_not_hold_up_the_others(new_pool):
+    pool = new_pool(limits=Limits(cpu_seconds=0.5, wall_seconds=3), workers=2)
+    jobs = [Job("run", "import time\ndef f(x): time.sleep(60)", ("1",)), *(Job("run", "def f(x): return x", (str(n),)) for n in range(100))]
+    started = time.monotonic()
+    with ThreadPoolExecutor(2) as threads:
+        slow, *quick = [threads.submit(pool.run, part) for part in (jobs[:1], jobs[1:])]
+        assert all(verdict.ok for verdict in quick[0].result()) and not slow.done()
+    assert time.monotonic() - started < 20
+
+
+def test_closing_drops_what_is_queued(new_pool):
+    pool = new_pool()
+    with ThreadPoolExecutor(1) as threads:
+        task = threads.submit(pool.run, [Job("run", "import time\ndef f(x): time.sleep(0.3)", (str(n),)) for n in range(200)])
+        time.sleep(0.5)
+        pool.close()
+        with pytest.raises(SandboxFault, match="closed"):
+            task.result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_pool_leaves_no_zombies_to_the_first_process_of_a_container(new_pool):
+    """bubblewrap's inner processes must be reaped by the outer one: who inherits orphans may never wait for them."""
+    script = (
+        "import ctypes, os, sys\nctypes.CDLL(None).prctl(36, 1)\n"  # PR_SET_CHILD_SUBREAPER: orphans come to this process
+        "from populora.sandbox.pool import SandboxPool\nfrom populora.sandbox.protocol import Job, Limits\n"
+        "with SandboxPool(Limits(), 2, allow_weak=True) as pool: pool.run([Job('run', 'def f(x): return x', ('1',))], twice=True)\n"
+        "left = [p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[1]"
+        " == str(os.getpid())]\nprint(len(left))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "0", done.stdout + done.stderr
 
 
 def test_close_leaves_no_process_behind(new_pool):

@@ -68,15 +68,17 @@ def test_a_thread_that_goes_on_ends_with_its_program(evaluation):
     assert pool.run([Job("run", "def f(): return 2", ("",))])[0].values[0].literal == "2"
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("range(3)", "[0, 1, 2]"), ("'a b'.split()", "['a', 'b']"), ("dict(f=1, g=2)", "['f', 'g']"), ("[n for n in (1, 2)]", None),
-        ("OWN[:]", "[7]"), ("map(lambda x: x * 2, [1])", "[2]"), ("f(1)", None), ("().__class__.__bases__", None),
-        ("open('/etc/passwd')", None), ("'{0.__class__}'.format(1)", None), ("__import__('os')", None), ("(x := 1)", None), ("1) or (2", None), ("*[[1]]", "[1]"),
-        ("eval('1')", None),
-    ],
-)  # fmt: skip
+PURE = [
+    ("range(3)", "[0, 1, 2]"), ("'a b'.split()", "['a', 'b']"), ("dict(f=1, g=2)", "['f', 'g']"), ("OWN[:]", "[7]"), ("*[[1]]", "[1]"),
+    ("map(lambda x: x * 2, [1])", "[2]"),
+]  # fmt: skip
+IMPURE = [
+    "f(1)", "().__class__.__bases__", "open('/etc/passwd')", "'{0.__class__}'.format(1)", "__import__('os')", "(x := 1)", "1) or (2",
+    "eval('1')", "[n for n in (1, 2)]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), [*PURE, *((text, None) for text in IMPURE)])
 def test_evaluation_takes_pure_expressions_as_arguments_and_training_does_not(evaluation, text, value):
     _, pool = evaluation
     job = Job("run", "OWN = [7]\ndef f(x): return list(x)", (text,))

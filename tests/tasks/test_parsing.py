@@ -1,5 +1,6 @@
 """Responses of models, well-behaved and hostile, taken apart as text."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 from populora.base.corpus import propose_document, solve_document
 from populora.base.mixtures import REASONING
 from populora.base.samples import draw_sample
-from populora.tasks.parsing import ProposalText, answer_text, is_formatted, leaks_program, parse_proposal, parse_solution, reasons
+from populora.tasks.parsing import (
+    ProposalText,
+    answer_text,
+    is_formatted,
+    leaks_program,
+    parse_proposal,
+    parse_solution,
+    reasons,
+    search_solution,
+)
 from populora.tasks.render import load_prompts
 from populora.types import TASK_TYPES, TaskType
 
@@ -247,3 +257,29 @@ def test_long_hostile_texts_are_read_in_linear_time(text):
         assert is_formatted(text) is False
         assert isinstance(parse_proposal(task, text, 2), str)
         parse_solution(task, text)
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "expected"),
+    [
+        (I, "# Input: 1, 'a'\n", "1, 'a'"), (O, "so\n# Output: [1]\nindeed", "[1]"), (I, "I call input([1, 2], (3,)) here", "[1, 2], (3,)"),
+        (I, "<input>5</input>", "5"), (O, "<output>\n{1: 2}\n</output>", "{1: 2}"), (O, "Hence the output is: 'x'.", "'x'"),
+        (O, "the output is 1\nno, the output is 2.", "2"), (O, "[1, 2]", "[1, 2]"), (I, " 7 ", "7"),
+        (O, "the output is\n", "the output is"),
+        (O, "# Input: 5\n# Output: 6", "6"), (O, "", ""), (F, "def f(x): return x", ""), (I, "input(input(", "input(input("),
+    ],
+)  # fmt: skip
+def test_a_lenient_reader_finds_answers_outside_fences_as_azr_does(task, answer, expected):
+    assert search_solution(task, answer) == expected
+
+
+@given(hostile_text, st.sampled_from(TASK_TYPES))
+def test_the_lenient_reader_returns_a_part_of_the_text(text, task):
+    assert search_solution(task, text) in text
+
+
+def test_the_lenient_reader_needs_linear_time():
+    started = time.perf_counter()
+    for text in ("input(" * 50_000, "# input:" * 50_000, "<input>" * 50_000, "the input is" * 50_000):
+        search_solution(I, text)
+    assert time.perf_counter() - started < 5

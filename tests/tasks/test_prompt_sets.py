@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from populora.config import AZR_BANNED_IMPORTS
+from populora.config import AZR_BANNED_IMPORTS, TasksConfig
 from populora.tasks.render import load_prompts, propose_prompt, solve_prompt
 from populora.types import TASK_TYPES, Example, Problem, TaskType
 
@@ -79,3 +79,13 @@ def test_the_azr_set_states_what_the_verifier_demands():
 def test_an_unknown_prompt_set_is_an_error():
     with pytest.raises(FileNotFoundError):
         load_prompts("none")
+
+
+def test_settings_change_the_numbers_and_the_banned_words_of_a_prompt_set():
+    prompts = load_prompts("azr", TasksConfig(references=2, code_f_inputs=4, banned_imports=("secrets",)))
+    assert (prompts.references, prompts.code_f_inputs) == (2, 4)
+    assert "exactly 4 inputs" in propose_prompt(prompts, F, [PROBLEM])
+    inventing = propose_prompt(prompts, I, [PROBLEM] * 2)
+    assert "must not be imported: secrets." in inventing and "random" not in inventing
+    assert load_prompts("compact", TasksConfig()) == load_prompts("compact")
+    assert "must not be imported: (none)." in propose_prompt(load_prompts("azr", TasksConfig(banned_imports=())), I, [PROBLEM])

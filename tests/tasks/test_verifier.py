@@ -333,3 +333,30 @@ def test_nothing_to_do_asks_nothing():
     subject = verifier(pool)
     assert subject.validate([]) == [] and subject.judge([]) == [] and subject.measures([]) == []
     assert pool.batches == []
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("extraction", "correct"), [("strict", False), ("lenient", True)])
+def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_always_noticed(extraction, correct):
+    judge = Verifier(ScriptedPool(), load_prompts("compact"), TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
+    loose, fenced_one, nothing = judge.judge(
+        [attempt(problem(O), "the output is 4."), attempt(problem(O), fenced("output", "4")), attempt(problem(O), " ")]
+    )
+    assert (loose.correct, loose.lenient, loose.reason) == (correct, True, "" if correct else "no_answer")
+    assert (fenced_one.correct, fenced_one.lenient) == (True, False)
+    assert (nothing.correct, nothing.lenient, nothing.reason) == (False, False, "no_answer")
+
+
+def test_azrs_fixed_halves_hide_the_last_pairs():
+    prompts = replace(load_prompts("compact"), code_f_inputs=4)
+    entries = [described("1", "2", "3", "4")]
+    (fixed,) = Verifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0).validate(entries)  # type: ignore[arg-type]
+    assert [pair.inputs for pair in fixed.problem.shown] == ["1", "2"] and [pair.inputs for pair in fixed.problem.hidden] == ["3", "4"]
+
+
+def test_banned_imports_are_a_setting():
+    pool = ScriptedPool()
+    Verifier(pool, load_prompts("compact"), TasksConfig(banned_imports=("math",)), 0).validate([proposed()])  # type: ignore[arg-type]
+    assert {job.banned_imports for job in pool.ran() if job.mode == "run"} == {("math",)}

@@ -42,7 +42,7 @@ def command(
     if bubblewrap is None:
         return python, environment
     jail = [bubblewrap, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"]
-    jail += ["--hostname", "sandbox", "--die-with-parent", "--chdir", "/", "--clearenv"]
+    jail += ["--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--chdir", "/", "--clearenv"]  # no process that nobody reaps
     for name, value in environment.items():
         jail += ["--setenv", name, value]
     for path in ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"):

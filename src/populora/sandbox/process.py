@@ -55,8 +55,8 @@ class Zygote:
     def __init__(self, isolation: Isolation, limits: Limits, place: int) -> None:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self.served = 0
-        self._control, theirs = socket.socketpair()
         packages = package_folders(limits.packages)
+        self._control, theirs = socket.socketpair()
         settings = {
             "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "place": place, "packages": packages
         }  # fmt: skip
