@@ -25,7 +25,7 @@ from typing import Any
 
 from attacks import attempt, sandboxed
 from endurance import measure_endurance
-from speed import FORK, FORK_GUARDED, SUBPROCESS, measure_speed, pool_name
+from speed import FORK, FORK_GUARDED, SUBPROCESS, SUBPROCESS_BASE, measure_speed, pool_name
 from table import table
 
 from populora.sandbox.pool import SandboxPool
@@ -78,6 +78,8 @@ def bars(speed: dict[str, Any], endurance: dict[str, Any]) -> dict[str, dict[str
             name: {"at_least": bar, "found": ratios[name], "met": ratios[name] >= bar}
             for name, bar in {
                 f"populora against {SUBPROCESS}": 8.0,
+                f"populora against {SUBPROCESS_BASE}": 8.0,
+                f"populora by default, with 2 workers, against {SUBPROCESS}": 8.0,
                 f"populora against {FORK_GUARDED}": 1.0,
                 f"populora against {FORK}": 1.0,
                 "two workers against one, once": 1.7,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,11 +25,14 @@ from populora.sandbox.protocol import PROFILES, Job, Verdict
 HERE = Path(__file__).parent
 SUBPROCESS = "subprocess, python -I -c"
 SUBPROCESS_LEAN = "subprocess, python -I -S -c (no site-packages)"
+SUBPROCESS_BASE = "subprocess, python -I -c of the interpreter below the virtual environment, which the sandbox runs too"
+BASE = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 FORK_GUARDED = "fork of a small parent, evalplus style, with guard"
 FORK = "fork of a small parent, bare"
 IN_PROCESS = "one warm interpreter, AZR style, no isolation"
+SUBPROCESSES = {SUBPROCESS: sys.executable, SUBPROCESS_LEAN: sys.executable, SUBPROCESS_BASE: BASE}
 PEERS = {FORK_GUARDED: "fork_guarded", FORK: "fork", IN_PROCESS: "in_process"}
-SHARES = {SUBPROCESS: 0.25, SUBPROCESS_LEAN: 0.25, IN_PROCESS: 5}
+SHARES = {SUBPROCESS: 0.25, SUBPROCESS_LEAN: 0.25, SUBPROCESS_BASE: 0.1, IN_PROCESS: 5}
 """Programs in a burst, as a share of what the other ways run: every burst is to take about as long."""
 
 Way = Callable[[list[int], bool], list[float]]
@@ -88,7 +92,8 @@ def ratios(tier: Tier) -> dict[str, Callable[[dict[str, dict[str, float]]], floa
 
     once = pool_name(tier, 1, False)
     return {
-        **{f"populora against {other}": of(once, other) for other in (SUBPROCESS, SUBPROCESS_LEAN, FORK_GUARDED, FORK, IN_PROCESS)},
+        **{f"populora against {other}": of(once, other) for other in (*SUBPROCESSES, FORK_GUARDED, FORK, IN_PROCESS)},
+        **{f"populora by default, with 2 workers, against {other}": of(pool_name(tier, 2, False), other) for other in SUBPROCESSES},
         "two workers against one, once": of(pool_name(tier, 2, False), once),
         "two workers against one, complete check": of(pool_name(tier, 2, True), pool_name(tier, 1, True)),
     }
@@ -119,7 +124,8 @@ def start_ways(stack: ExitStack) -> tuple[dict[str, Way], Tier, dict[str, str]]:
         found |= {pool_name(tier, 2, twice): in_pool(pair, 2, twice) for twice in (False, True)}
     if not tiers:
         raise SystemExit(f"nothing to measure: {'; '.join(lacking.values())}")
-    found |= {SUBPROCESS: in_subprocess("-I"), SUBPROCESS_LEAN: in_subprocess("-I", "-S")}
+    for name, interpreter in SUBPROCESSES.items():
+        found[name] = in_subprocess(interpreter, *(["-I", "-S"] if name == SUBPROCESS_LEAN else ["-I"]))
     found |= {name: in_peer(stack, argument) for name, argument in PEERS.items()}
     return found, tiers[0], lacking
 
@@ -156,12 +162,12 @@ def is_value(verdict: Verdict, value: int) -> bool:
     return verdict.ok and verdict.values[0].literal == str(value)
 
 
-def in_subprocess(*options: str) -> Way:
+def in_subprocess(*interpreter: str) -> Way:
     def run(numbers: list[int], _: bool) -> list[float]:
         each = []
         for number in numbers:
             started = time.perf_counter()
-            command = [sys.executable, *options, "-c", f"{program(number)}\nprint(repr(f(1)))"]
+            command = [*interpreter, "-c", f"{program(number)}\nprint(repr(f(1)))"]
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             each.append(time.perf_counter() - started)
             if printed != f"{number + 1}\n":

@@ -20,6 +20,7 @@ from populora.lora.packing import Group, pack
 from populora.lora.peft_format import load_adapter
 from populora.runlog.journal import read_log
 from populora.runlog.records import read_table
+from populora.tasks.render import load_prompts
 from populora.training import prepared, seeded, train
 from populora.types import TASK_TYPES
 
@@ -49,6 +50,7 @@ def test_every_setting_is_read_by_a_run(tmp_path, monkeypatch):
 
     for section in sections:
         monkeypatch.setattr(section, "__getattribute__", spy, raising=False)
+    load_prompts.cache_clear()
     short = replace(SMALL.selfplay, max_response_tokens=48)  # some proposals are cut off: invalid ones are paid too
     train(replace(SMALL, steps=3, selfplay=short), tmp_path / "run", Silent())
     monkeypatch.undo()

@@ -86,6 +86,6 @@ def test_settings_change_the_numbers_and_the_banned_words_of_a_prompt_set():
     assert (prompts.references, prompts.code_f_inputs) == (2, 4)
     assert "exactly 4 inputs" in propose_prompt(prompts, F, [PROBLEM])
     inventing = propose_prompt(prompts, I, [PROBLEM] * 2)
-    assert "must not be imported: secrets." in inventing and "random" not in inventing
+    assert "must not be imported: secrets." in inventing and "multiprocessing" not in inventing
     assert load_prompts("compact", TasksConfig()) == load_prompts("compact")
     assert "must not be imported: (none)." in propose_prompt(load_prompts("azr", TasksConfig(banned_imports=())), I, [PROBLEM])

@@ -74,7 +74,10 @@ def main(arguments: Sequence[str]) -> int:
 def _read_ahead(submit: Callable[[bytes], Future[bytes]], results: queue.Queue[Future[bytes] | None]) -> None:
     with open(0, "rb", closefd=False) as lines:
         while line := lines.readline(LONGEST_LINE + 1):
-            results.put(submit(line.rstrip(b"\r\n")))  # waits while enough is in hand
+            try:
+                results.put(submit(line.rstrip(b"\r\n")))  # waits while enough is in hand
+            except RuntimeError:  # the judges have stopped, as nobody reads their results
+                return
             while line and not line.endswith(b"\n"):  # the rest of a line that is too long, or of the last one
                 line = lines.readline(LONGEST_LINE)
     results.put(None)

@@ -36,15 +36,15 @@ class Answer:
     """No fence fits, but a lenient reader finds an answer; it counts only under ``tasks.extraction = "lenient"``."""
 
 
-def read_answer(entry: AttemptEntry, tasks: TasksConfig) -> Answer:
-    """The answer in an attempt's text."""
+def read_answer(entry: AttemptEntry, lenient: bool) -> Answer:
+    """The answer in an attempt's text; under ``lenient`` also outside its fence."""
     if not is_formatted(entry.generation.text):
         return Answer(formatted=False)
     content = answer_text(entry.generation.text)
     if text := parse_solution(entry.problem.task, content):
         return Answer(True, text)
     found = search_solution(entry.problem.task, content)
-    return Answer(True, found if tasks.extraction == "lenient" else "", lenient=found != "")
+    return Answer(True, found if lenient else "", lenient=found != "")
 
 
 def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:

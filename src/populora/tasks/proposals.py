@@ -65,8 +65,8 @@ def checked(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalText | 
     return "contains_markup" if has_markup(*inputs) else replace(text, inputs=inputs)
 
 
-def completed(entry: ProposalEntry, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, seed: int) -> Problem | str:
-    """Last stage: the problem, with the outputs that the sandbox computed.
+def completed(entry: ProposalEntry, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, split_seed: int | None) -> Problem | str:
+    """Last stage: the problem, with the outputs that the sandbox computed. Without ``split_seed`` the last half of code_f is hidden.
 
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """
@@ -80,7 +80,7 @@ def completed(entry: ProposalEntry, text: ProposalText, verdicts: Verdicts, task
     if entry.task is TaskType.CODE_F:
         if len(set(map(key_of(tasks), verdict.values))) < 2:
             return "constant_outputs"
-        shown, hidden = _split(pairs, seed if tasks.code_f_split == "seeded" else None, entry.problem_id)
+        shown, hidden = _split(pairs, split_seed, entry.problem_id)
     return Problem(entry.problem_id, entry.task, text.program, shown, hidden, text.message, entry.author, entry.step)
 
 

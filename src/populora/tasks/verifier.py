@@ -30,7 +30,7 @@ class Verifier:
         self._pool = pool
         self._prompts = prompts
         self._tasks = tasks
-        self._seed = seed
+        self._split_seed = seed if tasks.code_f_split == "seeded" else None
         self._measured: dict[Job, Verdict] = {}
 
     def validate(self, entries: Sequence[ProposalEntry]) -> list[Proposal]:
@@ -43,7 +43,7 @@ class Verifier:
         texts = [text if isinstance(text, str) else checked(text, verdicts, key_of(self._tasks)) for text in texts]
         verdicts = self._run(run_job(text.program, text.inputs, self._tasks) for text in texts if isinstance(text, ProposalText))
         outcomes = [
-            text if isinstance(text, str) else completed(entry, text, verdicts, self._tasks, self._seed)
+            text if isinstance(text, str) else completed(entry, text, verdicts, self._tasks, self._split_seed)
             for entry, text in zip(entries, texts, strict=True)
         ]
         return [_proposal(entry, outcome) for entry, outcome in zip(entries, outcomes, strict=True)]
@@ -53,7 +53,7 @@ class Verifier:
 
         Gold values and answers go to the pool one after the other, so that no child holds both.
         """
-        answers = [read_answer(entry, self._tasks) for entry in entries]
+        answers = [read_answer(entry, self._tasks.extraction == "lenient") for entry in entries]
         given = [(entry.problem, answer.text) for entry, answer in zip(entries, answers, strict=True) if answer.text]
         gold = self._run(job for entry in entries for job in gold_jobs(entry.problem, self._tasks))
         solved = self._run(answer_job(problem, text, self._tasks) for problem, text in given)
