@@ -56,7 +56,8 @@ def test_each_role_gets_its_result():
 
 
 MALFORMED = [
-    b"nonsense\n", b"\n", b"5\n", b"[]\n", b'"a"\n', b"null\n", b"{}\n", b'{"id": NaN}\n', b'{"role": "program"}\n', b"\xff\xfe\n",
+    b"nonsense\n", b"\n", b"5\n", b"[]\n", b'"a"\n', b"null\n", b"{}\n", b'{"id": NaN}\n', b'{"id": 1e999}\n',
+    b'{"role": "program"}\n', b"\xff\xfe\n",
     b"{" * 100000 + b"\n", b"[" * 100000 + b"\n",
     b'{"role": ["program"], "program": "", "inputs": ""}\n', b'{"role": "grade"}\n', b"9" * 5000 + b"\n", b"\x00\n",
     b'{"role": "program", "program": 5, "inputs": ""}\n', b'{"role": "program", "program": null, "inputs": ""}\n',
@@ -124,20 +125,24 @@ def test_no_more_is_read_than_is_in_hand():
     assert written < 20 * len(line)
 
 
-@pytest.mark.parametrize("ending", ["interrupt", "reader gone"])
-def test_it_ends_without_a_traceback_and_leaves_no_process(ending):
-    process = start()
+@pytest.mark.parametrize(("ending", "busy"), [("interrupt", False), ("interrupt", True), ("reader gone", False)])
+def test_it_ends_at_once_without_a_traceback_and_leaves_no_process(ending, busy):
+    process = start("--wall-seconds", "60")
     process.stdin.write(lines(RUN)[0])
     process.stdin.flush()
     process.stdout.readline()
     below = children(process.pid)
+    waits = {"role": "program", "program": SLEEP, "inputs": "50"}
+    process.stdin.write(b"".join(lines(RUN, *[waits] * (20 if busy else 0))))
+    process.stdin.flush()
+    time.sleep(0.5)
     if ending == "interrupt":
         process.send_signal(signal.SIGINT)
     else:
         process.stdout.close()
         process.stdin.write(lines(RUN)[0])
         process.stdin.flush()
-    assert process.wait(30) == (130 if ending == "interrupt" else 1)
+    assert process.wait(10) == (130 if ending == "interrupt" else 1)
     assert b"Traceback" not in process.stderr.read()
     deadline = time.monotonic() + 10
     while any(os.path.exists(f"/proc/{pid}") for pid in below) and time.monotonic() < deadline:

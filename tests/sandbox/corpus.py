@@ -231,7 +231,9 @@ for name, statement in {
 }.items():
     body("files", name, statement, *NO_FILE, "error exception:AttributeError", filtered=True)
 body("files", "the C library opens", f"return ctypes.CDLL(None).open({CANARY_FILE.encode()!r}, 0)", "ok -1", filtered=True)
-program("files", "its own source", "import sys\ndef f(x): return open(sys.argv[0]).read(9)", "not ok", filtered=True)
+program(
+    "files", "its own source", "import sys\ndef f(x): return open(sys._getframe(1).f_code.co_filename).read(9)", "not ok", filtered=True
+)
 program("files", "a module of ours", "import inspect, sys\ndef f(x): return inspect.getsource(sys._getframe(1))", "not ok", filtered=True)
 
 body("environment", "variables", "return dict(os.environ)", "ok {}")
@@ -358,6 +360,12 @@ for name, source in {
 
 for name, statement in {
     "order of a set": "return list({'alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta'})",
+    "walk over a set": "for word in {'in', 'out'}: return word",
+    "comprehension over a set": "return [word for word in {'yes', 'no'}]",
+    "first bit": "return os.urandom(1)[0] & 1",
+    "coin": "return random.random() < 0.5",
+    "tenth of a second": "return int(time.time() * 10) % 10",
+    "morning": "return time.localtime().tm_hour >= 12",
     "two words": "return list({'alpha', 'omega'})",
     "three letters": "return ''.join({'a', 'b', 'c'})",
     "a letter of three": "return {'x', 'y', 'z'}.pop()",
@@ -396,12 +404,20 @@ for name, statement in {
     "thread": "return threading.get_ident()",
 }.items():
     body("chance", name, statement, "rejected_nondeterministic calls_differ", "rejected_nondeterministic processes_differ")
+program(
+    "chance", "a set comes in", "def f(words): return list(words)", "rejected_nondeterministic processes_differ", inputs="{'in', 'out'}"
+)
+for statement in ("os.getloadavg()", "os.times()", "os.sysconf('SC_PHYS_PAGES') * 0"):
+    body("environment", statement, f"return {statement}", "not ok", "ok 0", filtered=True)
+body("environment", "command line", "return sys.argv, sys.orig_argv", "ok ([''], [''])")
 for name, source in {
     "counter": "n = 0\ndef f(x):\n    global n\n    n += 1\n    return n",
     "default argument": "def f(x, seen=[]):\n    seen.append(x)\n    return len(seen)",
     "drawn at import": "import random\nR = random.random()\ndef f(x): return R",
     "hash at import": "H = hash('a') % 7919\ndef f(x): return H",
     "fails by chance": "first = next(iter({'a%d' % i for i in range(99)}))\ndef f(x):\n    assert first == 'a7'\n    return 1",
+    "coin at import": "import random\nR = random.random() < 0.5\ndef f(x): return R",
+    "bit at import": "import os\nB = os.urandom(1)[0] & 1\ndef f(x): return B",
     "iterator": "it = iter([1, 2, 3])\ndef f(x): return next(it)",
 }.items():
     program("chance", name, source, "rejected_nondeterministic calls_differ", "rejected_nondeterministic processes_differ",

@@ -227,7 +227,7 @@ def test_one_slow_program_does_not_hold_up_the_others(new_pool):
     assert time.monotonic() - started < 20
 
 
-def test_closing_drops_what_is_queued(new_pool):
+def test_closing_drops_what_is_queued_and_waits_for_what_runs(new_pool):
     pool = new_pool()
     with ThreadPoolExecutor(1) as threads:
         task = threads.submit(pool.run, [Job("run", "import time\ndef f(x): time.sleep(0.3)", (str(n),)) for n in range(200)])
@@ -235,6 +235,53 @@ def test_closing_drops_what_is_queued(new_pool):
         pool.close()
         with pytest.raises(SandboxFault, match="closed"):
             task.result()
+    with pytest.raises(SandboxFault, match="closed"):
+        pool.run([Job("run", "def f(x): return x", ("1",))])
+
+
+def test_closing_among_callers_never_hangs(new_pool):
+    for _ in range(3):
+        pool = new_pool(workers=2)
+
+        def ask(pool=pool):
+            for n in range(10_000):
+                pool.run([Job("run", "def f(x): return x", (str(n),))])
+
+        with ThreadPoolExecutor(6) as threads:
+            tasks = [threads.submit(ask) for _ in range(6)]
+            time.sleep(0.2)
+            pool.close()
+            for task in tasks:
+                with pytest.raises(SandboxFault, match="closed"):
+                    task.result(timeout=20)
+
+
+def test_closing_now_kills_what_runs(new_pool):
+    pool = new_pool(limits=Limits(cpu_seconds=1, wall_seconds=60))
+    with ThreadPoolExecutor(1) as threads:
+        task = threads.submit(pool.run, [Job("run", "import time\ndef f(x): time.sleep(60)", ("1",))])
+        time.sleep(0.5)
+        started, running = time.monotonic(), pids(pool)
+        pool.close(now=True)
+        with pytest.raises(SandboxFault, match="closed"):
+            task.result()
+    assert time.monotonic() - started < 10 and all(map(gone, running))
+
+
+def test_waiting_is_limited_in_every_process_of_a_pair(new_pool):
+    """A program that knows by the hash seed in which one it is, and waits in the second only."""
+    pool = new_pool(limits=Limits(cpu_seconds=1, wall_seconds=1))
+    (seen,) = pool.run([Job("run", "def f(): return hash('a')", ("",))])
+    program = f"import time\ndef f():\n    if hash('a') != {seen.values[0].literal}: time.sleep(60)\n    return 1"
+    started = time.monotonic()
+    assert outcome(pool.run([Job("run", program, ("",))], twice=True)[0]) == "timeout wall"
+    assert time.monotonic() - started < 1.9
+
+
+def test_texts_that_are_long_together_are_refused_by_name(new_pool):
+    pool = new_pool(limits=Limits(max_source_chars=1000))
+    job = Job("run", "def f(x): return 1", tuple(f"'{n:0900}'" for n in range(5)))
+    assert outcome(pool.run([job])[0]) == "error source_limit"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -73,6 +73,7 @@ PURE = [
     ("map(lambda x: x * 2, [1])", "[2]"),
 ]  # fmt: skip
 IMPURE = [
+    "OS.listdir('/')", "OS.path.os.getcwd()", "gen(1).gi_frame.f_globals", "[SHARED.update(z=26), 'z'][1:]", "helper(1)", "str.mro(int)",
     "f(1)", "().__class__.__bases__", "open('/etc/passwd')", "'{0.__class__}'.format(1)", "__import__('os')", "(x := 1)", "1) or (2",
     "eval('1')", "[n for n in (1, 2)]",
 ]  # fmt: skip
@@ -81,14 +82,21 @@ IMPURE = [
 @pytest.mark.parametrize(("text", "value"), [*PURE, *((text, None) for text in IMPURE)])
 def test_evaluation_takes_pure_expressions_as_arguments_and_training_does_not(evaluation, text, value):
     _, pool = evaluation
-    job = Job("run", "OWN = [7]\ndef f(x): return list(x)", (text,))
+    own = "import os as OS\nOWN, SHARED = [7], {OS: 1}\ndef gen(x): yield x\ndef helper(x): return [x]\n"
+    job = Job("run", f"{own}def f(x): return list(x)", (text,))
     (verdict,) = pool.run([job], twice=True)
     assert (verdict.values[0].literal if verdict.ok else None) == value
     with SandboxPool(replace(PROFILES["training"]), workers=1, allow_weak=True) as training:
         assert training.run([job])[0].reason == "not_a_literal"
 
 
-@pytest.mark.parametrize("text", ["a._b", "__a", "lambda _x: 1", "lambda: (yield)", "f'{a}'", "[x for x in y]", "await a", "a.format"])
+def test_an_argument_cannot_change_the_program(evaluation):
+    _, pool = evaluation
+    job = Job("run", "SEEN = {'a': 1}\ndef f(key): return SEEN.get(key)", ("[SEEN.pop('a'), SEEN.copy(), 'a'][2]",))
+    assert pool.run([job], twice=True)[0].values[0].literal == "1"
+
+
+@pytest.mark.parametrize("text", ["a._b", "lambda: (yield)", "f'{a}'", "[x for x in y]", "await a", "a.format", "a.gi_frame", "a.update"])
 def test_what_could_reach_the_interpreter_is_not_pure(text):
     assert not expressions.is_pure(ast.parse(f"lambda: {text}" if text == "await a" else text, mode="eval").body)
 

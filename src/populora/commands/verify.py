@@ -16,6 +16,7 @@ from functools import partial
 from typing import Literal
 
 from populora.commands.arguments import parse
+from populora.errors import ConfigError
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Limits
@@ -63,33 +64,42 @@ def main(arguments: Sequence[str]) -> int:
     given = {name: getattr(chosen, name) for name in ("cpu_seconds", "wall_seconds", "memory_mb")}
     limits: Limits = replace(PROFILES[chosen.profile], **{name: value for name, value in given.items() if value is not None})
     tasks = replace(ANY_IMPORT, equality=chosen.equality)
-    with SandboxPool(limits, chosen.workers, chosen.allow_weak, chosen.tier) as pool, ThreadPoolExecutor(chosen.workers) as judges:
-        sys.stderr.write(f"populora verify: sandbox tier {pool.tier}, profile {chosen.profile}, workers {chosen.workers}\n")
-        results: queue.Queue[Future[bytes] | None] = queue.Queue(_AHEAD * chosen.workers)
-        submit = partial(judges.submit, answer_line, pool, tasks=tasks, twice=not chosen.once)
-        threading.Thread(target=_read_ahead, args=(submit, results), daemon=True).start()
-        return _write(results)
+    try:
+        with SandboxPool(limits, chosen.workers, chosen.allow_weak, chosen.tier) as pool:
+            sys.stderr.write(f"populora verify: sandbox tier {pool.tier}, profile {chosen.profile}, workers {chosen.workers}\n")
+            _answer_all(partial(answer_line, pool, tasks=tasks, twice=not chosen.once), chosen.workers)
+    except BrokenPipeError:
+        return 1
+    except OSError as error:
+        raise ConfigError(f"cannot write results to standard output: {error.strerror}") from error
+    return 0
+
+
+def _answer_all(judge: Callable[[bytes], bytes], workers: int) -> None:
+    judges = ThreadPoolExecutor(workers)
+    results: queue.Queue[Future[bytes] | None] = queue.Queue(_AHEAD * workers)
+    threading.Thread(target=_read_ahead, args=(partial(judges.submit, judge), results), daemon=True).start()
+    try:
+        _write(results)
+    finally:
+        judges.shutdown(wait=False, cancel_futures=True)  # the pool's end wakes those that wait for it
 
 
 def _read_ahead(submit: Callable[[bytes], Future[bytes]], results: queue.Queue[Future[bytes] | None]) -> None:
     with open(0, "rb", closefd=False) as lines:
-        while line := lines.readline(LONGEST_LINE + 1):
-            try:
+        try:
+            while line := lines.readline(LONGEST_LINE + 1):
                 results.put(submit(line.rstrip(b"\r\n")))  # waits while enough is in hand
-            except RuntimeError:  # the judges have stopped, as nobody reads their results
-                return
-            while line and not line.endswith(b"\n"):  # the rest of a line that is too long, or of the last one
-                line = lines.readline(LONGEST_LINE)
+                while line and not line.endswith(b"\n"):  # the rest of a line that is too long, or of the last one
+                    line = lines.readline(LONGEST_LINE)
+        except RuntimeError:  # the judges have stopped, as nobody reads their results
+            return
     results.put(None)
 
 
-def _write(results: queue.Queue[Future[bytes] | None]) -> int:
+def _write(results: queue.Queue[Future[bytes] | None]) -> None:
     with open(1, "wb", buffering=0, closefd=False) as out:
         while future := results.get():
             line = future.result()
-            try:
-                while line:
-                    line = line[out.write(line) :]
-            except BrokenPipeError:
-                return 1
-    return 0
+            while line:
+                line = line[out.write(line) :]

@@ -21,6 +21,7 @@ def main(mode: str, what: str, settings: str) -> None:
 
     for package in packages:
         package.__path__ = []
+    sys.argv, sys.orig_argv = [""], [""]  # the settings are none of a program's business
     if mode == "zygote":
         zygote.serve(int(what), json.loads(settings))
     else:

@@ -20,8 +20,10 @@ _TAGS = (
     (frozenset, "z"), (bytes, "y"), (complex, "c"),
 )  # fmt: skip
 _SET_OPERATIONS = {opcode.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")}
-_UNORDERED = frozenset(
-    "set frozenset hash id keys items object repr exec eval compile getattr globals vars dir __import__ __class__ __hash__".split()
+_GET_ITER = opcode.opmap["GET_ITER"]
+_CHANCE = frozenset(
+    "set frozenset hash id keys items object repr exec eval compile getattr globals vars dir __import__ import_module __class__ __hash__ "
+    "random urandom getrandom secrets uuid time datetime times numpy threading".split()
 )
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
@@ -59,19 +61,24 @@ def _run(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, A
         raise Refused("no_entry_point")
     values: list[Any] = []
     for node, known in zip(arguments, literal, strict=True):
-        given = [_evaluate(node) if known else expressions.evaluate(node, module.__dict__) for _ in range(calls)]
+        given = [_evaluate(node) if known else expressions.evaluate(node, module.__dict__, _is_plain) for _ in range(calls)]
         trees = [_tag(entry(*those), [limits["max_output_chars"]]) for those in given]
         if any(_order_free(tree) != _order_free(trees[0]) for tree in trees[1:]):
             return {"kind": "rejected_nondeterministic"}
         values.append(trees[0])
-    return {"kind": "ok", "values": values, "unordered": _is_unordered(code)}
+    return {"kind": "ok", "values": values, "doubtful": any(map(_has_set, arguments)) or _is_doubtful(code)}
 
 
-def _is_unordered(code: types.CodeType) -> bool:
-    """Whether the program makes sets or asks for hashes or addresses: what two processes agree on may then be chance."""
-    used = set(code.co_code[::2])
+def _has_set(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Set | ast.Call) for part in ast.walk(node))
+
+
+def _is_doubtful(code: types.CodeType) -> bool:
+    """Whether the program makes or walks over sets, or names a source of chance: what two processes agree on may then be luck."""
+    used, kinds = set(code.co_code[::2]), [type(constant) for constant in code.co_consts]
+    walks = frozenset in kinds and _GET_ITER in used  # `for x in {1, 2}` keeps the set as a constant
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return not _SET_OPERATIONS.isdisjoint(used) or not _UNORDERED.isdisjoint(code.co_names) or any(map(_is_unordered, inner))
+    return walks or not _SET_OPERATIONS.isdisjoint(used) or not _CHANCE.isdisjoint(code.co_names) or any(map(_is_doubtful, inner))
 
 
 def _is_literal(node: ast.expr, limits: dict[str, Any]) -> bool:
@@ -174,7 +181,7 @@ def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
     tag = next((tag for known, tag in _TAGS if known is kind), "")  # by identity: a metaclass may claim to be equal to all of them
     if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value):
         raise Refused("unsupported_value")
-    room[0] -= 1 + value.bit_length() * 0.3 if tag == "i" else len(value) + 2 if tag in ("str", "y") else 2
+    room[0] -= _least_length(value, tag)
     if room[0] < 0:
         raise Refused("output_limit")
     match tag:
@@ -191,6 +198,23 @@ def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
         case "d":
             return ["d", *(_tag(part, room, depth + 1) for pair in value.items() for part in pair)]
     return [tag, *(_tag(item, room, depth + 1) for item in value)]
+
+
+def _least_length(value: Any, tag: str) -> float:
+    """Characters that the literal has at least, with the separator."""
+    if tag == "i":
+        return 1 + value.bit_length() * 0.3
+    if tag in ("f", "c"):
+        return len(repr(value)) + 1
+    return len(value) + 2 if tag in ("str", "y") else 2
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        _tag(value, [1e6])
+    except Refused:
+        return False
+    return True
 
 
 def _digits(value: int) -> str:

@@ -38,7 +38,7 @@ def command(
     """
     interpreter = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     python = [interpreter, "-P", "-s", "-S", "-B", "-X", "utf8", str(_HERE / "boot.py"), *arguments]
-    environment = {"PYTHONHASHSEED": str(hash_seed), "OPENBLAS_NUM_THREADS": "1"}  # a zygote has one thread: it forks
+    environment = {"PYTHONHASHSEED": str(hash_seed), "OPENBLAS_NUM_THREADS": "1", "TZ": "UTC"}  # one thread, as a zygote forks
     if bubblewrap is None:
         return python, environment
     jail = [bubblewrap, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"]

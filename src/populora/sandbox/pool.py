@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -23,11 +24,13 @@ from populora.types import VerdictKind
 
 _PAIR = (0, 1)
 _IN_DOUBT = range(2, 8)
-"""More zygotes for programs that make sets: two words come out in the same order in two processes every other time, in eight processes
-once in 128."""
+"""More zygotes for doubtful programs: two words of a set come out in the same order in two processes every other time, in eight
+processes once in 128."""
 _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
 _ATTEMPTS = 2
+_TEXTS = 4
+"""All texts of a job together may be this many times as long as the longest one."""
 _SERVICE = 20_000
 """Jobs after which a zygote is replaced. It keeps nothing of them; this bounds what nobody has thought of."""
 _HEARTBEAT_SECONDS = 30.0
@@ -56,6 +59,7 @@ class SandboxPool:
         self._limits = limits
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
         self._closing = False
+        self._submitting = threading.Lock()
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers = [_Worker(found, limits) for _ in range(workers)]
         for worker in self._workers:
@@ -76,9 +80,11 @@ class SandboxPool:
         It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing. Raises `SandboxFault` if the sandbox cannot go on.
         """
         longest = self._limits.max_source_chars
-        found = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if max(map(len, (job.program, *job.texts))) > longest}
+        found = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if _is_too_long(job, longest)}
         units = _units([job for job in dict.fromkeys(jobs) if job not in found])
-        tasks = [self._threads.submit(self._judge, unit, twice) for unit in units]
+        with self._submitting:
+            self._check_open()
+            tasks = [self._threads.submit(self._judge, unit, twice) for unit in units]
         while wait(tasks, timeout=_HEARTBEAT_SECONDS).not_done:
             _log.warning("sandbox: %d of %d done; at work: %s", sum(task.done() for task in tasks), len(tasks), self._at_work())
         for unit, task in zip(units, tasks, strict=True):
@@ -89,28 +95,43 @@ class SandboxPool:
         return "; ".join(filter(None, (worker.at_work() for worker in self._workers))) or "none"
 
     def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
+        self._check_open()
         worker = self._idle.get()
         try:
-            if self._closing:
-                raise SandboxFault("the sandbox pool was closed while it had work to do")
             return worker.judge(unit, twice and unit[0].mode == "run")
         finally:
             self._idle.put(worker)
 
-    def close(self) -> None:
-        """End all processes of the pool; returns when they are gone. What is being run is waited for, what is queued is dropped."""
+    def _check_open(self) -> None:
         if self._closing:
-            return
-        self._closing = True
-        # By the pool's own threads: the kernel ends a zygote with the thread that started it, and then nobody reaps what was below it.
-        wait([self._threads.submit(lambda: self._idle.get().close()) for _ in self._workers])
+            raise SandboxFault("the sandbox pool is closed")
+
+    def close(self, now: bool = False) -> None:
+        """End all processes of the pool; returns when they are gone. What is queued is dropped, what is being run is waited for, or
+        killed ``now``: callers that wait for it get a `SandboxFault`."""
+        with self._submitting:
+            if self._closing:
+                return
+            self._closing = True
+            # By the pool's own threads: the kernel ends a zygote with the thread that started it, and then nobody reaps what was below.
+            tasks = [self._threads.submit(lambda: self._idle.get().close()) for _ in self._workers]
+        for worker in self._workers:
+            worker.closing = True
+            if now:
+                worker.kill()
+        wait(tasks)
         self._threads.shutdown()
 
     def __enter__(self) -> SandboxPool:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(now=kind is not None)
+
+
+def _is_too_long(job: Job, longest: int) -> bool:
+    lengths = [len(text) for text in (job.program, *job.texts)]
+    return max(lengths) > longest or sum(lengths) > _TEXTS * longest
 
 
 def _units(jobs: list[Job]) -> list[list[Job]]:
@@ -127,6 +148,7 @@ class _Worker:
         self._limits = limits
         self._zygotes: dict[int, Zygote] = {}
         self._job: tuple[Job, float] | None = None
+        self.closing = False
 
     def start(self) -> None:
         for place in _PAIR:
@@ -141,6 +163,11 @@ class _Worker:
     def close(self) -> None:
         for zygote in self._zygotes.values():
             zygote.close()
+
+    def kill(self) -> None:
+        """End what runs at once, from another thread; `close` has to follow."""
+        for zygote in list(self._zygotes.values()):
+            zygote.kill()
 
     def at_work(self) -> str:
         """What this worker does and for how long, in one line of plain ASCII; empty if it waits for work."""
@@ -166,10 +193,10 @@ class _Worker:
         return verdicts
 
     def _agreed(self, unit: list[Job], first: Verdict) -> Verdict:
-        """What all processes of the unit's one program say: two, or more for a program whose values may hang on the order of a set."""
+        """What all processes of the unit's one program say: two, or more if their agreement may be luck."""
         settled = settle(first, self._attempt(_PAIR[1], unit, calls=2)[0])
-        for place in _IN_DOUBT if settled.unordered else ():
-            settled = settle(settled, self._attempt(place, unit, calls=2)[0])
+        for place in _IN_DOUBT if settled.doubtful else ():
+            settled = settle(settled, self._attempt(place, unit, calls=1)[0])
             if not settled.ok:
                 break
         return settled
@@ -187,9 +214,11 @@ class _Worker:
                 self._replace(place)
             if outcome.ready:
                 return _verdicts(outcome, unit, self._limits)
-        return [Verdict(VerdictKind.INTERNAL, "the sandbox failed twice")] * len(unit)
+        return [Verdict(VerdictKind.INTERNAL, "sandbox_failed")] * len(unit)
 
     def _replace(self, place: int) -> Zygote:
+        if self.closing:
+            raise SandboxFault("the sandbox pool was closed while it had work to do")
         old = self._zygotes.pop(place, None)
         if old:
             old.close()

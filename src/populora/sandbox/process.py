@@ -75,6 +75,7 @@ class Zygote:
             up = False
         if not up:
             self.kill()
+            self._control.close()
             words = self._process.communicate()[1].decode(errors="replace").strip()[-400:]
             raise SandboxUnavailableError(f"the sandbox process did not start under {limits}: {words}")
         if self._process.stderr:
@@ -139,10 +140,9 @@ class Zygote:
             self.kill()
 
     def kill(self) -> None:
-        """End the zygote at once; the kernel ends its child with it."""
+        """End the zygote at once; the kernel ends its child with it. Another thread that waits for a child learns that it is lost."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._control.close()
         self._process.wait()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from populora.errors import ConfigError
-from populora.sandbox.values import Value, value_from_tree
+from populora.sandbox.values import TooLong, Value, value_from_tree
 from populora.types import VerdictKind
 
 REASONS = frozenset(
@@ -97,8 +97,8 @@ class Verdict:
     reason: str = ""
     values: tuple[Value, ...] = ()
     measures: Measures | None = None
-    unordered: bool = False
-    """The program makes sets or asks for hashes, so agreement of two processes may be chance."""
+    doubtful: bool = False
+    """The program makes sets or names a source of chance, so agreement of two processes may be luck."""
 
     @property
     def ok(self) -> bool:
@@ -137,10 +137,14 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
         case {"kind": "rejected_nondeterministic"} if job.mode == "run":
             return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "calls_differ")
         case {"kind": "ok", "values": list(trees)} if job.mode != "measure" and len(trees) == len(job.texts):
-            values = tuple(value_from_tree(tree, as_arguments=job.mode == "parse" and job.as_arguments) for tree in trees)
-            if job.mode == "run" and any(len(value.literal) > limits.max_output_chars for value in values):
+            longest = limits.max_output_chars if job.mode == "run" else 4 * limits.max_source_chars
+            try:
+                values = tuple(value_from_tree(tree, longest=longest, as_arguments=job.as_arguments) for tree in trees)
+            except TooLong:
                 return Verdict(VerdictKind.ERROR, "output_limit")
-            return Verdict(VerdictKind.OK, values=values, unordered=result.get("unordered") is True)
+            if any(len(value.literal) > longest for value in values):
+                return Verdict(VerdictKind.ERROR, "output_limit")
+            return Verdict(VerdictKind.OK, values=values, doubtful=result.get("doubtful") is True)
         case {"kind": "ok", "measures": [int(depth), int(cyclomatic), int(loc), int(variables), str(fingerprint)]} if (
             job.mode == "measure" and _FINGERPRINT.fullmatch(fingerprint)
         ):

@@ -5,8 +5,8 @@ of what computing, memory, reading files and clocks need and what it needs itsel
 the short one, which takes the zygote's own calls away. Of two filters the kernel takes the stricter verdict.
 
 What is on no list fails with EPERM, so that an ordinary slip is an ordinary exception; calls that only an attack makes kill the
-process, which no handler can hide. `open` for writing fails, and so do process numbers (`os.getpid()` is -1) and the machine's
-name: they would differ from run to run.
+process, which no handler can hide. `open` for writing fails, and so do process numbers (`os.getpid()` is -1), the machine's
+name, its load and its uptime: they would differ from run to run.
 """
 
 import struct
@@ -22,8 +22,8 @@ ALLOWED = {  # name: (x86_64, aarch64); None where the architecture has no such 
     "getdents64": (217, 61), "getcwd": (79, 17), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176),
     "getegid": (108, 177), "futex": (202, 98),
     "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115), "nanosleep": (35, 101), "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153),
-    "getrusage": (98, 165), "getrandom": (318, 278), "sysinfo": (99, 179), "poll": (7, None),
+    "clock_nanosleep": (230, 115), "nanosleep": (35, 101), "gettimeofday": (96, 169), "time": (201, None),
+    "getrusage": (98, 165), "getrandom": (318, 278), "poll": (7, None),
     "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "dup": (32, 23), "exit": (60, 93), "exit_group": (231, 94),
     "restart_syscall": (219, 128), "rseq": (334, 293), "set_robust_list": (273, 99), "set_tid_address": (218, 96),
 }  # fmt: skip

@@ -14,37 +14,48 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-STEP = datetime.timedelta(days=401, hours=5, minutes=17, seconds=23)
-"""How far the clocks of two neighbours are apart: year, month, day, weekday, hour, minute and second all differ."""
+STEP = datetime.timedelta(days=401, hours=5, minutes=17, seconds=23, microseconds=371_093)
+"""How far the clocks of two neighbours are apart: year, month, day, weekday, hour, minute, second and its tenth all differ."""
 
 _COUNTING = "time monotonic perf_counter process_time thread_time clock_gettime".split()
 
 
 def settle(place: int) -> None:
     """Take the surroundings of the ``place``-th zygote of a pair: its clock, and a machine without a name."""
-    _shift_time(int((place * STEP).total_seconds()))
+    _shift_time(place * STEP)
     _shift_datetime(place * STEP)
     machine = os.uname_result(("Linux", "sandbox", "", "", platform.machine()))
     os.uname = lambda: machine
 
 
-def _shift_time(seconds: int) -> None:
+class Replaced:
+    """A function that, like a built-in one, does not become a method where a class has it as an attribute."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+
+def _shift_time(later: datetime.timedelta) -> None:
+    nanoseconds = later // datetime.timedelta(microseconds=1) * 1000
     for name in _COUNTING:
-        setattr(time, name, _added(getattr(time, name), seconds))
-        setattr(time, f"{name}_ns", _added(getattr(time, f"{name}_ns"), seconds * 10**9))
+        setattr(time, name, _added(getattr(time, name), later.total_seconds()))
+        setattr(time, f"{name}_ns", _added(getattr(time, f"{name}_ns"), nanoseconds))
     for name in ("localtime", "gmtime", "ctime"):
         setattr(time, name, _of_now(getattr(time, name)))
     asctime, strftime = time.asctime, time.strftime
-    time.asctime = lambda moment=None: asctime(moment or time.localtime())
-    time.strftime = lambda form, moment=None: strftime(form, moment or time.localtime())
+    time.asctime = Replaced(lambda moment=None: asctime(moment or time.localtime()))
+    time.strftime = Replaced(lambda form, moment=None: strftime(form, moment or time.localtime()))
 
 
-def _added(read: Callable[..., Any], more: Any) -> Callable[..., Any]:
-    return lambda *which: read(*which) + more
+def _added(read: Callable[..., Any], more: Any) -> Replaced:
+    return Replaced(lambda *which: read(*which) + more)
 
 
-def _of_now(convert: Callable[[float], Any]) -> Callable[..., Any]:
-    return lambda seconds=None: convert(time.time() if seconds is None else seconds)
+def _of_now(convert: Callable[[float], Any]) -> Replaced:
+    return Replaced(lambda seconds=None: convert(time.time() if seconds is None else seconds))
 
 
 def _shift_datetime(later: datetime.timedelta) -> None:

@@ -8,12 +8,14 @@ Literal and both canonical texts come from the same tree, so a forged reply cann
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 MAX_DEPTH = 60
 
+_WRITTEN_OUT = 21
 _INT = re.compile(r"0|-?[1-9][0-9]{0,4299}")
 
 
@@ -29,12 +31,17 @@ class Value:
     """Text under Python's ``==``: ``True == 1 == 1.0``, ``-0.0 == 0.0``, a set equals its frozenset."""
 
 
-def value_from_tree(tree: Any, *, as_arguments: bool = False) -> Value:
+class TooLong(ValueError):
+    """The literal has more characters than it may have."""
+
+
+def value_from_tree(tree: Any, *, longest: float = math.inf, as_arguments: bool = False) -> Value:
     """The value of a tagged tree. ``as_arguments`` drops the outer tuple's parentheses from the literal.
 
-    Raises `ValueError` for a tree that no Python value has (also NaN, and elements of a set that are equal or unhashable).
+    Raises `ValueError` for a tree that no Python value has (also NaN, and elements of a set that are equal or unhashable), `TooLong`
+    as soon as the scalars read exceed ``longest`` characters.
     """
-    value = _value(tree, 0)
+    value = _value(tree, 0, [longest])
     if not as_arguments:
         return value
     if not value.canonical.startswith("t["):
@@ -42,16 +49,29 @@ def value_from_tree(tree: Any, *, as_arguments: bool = False) -> Value:
     return replace(value, literal=value.literal[1:-1].removesuffix(","))
 
 
-def _value(tree: Any, depth: int) -> Value:
+def _value(tree: Any, depth: int, room: list[float]) -> Value:
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
+    match tree:
+        case [("l" | "t" | "s" | "z") as tag, *items]:
+            return _sequence(tag, [_value(item, depth + 1, room) for item in items], items)
+        case ["d", *items] if len(items) % 2 == 0:
+            return _dict([_value(item, depth + 1, room) for item in items], items[::2])
+    value = _scalar(tree)
+    room[0] -= len(value.literal)
+    if room[0] < 0:
+        raise TooLong("too long")
+    return value
+
+
+def _scalar(tree: Any) -> Value:
     match tree:
         case bool():
             return Value(repr(tree), repr(tree), f"i{int(tree)}")
         case None | str():
             return Value(repr(tree), repr(tree), repr(tree))
         case ["i", str(text)] if _INT.fullmatch(text):
-            return Value(text, f"i{text}", f"i{text}")
+            return Value(text, f"i{text}", _int_comparable(text))
         case ["f", str(text)] if len(text) < 32:
             return _float(text)
         case ["c", str(real), str(imaginary)] if max(len(real), len(imaginary)) < 32:
@@ -59,11 +79,19 @@ def _value(tree: Any, depth: int) -> Value:
         case ["y", str(text)]:
             literal = repr(bytes.fromhex(text))
             return Value(literal, literal, literal)
-        case [("l" | "t" | "s" | "z") as tag, *items]:
-            return _sequence(tag, [_value(item, depth + 1) for item in items], items)
-        case ["d", *items] if len(items) % 2 == 0:
-            return _dict([_value(item, depth + 1) for item in items], items[::2])
     raise ValueError("not a tagged value")
+
+
+def _int_comparable(text: str) -> str:
+    """An integer beyond 21 digits that is exactly a float is written as the float: up to 309 digits would say no more."""
+    if len(text.lstrip("-")) <= _WRITTEN_OUT:
+        return f"i{text}"
+    number = int(text)
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return f"i{text}"
+    return f"e{nearest!r}" if int(nearest) == number else f"i{text}"
 
 
 def _float(text: str) -> Value:
@@ -71,7 +99,9 @@ def _float(text: str) -> Value:
     if repr(number) != text or number != number:
         raise ValueError("not the shortest text of a number")
     literal = {"inf": "1e999", "-inf": "-1e999"}.get(text, text)
-    return Value(literal, f"f{text}", f"i{int(number)}" if number.is_integer() else f"f{text}")
+    if not number.is_integer():
+        return Value(literal, f"f{text}", f"f{text}")
+    return Value(literal, f"f{text}", f"i{int(number)}" if abs(number) < 10**_WRITTEN_OUT else f"e{number!r}")
 
 
 def _complex(real: Value, imaginary: Value) -> Value:

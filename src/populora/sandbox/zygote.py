@@ -13,8 +13,8 @@ import signal
 import socket
 import struct
 import sys
-import time
 from dataclasses import dataclass
+from time import clock_gettime, monotonic, sleep  # as they are before the surroundings are settled
 from typing import Any, NoReturn
 
 from populora.sandbox import child, jail, surroundings
@@ -69,12 +69,22 @@ def serve(control: int, settings: dict[str, Any]) -> None:
         if not note:
             return
         me = os.getpid()
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             _become_child(sockets[0], me, jailed)
         os.close(sockets[0])
         status, cpu_seconds, wall = _watch(pid, limits["wall_seconds"], channel, wakeup)
         channel.sendall(struct.pack("<id?", status, cpu_seconds, wall))
+
+
+def _fork() -> int:
+    """As `os.fork`; where the machine has no room for one more process at the moment, it is tried for ten seconds."""
+    for _ in range(200):
+        try:
+            return os.fork()
+        except BlockingIOError:
+            sleep(0.05)
+    return os.fork()
 
 
 @dataclass
@@ -127,14 +137,14 @@ def _smallest(_: int) -> object:
 
 
 def _watch(pid: int, wall_seconds: float, channel: socket.socket, wakeup: int) -> tuple[int, float, bool]:
-    deadline = time.monotonic() + wall_seconds
+    deadline = monotonic() + wall_seconds
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
     expired = abandoned = False
     computed = 0.0
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        ready = poll.poll(max(0.0, deadline - monotonic()) * 1000)
         if any(handle == wakeup for handle, _ in ready):
             os.read(wakeup, 512)
         abandoned = any(handle == channel.fileno() for handle, _ in ready)
@@ -155,7 +165,7 @@ def _watch(pid: int, wall_seconds: float, channel: socket.socket, wakeup: int) -
 
 def _cpu_seconds(pid: int) -> float:
     try:
-        return time.clock_gettime(~pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
+        return clock_gettime(~pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
     except OSError:
         return 0.0  # ended just now, or a system without such clocks
 
@@ -178,8 +188,8 @@ def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
         if job != _JOB:
             os.dup2(job, _JOB)
         os.closerange(_JOB + 1, jailed.files)
-        jail.limit_time_and_processes(jailed.limits, jailed.threads)
         request = _decode(_request())[0]
+        jail.limit_time_and_processes(jailed.limits, jailed.threads)
         if jailed.call_filter:
             jailed.call_filter.load()
         os.write(_JOB, b"R")  # ready: what fails from here on is the program's doing
@@ -192,7 +202,7 @@ def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
 
 def _request() -> str:
     """The body of the frame that the trainer sends. It is ours, and may be trusted to be whole."""
-    data = b""
+    data = bytearray()
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
         part = os.read(_JOB, 1 << 16)
         if not part:

@@ -6,6 +6,7 @@ The line itself comes from the caller. What stands in its strings is model text:
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from populora.config import TasksConfig
@@ -43,7 +44,7 @@ def _object(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
         raise Malformed(f"expected a line of at most {LONGEST_LINE} bytes, got a longer one")
     try:
-        request = json.loads(line, parse_constant=_no_constant)
+        request = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"expected one JSON object on the line: {error}") from error
     if not isinstance(request, dict):
@@ -53,6 +54,11 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_constant(text) or 0.0
 
 
 def _checked(request: dict[str, Any]) -> dict[str, Any]:

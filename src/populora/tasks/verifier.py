@@ -24,7 +24,7 @@ MEASURES_KEPT = 65536
 
 
 class Verifier:
-    """Validates and judges with one pool. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
+    """Validates and judges with one pool, for one thread. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
 
     def __init__(self, pool: SandboxPool, prompts: PromptSet, tasks: TasksConfig, seed: int):
         self._pool = pool
