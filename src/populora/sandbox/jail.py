@@ -4,6 +4,7 @@ Standard library only: this runs inside the isolated interpreter. Raises `OSErro
 """
 
 import ctypes
+import glob
 import os
 import platform
 import resource
@@ -19,6 +20,10 @@ _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 8, 22, 38  # p
 _DAC_READ_SEARCH = 1 << 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
 _READ_FILE, _READ_DIR = 4, 8
+_LIBRARIES = "libz libbz2 liblzma libcrypto libssl libffi libmpdec libexpat libsqlite3 libuuid".split()
+_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine()) if sys.platform == "linux" else None
+_CHILD_ENDS = int(signal.SIGCHLD)
+_call_with_lock = ctypes.PyDLL(None, use_errno=True).syscall  # keeps the interpreter's lock, as a fork must
 NOBODY = 65534
 OPEN_FILES = 64
 
@@ -57,6 +62,18 @@ def drop_privileges(become_nobody: bool) -> None:
         _call("prctl", _NO_NEW_PRIVS, 1, 0, 0, 0)
         _call("prctl", _DUMPABLE, 0, 0, 0, 0)
         _call("capset", (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(rights, rights))
+
+
+def fork() -> int:
+    """As `os.fork`, for a process with one thread: without the hooks of Python and its modules, which touch a hundred pages for
+    nothing and cost a trivial program a twentieth more. Raises `OSError`."""
+    if _CLONE is None:
+        return os.fork()
+    pid = _call_with_lock(_CLONE, _CHILD_ENDS, 0, 0, 0, 0)
+    if pid < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"fork: {os.strerror(code)}")
+    return pid
 
 
 def limit_memory_and_files(limits: dict[str, float]) -> None:
@@ -104,8 +121,17 @@ def restrict_files(packages: Iterable[str] = ()) -> None:
                 _allow(ruleset, path, _READ_FILE)
     for folder in packages:
         _allow(ruleset, folder, _READ_DIR | _READ_FILE)
+    for path in _libraries():
+        _allow(ruleset, path, _READ_FILE)
     _call("syscall", _RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
+
+
+def _libraries() -> list[str]:
+    """Files of the system's libraries that modules of the standard library load when they are imported."""
+    folders = [f"{root}/{sysconfig.get_config_var('MULTIARCH')}" for root in ("/lib", "/usr/lib")] + ["/lib64", "/usr/lib64", "/usr/lib"]
+    found = [path for folder in folders for name in _LIBRARIES for path in glob.glob(f"{folder}/{name}.so*")]
+    return [path for path in found if os.path.isfile(path)]
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:

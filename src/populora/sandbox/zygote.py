@@ -20,11 +20,10 @@ from typing import Any, NoReturn
 from populora.sandbox import child, jail, surroundings
 
 PRELOADED = (
-    "base64 bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
-    "statistics string textwrap time typing zlib"
+    "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
+    "statistics string textwrap time typing"
 ).split()
-"""What programs usually import: loaded once here, inherited by every child. Of the modules that need a library of the system only
-these are there: bz2, lzma, ssl and sqlite3 find theirs outside the jail."""
+"""What programs usually import: loaded once here, inherited by every child."""
 
 BUSY_SHARE = 0.05
 """A child that used this share of a core is not waiting but computing, if slowly on a loaded machine: the CPU limit decides."""
@@ -78,13 +77,13 @@ def serve(control: int, settings: dict[str, Any]) -> None:
 
 
 def _fork() -> int:
-    """As `os.fork`; where the machine has no room for one more process at the moment, it is tried for ten seconds."""
+    """A child; where the machine has no room for one more process at the moment, it is tried for ten seconds."""
     for _ in range(200):
         try:
-            return os.fork()
+            return jail.fork()
         except BlockingIOError:
             sleep(0.05)
-    return os.fork()
+    return jail.fork()
 
 
 @dataclass
