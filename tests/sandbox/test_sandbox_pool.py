@@ -13,7 +13,7 @@ import pytest
 
 from populora.errors import ConfigError, SandboxFault, SandboxUnavailableError
 from populora.sandbox import pool as pool_module
-from populora.sandbox import process
+from populora.sandbox import process, worker
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.process import Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, settle
@@ -184,7 +184,7 @@ def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
 
 
 def test_a_zygote_that_served_long_is_replaced(new_pool, monkeypatch):
-    monkeypatch.setattr(pool_module, "_SERVICE", 3)
+    monkeypatch.setattr(worker, "_SERVICE", 3)
     pool = new_pool()
     first = pids(pool)
     verdicts = [pool.run([Job("run", "def f(x): return x", (str(n),))], twice=True)[0] for n in range(4)]
@@ -270,12 +270,12 @@ def test_closing_now_kills_what_runs(new_pool):
 
 def test_waiting_is_limited_in_every_process_of_a_pair(new_pool):
     """A program that knows by the hash seed in which one it is, and waits in the second only."""
-    pool = new_pool(limits=Limits(cpu_seconds=1, wall_seconds=1))
+    pool = new_pool(limits=Limits(cpu_seconds=1, wall_seconds=2))
     (seen,) = pool.run([Job("run", "def f(): return hash('a')", ("",))])
     program = f"import time\ndef f():\n    if hash('a') != {seen.values[0].literal}: time.sleep(60)\n    return 1"
     started = time.monotonic()
     assert outcome(pool.run([Job("run", program, ("",))], twice=True)[0]) == "timeout wall"
-    assert time.monotonic() - started < 1.9
+    assert time.monotonic() - started < 3.9
 
 
 def test_texts_that_are_long_together_are_refused_by_name(new_pool):
@@ -339,7 +339,7 @@ def test_impossible_limits_are_errors():
 
 
 def test_a_sandbox_that_runs_nothing_does_not_come_up(monkeypatch):
-    monkeypatch.setattr(pool_module, "_CONTROL", Job("run", "def f(x): raise OSError", ("1",)))
+    monkeypatch.setattr(worker, "_CONTROL", Job("run", "def f(x): raise OSError", ("1",)))
     with pytest.raises(SandboxUnavailableError, match=r"does not run a harmless program.*exception:OSError"):
         SandboxPool(Limits(), 1, allow_weak=True)
 

@@ -22,6 +22,12 @@ def evaluation(request):
         yield request.param, pool
 
 
+@pytest.fixture(scope="module")
+def training():
+    with SandboxPool(PROFILES["training"], workers=1, allow_weak=True) as pool:
+        yield pool
+
+
 def test_evaluation_has_numpy_and_nothing_else_of_the_environment(evaluation):
     _, pool = evaluation
     product = "import numpy as np\ndef f(n):\n    return (np.ones((n, n)) @ np.ones((n, n))).sum().item(), np.linalg.det(np.eye(n)).item()"
@@ -80,14 +86,13 @@ IMPURE = [
 
 
 @pytest.mark.parametrize(("text", "value"), [*PURE, *((text, None) for text in IMPURE)])
-def test_evaluation_takes_pure_expressions_as_arguments_and_training_does_not(evaluation, text, value):
+def test_evaluation_takes_pure_expressions_as_arguments_and_training_does_not(evaluation, training, text, value):
     _, pool = evaluation
     own = "import os as OS\nOWN, SHARED = [7], {OS: 1}\ndef gen(x): yield x\ndef helper(x): return [x]\n"
     job = Job("run", f"{own}def f(x): return list(x)", (text,))
     (verdict,) = pool.run([job], twice=True)
     assert (verdict.values[0].literal if verdict.ok else None) == value
-    with SandboxPool(replace(PROFILES["training"]), workers=1, allow_weak=True) as training:
-        assert training.run([job])[0].reason == "not_a_literal"
+    assert training.run([job])[0].reason == "not_a_literal"
 
 
 def test_an_argument_cannot_change_the_program(evaluation):
