@@ -104,7 +104,7 @@ def test_a_caller_may_wait_for_each_answer():
 
 
 def test_results_keep_their_order_and_a_slow_line_does_not_hold_up_the_work_on_others():
-    slow = {"id": "slow", "role": "program", "program": SLEEP, "inputs": "0.5"}
+    slow = {"id": "slow", "role": "program", "program": SLEEP, "inputs": "0.1"}
     found = verify(lines(slow, *({**RUN, "id": n} for n in range(20))), "--workers", "2")
     assert [result["id"] for result in found] == ["slow", *range(20)]
 
