@@ -207,6 +207,25 @@ def test_a_program_that_makes_sets_is_run_in_more_processes(new_pool):
     assert outcome(verdict) == "ok ({1, 2}, ['a', 'b'])" and len(pids(pool)) == 8
 
 
+@pytest.mark.parametrize(
+    ("program", "doubtful"),
+    [
+        ("def f(d): return [k for k, v in d.items() if v > 1], sorted(d), len(d.keys()) * 2, repr(d)", False),
+        ("def f(d): return 1 in {1, 2, 3}, {**d}", False),
+        ("def f(d): return sorted(d.keys() & {1: 2}.keys())", True),
+        ("def f(d): return sorted(d.items() - {}.items())", True),
+        ("def f(d): return [x for x in (1, 2) if x in {1, 2}]", False),
+        ("def f(d): return [x for x in {1, 2}]", True),
+        ("def f(d): return (lambda: hash(1))()", True),
+        ("class A:\n    def g(self): return {1}\ndef f(d): return A().g()", True),
+        ("import time\ndef f(d): return 1", True),
+    ],
+)  # fmt: skip
+def test_ordinary_programs_are_not_doubtful(best, program, doubtful):
+    (verdict,) = best.run([Job("run", program, ("{1: 2}",))])
+    assert verdict.ok and verdict.doubtful is doubtful
+
+
 def test_several_threads_share_a_pool(new_pool):
     pool = new_pool(workers=2)
 

@@ -20,11 +20,12 @@ _TAGS = (
     (frozenset, "z"), (bytes, "y"), (complex, "c"),
 )  # fmt: skip
 _SET_OPERATIONS = {opcode.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")}
-_GET_ITER = opcode.opmap["GET_ITER"]
+_GET_ITER, _BINARY = opcode.opmap["GET_ITER"], opcode.opmap["BINARY_OP"]
 _CHANCE = frozenset(
-    "set frozenset hash id keys items object repr exec eval compile getattr globals vars dir __import__ import_module __class__ __hash__ "
-    "random urandom getrandom secrets uuid time datetime times numpy threading".split()
+    "set frozenset hash id exec eval compile getattr globals vars __import__ import_module __hash__ random urandom getrandom secrets uuid "
+    "time datetime times numpy threading".split()
 )
+_VIEWS = frozenset(("keys", "items"))
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -77,8 +78,18 @@ def _is_doubtful(code: types.CodeType) -> bool:
     """Whether the program makes or walks over sets, or names a source of chance: what two processes agree on may then be luck."""
     used, kinds = set(code.co_code[::2]), [type(constant) for constant in code.co_consts]
     walks = frozenset in kinds and _GET_ITER in used  # `for x in {1, 2}` keeps the set as a constant
+    views = not _VIEWS.isdisjoint(code.co_names) and not _combinations(code).isdisjoint(_COMBINING)  # `a.keys() & b.keys()` is a set
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return walks or not _SET_OPERATIONS.isdisjoint(used) or not _CHANCE.isdisjoint(code.co_names) or any(map(_is_doubtful, inner))
+    chance = walks or views or not _SET_OPERATIONS.isdisjoint(used) or not _CHANCE.isdisjoint(code.co_names)
+    return chance or any(map(_is_doubtful, inner))
+
+
+def _combinations(code: types.CodeType) -> set[int]:
+    """Which binary operators the code has, by their numbers in the bytecode."""
+    return {which for name, which in zip(code.co_code[::2], code.co_code[1::2], strict=True) if name == _BINARY}
+
+
+_COMBINING = set().union(*(_combinations(compile(f"a {sign} b", "", "eval")) for sign in "&|^-"))
 
 
 def _is_literal(node: ast.expr, limits: dict[str, Any]) -> bool:
