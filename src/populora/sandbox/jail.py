@@ -4,7 +4,6 @@ Standard library only: this runs inside the isolated interpreter. Raises `OSErro
 """
 
 import ctypes
-import glob
 import os
 import platform
 import resource
@@ -130,8 +129,8 @@ def restrict_files(packages: Iterable[str] = ()) -> None:
 def _libraries() -> list[str]:
     """Files of the system's libraries that modules of the standard library load when they are imported."""
     folders = [f"{root}/{sysconfig.get_config_var('MULTIARCH')}" for root in ("/lib", "/usr/lib")] + ["/lib64", "/usr/lib64", "/usr/lib"]
-    found = [path for folder in folders for name in _LIBRARIES for path in glob.glob(f"{folder}/{name}.so*")]
-    return [path for path in found if os.path.isfile(path)]
+    listed = [entry for folder in folders if os.path.isdir(folder) for entry in os.scandir(folder)]
+    return [entry.path for entry in listed if entry.name.partition(".so")[0] in _LIBRARIES and ".so" in entry.name and entry.is_file()]
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:

@@ -142,8 +142,6 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
                 values = tuple(value_from_tree(tree, longest=longest, as_arguments=job.as_arguments) for tree in trees)
             except TooLong:
                 return Verdict(VerdictKind.ERROR, "output_limit")
-            if any(len(value.literal) > longest for value in values):
-                return Verdict(VerdictKind.ERROR, "output_limit")
             return Verdict(VerdictKind.OK, values=values, doubtful=result.get("doubtful") is True)
         case {"kind": "ok", "measures": [int(depth), int(cyclomatic), int(loc), int(variables), str(fingerprint)]} if (
             job.mode == "measure" and _FINGERPRINT.fullmatch(fingerprint)

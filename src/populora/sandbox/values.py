@@ -39,9 +39,11 @@ def value_from_tree(tree: Any, *, longest: float = math.inf, as_arguments: bool 
     """The value of a tagged tree. ``as_arguments`` drops the outer tuple's parentheses from the literal.
 
     Raises `ValueError` for a tree that no Python value has (also NaN, and elements of a set that are equal or unhashable), `TooLong`
-    as soon as the scalars read exceed ``longest`` characters.
+    for a literal of more than ``longest`` characters, as soon as its scalars alone have more.
     """
     value = _value(tree, 0, [longest])
+    if len(value.literal) > longest:
+        raise TooLong("too long")
     if not as_arguments:
         return value
     if not value.canonical.startswith("t["):

@@ -72,5 +72,5 @@ def _check(pool: SandboxPool, problem: Problem, answer: str, tasks: TasksConfig,
     if not gold.ok:
         return Check(gold, False, f"expected_output:{gold.reason}")
     (found,) = pool.run([answer_job(problem, answer, tasks)], twice=twice)
-    wrong = found.ok and compare(found, gold.values, key_of(tasks))
-    return Check(found, found.ok and not wrong, found.reason or wrong or "")
+    kind = compare(found, gold.values, key_of(tasks)) if found.ok else found.reason
+    return Check(found, found.ok and kind == "", kind)

@@ -57,8 +57,9 @@ def _no_constant(name: str) -> None:
 
 
 def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _no_constant(text) or 0.0
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is out of range")
+    return float(text)
 
 
 def _checked(request: dict[str, Any]) -> dict[str, Any]:
