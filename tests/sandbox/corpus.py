@@ -94,11 +94,11 @@ for name, statement in {
 
 for name, statement in {
     "string": "return 'x' * 10 ** 6",
-    "list": "return [0] * 10 ** 6",
+    "list": "return [0] * 10 ** 5",
     "integer": "return 10 ** 5000",
     "shared lists": "a = []\n    for _ in range(60): a = [a, a]\n    return a",
     "bytes": "return bytes(10 ** 6)",
-    "dict": "return {n: n for n in range(10 ** 5)}",
+    "dict": "return {n: n for n in range(10 ** 4)}",
 }.items():
     body("flood", name, statement, "error output_limit")
 body("flood", "standard output", "print('x' * 10 ** 7)\n    return 1", "ok 1")

@@ -40,6 +40,12 @@ def holds(case: Case, result: dict) -> bool:
     return found in case.allowed or ("not ok" in case.allowed and not found.startswith("ok "))
 
 
+def settled(place: str, case: Case, result: dict) -> dict:
+    """The result, or that of a second try: the limits are so tight that a busy machine may be late once."""
+    late = result.get("verdict") == "timeout" and not holds(case, result)
+    return talk(place, [case])[0][0] if late else result
+
+
 def test_without_filters_the_corpus_would_notice():
     """The negative control: acts that do no harm, in a sandbox that has lost its filters."""
     names = ["reads", "reads the canary", "lists", "the C library opens", "its own source", "process environment"]
@@ -66,8 +72,8 @@ def test_every_request_of_the_corpus_gets_an_allowed_outcome_and_the_next_one_it
     place, cases, results, done = judged
     assert done.returncode == 0 and f"tier {place.split()[0]}" in done.stderr, done.stderr
     assert [result["id"] for result in results] == list(range(2 * len(cases)))
-    wrong = [f"{case.group}: {case.name}: {results[2 * at]}, allowed {sorted(case.allowed)}" for at, case in enumerate(cases)
-             if not holds(case, results[2 * at])]  # fmt: skip
+    final = [(case, settled(place, case, result)) for case, result in zip(cases, results[::2], strict=True)]
+    wrong = [f"{case.group}: {case.name}: {got}, allowed {sorted(case.allowed)}" for case, got in final if not holds(case, got)]
     assert wrong == []
     assert {outcome(result) for result in results[1::2]} == {"ok 42"}
 
