@@ -11,7 +11,7 @@ from populora.config import Config
 from populora.engine.base import Sampler
 from populora.learner.learner import Learner
 from populora.lora.bank import LoraBank
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 from populora.population import Population
 from populora.tasks.render import PromptSet
 from populora.tasks.verifier import Verifier

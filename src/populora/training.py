@@ -27,7 +27,7 @@ from populora.errors import ConfigError
 from populora.evolution import check_operators
 from populora.heldout import held_out_suite
 from populora.learner.learner import Learner
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 from populora.lora.peft_format import save_adapter
 from populora.population import Population, initial_population
 from populora.proposing import check_prompts

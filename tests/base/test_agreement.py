@@ -9,7 +9,7 @@ from populora.config import BaseConfig
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder, load_base
 from populora.heldout import load_held_out
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
 from populora.lora.peft_format import save_adapter
 from populora.tasks.render import load_prompts, solve_prompt

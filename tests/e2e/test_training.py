@@ -15,7 +15,7 @@ from populora import selfplay
 from populora.cli import main
 from populora.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
 from populora.engine.loading import base_folder
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
 from populora.lora.peft_format import load_adapter
 from populora.runlog.journal import read_log

@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.engine.inprocess import InProcessSampler
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SLOTS, RANK, ALPHA, CONTEXT = 3, 4, 8.0, 192

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, Mistr
 from populora.config import BaseConfig
 from populora.engine import loading
 from populora.errors import BaseModelError
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
 
 

@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.learner.learner import TrainRow
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
 SLOTS, RANK, ALPHA, VOCABULARY = 4, 4, 12.0, 96

@@ -41,8 +41,10 @@ def peft_gradients(model, rows: list[TrainRow], slot: int) -> dict[str, torch.Te
 
 def as_row(adapted, parameters: dict[str, torch.Tensor], slot: int) -> torch.Tensor:
     """PEFT's tensors in the layout of the bank's flat row."""
-    keys = [f"base_model.model.{name}.lora_{letter}.{slot}.weight" for name in adapted.bank.modules for letter in "AB"]
-    return torch.cat([parameters[key].flatten() for key in keys])
+    row = torch.zeros_like(adapted.bank.master[:1])
+    for name, (a, b) in adapted.bank.by_module(row).items():
+        a[0], b[0] = (parameters[f"base_model.model.{name}.lora_{letter}.{slot}.weight"].detach() for letter in "AB")
+    return row[0]
 
 
 def test_gradients_of_the_mixed_update_equal_pefts(adapted, peft_model, make_rows):

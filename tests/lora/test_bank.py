@@ -11,11 +11,12 @@ from populora.errors import AdapterError
 from populora.lora.adapter import Adapter
 from populora.lora.bank import LoraBank
 
-MODULES = {"layers.0.q_proj": (8, 12), "layers.0.o_proj": (12, 8)}
+FAMILIES = ({"layers.0.q_proj": (8, 12), "layers.0.k_proj": (8, 4)}, {"layers.0.o_proj": (12, 8)})
+MODULES = {name: shape for family in FAMILIES for name, shape in family.items()}
 
 
 def filled_bank(slots: int = 3, rank: int = 4) -> LoraBank:
-    bank = LoraBank(MODULES, slots, rank, 8.0)
+    bank = LoraBank(FAMILIES, slots, rank, 8.0)
     bank.initialise(0)
     generator = torch.Generator().manual_seed(1)
     for tensor in (bank.master, bank.first_moment, bank.second_moment):
@@ -25,7 +26,7 @@ def filled_bank(slots: int = 3, rank: int = 4) -> LoraBank:
 
 
 def test_every_slot_starts_with_the_same_a_and_zero_b():
-    bank = LoraBank(MODULES, 3, 4, 8.0)
+    bank = LoraBank(FAMILIES, 3, 4, 8.0)
     bank.initialise(5)
     for name, (inner, outer) in MODULES.items():
         a, b = bank.factors[name]
@@ -41,7 +42,7 @@ def test_every_slot_starts_with_the_same_a_and_zero_b():
 def test_another_seed_gives_another_a_and_the_same_seed_the_same():
     prints = []
     for seed in (5, 5, 6):
-        bank = LoraBank(MODULES, 1, 4, 8.0)
+        bank = LoraBank(FAMILIES, 1, 4, 8.0)
         bank.initialise(seed)
         prints.append(bank.adapter(0).fingerprint())
     assert prints[0] == prints[1] != prints[2]
@@ -72,8 +73,8 @@ def broken_adapters(good: Adapter) -> dict[str, Adapter]:
     name = "layers.0.q_proj"
     a, b = good.modules[name]
     return {
-        "rank 2": dataclasses.replace(good, rank=2),
-        "alpha 1": dataclasses.replace(good, alpha=1.0),
+        "rank 5": dataclasses.replace(good, rank=5),
+        r"expected A \(2, 8\)": dataclasses.replace(good, rank=2),
         "layers.9": dataclasses.replace(good, modules=good.modules | {"layers.9.q_proj": (a, b)}),
         r"expected A \(4, 8\)": dataclasses.replace(good, modules=good.modules | {name: (a[:, :5], b)}),
         "NaN": dataclasses.replace(good, modules=good.modules | {name: (a, b * torch.nan)}),
@@ -90,7 +91,7 @@ def test_an_adapter_that_does_not_fit_is_refused_and_changes_nothing(complaint):
 
 
 def test_state_comes_back_to_the_bit():
-    bank, other = filled_bank(), LoraBank(MODULES, 3, 4, 8.0)
+    bank, other = filled_bank(), LoraBank(FAMILIES, 3, 4, 8.0)
     state = bank.state()
     bank.master.zero_()  # the state is a copy
     other.restore(state)
@@ -110,4 +111,44 @@ def test_a_state_of_another_bank_is_refused_before_any_change():
 @pytest.mark.parametrize(("slots", "rank"), [(0, 4), (2, 0)])
 def test_an_empty_bank_is_refused(slots, rank):
     with pytest.raises(AdapterError, match="at least one slot"):
-        LoraBank(MODULES, slots, rank, 8.0)
+        LoraBank(FAMILIES, slots, rank, 8.0)
+
+
+def of_rank(adapter: Adapter, rank: int) -> Adapter:
+    return Adapter({name: (a[:rank].clone(), b[:, :rank].clone()) for name, (a, b) in adapter.modules.items()}, rank, 3.0)
+
+
+def test_an_adapter_of_smaller_rank_comes_out_as_it_went_in_and_leaves_no_trace():
+    bank = filled_bank()
+    small, large = of_rank(bank.adapter(0), 2), bank.adapter(1)
+    bank.load(1, small)
+    assert bank.adapter(1).fingerprint() == small.fingerprint()
+    assert (bank.adapter(1).rank, bank.adapter(1).alpha) == (2, 3.0)
+    other = LoraBank(FAMILIES, 3, 4, 8.0)
+    other.restore(bank.state())
+    assert other.adapter(1).fingerprint() == small.fingerprint()
+    bank.load(1, large)
+    assert torch.equal(bank.master, filled_bank().master)
+
+
+def test_slots_that_start_with_smaller_ranks_share_the_first_rows_and_the_scale():
+    bank = LoraBank(FAMILIES, 3, 4, 8.0)
+    bank.initialise(5, ranks=(4, 2, 1))
+    whole = bank.adapter(0)
+    for slot, rank in enumerate((4, 2, 1)):
+        adapter = bank.adapter(slot)
+        assert (adapter.rank, adapter.alpha / adapter.rank) == (rank, 2.0)
+        assert all(torch.equal(a, whole.modules[name][0][:rank]) for name, (a, _) in adapter.modules.items())
+        assert not any(a[slot, rank:].any() for a, _ in bank.factors.values())
+
+
+def test_a_bank_of_another_precision_computes_with_a_copy_that_follows_the_master():
+    bank = LoraBank(FAMILIES, 2, 4, 8.0, dtype=torch.bfloat16)
+    bank.initialise(0)
+    assert torch.equal(bank.compute, bank.master.bfloat16())
+    bank.load(1, filled_bank().adapter(0))
+    assert torch.equal(bank.compute, bank.master.bfloat16())
+    bank.master += 1.0
+    bank.sync(0)
+    assert torch.equal(bank.compute[0], bank.master[0].bfloat16())
+    assert not torch.equal(bank.compute[1], bank.master[1].bfloat16())

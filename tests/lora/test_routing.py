@@ -1,4 +1,4 @@
-"""Routes and the three backends of the low-rank product."""
+"""Routes and the backends of the segments' products."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora.lora.routing import Route, lora_delta
+from populora.lora.routing import BACKENDS, Route, outer, product
 
-INNER, OUTER, RANK, SLOTS = 8, 12, 4, 5
+INNER, OUTER, SLOTS = 8, 12, 5
 segments = st.lists(st.tuples(st.integers(-1, SLOTS - 1), st.integers(1, 6)), min_size=1, max_size=8).map(sorted)
 
 
-def factors() -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    flat = torch.randn(SLOTS, RANK * (INNER + OUTER), generator=generator).requires_grad_()
-    return flat[:, : RANK * INNER].view(SLOTS, RANK, INNER), flat[:, RANK * INNER :].view(SLOTS, OUTER, RANK)
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def token_by_token(x: torch.Tensor, slots: list[int], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return torch.stack([b[slot] @ (a[slot] @ row) for row, slot in zip(x, slots, strict=True)])
+def backends_for(route: Route) -> list[str]:
+    return ["auto", *(name for name in BACKENDS if name != "bmm" or len(set(route.counts)) == 1)]
 
 
 @given(segments)
@@ -33,17 +31,24 @@ def test_every_backend_sends_each_token_through_its_slot(parts):
     if not per_token:
         assert route.counts == ()
         return
-    a, b = factors()
-    x = torch.randn(len(per_token), INNER, generator=torch.Generator().manual_seed(1))
-    upstream = torch.randn(len(per_token), OUTER, generator=torch.Generator().manual_seed(2))
-    expected = token_by_token(x, per_token, a, b)
-    gradients = torch.autograd.grad(expected, (a, b), upstream)
-    backends = ["auto", "loop", "grouped"] + (["bmm"] if len(set(route.counts)) == 1 else [])
-    for backend in backends:
-        result = lora_delta(x, a, b, route, backend)
-        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
-        for ours, theirs in zip(torch.autograd.grad(result, (a, b), upstream), gradients, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    x, y, w, start = (
+        draw(len(per_token), INNER),
+        draw(len(per_token), OUTER, seed=1),
+        draw(SLOTS, INNER, OUTER),
+        draw(SLOTS, INNER, OUTER, seed=2),
+    )
+    expected = torch.stack([row @ w[slot] for row, slot in zip(x, per_token, strict=True)])
+    sums = start.clone()
+    for left, right, slot in zip(x, y, per_token, strict=True):
+        sums[slot] += torch.outer(left, right)
+    for backend in backends_for(route):
+        torch.testing.assert_close(product(x, w[route.slots], route, None, backend), expected, rtol=1e-5, atol=1e-5)
+        added = y.clone()
+        assert product(x, w[route.slots], route, added, backend) is added
+        torch.testing.assert_close(added, y + expected, rtol=1e-5, atol=1e-5)
+        found = start.clone()
+        outer(x, y, route, found[route.slots], backend)
+        torch.testing.assert_close(found, sums, rtol=1e-5, atol=1e-5)
 
 
 def test_unsorted_segments_are_refused():
@@ -52,7 +57,8 @@ def test_unsorted_segments_are_refused():
 
 
 def test_operands_that_grouped_products_cannot_take_go_through_the_loop():
-    a, b = torch.randn(2, 3, 5), torch.randn(2, 7, 3)
+    x, w = draw(3, 5), draw(2, 5, 7)
     route = Route.of([0, 1], [1, 2])
-    x = torch.randn(3, 5)
-    torch.testing.assert_close(lora_delta(x, a, b, route), token_by_token(x, [0, 1, 1], a, b), rtol=1e-5, atol=1e-5)
+    with pytest.raises(RuntimeError):
+        product(x, w, route, None, "grouped")
+    torch.testing.assert_close(product(x, w, route), torch.cat((x[:1] @ w[0], x[1:] @ w[1])), rtol=1e-5, atol=1e-5)

@@ -19,7 +19,7 @@ CONFIG = Config(
 
 @pytest.fixture
 def world():
-    bank = LoraBank({"model.layers.0.self_attn.q_proj": (8, 8), "model.layers.0.self_attn.v_proj": (8, 6)}, 8, 4, 8.0)
+    bank = LoraBank([{"model.layers.0.self_attn.q_proj": (8, 8), "model.layers.0.self_attn.v_proj": (8, 6)}], 8, 4, 8.0)
     bank.initialise(0)
     generator = torch.Generator().manual_seed(0)
     bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)

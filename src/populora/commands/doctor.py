@@ -101,7 +101,7 @@ def random_adapter_effect(model: Any, tokenizer: Any) -> Effect:
     from populora.config import LoraConfig
     from populora.engine.canary import check_effect
     from populora.engine.inprocess import InProcessSampler
-    from populora.lora.linear import AdaptedModel
+    from populora.lora.model import AdaptedModel
 
     adapted = AdaptedModel(model, LoraConfig().targets, slots=1, rank=4, alpha=8.0)
     adapted.bank.master.normal_(std=0.1, generator=torch.Generator().manual_seed(0))

@@ -14,7 +14,7 @@ import torch
 
 from populora.engine.base import Sampler
 from populora.errors import AdapterEffectError
-from populora.lora.linear import RARE, AdaptedModel
+from populora.lora.model import RARE, AdaptedModel
 from populora.lora.packing import Group, pack
 from populora.types import Generation, Request
 

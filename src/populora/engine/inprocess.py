@@ -15,7 +15,7 @@ import torch
 from populora.engine.drawing import Ending, Uniforms, choose, decode
 from populora.errors import ConfigError
 from populora.lora.attention import DecodeAttention
-from populora.lora.linear import AdaptedModel
+from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
 from populora.lora.routing import Route
 from populora.types import Generation, Request

@@ -19,7 +19,7 @@ from populora.errors import AdapterEffectError, PopuloraError
 from populora.learner.batching import TrainRow, Unit, micro_batches
 from populora.learner.loss import divergence, policy_loss
 from populora.learner.optimizer import adamw_step, clip_coefficient
-from populora.lora.linear import RARE, AdaptedModel
+from populora.lora.model import RARE, AdaptedModel
 from populora.lora.packing import pack
 
 __all__ = ["Learner", "SlotUpdate", "TrainRow"]

@@ -21,49 +21,52 @@ KeyValues = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Bucket:
-    """R responses of similar length T: ``group`` [R] is the prompt of each, ``mask`` [R, 1, T, P + T] is true where attended."""
+class Block:
+    """A rectangle of ``rows`` sequences padded to ``length`` tokens. Each attends to itself; with ``group`` [rows] also to the
+    prompt of that number, and ``mask`` [rows, 1, length, P + length] is true where it attends."""
 
+    rows: int
     length: int
-    group: torch.Tensor
-    mask: torch.Tensor
+    group: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
 class PackedAttention:
-    """Each prompt attends to itself; each response to its prompt and itself.
+    """Causal attention in the packed row: each prompt to itself, each response to its prompt and itself.
 
-    ``order`` [M] indexes the packed row: first G prompts padded to ``prompt_length``, then the buckets' responses. Padding
-    repeats a real token, is never read and so gets no gradient. ``place`` [N] is the inverse: where each token lies in those
-    M. With ``keep``, ``kept`` receives the prompts' (K, V) [G, kv heads, P, d] of each layer.
+    A prompt with one response is one sequence. ``order`` [M] indexes the packed row block by block; padding repeats a real token,
+    is never read and so gets no gradient. ``place`` [N] is the inverse: where each token lies in those M. Both are None where
+    the packed row is the blocks as it stands. The first ``prompts`` blocks (0 or 1) are the prompts [G] that several responses
+    share; with ``keep``, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer.
     """
 
-    order: torch.Tensor
-    place: torch.Tensor
+    order: torch.Tensor | None
+    place: torch.Tensor | None
     prompts: int
-    prompt_length: int
-    buckets: tuple[Bucket, ...]
+    blocks: tuple[Block, ...]
     keep: bool = False
     kept: dict[int, KeyValues] = field(default_factory=dict)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]."""
-        (q_prompt, *q_own), (k_prompt, *k_own), (v_prompt, *v_own) = (self._padded(x) for x in (q, k, v))
+        queries, keys, values = (self._padded(x) for x in (q, k, v))
         if self.keep:
-            self.kept[layer] = (k_prompt, v_prompt)
-        blocks = [_sdpa(q_prompt, k_prompt, v_prompt, None, scaling)]
-        for bucket, own_q, own_k, own_v in zip(self.buckets, q_own, k_own, v_own, strict=True):
-            keys = torch.cat((k_prompt.index_select(0, bucket.group), own_k), 2)
-            values = torch.cat((v_prompt.index_select(0, bucket.group), own_v), 2)
-            blocks.append(_sdpa(own_q, keys, values, bucket.mask, scaling))
-        return _Unpad.apply(torch.cat([block.transpose(1, 2).flatten(0, 1) for block in blocks]), self.place)
+            self.kept[layer] = (keys[0], values[0])
+        results: list[torch.Tensor] = []
+        for at, block in enumerate(self.blocks):
+            seen = (keys[at], values[at])
+            if block.group is not None:
+                seen = tuple(torch.cat((own[0].index_select(0, block.group), own[at]), 2) for own in (keys, values))
+            results.append(_sdpa(queries[at], *seen, block.mask, scaling).transpose(1, 2).flatten(0, 1))
+        joined = results[0] if len(results) == 1 else torch.cat(results)
+        return joined if self.place is None else _Unpad.apply(joined, self.place)
 
     def _padded(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """[N, heads, d] -> blocks [rows, heads, length, d], the prompts first."""
-        lengths = [self.prompt_length, *(bucket.length for bucket in self.buckets)]
-        rows = [self.prompts, *(len(bucket.group) for bucket in self.buckets)]
-        parts = _Pad.apply(x, self.order, self.place).split([row * length for row, length in zip(rows, lengths, strict=True)])
-        return [part.view(row, length, *x.shape[1:]).transpose(1, 2) for part, row, length in zip(parts, rows, lengths, strict=True)]
+        """[N, heads, d] -> blocks [rows, heads, length, d]."""
+        laid = x if self.order is None else _Pad.apply(x, self.order, self.place)
+        parts = laid.split([block.rows * block.length for block in self.blocks])
+        return [part.view(b.rows, b.length, *x.shape[1:]).transpose(1, 2) for b, part in zip(self.blocks, parts, strict=True)]
 
 
 class DecodeAttention:
@@ -171,11 +174,13 @@ class _Unpad(torch.autograd.Function):
 
 
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scaling: float) -> torch.Tensor:
-    """[rows, heads, T, d] attention; kv heads are repeated because masked GQA has no fast kernel on the CPU."""
+    """[rows, heads, T, d] attention, causal without a mask; with one, kv heads are repeated, as masked GQA has no fast kernel on CPUs."""
     repeats = q.shape[1] // k.shape[1]
-    if repeats > 1:
+    if repeats > 1 and mask is not None:
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=repeats > 1 and mask is None
+    )
 
 
 def _attention(

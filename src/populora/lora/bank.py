@@ -2,20 +2,24 @@
 
 Each adapted module has A [S, r, in] and B [S, out, r] for S slots. They are views into one flat fp32 master [S, P], and
 their gradients arrive in one flat gradient of the same layout, so copying, resetting, saving, clipping and updating a member
-each touch one contiguous row. Sampler and learner read these very tensors: there is no copy that could be stale.
+each touch one contiguous row. Sampler and learner read these very tensors: there is no copy that could be stale. Only where the
+base computes in another precision do both read one shared copy of the master in that precision (`sync`).
 
-The leaf of autograd is the master as a whole, split into the modules' views once per forward: the backward then writes all
-modules' gradients with one concatenation. (Strided leaves would be slower, and torch warns about their gradients' layout.)
+Modules that read the same input (q, k and v of a layer) lie together, their A's on top of each other: [S, 3 r, in] meets the input
+once. Ranks may differ by member: r is the largest, a smaller adapter is padded with zeros, which get no gradient and stay zero.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from populora.errors import AdapterError
 from populora.lora.adapter import Adapter
+from populora.lora.routing import Route
 from populora.rng import stream
 
 Shape = tuple[int, int]
@@ -24,62 +28,97 @@ Stacked = tuple[torch.Tensor, torch.Tensor]
 """A [S, r, in] and B [S, out, r] of one module, all slots."""
 
 
-class LoraBank:
-    """S slots of rank-r factors for the named modules.
+@dataclass(frozen=True)
+class Family:
+    """Views for the K modules that read one input: ``a`` [S, K r, in] and ``b``, one [S, out, r] each; gradients alike."""
 
-    ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps.
-    ``factors[name]`` is the pair (A [S, r, in], B [S, out, r]) of views into the master that the model multiplies with.
+    a: torch.Tensor
+    b: tuple[torch.Tensor, ...]
+    grad_a: torch.Tensor
+    grad_b: tuple[torch.Tensor, ...]
+
+
+class LoraBank:
+    """S slots of factors of rank ``rank`` at most, for ``families`` of modules by name that read the same input.
+
+    ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps,
+    ``ranks`` and ``alphas`` [S] are the adapters' own. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r]) of views into
+    the master; the model multiplies with ``compute``, which is the master itself where ``dtype`` is float32.
     """
 
-    def __init__(self, modules: dict[str, Shape], slots: int, rank: int, alpha: float, device: str | torch.device = "cpu"):
+    def __init__(
+        self,
+        families: Sequence[Mapping[str, Shape]],
+        slots: int,
+        rank: int,
+        alpha: float,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
         if slots < 1 or rank < 1:
             raise AdapterError(f"a bank needs at least one slot and rank 1, got {slots} slots of rank {rank}")
-        self.modules, self.slots, self.rank, self.alpha = dict(modules), slots, rank, alpha
-        self._sizes = [size for inner, outer in self.modules.values() for size in (rank * inner, outer * rank)]
-        self.master = torch.zeros(slots, sum(self._sizes), device=device)
+        self._families = [dict(family) for family in families]
+        self.modules = {name: shape for family in self._families for name, shape in family.items()}
+        self.slots, self.rank = slots, rank
+        size = sum(rank * (inner + outer) for inner, outer in self.modules.values())
+        self.master = torch.zeros(slots, size, device=device)
         self.gradient = torch.zeros_like(self.master)
         self.first_moment = torch.zeros_like(self.master)
         self.second_moment = torch.zeros_like(self.master)
         self.steps = torch.zeros(slots, dtype=torch.int64)
-        self.factors = self._views(self.master)
-        self._leaf = self.master.detach().requires_grad_()
-        self._leaf.grad = self.gradient
+        self.ranks = torch.full((slots,), rank, dtype=torch.int64)
+        self.alphas = torch.full((slots,), alpha, dtype=torch.float64)
+        self.compute = self.master if dtype == torch.float32 else self.master.to(dtype)
+        self.factors = self.by_module(self.master)
+        self.families = self._views()
 
-    def tracked(self) -> dict[str, Stacked]:
-        """`factors` for a forward whose backward adds to ``gradient``."""
-        return self._views(self._leaf)
+    def scale(self, route: Route) -> float | torch.Tensor:
+        """What the deltas B A of a route's adapted tokens are multiplied with, alpha / rank: one number, or one a token [N, 1]."""
+        scales = (self.alphas / self.ranks)[route.slots]
+        if bool((scales == scales[0]).all()):
+            return float(scales[0])
+        return scales.repeat_interleave(torch.tensor(route.counts))[:, None].to(self.compute)
 
-    @property
-    def scale(self) -> float:
-        """What the delta B A is multiplied with inside the model: alpha / rank."""
-        return self.alpha / self.rank
-
-    def initialise(self, seed: int) -> None:
+    def initialise(self, seed: int, ranks: Sequence[int] | None = None) -> None:
         """B = 0 and the *same* random A in every slot, so that factor-space crossovers share a gauge (reading 27).
 
-        A is Kaiming-uniform with a = sqrt(5), as PEFT does: uniform in +-1/sqrt(in). All optimiser state is cleared.
+        A is Kaiming-uniform with a = sqrt(5), as PEFT does: uniform in +-1/sqrt(in); a slot of smaller rank (``ranks``, default: all
+        have the largest) has the first rows, and the same alpha / rank. All optimiser state is cleared.
         """
         generator = stream(seed, "lora-init")
         for tensor in (self.master, self.gradient, self.first_moment, self.second_moment, self.steps):
             tensor.zero_()
+        scale = float(self.alphas[0] / self.ranks[0])
+        self.ranks[:] = torch.tensor(ranks or [self.rank] * self.slots)
+        self.alphas[:] = scale * self.ranks
         for name, (inner, _) in self.modules.items():
             bound = 1.0 / math.sqrt(inner)
-            draw = generator.uniform(-bound, bound, (self.rank, inner)).astype("float32")
-            self.factors[name][0][:] = torch.from_numpy(draw).to(self.master.device)
+            draw = torch.from_numpy(generator.uniform(-bound, bound, (self.rank, inner)).astype("float32"))
+            for slot, rank in enumerate(self.ranks.tolist()):
+                self.factors[name][0][slot, :rank] = draw[:rank].to(self.master.device)
+        self.sync()
 
     def adapter(self, slot: int) -> Adapter:
-        """A copy of one slot's factors on the CPU."""
-        pairs = {name: (a[slot].clone().cpu(), b[slot].clone().cpu()) for name, (a, b) in self.factors.items()}
-        return Adapter(pairs, self.rank, self.alpha)
+        """A copy of one slot's factors on the CPU, at the slot's own rank."""
+        rank = int(self.ranks[slot])
+        pairs = {name: (a[slot, :rank].clone().cpu(), b[slot, :, :rank].clone().cpu()) for name, (a, b) in self.factors.items()}
+        return Adapter(pairs, rank, float(self.alphas[slot]))
 
     def load(self, slot: int, adapter: Adapter) -> None:
         """Put an adapter into a slot and clear the slot's optimiser state (reading 26). Raises `AdapterError` before any change."""
         self._check(adapter)
-        for name, (a, b) in adapter.modules.items():
-            self.factors[name][0][slot] = a.detach()
-            self.factors[name][1][slot] = b.detach()
-        for tensor in (self.gradient, self.first_moment, self.second_moment, self.steps):
+        for tensor in (self.master, self.gradient, self.first_moment, self.second_moment, self.steps):
             tensor[slot].zero_()
+        for name, (a, b) in adapter.modules.items():
+            self.factors[name][0][slot, : adapter.rank] = a.detach()
+            self.factors[name][1][slot, :, : adapter.rank] = b.detach()
+        self.ranks[slot], self.alphas[slot] = adapter.rank, adapter.alpha
+        self.sync(slot)
+
+    def sync(self, slot: int | slice = slice(None)) -> None:
+        """Bring what the model multiplies with up to date with the master; nothing to do in float32, where they are one."""
+        if self.compute is not self.master:
+            self.compute[slot] = self.master[slot].to(self.compute.dtype)
 
     def untrained(self, slot: int) -> bool:
         """Whether every B of the slot is zero: such an adapter is the bare base."""
@@ -87,7 +126,8 @@ class LoraBank:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Copies of everything that a bit-exact resume needs."""
-        return {name: getattr(self, name).clone().cpu() for name in ("master", "first_moment", "second_moment", "steps")}
+        names = ("master", "first_moment", "second_moment", "steps", "ranks", "alphas")
+        return {name: getattr(self, name).clone().cpu() for name in names}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Undo to `state`. Raises `AdapterError` for a state of another bank, before any change."""
@@ -101,18 +141,37 @@ class LoraBank:
         for name, saved in state.items():
             getattr(self, name).copy_(saved)
         self.gradient.zero_()
+        self.sync()
 
-    def _views(self, flat: torch.Tensor) -> dict[str, Stacked]:
-        parts = iter(flat.split(self._sizes, 1))
-        shapes = self.modules.items()
-        return {name: (next(parts).view(-1, self.rank, inner), next(parts).view(-1, outer, self.rank)) for name, (inner, outer) in shapes}
+    def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
+        """Per family, views of ``flat``: the A's on top of each other [S, K r, in], then each module's B [S, out, r]."""
+        parts, start = [], 0
+        for family in self._families:
+            inner = next(iter(family.values()))[0]
+            sizes = [len(family) * self.rank * inner, *(self.rank * outer for _, outer in family.values())]
+            a, *b = flat[:, start : start + sum(sizes)].split(sizes, 1)
+            start += sum(sizes)
+            outers = [outer for _, outer in family.values()]
+            parts.append(
+                (a.view(-1, len(family) * self.rank, inner), tuple(x.view(-1, o, self.rank) for x, o in zip(b, outers, strict=True)))
+            )
+        return parts
+
+    def _views(self) -> list[Family]:
+        pairs = zip(self._parts(self.compute), self._parts(self.gradient), strict=True)
+        return [Family(a, b, grad_a, grad_b) for (a, b), (grad_a, grad_b) in pairs]
+
+    def by_module(self, flat: torch.Tensor) -> dict[str, Stacked]:
+        """Views of a tensor in the layout of the master, [S, P], as A and B of each module."""
+        return {
+            name: pair
+            for family, (a, b) in zip(self._families, self._parts(flat), strict=True)
+            for name, pair in zip(family, zip(a.split(self.rank, 1), b, strict=True), strict=True)
+        }
 
     def _check(self, adapter: Adapter) -> None:
-        if (adapter.rank, adapter.alpha) != (self.rank, self.alpha):
-            raise AdapterError(
-                f"expected an adapter of rank {self.rank} and alpha {self.alpha}, got rank {adapter.rank} and alpha {adapter.alpha}. "
-                "Set lora.rank and lora.alpha to the adapter's."
-            )
+        if adapter.rank > self.rank:
+            raise AdapterError(f"expected an adapter of rank {self.rank} at most, got rank {adapter.rank}: set lora.rank to the largest")
         if set(adapter.modules) != set(self.modules):
             odd = sorted(set(adapter.modules) ^ set(self.modules))
             raise AdapterError(
@@ -121,9 +180,9 @@ class LoraBank:
             )
         for name, (a, b) in adapter.modules.items():
             inner, outer = self.modules[name]
-            if tuple(a.shape) != (self.rank, inner) or tuple(b.shape) != (outer, self.rank):
+            if tuple(a.shape) != (adapter.rank, inner) or tuple(b.shape) != (outer, adapter.rank):
                 raise AdapterError(
-                    f"adapter module '{name}': expected A {(self.rank, inner)} and B {(outer, self.rank)}, got A {tuple(a.shape)} "
+                    f"adapter module '{name}': expected A {(adapter.rank, inner)} and B {(outer, adapter.rank)}, got A {tuple(a.shape)} "
                     f"and B {tuple(b.shape)}. It belongs to another base."
                 )
             if not (a.isfinite().all() and b.isfinite().all()):

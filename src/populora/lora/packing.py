@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from populora.lora.attention import Bucket, PackedAttention
+from populora.lora.attention import Block, PackedAttention
 from populora.lora.routing import Route
 
 FULLNESS = 0.75  # a bucket's shortest response has at least this share of its longest (short ones a little less)
@@ -61,29 +61,49 @@ def pack(groups: Sequence[Group], device: str | torch.device = "cpu", keep: bool
     positions: list[int] = []
     predictors: list[int] = []
     prompts: list[_Span] = []
-    responses: list[_Span] = []
     for index, group in enumerate(groups):
         prompts.append(_Span(len(ids), len(group.prompt), index))
         ids += group.prompt
         positions += range(len(group.prompt))
         last = len(ids) - 1
         for response in group.responses:
-            responses.append(_Span(len(ids), len(response) - 1, index))
             predictors += [last, *range(len(ids), len(ids) + len(response) - 1)]
             ids += response[:-1]
             positions += range(len(group.prompt), len(group.prompt) + len(response) - 1)
     as_tensor = partial(torch.tensor, dtype=torch.int64, device=device)
     return Packed(
         as_tensor(ids), as_tensor(positions), Route.of([group.slot for group in groups], [group.tokens for group in groups], device),
-        _plan(prompts, [span for span in responses if span.length], len(ids), device, keep), as_tensor(predictors),
+        _plan(groups, prompts, len(ids), device, keep), as_tensor(predictors),
         as_tensor([token for group in groups for response in group.responses for token in response]),
         as_tensor([span.start + span.length - 1 for span in prompts]),
     )  # fmt: skip
 
 
-def _plan(prompts: list[_Span], responses: list[_Span], tokens: int, device: str | torch.device, keep: bool) -> PackedAttention:
-    sorted_responses = sorted(responses, key=lambda span: -span.length)
-    blocks = [prompts, *_by_length(sorted_responses)]
+def _plan(groups: Sequence[Group], prompts: Sequence[_Span], tokens: int, device: str | torch.device, keep: bool) -> PackedAttention:
+    """Blocks of the attention: the shared prompts first, then sequences that stand alone, then the responses of shared prompts."""
+    shared = [span for span, group in zip(prompts, groups, strict=True) if keep or len(group.responses) != 1]
+    alone = [
+        _Span(span.start, group.tokens, 0) for span, group in zip(prompts, groups, strict=True) if not keep and len(group.responses) == 1
+    ]
+    responses: list[_Span] = []
+    for number, span in enumerate(shared):
+        start = span.start + span.length
+        for response in groups[span.group].responses:
+            responses.append(_Span(start, len(response) - 1, number))
+            start += len(response) - 1
+    own = _by_length(alone)
+    following = _by_length([span for span in responses if span.length])
+    order, place = _orders([*([shared] if shared else []), *own, *following], tokens)
+    lengths = np.array([span.length for span in shared])
+    blocks = [Block(len(block), max(span.length for span in block)) for block in ([shared] if shared else []) + own]
+    blocks += [_following(block, lengths, device) for block in following]
+    if len(order) == tokens and np.array_equal(order, np.arange(tokens)):
+        return PackedAttention(None, None, len(shared), tuple(blocks), keep)
+    return PackedAttention(torch.from_numpy(order).to(device), torch.from_numpy(place).to(device), len(shared), tuple(blocks), keep)
+
+
+def _orders(blocks: Sequence[Sequence[_Span]], tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """``order`` and ``place`` of `PackedAttention`."""
     place = np.zeros(tokens, dtype=np.int64)
     orders: list[np.ndarray] = []
     done = 0
@@ -92,35 +112,32 @@ def _plan(prompts: list[_Span], responses: list[_Span], tokens: int, device: str
         place[index[inside]] = done + np.flatnonzero(inside)
         orders.append(index.ravel())
         done += index.size
-    lengths = np.array([span.length for span in prompts])
-    return PackedAttention(
-        torch.from_numpy(np.concatenate(orders)).to(device), torch.from_numpy(place).to(device), len(prompts), int(lengths.max()),
-        tuple(_bucket(block, lengths, device) for block in blocks[1:]), keep,
-    )  # fmt: skip
+    return np.concatenate(orders), place
 
 
-def _by_length(responses: list[_Span]) -> list[list[_Span]]:
-    """Cut responses (longest first) into buckets, so that little of their attention is padding."""
+def _by_length(spans: Sequence[_Span]) -> list[list[_Span]]:
+    """Cut spans into buckets of similar length, so that little of their attention is padding; equal ones stay in their order."""
     buckets: list[list[_Span]] = []
-    for span in responses:
+    for span in sorted(spans, key=lambda span: -span.length):
         if not buckets or span.length < FULLNESS * buckets[-1][0].length - 4:
             buckets.append([])
         buckets[-1].append(span)
     return buckets
 
 
-def _padded_index(spans: list[_Span]) -> tuple[np.ndarray, np.ndarray]:
+def _padded_index(spans: Sequence[_Span]) -> tuple[np.ndarray, np.ndarray]:
     """Index [rows, longest] into the packed row (padding repeats the last token), and where it is not padding."""
     starts, lengths = np.array([span.start for span in spans]), np.array([span.length for span in spans])
     columns = np.arange(lengths.max())
     return starts[:, None] + np.minimum(columns, lengths[:, None] - 1), columns < lengths[:, None]
 
 
-def _bucket(spans: list[_Span], prompt_lengths: np.ndarray, device: str | torch.device) -> Bucket:
+def _following(spans: Sequence[_Span], prompt_lengths: np.ndarray, device: str | torch.device) -> Block:
+    """The block of responses (longest first) that follow shared prompts."""
     group = np.array([span.group for span in spans])
     length = spans[0].length
     to_prompt = np.arange(prompt_lengths.max()) < prompt_lengths[group][:, None]
     to_prompt = np.broadcast_to(to_prompt[:, None], (len(spans), length, to_prompt.shape[1]))
     to_own = np.broadcast_to(np.tril(np.ones((length, length), dtype=bool)), (len(spans), length, length))
     mask = torch.from_numpy(np.concatenate((to_prompt, to_own), 2))
-    return Bucket(length, torch.from_numpy(group).to(device), mask[:, None].to(device))
+    return Block(len(spans), length, torch.from_numpy(group).to(device), mask[:, None].to(device))

@@ -1,7 +1,8 @@
-"""Which tokens go through which adapter, and the low-rank product itself.
+"""Which tokens go through which adapter, and the products of their segments with the adapters' factors.
 
-Tokens of a forward lie in one packed row, sorted by slot, those of the bare base (slot -1) first. `lora_delta` has three
-backends with equal results: ``loop`` (the oracle), ``bmm`` (equal segments) and ``grouped`` (any segments).
+Tokens of a forward lie in one packed row, sorted by slot, those of the bare base (slot -1) first. A stacked weight [S, k, n] meets
+such a row in two ways: each segment times its slot's matrix (`product`), and the sum over a segment's tokens of outer products
+(`outer`, a gradient). Both have three backends with equal results: ``loop`` (the oracle), ``bmm`` (equal segments) and ``grouped``.
 """
 
 from __future__ import annotations
@@ -48,35 +49,64 @@ class Route:
         """Length of the packed row."""
         return self.bare + sum(self.counts)
 
-
-def lora_delta(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, route: Route, backend: str = "auto") -> torch.Tensor:
-    """B_s A_s x for the adapted tokens: x [N, in], a [S, r, in], b [S, out, r] -> [N, out], without the scale."""
-    span = slice(route.first, route.first + len(route.counts))
-    a, b = a[span].to(x.dtype), b[span].to(x.dtype)
-    chosen = _choose(a, b, route) if backend == "auto" else backend
-    return BACKENDS[chosen](x, a, b, route)
+    @property
+    def slots(self) -> slice:
+        """The slots between the first and the last that have tokens."""
+        return slice(self.first, self.first + len(self.counts))
 
 
-def _choose(a: torch.Tensor, b: torch.Tensor, route: Route) -> str:
-    """bmm wins where segments are equal; grouped_mm is the robust one, but wants aligned operands."""
+def product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None = None, backend: str = "auto") -> torch.Tensor:
+    """x_s @ w_s for each segment: x [N, k] and w [segments, k, n] -> [N, n]; added to ``into`` in place where that is given."""
+    return BACKENDS[_choose(x, w, route, into) if backend == "auto" else backend][0](x, w, route, into)
+
+
+def outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor, backend: str = "auto") -> None:
+    """Add x_s^T @ y_s of each segment to ``into`` [segments, k, n], for x [N, k] and y [N, n]."""
+    BACKENDS[_choose(x, y, route, into) if backend == "auto" else backend][1](x, y, route, into)
+
+
+def _choose(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> str:
+    """bmm wins where segments are equal. Else grouped_mm, if its operands are aligned; but on the CPU, where both walk over the
+    segments one by one, the loop when it can add in place."""
     if len(set(route.counts)) == 1:
         return "bmm"
-    sizes = (*a.stride()[:2], *b.stride()[:2])
-    return "grouped" if all(size * a.element_size() % ALIGNMENT == 0 for size in sizes) else "loop"
+    if (into is not None or w.dim() == 2) and x.device.type == "cpu":
+        return "loop"
+    return "grouped" if all(size * t.element_size() % ALIGNMENT == 0 for t in (x, w) for size in t.stride() if size != 1) else "loop"
 
 
-def _loop(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, route: Route) -> torch.Tensor:
-    parts = [part @ a[i].T @ b[i].T for i, part in enumerate(x.split(list(route.counts)))]
-    return torch.cat(parts)
+def _loop_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
+    if into is None:
+        return torch.cat([part @ own for part, own in zip(x.split(route.counts), w, strict=True)])
+    for part, own, out in zip(x.split(route.counts), w, into.split(route.counts), strict=True):
+        out.addmm_(part, own)
+    return into
 
 
-def _bmm(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, route: Route) -> torch.Tensor:
-    segments = x.view(len(route.counts), -1, x.shape[-1])
-    return torch.bmm(torch.bmm(segments, a.mT), b.mT).view(len(x), -1)
+def _loop_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor) -> None:
+    for left, right, out in zip(x.split(route.counts), y.split(route.counts), into, strict=True):
+        out.add_(left.T @ right)
 
 
-def _grouped(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, route: Route) -> torch.Tensor:
-    return F.grouped_mm(F.grouped_mm(x, a.mT, offs=route.ends), b.mT, offs=route.ends)
+def _bmm_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
+    segments = x.unflatten(0, (len(w), -1))
+    if into is None:
+        return torch.bmm(segments, w).flatten(0, 1)
+    into.unflatten(0, (len(w), -1)).baddbmm_(segments, w)
+    return into
 
 
-BACKENDS = {"loop": _loop, "bmm": _bmm, "grouped": _grouped}
+def _bmm_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor) -> None:
+    into += torch.bmm(x.unflatten(0, (len(into), -1)).mT, y.unflatten(0, (len(into), -1)))
+
+
+def _grouped_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
+    found = F.grouped_mm(x, w, offs=route.ends)
+    return found if into is None else into.add_(found)
+
+
+def _grouped_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor) -> None:
+    into += F.grouped_mm(x.T, y, offs=route.ends)
+
+
+BACKENDS = {"loop": (_loop_product, _loop_outer), "bmm": (_bmm_product, _bmm_outer), "grouped": (_grouped_product, _grouped_outer)}
