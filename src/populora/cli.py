@@ -6,6 +6,7 @@ Every error that populora raises on purpose is printed as one message on stderr 
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,6 +27,8 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    # Before torch is loaded: its threads sleep rather than spin while they wait, for the sandbox's programs run on the same cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage())

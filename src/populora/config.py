@@ -70,6 +70,9 @@ class SelfplayConfig:
     """Problems kept per task type; the oldest are dropped (reading 9)."""
     seeds: int = 256
     """Problems in the buffer before the first step."""
+    overlap: Literal["reproducible", "eager", "off"] = "reproducible"
+    """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give equal bytes; as soon as they
+    are validated; or when all proposals are."""
 
 
 @dataclass(frozen=True)

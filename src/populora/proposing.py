@@ -1,9 +1,9 @@
-"""Phase 2 of a step: every proposer answers its prompts; the sandbox decides which proposals are problems."""
+"""Phase 2 of a step: what every proposer is asked, and which of its answers are problems that can be used."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from populora.errors import ConfigError
 from populora.rng import stream
@@ -11,28 +11,38 @@ from populora.sandbox.protocol import Measures
 from populora.state import Run
 from populora.tasks.render import propose_prompt, solve_prompt
 from populora.tasks.verifier import ProposalEntry
-from populora.types import TASK_TYPES, Member, Problem, Proposal, Request, TaskType
+from populora.types import TASK_TYPES, Generation, Member, Problem, Proposal, Request, TaskType
 
 
-def propose(run: Run, step: int) -> list[ProposalEntry]:
+@dataclass(frozen=True)
+class Ask:
+    """One prompt for a proposer. ``source`` is the first problem it is shown."""
+
+    member: Member
+    task: TaskType
+    group: int
+    request: Request
+    source: Problem
+
+    def entries(self, step: int, generations: Sequence[Generation]) -> list[ProposalEntry]:
+        """The responses, to be validated."""
+        return [
+            ProposalEntry(self.member.id, self.task, self.group, one, step, f"{step}-{self.member.id}-{self.group}-{sample}", self.source)
+            for sample, one in enumerate(generations)
+        ]
+
+
+def ask_proposers(run: Run, step: int) -> list[Ask]:
     """``prompts_per_type`` prompts of each type for every proposer, ``samples_per_prompt`` responses each."""
     settings = run.config.selfplay
-    asked = [
-        (member, task, group, *_propose_prompt(run, step, member, task, group))
-        for member in run.population.proposers
-        for task_index, task in enumerate(TASK_TYPES)
-        for group in range(task_index * settings.prompts_per_type, (task_index + 1) * settings.prompts_per_type)
-    ]
-    requests = [
-        Request(prompt, member.slot, settings.samples_per_prompt, ("propose", step, member.id, group))
-        for member, _, group, prompt, _ in asked
-    ]
-    responses = run.generate(requests)
-    return [
-        ProposalEntry(member.id, task, group, generation, step, f"{step}-{member.id}-{group}-{sample}", references[0])
-        for (member, task, group, _, references), generations in zip(asked, responses, strict=True)
-        for sample, generation in enumerate(generations)
-    ]
+    asks: list[Ask] = []
+    for member in run.population.proposers:
+        for task_index, task in enumerate(TASK_TYPES):
+            for group in range(task_index * settings.prompts_per_type, (task_index + 1) * settings.prompts_per_type):
+                prompt, references = _propose_prompt(run, step, member, task, group)
+                request = Request(prompt, member.slot, settings.samples_per_prompt, ("propose", step, member.id, group))
+                asks.append(Ask(member, task, group, request, references[0]))
+    return asks
 
 
 def _propose_prompt(run: Run, step: int, member: Member, task: TaskType, group: int) -> tuple[str, list[Problem]]:
@@ -55,11 +65,11 @@ def check_prompts(run: Run) -> None:
         _propose_prompt(run, 0, run.population.members[0], task, 0)
 
 
-def validate(run: Run, entries: Sequence[ProposalEntry]) -> list[Proposal]:
-    """Proposals with their problems; one that no prompt could show to a solver or, as a reference, to a proposer is rejected."""
+def usable(run: Run, proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Validated proposals; a problem that no prompt could show to a solver or, as a reference, to a proposer is rejected."""
     return [
         replace(proposal, problem=None, rejection="prompt_too_long") if proposal.problem and not _fits(run, proposal.problem) else proposal
-        for proposal in run.verifier.validate(entries)
+        for proposal in proposals
     ]
 
 

@@ -19,10 +19,10 @@ from populora.evolution import evolution_due, evolve
 from populora.heldout import evaluation_due, held_out_accuracy
 from populora.league.matchmaking import pair
 from populora.learner.learner import SlotUpdate
-from populora.proposing import measure, propose, validate
+from populora.playing import play
+from populora.proposing import measure
 from populora.rng import stream
 from populora.sandbox.protocol import Measures
-from populora.solving import solve
 from populora.state import Run
 from populora.types import Attempt, Lineage, Matchup, Member, Proposal, TaskType
 
@@ -45,6 +45,9 @@ class StepRecord:
     updates: dict[str, SlotUpdate]
     children: tuple[Lineage, ...]
     seconds: dict[str, float]
+    """Wall clock by phase; ``wait`` is what the sampler waited for verdicts."""
+    beside: dict[str, float]
+    """Seconds of the verification that ran beside the sampler."""
     tokens: dict[str, int]
     coverage: dict[str, float]
     repeats: frozenset[str]
@@ -74,19 +77,15 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     # (1) Matchmaking: each teacher meets one student, by PFSP over TrueSkill.
     with clock.phase("matchmaking"):
         matchups = match(run, step)
-    # (2) Teacher generation: all proposers in one batch; the sandbox decides validity.
-    with clock.phase("propose"):
-        entries = propose(run, step)
-    with clock.phase("validate"):
-        proposals = validate(run, entries)
-        measures = measure(run, proposals)
-    # (3) Student solve: the matched student attempts every valid problem of its teacher.
-    with clock.phase("solve"):
-        answers, trained_ids = solve(run, step, matchups, proposals)
-    with clock.phase("judge"):
-        attempts = run.verifier.judge(answers)
+    # (2) Teacher generation, the sandbox decides validity, and (3) student solve: the matched student attempts every valid problem of
+    # its teacher. Both are one stream: no student waits until the last teacher is done.
+    announce("propose and solve")
+    played = play(run, step, matchups)
+    clock.seconds |= played.seconds
+    proposals, attempts = played.proposals, played.attempts
+    measures = measure(run, proposals)
     # (4) Cross-evaluation and update: rewards, ratings, one mixed batch, one optimiser step per member.
-    outcome = cross_evaluate(run.config, matchups, proposals, attempts, trained_ids)
+    outcome = cross_evaluate(run.config, matchups, proposals, attempts, played.trained)
     with clock.phase("update"):
         updates = run.learner.update(train_rows(run, proposals, attempts, outcome))
     run.population = rate(run.population, outcome.matchups, run.config.league)
@@ -103,7 +102,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     return StepRecord(
         step, outcome.matchups, tuple(proposals), tuple(attempts), outcome.teacher_rewards, outcome.rhos, outcome.student_rewards,
         outcome.trained, measures, rated, {m.id: updates[m.slot] for m in rated if m.slot in updates}, children, clock.seconds,
-        _token_counts(proposals, attempts, updates), run.archive.summary(), repeats, held_out,
+        played.beside, _token_counts(proposals, attempts, updates), run.archive.summary(), repeats, held_out,
     )  # fmt: skip
 
 

@@ -1,41 +1,50 @@
-"""Phase 3 of a step: matched students attempt their teachers' problems; which of the attempts they train on."""
+"""Phase 3 of a step: what a matched student is asked, and which of its attempts it trains on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from populora.rng import stream
 from populora.state import Run
 from populora.tasks.render import solve_prompt
 from populora.tasks.verifier import AttemptEntry
-from populora.types import TASK_TYPES, Matchup, Member, Problem, Proposal, Request, TaskType
+from populora.types import TASK_TYPES, Generation, Matchup, Member, Problem, Proposal, Request, TaskType
 
 
-def solve(
-    run: Run, step: int, matchups: Sequence[Matchup], proposals: Sequence[Proposal]
-) -> tuple[list[AttemptEntry], set[tuple[str, str]]]:
-    """Attempts of every solver at its teachers' valid problems, and which (student, problem id) pairs it trains on."""
-    asked: list[tuple[Member, Problem, bool]] = []
-    trained: set[tuple[str, str]] = set()
-    for student in run.population.solvers:
-        teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
-        offered = [proposal for proposal in proposals if proposal.author in teachers and proposal.problem]
-        asked += [(student, proposal.problem, False) for proposal in offered if proposal.problem]
-        for task in TASK_TYPES:
-            chosen, filled = training_problems(run, step, student, task, [p for p in offered if p.task is task])
-            asked += [(student, problem, True) for problem in filled]
-            trained |= {(student.id, problem.id) for problem in (*chosen, *filled)}
-    requests = [
-        Request(solve_prompt(run.prompts, problem), student.slot, run.config.selfplay.rho_samples, ("solve", step, student.id, problem.id))
-        for student, problem, _ in asked
-    ]
-    responses = run.generate(requests)
-    answers = [
-        AttemptEntry(student.id, problem, generation, filled)
-        for (student, problem, filled), generations in zip(asked, responses, strict=True)
-        for generation in generations
-    ]
-    return answers, trained
+@dataclass(frozen=True)
+class Task:
+    """One problem for a student; ``filled`` if it comes from the buffer, not from the student's teacher."""
+
+    student: Member
+    problem: Problem
+    filled: bool
+
+    def request(self, run: Run, step: int) -> Request:
+        """``rho_samples`` attempts."""
+        key = ("solve", step, self.student.id, self.problem.id)
+        return Request(solve_prompt(run.prompts, self.problem), self.student.slot, run.config.selfplay.rho_samples, key)
+
+    def entries(self, generations: Sequence[Generation]) -> list[AttemptEntry]:
+        """The attempts, to be judged."""
+        return [AttemptEntry(self.student.id, self.problem, generation, self.filled) for generation in generations]
+
+
+def offered(student: Member, matchups: Sequence[Matchup], proposals: Sequence[Proposal]) -> list[Proposal]:
+    """The valid proposals of the student's teachers: it attempts them all."""
+    teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
+    return [proposal for proposal in proposals if proposal.author in teachers and proposal.problem]
+
+
+def training_tasks(run: Run, step: int, student: Member, own: Sequence[Proposal]) -> tuple[list[Problem], list[Task]]:
+    """Which of the ``offered`` problems the student trains on, and tasks from the buffer where they are too few."""
+    chosen: list[Problem] = []
+    filled: list[Task] = []
+    for task in TASK_TYPES:
+        some, more = training_problems(run, step, student, task, [proposal for proposal in own if proposal.task is task])
+        chosen += some
+        filled += [Task(student, problem, True) for problem in more]
+    return chosen, filled
 
 
 def training_problems(

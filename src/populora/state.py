@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from populora.analysis.coverage import Archive
 from populora.buffer import ProblemBuffer
 from populora.config import Config
-from populora.engine.base import Sampler
+from populora.engine.base import Feed, Sampler
 from populora.learner.learner import Learner
 from populora.lora.bank import LoraBank
 from populora.lora.model import AdaptedModel
@@ -47,6 +47,10 @@ class Run:
     def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
         """Sample with the run's length limit and stop text, at temperature 1: the policy that the learner differentiates."""
         return self.sampler.generate(requests, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
+
+    def stream(self, feed: Feed) -> Iterator[tuple[Request, list[Generation]]]:
+        """As `generate`, for requests that come while others are sampled."""
+        return self.sampler.stream(feed, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
 
     def fits(self, prompt: str) -> bool:
         """Whether a prompt is within ``max_prompt_tokens``."""

@@ -35,10 +35,10 @@ def test_temperature_zero_takes_the_best_token():
     torch.testing.assert_close(logprobs, logits.log_softmax(-1)[:, 1])
 
 
-def test_uniforms_depend_on_the_request_alone():
-    both = Uniforms(3, [("a", 1), ("b", 2)], [2, 3])
-    alone = Uniforms(3, [("b", 2)], [3])
-    for token in range(2 * BLOCK + 1):
-        assert torch.equal(both.at(token)[2:], alone.at(token))
-    first = stream(3, "sample", "b", 2).random((BLOCK, 3))
-    assert torch.equal(Uniforms(3, [("b", 2)], [3]).at(0), torch.from_numpy(first[0]))
+def test_uniforms_depend_on_the_request_alone_and_on_no_order_of_asking():
+    first = stream(3, "sample", "b", 2)
+    expected = [first.random((BLOCK, 3)) for _ in range(3)]
+    asked = Uniforms(3, ("b", 2), 3)
+    for sample, number in ((2, 1), (0, 0), (1, 2), (2, 0)):
+        assert np.array_equal(asked.block(sample, number), expected[number][:, sample])
+    assert not np.array_equal(Uniforms(3, ("b", 3), 3).block(0, 0), expected[0][:, 0])

@@ -124,7 +124,7 @@ class Script:
 
     def __init__(self, monkeypatch, tokens):
         self.tokens = iter(tokens)
-        monkeypatch.setattr("populora.engine.inprocess.choose", self.choose)
+        monkeypatch.setattr("populora.engine.rows.choose", self.choose)
 
     def choose(self, logits, temperature, uniforms):
         chosen = torch.full((len(logits),), next(self.tokens))

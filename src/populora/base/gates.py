@@ -13,16 +13,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from populora import playing
 from populora.base.variety import varied, variety
 from populora.baseline import self_matchup
 from populora.crosseval import cross_evaluate
-from populora.proposing import measure, propose, validate
+from populora.proposing import ask_proposers, measure
 from populora.rng import stream
 from populora.sandbox.protocol import Measures
-from populora.solving import solve
 from populora.state import Run
 from populora.tasks.parsing import reasons
-from populora.tasks.verifier import ProposalEntry
 from populora.types import TASK_TYPES, Problem, Proposal, TaskType
 
 
@@ -50,31 +49,30 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     measures = run.verifier.measures([problem.program for problem in references])
     for problem, found in zip(references, measures, strict=True):
         run.buffer.add(problem, found.fingerprint)
-    entries = propose(run, 1)
-    proposals = validate(run, entries)
     matchups = self_matchup(run.population)
-    answers, trained = solve(run, 1, matchups, proposals)
-    attempts = run.verifier.judge(answers)
-    outcome = cross_evaluate(run.config, matchups, proposals, attempts, trained)
+    played = playing.play(run, 1, matchups)
+    proposals, attempts = played.proposals, played.attempts
+    outcome = cross_evaluate(run.config, matchups, proposals, attempts, played.trained)
     written = measure(run, proposals)
     verdicts: dict[tuple[str, bool], list[bool]] = {}
     for attempt in attempts:
         verdicts.setdefault((attempt.problem.id, reasons(attempt.generation.text)), []).append(attempt.correct)
     scored = []
-    for p, entry, rho, reward in zip(proposals, entries, outcome.rhos, outcome.teacher_rewards, strict=True):
+    shown = {(ask.member.id, ask.group): ask.source.program for ask in ask_proposers(run, 1)}
+    for p, rho, reward in zip(proposals, outcome.rhos, outcome.teacher_rewards, strict=True):
         if p.problem:
             found = written[p.problem.id]
             direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (False, True))
             program = None if p.task is TaskType.CODE_F else (p.problem.program, found)
             scored.append(Scored(p.task, found.loc, True, "", rho, reward, direct, reasoned, program))
         else:
-            scored.append(Scored(p.task, _rejected_lines(p, entry), False, p.rejection, rho, reward))
+            scored.append(Scored(p.task, _rejected_lines(p, shown[p.author, p.group]), False, p.rejection, rho, reward))
     return scored
 
 
-def _rejected_lines(proposal: Proposal, entry: ProposalEntry) -> int:
-    given = entry.source.program if entry.source else ""
-    text = given if proposal.task is TaskType.CODE_F else proposal.generation.text.partition("```python\n")[2].partition("```")[0]
+def _rejected_lines(proposal: Proposal, shown: str) -> int:
+    """Lines of what was proposed; for code_f, of the program that was ``shown``."""
+    text = shown if proposal.task is TaskType.CODE_F else proposal.generation.text.partition("```python\n")[2].partition("```")[0]
     return sum(bool(line.strip()) for line in text.splitlines())
 
 

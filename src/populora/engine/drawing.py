@@ -18,19 +18,17 @@ BLOCK = 32  # tokens for which uniforms are drawn at a time
 
 
 class Uniforms:
-    """Uniforms in [0, 1) for all responses of some requests; request ``i`` has ``samples[i]`` rows."""
+    """The uniforms in [0, 1) of one request's responses, drawn in blocks as they are asked for."""
 
-    def __init__(self, seed: int, keys: Sequence[tuple[str | int, ...]], samples: Sequence[int]):
-        self._streams = [stream(seed, "sample", *key) for key in keys]
-        self._samples = samples
-        self._block = np.empty((0, 0))
+    def __init__(self, seed: int, key: tuple[str | int, ...], samples: int):
+        self._stream, self._samples = stream(seed, "sample", *key), samples
+        self._blocks: list[np.ndarray] = []
 
-    def at(self, token: int) -> torch.Tensor:
-        """The numbers [rows] for token ``token``; to be asked for 0, 1, 2, ... in turn."""
-        if token % BLOCK == 0:
-            parts = [generator.random((BLOCK, count)) for generator, count in zip(self._streams, self._samples, strict=True)]
-            self._block = np.concatenate(parts, 1)
-        return torch.from_numpy(self._block[token % BLOCK])
+    def block(self, sample: int, number: int) -> np.ndarray:
+        """Numbers [BLOCK] for tokens ``number * BLOCK`` and on of response ``sample``."""
+        while len(self._blocks) <= number:
+            self._blocks.append(self._stream.random((BLOCK, self._samples)))
+        return self._blocks[number][:, sample]
 
 
 def choose(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -59,15 +57,15 @@ class Ending:
     """
 
     def __init__(self, tokenizer: Any, vocabulary: int, stop: str, eos: frozenset[int]):
-        self._tokenizer, self._stop = tokenizer, stop
+        self._tokenizer, self._stop, self._eos = tokenizer, stop, eos
         self._tail = len(stop.encode()) + 1
-        self.is_eos = torch.zeros(vocabulary, dtype=torch.bool)
-        self.is_eos[sorted(eos)] = True
-        self.may_stop = torch.tensor([self._may_stop(piece) for piece in pieces(tokenizer, vocabulary)])
+        self._may_complete = {token for token, piece in enumerate(pieces(tokenizer, vocabulary)) if self._may_stop(piece)}
 
-    def stops(self, tokens: Sequence[int]) -> bool:
-        """Whether the text of these tokens contains ``stop`` near its end; ask after each token for which ``may_stop``."""
-        return self._stop in decode(self._tokenizer, tokens[-self._tail :])
+    def ends(self, tokens: Sequence[int]) -> bool:
+        """Whether a response ends with the last of these tokens; to be asked after each."""
+        if tokens[-1] in self._eos:
+            return True
+        return tokens[-1] in self._may_complete and self._stop in decode(self._tokenizer, tokens[-self._tail :])
 
     def _may_stop(self, piece: str) -> bool:
         stop = self._stop

@@ -15,7 +15,7 @@ from torch import nn
 
 from populora.errors import BaseModelError
 from populora.lora import attention
-from populora.lora.attention import DecodeAttention, PackedAttention
+from populora.lora.attention import AttentionPlan
 from populora.lora.bank import LoraBank
 from populora.lora.head import chosen_logprobs
 from populora.lora.linear import Current, StackedLinears, StackedLoraLinear
@@ -55,7 +55,7 @@ class AdaptedModel:
         model.set_attn_implementation(attention.NAME)
         self._check_base(expected)
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, route: Route, plan: PackedAttention | DecodeAttention) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, route: Route, plan: AttentionPlan) -> torch.Tensor:
         """Last hidden states [N, d] of a packed row of tokens: ids and positions [N]. With gradients on, a backward from them
         adds to ``bank.gradient``."""
         with self._current.follow(route, self.bank.scale(route) if route.counts else 1.0):
@@ -81,7 +81,7 @@ class AdaptedModel:
                 readers.append((inputs[0], []))
             readers[-1][1].append(names[linear])
 
-        names = {linear: name for name, linear in linears.items()}
+        names: dict[nn.Module, str] = {linear: name for name, linear in linears.items()}
         hooks = [linear.register_forward_pre_hook(read) for linear in names]
         logits = self.model(self._probe()[None]).logits[0].float()
         for hook in hooks:

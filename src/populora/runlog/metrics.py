@@ -47,6 +47,7 @@ def step_timing(record: StepRecord) -> dict[str, float]:
     """Seconds per phase and of the whole step, and sampled or trained tokens per second where a phase has tokens."""
     timing = {f"seconds/{phase}": seconds for phase, seconds in record.seconds.items()}
     timing["seconds/step"] = sum(record.seconds.values())
+    timing |= {f"seconds_beside/{phase}": seconds for phase, seconds in record.beside.items()}
     rates = {phase: count / record.seconds[phase] for phase, count in record.tokens.items() if record.seconds.get(phase)}
     return timing | {f"tokens_per_second/{phase}": rate for phase, rate in rates.items()}
 
