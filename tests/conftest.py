@@ -79,11 +79,21 @@ def make_record() -> Callable[..., Any]:
         attempts = attempts_of(step, proposals)
         rewards = {"format": -1.0, "wrong_value": -0.5, "gold_not_reproduced": 0.0, "": 1.0}
         update = SimpleNamespace(
-            loss=0.25, grad_norm=0.5, entropy=0.7, clip_fraction=0.0, kl=0.01, mean_difference=1e-7, max_difference=1e-6, tokens=40,
+            loss=0.25, grad_norm=0.5, entropy=0.7, clip_fraction=0.0, kl=0.01, ess=0.9, mean_difference=1e-7, max_difference=1e-6,
+            tokens=40,
             skipped=False,
         )  # fmt: skip
         skipped = SimpleNamespace(
-            loss=0.0, grad_norm=0.0, entropy=0.0, clip_fraction=0.0, kl=0.0, mean_difference=0.0, max_difference=0.0, tokens=0, skipped=True
+            loss=0.0,
+            grad_norm=0.0,
+            entropy=0.0,
+            clip_fraction=0.0,
+            kl=0.0,
+            ess=1.0,
+            mean_difference=0.0,
+            max_difference=0.0,
+            tokens=0,
+            skipped=True,
         )
         fields = {
             "step": step, "proposals": proposals, "attempts": attempts,

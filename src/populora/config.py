@@ -44,6 +44,8 @@ class LoraConfig:
     rank: int = 32
     alpha: float = 64.0
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    ranks: tuple[int, ...] = ()
+    """Ranks that differ by member, teachers first, none above ``rank``; all have the same alpha / rank. Empty: all have ``rank``."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,17 @@ class LearnerConfig:
     role_weights: Literal["tokens", "equal"] = "tokens"
     """What the single agent's two roles weigh in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
+    old_logprobs: Literal["sampler", "recomputed"] = "sampler"
+    """Old log-probabilities of the ratio: the sampler's own, or the learner's, which costs one more forward."""
+    tis_cap: float = 2.0
+    """Token-level truncated importance sampling: where the learner's probability is more than this many times the sampler's, the
+    token weighs as if it were this many."""
+    max_kl: float = 0.1
+    """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
+    min_ess: float = 0.5
+    """Smallest effective sample size, as a share of a member's tokens, under the importance weights learner / sampler."""
+    activation_checkpointing: Literal["none", "mlp", "layer"] = "none"
+    """What the backward computes again instead of keeping it: the MLPs (most of the memory), or whole layers."""
 
 
 @dataclass(frozen=True)
@@ -288,13 +301,17 @@ POSITIVE = (
     "sandbox.max_output_chars", "evaluation.problems_per_type",
 )  # fmt: skip
 NOT_NEGATIVE = (
-    "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "league.tau", "league.pfsp_floor", "evolution.every",
-    "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
+    "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl", "learner.min_ess",
+    "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
 )  # fmt: skip
 
 
 def _value(config: Config, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), config)
+
+
+def _members(population: PopulationConfig) -> int:
+    return 1 if population.single_agent else population.teachers + population.students
 
 
 def _conditions(c: Config) -> list[tuple[bool, str]]:
@@ -312,10 +329,16 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
+        (not c.lora.ranks or len(c.lora.ranks) == _members(p), f"lora.ranks has {len(c.lora.ranks)} values for {_members(p)} members"),
+        (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),
+        (not e.every or p.single_agent or all(len(set(own)) < 2 for own in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
+         f"lora.ranks is {c.lora.ranks}: evolution breeds within a role, whose members need one rank; set evolution.every = 0"),
         (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
         (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
         (all(word.isascii() and word.strip() for word in c.tasks.banned_imports),
          f"tasks.banned_imports is {c.tasks.banned_imports}: expected names of modules"),
+        (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
+        (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
     ]  # fmt: skip
     return conditions

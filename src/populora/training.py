@@ -93,8 +93,10 @@ def prepared(config: Config) -> Iterator[Run]:
         "prompts": f"{prompts.name} {prompts.version}", **({"held_out_sha256": _digest(suite)} if suite else {}),
     }  # fmt: skip
     population = initial_population(config)
-    adapted = AdaptedModel(model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha)
-    adapted.bank.initialise(config.seed)
+    adapted = AdaptedModel(
+        model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha, config.learner.activation_checkpointing
+    )
+    adapted.bank.initialise(config.seed, config.lora.ranks)
     _check_context(config, adapted.context)
     with SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool:
         yield Run(

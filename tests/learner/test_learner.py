@@ -12,7 +12,8 @@ from populora.config import LearnerConfig
 from populora.errors import AdapterEffectError, ConfigError, PopuloraError
 from populora.learner.learner import Learner, SlotUpdate, TrainRow
 
-CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5)
+# At epsilon 1e-8 a first gradient that happens to be about 1e-8 moves its weight by the sign of its rounding error.
+CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-6)
 
 
 def off_policy(adapted, config=CONFIG) -> Learner:
@@ -21,13 +22,14 @@ def off_policy(adapted, config=CONFIG) -> Learner:
 
 
 def peft_loss(model, row: TrainRow, tokens: int) -> torch.Tensor:
-    """The row's share of its member's loss: PPO with clip-higher, token mean over the member's batch."""
+    """The row's share of its member's loss: PPO with clip-higher, truncated weights, token mean over the member's batch."""
     ids = torch.tensor([[*row.prompt_tokens, *row.tokens]])
     log_p = model(ids).logits[0].log_softmax(-1)
     positions = torch.arange(len(row.prompt_tokens) - 1, ids.shape[1] - 1)
     ratio = (log_p[positions, torch.tensor(row.tokens)] - torch.tensor(row.logprobs)).exp()
     surrogate = torch.min(ratio * row.advantage, ratio.clamp(1 - CONFIG.clip_low, 1 + CONFIG.clip_high) * row.advantage)
-    return -surrogate.sum() / tokens
+    weight = ratio.detach()
+    return -(surrogate * weight.clamp(max=CONFIG.tis_cap) / weight).sum() / tokens
 
 
 def peft_gradients(model, rows: list[TrainRow], slot: int) -> dict[str, torch.Tensor]:

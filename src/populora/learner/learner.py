@@ -17,10 +17,10 @@ import torch
 from populora.config import LearnerConfig
 from populora.errors import AdapterEffectError, PopuloraError
 from populora.learner.batching import TrainRow, Unit, micro_batches
-from populora.learner.loss import divergence, policy_loss
+from populora.learner.loss import divergence, policy_loss, truncation
 from populora.learner.optimizer import adamw_step, clip_coefficient
 from populora.lora.model import RARE, AdaptedModel
-from populora.lora.packing import pack
+from populora.lora.packing import Packed, pack
 
 __all__ = ["Learner", "SlotUpdate", "TrainRow"]
 
@@ -36,6 +36,8 @@ class SlotUpdate:
     clip_fraction: float = 0.0
     kl: float = 0.0
     """Between sampler and learner."""
+    ess: float = 1.0
+    """Effective sample size under the importance weights learner / sampler, as a share of the tokens."""
     mean_difference: float = 0.0
     """Mean of |log-probability in the learner - in the sampler|, nats."""
     max_difference: float = 0.0
@@ -79,24 +81,31 @@ class Learner:
         return dict(sorted((updates | skipped).items()))
 
     def _accumulate(self, rows: Sequence[TrainRow], tokens: Counter[int]) -> torch.Tensor:
-        """Gradients of all micro-batches; returns per slot [S, 6] the sums of loss, entropy, clipped tokens, divergence
-        and difference, and the largest difference."""
-        device = self.adapted.device
+        """Gradients of all micro-batches; returns per slot [S, 8] the sums of loss, entropy, clipped tokens, divergence, difference,
+        importance weight and its square, and the largest difference."""
+        device, config = self.adapted.device, self.config
         slots = self.adapted.bank.slots
         shares = torch.tensor([1.0 / max(tokens[slot], 1) for slot in range(slots)], device=device)
-        sums = torch.zeros(slots, 6, dtype=torch.float64, device=device)
-        for units in micro_batches(rows, self.config.micro_batch_tokens):
-            slot, old, advantages = _columns(units, device)
-            logprobs, entropies = self.adapted.logprobs(pack([unit.group for unit in units], device))
-            losses, clipped = policy_loss(logprobs, old, advantages, self.config.clip_low, self.config.clip_high)
+        sums = torch.zeros(slots, 8, dtype=torch.float64, device=device)
+        for units in micro_batches(rows, config.micro_batch_tokens):
+            slot, sampled, advantages = _columns(units, device)
+            packed = pack([unit.group for unit in units], device)
+            old = self._recomputed(packed) if config.old_logprobs == "recomputed" else sampled
+            logprobs, entropies = self.adapted.logprobs(packed)
+            losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
+            losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
             (losses * shares[slot]).sum().backward()
             now = logprobs.detach()
-            differences = (now - old).abs()
-            means = torch.stack((losses.detach(), entropies, clipped.float(), divergence(now, old), differences), 1)
-            sums[:, :5].index_add_(0, slot, means.double())
+            differences, weights = (now - sampled).abs(), (now - sampled).exp()
+            terms = (losses.detach(), entropies, clipped.float(), divergence(now, sampled), differences, weights, weights**2)
+            sums[:, :7].index_add_(0, slot, torch.stack(terms, 1).double())
             for present in slot.unique().tolist():
-                sums[present, 5] = torch.maximum(sums[present, 5], differences[slot == present].max().double())
+                sums[present, 7] = torch.maximum(sums[present, 7], differences[slot == present].max().double())
         return sums
+
+    @torch.no_grad()
+    def _recomputed(self, packed: Packed) -> torch.Tensor:
+        return self.adapted.logprobs(packed)[0]
 
     def _step(self, slot: int, norm: float) -> None:
         bank, config = self.adapted.bank, self.config
@@ -114,11 +123,19 @@ class Learner:
                 f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
                 "No weight was changed: start a new run with a lower learner.learning_rate, or another base.dtype."
             )
+        if math.isinf(self.agreement):
+            return
         if not (update.mean_difference <= self.agreement and update.max_difference <= RARE * self.agreement):
             raise AdapterEffectError(
                 f"slot {slot}: sampler and learner must agree on log-probabilities within {self.agreement} nats in the mean and "
                 f"{RARE * self.agreement} for each token, but differ by {update.mean_difference:.2e} and {update.max_difference:.2e}. "
                 "The sampler has other weights than the learner (a stale copy?); no weight was changed."
+            )
+        if not (update.kl <= self.config.max_kl and update.ess >= self.config.min_ess):
+            raise AdapterEffectError(
+                f"slot {slot}: expected a KL between sampler and learner of at most {self.config.max_kl} (learner.max_kl) and an effective "
+                f"sample size of at least {self.config.min_ess} (learner.min_ess), got {update.kl:.2e} and {update.ess:.2f}. The sampler "
+                "does not sample from the weights that learn; no weight was changed."
             )
 
 
@@ -141,5 +158,5 @@ def _columns(units: Sequence[Unit], device: torch.device) -> tuple[torch.Tensor,
 
 
 def _summary(sums: list[float], norm: float, tokens: int) -> SlotUpdate:
-    loss, entropy, clipped, kl, difference = (value / tokens for value in sums[:5])
-    return SlotUpdate(loss, norm, entropy, clipped, kl, difference, sums[5], tokens)
+    loss, entropy, clipped, kl, difference, weight, square = (value / tokens for value in sums[:7])
+    return SlotUpdate(loss, norm, entropy, clipped, kl, weight**2 / square if square else math.nan, difference, sums[7], tokens)

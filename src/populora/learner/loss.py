@@ -1,6 +1,7 @@
 """PPO's clipped policy loss per token (Schulman et al. 2017) with separate bounds (DAPO's clip-higher), and its diagnostics.
 
-The old log-probabilities are the sampler's own: sampler and learner read the same weights, so nothing is recomputed.
+The old log-probabilities are the sampler's own (sampler and learner read the same weights) or computed anew by the learner. Either
+way a token's weight learner / sampler is truncated: an engine of another precision may find a token far less likely.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ def policy_loss(
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     return torch.maximum(plain, clipped), (clipped > plain).detach()
+
+
+def truncation(logprobs: torch.Tensor, old: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:
+    """Constant factor per token that makes the ratio of `policy_loss` the truncated importance weight min(new / sampler, cap)."""
+    new = logprobs.detach()
+    return (new - sampled).exp().clamp(max=cap) / (new - old).exp()
 
 
 def divergence(logprobs: torch.Tensor, old: torch.Tensor) -> torch.Tensor:

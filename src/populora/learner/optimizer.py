@@ -30,3 +30,4 @@ def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: Learner
     square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
     denominator = (square.sqrt() / (1.0 - second**step) ** 0.5).add_(config.epsilon)
     weights.addcdiv_(mean, denominator, value=-config.learning_rate / (1.0 - first**step))
+    bank.sync(slot)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-CHUNK = 2048
+CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Tokens x vocabulary at a time: 16 MiB of fp32 logits, which a processor's caches like; 512 MiB where a product must fill a GPU."""
 
 
 class _ChosenLogprobs(torch.autograd.Function):
@@ -20,8 +21,9 @@ class _ChosenLogprobs(torch.autograd.Function):
         logprobs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
         entropies = torch.empty_like(logprobs)
         slopes = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        for start in range(0, len(hidden), CHUNK):
-            chunk = slice(start, start + CHUNK)
+        size = max(1, CHUNK_ELEMENTS[hidden.device.type] // len(weight))
+        for start in range(0, len(hidden), size):
+            chunk = slice(start, start + size)
             log_p = F.linear(hidden[chunk], weight, bias).float().log_softmax(-1)
             p = log_p.exp()
             logprobs[chunk] = log_p.gather(1, targets[chunk, None])[:, 0]

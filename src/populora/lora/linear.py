@@ -32,7 +32,7 @@ class Current:
         """Makes outputs differentiable where the input is not (the first layer)."""
 
     @contextmanager
-    def follow(self, route: Route, scale: Scale) -> Iterator[None]:
+    def follow(self, route: Route | None, scale: Scale) -> Iterator[None]:
         """Route the forwards inside the block; entered again where a checkpointed layer is recomputed in the backward."""
         before = self.route, self.scale
         self.route, self.scale = route, scale

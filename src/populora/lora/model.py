@@ -7,11 +7,13 @@ learner would disagree).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from populora.errors import BaseModelError
 from populora.lora import attention
@@ -26,6 +28,8 @@ AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """Largest mean difference (nats) between the log-probabilities of tokens in sampler and learner, by precision of the base."""
 RARE = 100.0
 """A single token may differ by so many times the mean's bound: rounding grows on a token that is badly conditioned."""
+Checkpointing = Literal["none", "mlp", "layer"]
+"""What is computed again in the backward instead of being kept: nothing, the MLPs, or whole layers."""
 PROBE = 8  # tokens of the check that the base is the plain causal LM we take it for
 
 
@@ -36,7 +40,7 @@ class AdaptedModel:
     attention and an untouched linear head.
     """
 
-    def __init__(self, model: Any, targets: Sequence[str], slots: int, rank: int, alpha: float):
+    def __init__(self, model: Any, targets: Sequence[str], slots: int, rank: int, alpha: float, checkpointing: Checkpointing = "none"):
         self.model = model.eval().requires_grad_(False)
         self.backbone, self.head = model.get_decoder(), model.get_output_embeddings()
         linears = _matching(model, targets, self.head)
@@ -54,6 +58,10 @@ class AdaptedModel:
                 model.set_submodule(name, StackedLoraLinear(linears[name], index, shared))
         model.set_attn_implementation(attention.NAME)
         self._check_base(expected)
+        if checkpointing != "none":
+            for layer in self.backbone.layers:
+                again = layer if checkpointing == "layer" else layer.mlp
+                again.forward = self._recomputed_in_backward(again.forward)
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor, route: Route, plan: AttentionPlan) -> torch.Tensor:
         """Last hidden states [N, d] of a packed row of tokens: ids and positions [N]. With gradients on, a backward from them
@@ -70,6 +78,19 @@ class AdaptedModel:
         """Log-probabilities (differentiable) and entropies [M] of a pack's response tokens, at temperature 1, in nats."""
         hidden = self.forward(packed.ids, packed.positions, packed.route, packed.plan)
         return chosen_logprobs(self.head, hidden.index_select(0, packed.predictors), packed.targets)
+
+    def _recomputed_in_backward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """``forward`` without its activations kept; its second run, in the backward, follows the route of the first."""
+
+        def checkpointed(*arguments: Any, **named: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return forward(*arguments, **named)
+            again = self._current.follow(self._current.route, self._current.scale)
+            return checkpoint(
+                forward, *arguments, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again), **named
+            )
+
+        return checkpointed
 
     @torch.inference_mode()
     def _probed(self, linears: dict[str, nn.Linear]) -> tuple[torch.Tensor, list[list[str]]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from populora.selfplay import StepRecord
 
 COMPLEXITY = ("ast_depth", "cyclomatic", "loc", "variables")
-UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "mean_difference", "max_difference", "skipped")
+UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "skipped")
 
 Rows = Iterable[tuple[str, str, float]]
 """(member, task type, value) of one sample each."""
