@@ -12,8 +12,8 @@ from populora.config import LearnerConfig
 from populora.errors import AdapterEffectError, ConfigError, PopuloraError
 from populora.learner.learner import Learner, SlotUpdate, TrainRow
 
-# At epsilon 1e-8 a first gradient that happens to be about 1e-8 moves its weight by the sign of its rounding error.
-CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-6)
+# At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
+CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5)
 
 
 def off_policy(adapted, config=CONFIG) -> Learner:
