@@ -1,0 +1,48 @@
+"""Log-probabilities of chosen tokens at a vocabulary of 151,936: in chunks beside the plain way, each in a process of its own.
+
+python benchmarks/speed/head.py chunked|plain       prints seconds of each repeat and the memory above what stood before, MiB
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import torch
+
+TOKENS, WIDTH, VOCABULARY, REPEATS = 1024, 256, 151_936, 3
+
+
+def measure(way: str) -> dict[str, object]:
+    """Run one way in a process of its own."""
+    done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main(way: str) -> None:
+    from populora.lora.head import chosen_logprobs
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    head = torch.nn.Linear(WIDTH, VOCABULARY, bias=False).requires_grad_(False)
+    targets = torch.randint(0, VOCABULARY, (TOKENS,))
+    before, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+    for _ in range(REPEATS):
+        hidden = torch.randn(TOKENS, WIDTH, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        started = time.process_time()
+        if way == "chunked":
+            logprobs = chosen_logprobs(head, hidden, targets)[0]
+        else:
+            logprobs = head(hidden).float().log_softmax(-1).gather(1, targets[:, None])[:, 0]
+        logprobs.sum().backward()
+        seconds.append(time.process_time() - started)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gradient = float(hidden.grad.norm()) if hidden.grad is not None else 0.0
+    print(json.dumps({"seconds": seconds, "mib": (peak - before) / 1024, "gradient_norm": gradient}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,54 @@
+"""The random models that the benchmarks run, as populora's adapted model and as PEFT's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from populora.lora.model import AdaptedModel
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+RANK, ALPHA = 32, 64.0
+SHAPES = {"hidden 256": (256, 6, 704, 4, 2), "hidden 896": (896, 2, 4864, 14, 2)}
+"""Hidden size, layers, inner size of the MLP, heads, key-value heads; the second has the widths of Qwen2.5-0.5B."""
+
+
+def random_base(shape: str, vocabulary: int = 512, context: int = 2048) -> Any:
+    """A Qwen2 with random weights, float32, in eval mode."""
+    torch.manual_seed(0)
+    hidden, layers, inner, heads, kv_heads = SHAPES[shape]
+    config = Qwen2Config(
+        vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=inner, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, max_position_embeddings=context, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1,
+        bos_token_id=None, dtype="float32",
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config).eval()
+
+
+def adapted_model(shape: str, slots: int, rank: int = RANK) -> AdaptedModel:
+    """populora's model with ``slots`` adapters that do something."""
+    adapted = AdaptedModel(random_base(shape), TARGETS, slots, rank, 2.0 * rank)
+    adapted.bank.initialise(0)
+    adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
+    return adapted
+
+
+def peft_model(adapted: AdaptedModel, shape: str) -> Any:
+    """The same adapters in PEFT, named "0", "1", ..., on a base of their own."""
+    from peft import LoraConfig, get_peft_model
+
+    bank = adapted.bank
+    config = LoraConfig(r=bank.rank, lora_alpha=2 * bank.rank, target_modules=list(TARGETS), lora_dropout=0.0, bias="none")
+    model: Any = get_peft_model(random_base(shape), config, adapter_name="0")
+    for slot in range(1, bank.slots):
+        model.add_adapter(str(slot), config)
+    for slot in range(bank.slots):
+        for name, (a, b) in bank.adapter(slot).modules.items():
+            layer = model.base_model.model.get_submodule(name)
+            layer.lora_A[str(slot)].weight.data.copy_(a)
+            layer.lora_B[str(slot)].weight.data.copy_(b)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    return model.eval()

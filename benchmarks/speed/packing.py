@@ -1,0 +1,50 @@
+"""What packing and shared prompts save in training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from sampling import lengths
+from timing import Case
+
+from populora.lora.model import AdaptedModel
+from populora.lora.packing import Group, pack
+
+PROMPT = 32
+
+
+def learn(adapted: AdaptedModel, groups: list[Group]) -> Case:
+    """One forward and backward of the groups."""
+
+    def run() -> None:
+        adapted.logprobs(pack(groups))[0].sum().backward()
+
+    return run
+
+
+def uneven(slots: int, rows: int = 32) -> tuple[list[Group], float]:
+    """Rows of log-normal lengths (mean 121, at most 396), and the share of a padded rectangle that they fill."""
+    sizes = [max(PROMPT + 2, length) for length in lengths(rows, 121, 396)]
+    draw = np.random.default_rng(0)
+    groups = [
+        Group(at * slots // rows, draw.integers(2, 512, PROMPT).tolist(), (draw.integers(2, 512, size - PROMPT + 1).tolist(),))
+        for at, size in enumerate(sizes)
+    ]
+    return groups, sum(sizes) / (rows * max(sizes))
+
+
+def padded(groups: list[Group]) -> list[Group]:
+    """All rows filled up to the longest."""
+    longest = max(len(group.responses[0]) for group in groups)
+    return [replace(group, responses=([*group.responses[0], *[0] * (longest - len(group.responses[0]))],)) for group in groups]
+
+
+def shared(slots: int, prompt: int, response: int, samples: int = 8) -> tuple[list[Group], list[Group]]:
+    """The same rows, with each prompt once for its samples and once for each of them."""
+    draw = np.random.default_rng(0)
+    together = [
+        Group(slot, draw.integers(2, 512, prompt).tolist(), tuple(draw.integers(2, 512, (samples, response)).tolist()))
+        for slot in range(slots)
+    ]
+    return together, [Group(group.slot, group.prompt, (one,)) for group in together for one in group.responses]

@@ -1,0 +1,145 @@
+"""Sampling: eight adapters in one batch beside the bare base, transformers, PEFT and merged weights; refill; prompts computed once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from models import random_base
+from timing import Case
+
+from populora.engine.drawing import Ending, Uniforms
+from populora.engine.inprocess import InProcessSampler
+from populora.engine.rows import Job, Rows
+from populora.lora.model import AdaptedModel
+from populora.types import Request
+
+PROMPT, NEW = 32, 24
+"""Tokens of a prompt and of a response."""
+
+
+class Numbers:
+    """A tokenizer for texts that are token ids with spaces between."""
+
+    eos_token_id = None
+
+    def __len__(self) -> int:
+        return 0
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [int(word) for word in text.split()]}
+
+    def decode(self, tokens: Sequence[int], **options: Any) -> str:
+        return ""
+
+
+def requests(slots: Sequence[int], samples: int = 1, length: int = PROMPT) -> list[Request]:
+    """A request for each entry of ``slots``; prompts are random and all different."""
+    draws = np.random.default_rng(0).integers(2, 512, (len(slots), length))
+    return [Request(" ".join(map(str, draw)), slot, samples, (at,)) for at, (slot, draw) in enumerate(zip(slots, draws, strict=True))]
+
+
+def sampler(adapted: AdaptedModel, rows: int = 512) -> InProcessSampler:
+    adapted.model.generation_config.eos_token_id = None
+    return InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
+
+
+def ours(adapted: AdaptedModel, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
+    sampling, asked = sampler(adapted), requests(slots, samples, length)
+    return lambda: sampling.generate(asked, new, 1.0, "")
+
+
+def ids_of(asked: Sequence[Request]) -> torch.Tensor:
+    return torch.tensor([Numbers()(request.prompt)["input_ids"] for request in asked])
+
+
+def generate(model: Any, ids: torch.Tensor, **options: Any) -> None:
+    """transformers' own sampling of `NEW` tokens a row."""
+    model.generate(
+        input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=NEW, min_new_tokens=NEW,
+        pad_token_id=0, eos_token_id=None, **options,
+    )  # fmt: skip
+
+
+def transformers_base(shape: str, rows: int) -> Case:
+    model, ids = random_base(shape), ids_of(requests([-1] * rows))
+    return lambda: generate(model, ids)
+
+
+def peft_names(model: Any, slots: Sequence[int]) -> Case:
+    """PEFT, all adapters in one batch."""
+    ids, names = ids_of(requests(sorted(slots))), [str(slot) for slot in sorted(slots)]
+    return lambda: generate(model, ids, adapter_names=names)
+
+
+def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
+    """PEFT, one adapter after the other."""
+    asked = requests(sorted(slots))
+    own = {slot: ids_of([request for request in asked if request.slot == slot]) for slot in sorted(set(slots))}
+
+    def run() -> None:
+        for slot, ids in own.items():
+            model.set_adapter(str(slot))
+            generate(model, ids)
+
+    return run
+
+
+def merged_sequential(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -> Case:
+    """One adapter after the other, each merged into a copy of the base beforehand."""
+    asked, models = requests(sorted(slots)), {}
+    for slot in sorted(set(slots)):
+        models[slot] = random_base(shape) if not models else copy.deepcopy(next(iter(models.values())))
+        plain = random_base(shape)
+        for name, (a, b) in adapted.bank.adapter(slot).modules.items():
+            models[slot].get_submodule(name).weight.data = plain.get_submodule(name).weight.data + 2.0 * b @ a
+    own = {slot: ids_of([request for request in asked if request.slot == slot]) for slot in models}
+
+    def run() -> None:
+        for slot, ids in own.items():
+            generate(models[slot], ids)
+
+    return run
+
+
+class _OfLength(Rows):
+    """Every response ends after as many tokens as its request's key says."""
+
+    def _write(self) -> list[bool]:
+        super()._write()
+        return [len(row.tokens) >= int(row.job.request.key[-1]) for row in self._rows]
+
+
+class _Wave(_OfLength):
+    """No row leaves before all are done."""
+
+    def _write(self) -> list[bool]:
+        over = super()._write()
+        return [all(over)] * len(over)
+
+
+def lengths(count: int, mean: float, longest: int) -> list[int]:
+    """Log-normal lengths, as responses have them."""
+    draws = np.random.default_rng(1).lognormal(0.0, 1.0, count)
+    return np.clip(np.round(draws * mean / draws.mean()), 1, longest).astype(int).tolist()
+
+
+def refilled(adapted: AdaptedModel, rows: int, wanted: Sequence[int], refill: bool) -> Case:
+    """Responses of the ``wanted`` lengths under eight adapters: rows refilled, or in waves that last as long as their longest."""
+    base = requests([at % adapted.bank.slots for at in range(len(wanted))])
+    asked = [Request(one.prompt, one.slot, 1, (*one.key, length)) for one, length in zip(base, wanted, strict=True)]
+    ending = Ending(Numbers(), 512, "", frozenset())
+    waves = [asked] if refill else [asked[start : start + rows] for start in range(0, len(asked), rows)]
+
+    @torch.inference_mode()
+    def run() -> None:
+        for wave in waves:
+            deck = (_OfLength if refill else _Wave)(adapted, ending, rows, max(wanted), 1.0)
+            deck.add([Job(one, tuple(Numbers()(one.prompt)["input_ids"]), Uniforms(0, one.key, 1)) for one in wave])
+            while deck.busy:
+                deck.step()
+
+    return run
