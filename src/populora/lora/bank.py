@@ -101,7 +101,9 @@ class LoraBank:
     def adapter(self, slot: int) -> Adapter:
         """A copy of one slot's factors on the CPU, at the slot's own rank."""
         rank = int(self.ranks[slot])
-        pairs = {name: (a[slot, :rank].clone().cpu(), b[slot, :, :rank].clone().cpu()) for name, (a, b) in self.factors.items()}
+        own = {name: (a[slot, :rank], b[slot, :, :rank]) for name, (a, b) in self.factors.items()}
+        plain = torch.contiguous_format
+        pairs = {name: (a.clone(memory_format=plain).cpu(), b.clone(memory_format=plain).cpu()) for name, (a, b) in own.items()}
         return Adapter(pairs, rank, float(self.alphas[slot]))
 
     def load(self, slot: int, adapter: Adapter) -> None:
@@ -144,7 +146,8 @@ class LoraBank:
         self.sync()
 
     def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
-        """Per family, views of ``flat``: the A's on top of each other [S, K r, in], then each module's B [S, out, r]."""
+        """Per family, views of ``flat``: the A's on top of each other [S, K r, in], then each module's B [S, out, r], which lies
+        transposed: so it is read in order when it expands a few tokens."""
         parts, start = [], 0
         for family in self._families:
             inner = next(iter(family.values()))[0]
@@ -153,7 +156,7 @@ class LoraBank:
             start += sum(sizes)
             outers = [outer for _, outer in family.values()]
             parts.append(
-                (a.view(-1, len(family) * self.rank, inner), tuple(x.view(-1, o, self.rank) for x, o in zip(b, outers, strict=True)))
+                (a.view(-1, len(family) * self.rank, inner), tuple(x.view(-1, self.rank, o).mT for x, o in zip(b, outers, strict=True)))
             )
         return parts
 

@@ -28,6 +28,8 @@ class Route:
     first: int
     counts: tuple[int, ...]
     ends: torch.Tensor
+    even: bool
+    """Whether all segments are equally long."""
 
     @classmethod
     def of(cls, slots: Sequence[int], lengths: Sequence[int], device: str | torch.device = "cpu") -> Route:
@@ -42,7 +44,7 @@ class Route:
             if slot >= 0:
                 counts[slot - first] += length
         ends = torch.tensor(counts, dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
-        return cls(bare, first, tuple(counts), ends)
+        return cls(bare, first, tuple(counts), ends, len(set(counts)) == 1)
 
     @property
     def tokens(self) -> int:
@@ -68,7 +70,7 @@ def outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor, ba
 def _choose(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> str:
     """bmm wins where segments are equal. Else grouped_mm, if its operands are aligned; but on the CPU, where both walk over the
     segments one by one, the loop when it can add in place."""
-    if len(set(route.counts)) == 1:
+    if route.even:
         return "bmm"
     if (into is not None or w.dim() == 2) and x.device.type == "cpu":
         return "loop"
@@ -89,15 +91,15 @@ def _loop_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tens
 
 
 def _bmm_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
-    segments = x.unflatten(0, (len(w), -1))
+    segments = x.view(len(w), -1, x.shape[1])
     if into is None:
-        return torch.bmm(segments, w).flatten(0, 1)
-    into.unflatten(0, (len(w), -1)).baddbmm_(segments, w)
+        return torch.bmm(segments, w).view(len(x), -1)
+    into.view(len(w), -1, into.shape[1]).baddbmm_(segments, w)
     return into
 
 
 def _bmm_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor) -> None:
-    into += torch.bmm(x.unflatten(0, (len(into), -1)).mT, y.unflatten(0, (len(into), -1)))
+    into += torch.bmm(x.view(len(into), -1, x.shape[1]).mT, y.view(len(into), -1, y.shape[1]))
 
 
 def _grouped_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
