@@ -46,7 +46,7 @@ class PackedAttention:
     A prompt with one response is one sequence. ``order`` [M] indexes the packed row block by block; padding repeats a real token,
     is never read and so gets no gradient. ``place`` [N] is the inverse: where each token lies in those M. Both are None where
     the packed row is the blocks as it stands. The first ``prompts`` blocks (0 or 1) are the prompts [G] that several responses
-    share; with ``keep``, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer.
+    share; with ``keep``, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer. ``masks`` are the blocks', made on first use.
     """
 
     order: torch.Tensor | None
@@ -55,6 +55,7 @@ class PackedAttention:
     blocks: tuple[Block, ...]
     keep: bool = False
     kept: dict[int, KeyValues] = field(default_factory=dict)
+    masks: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]."""
@@ -64,9 +65,18 @@ class PackedAttention:
         results: list[torch.Tensor] = []
         for at, block in enumerate(self.blocks):
             seen_k, seen_v = (own[at] if block.group is None else _with_prompt(own, at, block.group) for own in (keys, values))
-            results.append(_sdpa(queries[at], seen_k, seen_v, block.mask, scaling).transpose(1, 2).flatten(0, 1))
+            mask = self._mask(at, q.shape[1] // k.shape[1], q.dtype)
+            results.append(_sdpa(queries[at], seen_k, seen_v, mask, scaling).transpose(1, 2).flatten(0, 1))
         joined = results[0] if len(results) == 1 else torch.cat(results)
         return joined if self.place is None else _Unpad.apply(joined, self.place)
+
+    def _mask(self, at: int, repeats: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Mask of a block for `_sdpa`, made once for all layers."""
+        mask = self.blocks[at].mask
+        if mask is not None and at not in self.masks:
+            added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+            self.masks[at] = added.repeat(1, 1, repeats, 1)
+        return self.masks.get(at)
 
     def _padded(self, x: torch.Tensor) -> list[torch.Tensor]:
         """[N, heads, d] -> blocks [rows, heads, length, d]."""
@@ -109,13 +119,13 @@ def _with_prompt(blocks: list[torch.Tensor], at: int, group: torch.Tensor) -> to
 
 
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scaling: float) -> torch.Tensor:
-    """[rows, heads, T, d] attention, causal without a mask; with one, kv heads are repeated, as masked GQA has no fast kernel on CPUs."""
+    """[rows, heads, T, d] attention, causal without a mask. With one, the query heads that share keys stand below each other in
+    ``mask`` [rows, 1, repeats T, ..]: masked GQA has no fast kernel on CPUs, and repeating the keys would copy them."""
     repeats = q.shape[1] // k.shape[1]
-    if repeats > 1 and mask is not None:
-        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=repeats > 1 and mask is None
-    )
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=repeats > 1)
+    stacked = q.unflatten(1, (-1, repeats)).flatten(2, 3)
+    return F.scaled_dot_product_attention(stacked, k, v, attn_mask=mask, scale=scaling).unflatten(2, (repeats, -1)).flatten(1, 2)
 
 
 def _attention(
