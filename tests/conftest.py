@@ -84,17 +84,9 @@ def make_record() -> Callable[..., Any]:
             skipped=False,
         )  # fmt: skip
         skipped = SimpleNamespace(
-            loss=0.0,
-            grad_norm=0.0,
-            entropy=0.0,
-            clip_fraction=0.0,
-            kl=0.0,
-            ess=1.0,
-            mean_difference=0.0,
-            max_difference=0.0,
-            tokens=0,
+            loss=0.0, grad_norm=0.0, entropy=0.0, clip_fraction=0.0, kl=0.0, ess=1.0, mean_difference=0.0, max_difference=0.0, tokens=0,
             skipped=True,
-        )
+        )  # fmt: skip
         fields = {
             "step": step, "proposals": proposals, "attempts": attempts,
             "matchups": (Matchup("T0", "S0", 0.6, 0.5, "teacher"), Matchup("T1", "S1", 0.5, None, "none")),

@@ -44,7 +44,7 @@ def play(run: Run, step: int, matchups: Sequence[Matchup]) -> Played:
     """Teachers propose, the sandbox validates, matched students solve, the sandbox judges."""
     started = time.perf_counter()
     validation, judgement = _Verification(run.verifier.validate), _Verification(run.verifier.judge)
-    stage = _Stage(run, step, matchups, validation)
+    stage = _Stage(run, step, matchups, validation, judgement)
     try:
         for request, generations in run.stream(stage):
             asked = stage.asks.get(request.key)
@@ -52,7 +52,6 @@ def play(run: Run, step: int, matchups: Sequence[Matchup]) -> Played:
                 validation.add(request.key, asked.entries(step, generations))
             else:
                 judgement.add(request.key, stage.tasks[request.key].entries(generations))
-                judgement.hand_over(stage.calls)
         judgement.hand_over(stage.calls, at_once=True)
         while judgement.under_way:
             judgement.collect()
@@ -117,8 +116,9 @@ class _Verification:
 class _Stage:
     """The sampler's feed: the proposers' prompts, then the problems that come of them, then what fills the students' batches."""
 
-    def __init__(self, run: Run, step: int, matchups: Sequence[Matchup], validation: _Verification):
-        self._run, self._step, self._matchups, self._validation = run, step, matchups, validation
+    def __init__(self, run: Run, step: int, matchups: Sequence[Matchup], validation: _Verification, judgement: _Verification):
+        self._run, self._step, self._matchups = run, step, matchups
+        self._validation, self._judgement = validation, judgement
         self._students: dict[str, Member] = {matchup.teacher: run.population.get(matchup.student) for matchup in matchups}
         self.asks: dict[Key, Ask] = {ask.request.key: ask for ask in ask_proposers(run, step)}
         self.tasks: dict[Key, Task] = {}
@@ -136,7 +136,8 @@ class _Stage:
     def take(self, idle: bool) -> Sequence[Request]:
         """See `populora.engine.base.Feed`."""
         self.calls += 1
-        self._validation.hand_over(self.calls, at_once=idle)
+        for verification in (self._validation, self._judgement):
+            verification.hand_over(self.calls, at_once=idle)
         while self._validation.under_way and (self._is_due() or (idle and not self._ready)):
             for key, proposals in self._validation.collect().items():
                 self._proposals[key] = usable(self._run, proposals)

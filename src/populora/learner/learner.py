@@ -95,9 +95,9 @@ class Learner:
             losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
             losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
             (losses * shares[slot]).sum().backward()
-            now = logprobs.detach()
-            differences, weights = (now - sampled).abs(), (now - sampled).exp()
-            terms = (losses.detach(), entropies, clipped.float(), divergence(now, sampled), differences, weights, weights**2)
+            gap = logprobs.detach() - sampled
+            differences, weights = gap.abs(), gap.exp()
+            terms = (losses.detach(), entropies, clipped.float(), divergence(gap), differences, weights, weights**2)
             sums[:, :7].index_add_(0, slot, torch.stack(terms, 1).double())
             for present in slot.unique().tolist():
                 sums[present, 7] = torch.maximum(sums[present, 7], differences[slot == present].max().double())

@@ -25,7 +25,6 @@ def truncation(logprobs: torch.Tensor, old: torch.Tensor, sampled: torch.Tensor,
     return (new - sampled).exp().clamp(max=cap) / (new - old).exp()
 
 
-def divergence(logprobs: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """Estimate per token of KL(sampler || learner), exp(d) - 1 - d with d = new - old: never negative (Schulman's k3)."""
-    difference = logprobs - old
-    return difference.expm1() - difference
+def divergence(gap: torch.Tensor) -> torch.Tensor:
+    """Estimate per token of KL(sampler || learner), exp(d) - 1 - d with d = learner - sampler: never negative (Schulman's k3)."""
+    return gap.expm1() - gap

@@ -45,13 +45,12 @@ class PackedAttention:
 
     A prompt with one response is one sequence. ``order`` [M] indexes the packed row block by block; padding repeats a real token,
     is never read and so gets no gradient. ``place`` [N] is the inverse: where each token lies in those M. Both are None where
-    the packed row is the blocks as it stands. The first ``prompts`` blocks (0 or 1) are the prompts [G] that several responses
-    share; with ``keep``, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer. ``masks`` are the blocks', made on first use.
+    the packed row is the blocks as it stands. Prompts [G] that have several responses, or are kept, are the first block; with
+    ``keep``, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer. ``masks`` are the blocks', made on first use.
     """
 
     order: torch.Tensor | None
     place: torch.Tensor | None
-    prompts: int
     blocks: tuple[Block, ...]
     keep: bool = False
     kept: dict[int, KeyValues] = field(default_factory=dict)

@@ -98,8 +98,8 @@ def _plan(groups: Sequence[Group], prompts: Sequence[_Span], tokens: int, device
     blocks = [Block(len(block), max(span.length for span in block)) for block in ([shared] if shared else []) + own]
     blocks += [_following(block, lengths, device) for block in following]
     if len(order) == tokens and np.array_equal(order, np.arange(tokens)):
-        return PackedAttention(None, None, len(shared), tuple(blocks), keep)
-    return PackedAttention(torch.from_numpy(order).to(device), torch.from_numpy(place).to(device), len(shared), tuple(blocks), keep)
+        return PackedAttention(None, None, tuple(blocks), keep)
+    return PackedAttention(torch.from_numpy(order).to(device), torch.from_numpy(place).to(device), tuple(blocks), keep)
 
 
 def _orders(blocks: Sequence[Sequence[_Span]], tokens: int) -> tuple[np.ndarray, np.ndarray]:
