@@ -61,7 +61,7 @@ def test_an_exported_adapter_gives_the_answers_of_the_in_process_sampler(engine,
     model, tokenizer = load_base(BaseConfig())
     adapted = AdaptedModel(model, TARGETS, 1, rank=8, alpha=16.0)
     adapted.bank.initialise(0)
-    adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
+    adapted.bank.master += 0.05 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
     save_adapter(adapted.bank.adapter(0), tmp_path / "S0", "tiny", TARGETS)
     theirs = greedy(engine, prompts, vllm.lora.request.LoRARequest("S0", 1, str(tmp_path / "S0")))
     sampler = InProcessSampler(adapted, tokenizer, seed=0)
