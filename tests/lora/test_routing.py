@@ -42,9 +42,9 @@ def test_every_backend_sends_each_token_through_its_slot(parts):
     for left, right, slot in zip(x, y, per_token, strict=True):
         sums[slot] += torch.outer(left, right)
     for backend in backends_for(route):
-        torch.testing.assert_close(product(x, w[route.slots], route, None, backend), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(product(x, w[route.slots], route, None, 1.0, backend), expected, rtol=1e-5, atol=1e-5)
         added = y.clone()
-        assert product(x, w[route.slots], route, added, backend) is added
+        assert product(x, w[route.slots], route, added, 1.0, backend) is added
         torch.testing.assert_close(added, y + expected, rtol=1e-5, atol=1e-5)
         found = start.clone()
         outer(x, y, route, found[route.slots], backend)
@@ -60,5 +60,5 @@ def test_operands_that_grouped_products_cannot_take_go_through_the_loop():
     x, w = draw(3, 5), draw(2, 5, 7)
     route = Route.of([0, 1], [1, 2])
     with pytest.raises(RuntimeError):
-        product(x, w, route, None, "grouped")
+        product(x, w, route, None, 1.0, "grouped")
     torch.testing.assert_close(product(x, w, route), torch.cat((x[:1] @ w[0], x[1:] @ w[1])), rtol=1e-5, atol=1e-5)

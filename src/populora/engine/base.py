@@ -29,7 +29,7 @@ class Sampler(Protocol):
         ...
 
     def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
-        """As `generate`, but requests are asked for whenever there is room, and each is given back when its last sample is done."""
+        """As `generate`, but requests are asked for before every token, and each is given back when its last sample is done."""
         ...
 
     def count_tokens(self, prompt: str) -> int:

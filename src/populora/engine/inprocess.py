@@ -49,16 +49,14 @@ class InProcessSampler:
         rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature)
         keys: set[tuple[str | int, ...]] = set()
         while True:
-            if rows.room > 0:
-                requests = feed.take(idle=not rows.busy)
-                jobs = self._jobs(requests, max_tokens, keys)
-                yield from ((job.request, []) for job in jobs if job.request.samples == 0)
-                rows.add(jobs)
-                if not requests and not rows.busy:
-                    return
-            if rows.busy:
-                for job in rows.step():
-                    yield job.request, [self._generation(job, job.done[sample]) for sample in range(job.request.samples)]
+            requests = feed.take(idle=not rows.busy)
+            jobs = self._jobs(requests, max_tokens, keys)
+            yield from ((job.request, []) for job in jobs if job.request.samples == 0)
+            rows.add(jobs)
+            if not requests and not rows.busy:
+                return
+            for job in rows.step() if rows.busy else ():
+                yield job.request, [self._generation(job, job.done[sample]) for sample in range(job.request.samples)]
 
     def _jobs(self, requests: Sequence[Request], max_tokens: int, keys: set[tuple[str | int, ...]]) -> list[Job]:
         """Tokenise and check everything before any work; ``keys`` are those of the stream so far."""

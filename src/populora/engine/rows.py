@@ -75,11 +75,6 @@ class Rows:
         """Whether there is anything to decode."""
         return bool(self._rows) or any(self._waiting.values())
 
-    @property
-    def room(self) -> int:
-        """How many more rows could be decoded than there are, with those that wait."""
-        return self.limit - len(self._rows) - sum(map(len, self._waiting.values()))
-
     def add(self, jobs: Iterable[Job]) -> None:
         """Let the jobs' samples wait for rows."""
         for job in jobs:

@@ -37,6 +37,10 @@ class Family:
     grad_a: torch.Tensor
     grad_b: tuple[torch.Tensor, ...]
 
+    def of(self, slots: slice) -> Family:
+        """The views of some slots."""
+        return Family(self.a[slots], tuple(b[slots] for b in self.b), self.grad_a[slots], tuple(grad[slots] for grad in self.grad_b))
+
 
 class LoraBank:
     """S slots of factors of rank ``rank`` at most, for ``families`` of modules by name that read the same input.

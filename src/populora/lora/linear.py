@@ -47,6 +47,7 @@ class StackedLinears:
 
     def __init__(self, linears: Sequence[nn.Linear], family: Family, current: Current):
         self.linears, self.family, self.current = list(linears), family, current
+        self._part = (slice(None), family)
         self._input: torch.Tensor | None = None
         self._outputs: dict[int, torch.Tensor] = {}
 
@@ -73,33 +74,41 @@ class StackedLinears:
         return [output.view(*x.shape[:-1], -1) for output in outputs]
 
     def forward_rows(self, x: torch.Tensor, route: Route, scale: Scale) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """Outputs [N, out] of x [N, in], and the scaled low-rank activations [adapted tokens, K r]."""
-        low = product(x[route.bare :], self.family.a[route.slots].mT, route).mul_(scale)
+        """Outputs [N, out] of x [N, in], and the low-rank activations [adapted tokens, K r]."""
+        family = self._family_of(route)
+        low = product(route.adapted(x), family.a.mT, route)
+        scaled, alpha = (low, scale) if isinstance(scale, float) else (low * scale, 1.0)
         outputs = tuple(linear(x) for linear in self.linears)
-        for y, own, b in zip(outputs, self._own(low), self.family.b, strict=True):
-            product(own, b[route.slots].mT, route, y[route.bare :])
+        for y, own, b in zip(outputs, self._own(scaled), family.b, strict=True):
+            product(own, b.mT, route, route.adapted(y), alpha)
         return outputs, low
 
     def backward_rows(
         self, grads: Sequence[torch.Tensor], x: torch.Tensor, low: torch.Tensor, route: Route, scale: Scale, wanted: bool
     ) -> torch.Tensor | None:
         """Add the factors' gradients to the bank's; the gradient of x where it is ``wanted``."""
-        low_grad = torch.empty_like(low)
-        parts = zip(grads, self._own(low), self._own(low_grad), self.family.b, self.family.grad_b, strict=True)
+        family, low_grad = self._family_of(route), torch.empty_like(low)
+        parts = zip(grads, self._own(low * scale), self._own(low_grad), family.b, family.grad_b, strict=True)
         for grad, own, own_grad, b, grad_b in parts:
-            adapted = grad[route.bare :]
-            own_grad.copy_(product(adapted, b[route.slots], route))
-            outer(adapted, own, route, grad_b[route.slots])
+            adapted = route.adapted(grad)
+            own_grad.copy_(product(adapted, b, route))
+            outer(adapted, own, route, grad_b)
         low_grad.mul_(scale)
-        outer(low_grad, x[route.bare :], route, self.family.grad_a[route.slots])
+        outer(low_grad, route.adapted(x), route, family.grad_a)
         if not wanted:
             return None
         first, *others = zip(grads, self.linears, strict=True)
         grad_x = first[0] @ first[1].weight
         for grad, linear in others:
             grad_x.addmm_(grad, linear.weight)
-        product(low_grad, self.family.a[route.slots], route, grad_x[route.bare :])
+        product(low_grad, family.a, route, route.adapted(grad_x))
         return grad_x
+
+    def _family_of(self, route: Route) -> Family:
+        """The factors of the route's slots; kept, for the next forward mostly has the same."""
+        if self._part[0] != route.slots:
+            self._part = (route.slots, self.family.of(route.slots))
+        return self._part[1]
 
     def _own(self, low: torch.Tensor) -> Sequence[torch.Tensor]:
         """Each linear's columns of the low-rank activations."""

@@ -51,15 +51,22 @@ class Route:
         """Length of the packed row."""
         return self.bare + sum(self.counts)
 
+    def adapted(self, x: torch.Tensor) -> torch.Tensor:
+        """The tokens of x [N, ..] that have an adapter."""
+        return x[self.bare :] if self.bare else x
+
     @property
     def slots(self) -> slice:
         """The slots between the first and the last that have tokens."""
         return slice(self.first, self.first + len(self.counts))
 
 
-def product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None = None, backend: str = "auto") -> torch.Tensor:
-    """x_s @ w_s for each segment: x [N, k] and w [segments, k, n] -> [N, n]; added to ``into`` in place where that is given."""
-    return BACKENDS[_choose(x, w, route, into) if backend == "auto" else backend][0](x, w, route, into)
+def product(
+    x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None = None, alpha: float = 1.0, backend: str = "auto"
+) -> torch.Tensor:
+    """x_s @ w_s for each segment: x [N, k] and w [segments, k, n] -> [N, n]; ``alpha`` times it is added to ``into`` in place where that
+    is given."""
+    return BACKENDS[_choose(x, w, route, into) if backend == "auto" else backend][0](x, w, route, into, alpha)
 
 
 def outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor, backend: str = "auto") -> None:
@@ -77,11 +84,11 @@ def _choose(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor |
     return "grouped" if all(size * t.element_size() % ALIGNMENT == 0 for t in (x, w) for size in t.stride() if size != 1) else "loop"
 
 
-def _loop_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
+def _loop_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None, alpha: float) -> torch.Tensor:
     if into is None:
         return torch.cat([part @ own for part, own in zip(x.split(route.counts), w, strict=True)])
     for part, own, out in zip(x.split(route.counts), w, into.split(route.counts), strict=True):
-        out.addmm_(part, own)
+        out.addmm_(part, own, alpha=alpha)
     return into
 
 
@@ -90,11 +97,11 @@ def _loop_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tens
         out.add_(left.T @ right)
 
 
-def _bmm_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
+def _bmm_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None, alpha: float) -> torch.Tensor:
     segments = x.view(len(w), -1, x.shape[1])
     if into is None:
         return torch.bmm(segments, w).view(len(x), -1)
-    into.view(len(w), -1, into.shape[1]).baddbmm_(segments, w)
+    into.view(len(w), -1, into.shape[1]).baddbmm_(segments, w, alpha=alpha)
     return into
 
 
@@ -102,9 +109,9 @@ def _bmm_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tenso
     into += torch.bmm(x.view(len(into), -1, x.shape[1]).mT, y.view(len(into), -1, y.shape[1]))
 
 
-def _grouped_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None) -> torch.Tensor:
+def _grouped_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None, alpha: float) -> torch.Tensor:
     found = F.grouped_mm(x, w, offs=route.ends)
-    return found if into is None else into.add_(found)
+    return found if into is None else into.add_(found, alpha=alpha)
 
 
 def _grouped_outer(x: torch.Tensor, y: torch.Tensor, route: Route, into: torch.Tensor) -> None:
