@@ -30,7 +30,7 @@ import sampling  # noqa: E402
 import training  # noqa: E402
 from machine import machine  # noqa: E402
 from models import SHAPES, adapted_model, peft_model  # noqa: E402
-from timing import interleaved, medians, ratio  # noqa: E402
+from timing import Times, interleaved, medians, ratio  # noqa: E402
 
 
 def main() -> None:
@@ -49,7 +49,11 @@ def main() -> None:
 def group(cases: dict[str, Any], rounds: int, pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Median milliseconds of the cases, and the ratios of ``pairs``."""
     times = interleaved(cases, rounds)
-    return {"milliseconds": medians(times), "ratios": {f"{above} / {below}": ratio(times, above, below) for above, below in pairs}}
+    return {"milliseconds": medians(times), "ratios": of(times, pairs)}
+
+
+def of(times: Times, pairs: list[tuple[str, str]]) -> dict[str, dict[str, float]]:
+    return {f"{above} / {below}": ratio(times, above, below) for above, below in pairs}
 
 
 def of_training(shape: str, rounds: int) -> dict[str, Any]:
@@ -78,7 +82,7 @@ def of_rows(rounds: int) -> dict[str, Any]:
     """Packing against padding, shared prompts against repeated ones; hidden size 256, 8 adapters."""
     adapted = adapted_model("hidden 256", 8)
     uneven, fill = packing.uneven(8)
-    cases = {"packed": packing.learn(adapted, uneven), "padded": packing.learn(adapted, packing.padded(uneven))}
+    cases = {"packed": packing.learn(adapted, uneven), "padded": packing.padded(adapted, uneven)}
     found = group(cases, rounds, [("padded", "packed")])
     for length in (64, 256):
         together, apart = packing.shared(4 if length == 64 else 1, length, length)
@@ -99,7 +103,9 @@ def of_decoding(shape: str, rounds: int) -> dict[str, Any]:
         "8 in PEFT, sequential": sampling.peft_sequential(peft, slots),
         "8 merged, sequential": sampling.merged_sequential(adapted, shape, slots),
     }
-    return group(cases, rounds, [("base only", "8 adapters"), *((name, "8 adapters") for name in list(cases)[2:])])
+    found = group(cases, rounds, [(name, "8 adapters") for name in list(cases)[1:]])
+    steps = sampling.decode_steps(adapted, {"8 adapters": slots, "base only": [-1] * 32}, rounds)
+    return {**found, "decoding alone": {"milliseconds": medians(steps), "ratios": of(steps, [("base only", "8 adapters")])}}
 
 
 def of_scheduling(rounds: int) -> dict[str, Any]:
@@ -108,10 +114,9 @@ def of_scheduling(rounds: int) -> dict[str, Any]:
     wanted = sampling.lengths(192, 33, 160)
     cases = {name: sampling.refilled(adapted, 64, wanted, refill) for name, refill in (("refill", True), ("waves", False))}
     found = group(cases, rounds, [("waves", "refill")])
-    for length in (32, 256):
-        once = sampling.ours(adapted, list(range(8)), samples=8, length=length, new=1)
-        each = sampling.ours(adapted, [row // 8 for row in range(64)], length=length, new=1)
-        found[f"prompt of {length}, n = 8"] = group({"once": once, "each": each}, rounds, [("each", "once")])
+    for length, prompts in ((32, 4), (256, 1)):
+        cases = {way: sampling.prefill(adapted, prompts, length, each) for way, each in (("once", 1), ("for each of 8 samples", 8))}
+        found[f"{8 * prompts} prompts of {length} tokens"] = group(cases, rounds, [("for each of 8 samples", "once")])
     return found
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 from sampling import lengths
 from timing import Case
 
+from populora.lora.attention import Block, PackedAttention
 from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
 
@@ -34,10 +36,20 @@ def uneven(slots: int, rows: int = 32) -> tuple[list[Group], float]:
     return groups, sum(sizes) / (rows * max(sizes))
 
 
-def padded(groups: list[Group]) -> list[Group]:
-    """All rows filled up to the longest."""
+def padded(adapted: AdaptedModel, groups: list[Group]) -> Case:
+    """One forward and backward of the same rows in a rectangle as wide as the longest, with transformers' mask over what is padding."""
     longest = max(len(group.responses[0]) for group in groups)
-    return [replace(group, responses=([*group.responses[0], *[0] * (longest - len(group.responses[0]))],)) for group in groups]
+    filled = [replace(group, responses=([*group.responses[0], *[0] * (longest - len(group.responses[0]))],)) for group in groups]
+    width = filled[0].tokens
+    real = torch.arange(width) < torch.tensor([group.tokens for group in groups])[:, None]
+    mask = torch.ones(width, width, dtype=torch.bool).tril() & real[:, None, None]
+    plan = PackedAttention(None, None, (Block(len(groups), width, mask=mask),))
+
+    def run() -> None:
+        logprobs = adapted.logprobs(replace(pack(filled), plan=plan))[0].view(len(groups), -1)
+        (logprobs * real[:, PROMPT - 1 :]).sum().backward()
+
+    return run
 
 
 def shared(slots: int, prompt: int, response: int, samples: int = 8) -> tuple[list[Group], list[Group]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from models import random_base
-from timing import Case
+from timing import Case, Times
 
 from populora.engine.drawing import Ending, Uniforms
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.rows import Job, Rows
+from populora.lora.decoding import DecodeAttention
 from populora.lora.model import AdaptedModel
+from populora.lora.packing import Group, pack
 from populora.types import Request
 
 PROMPT, NEW = 32, 24
@@ -50,6 +53,20 @@ def sampler(adapted: AdaptedModel, rows: int = 512) -> InProcessSampler:
 def ours(adapted: AdaptedModel, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
     sampling, asked = sampler(adapted), requests(slots, samples, length)
     return lambda: sampling.generate(asked, new, 1.0, "")
+
+
+def prefill(adapted: AdaptedModel, prompts: int, length: int, each: int) -> Case:
+    """The keys and values of ``prompts`` prompts of ``length`` tokens under each adapter, every prompt computed ``each`` times."""
+    asked = requests([at // (prompts * each) for at in range(adapted.bank.slots * prompts * each)], 1, length)
+    groups = [Group(one.slot, Numbers()(one.prompt)["input_ids"]) for one in asked]
+
+    @torch.inference_mode()
+    def run() -> None:
+        packed = pack(groups, keep=True)
+        adapted.forward(packed.ids, packed.positions, packed.route, packed.plan)
+        DecodeAttention(adapted.device).add_prompts(packed.plan.kept, [length] * len(groups))
+
+    return run
 
 
 def ids_of(asked: Sequence[Request]) -> torch.Tensor:
@@ -105,6 +122,32 @@ def merged_sequential(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -
     return run
 
 
+def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds: int) -> Times:
+    """Seconds of decoding `NEW` tokens a row after the prompts are computed, one row for each slot; the cases take their steps in turn."""
+    times: Times = {name: [] for name in cases}
+    with torch.inference_mode():
+        for _ in range(rounds):
+            decks = {name: _deck(Rows, adapted, requests(slots), 512, NEW + 1) for name, slots in cases.items()}
+            for deck in decks.values():
+                deck.step()
+            took = dict.fromkeys(cases, 0.0)
+            for turn in range(NEW - 1):
+                for name in list(cases)[:: -1 if turn % 2 else 1]:
+                    started = time.process_time()
+                    decks[name].step()
+                    took[name] += time.process_time() - started
+            for name, seconds in took.items():
+                times[name].append(seconds)
+    return times
+
+
+def _deck(kind: type[Rows], adapted: AdaptedModel, asked: Sequence[Request], rows: int, longest: int) -> Rows:
+    """Rows that wait for their first step."""
+    deck = kind(adapted, Ending(Numbers(), 512, "", frozenset()), rows, longest, 1.0)
+    deck.add([Job(one, tuple(Numbers()(one.prompt)["input_ids"]), Uniforms(0, one.key, 1)) for one in asked])
+    return deck
+
+
 class _OfLength(Rows):
     """Every response ends after as many tokens as its request's key says."""
 
@@ -122,23 +165,25 @@ class _Wave(_OfLength):
 
 
 def lengths(count: int, mean: float, longest: int) -> list[int]:
-    """Log-normal lengths, as responses have them."""
+    """Log-normal lengths, as responses have them, with that mean after those above ``longest`` were cut."""
     draws = np.random.default_rng(1).lognormal(0.0, 1.0, count)
-    return np.clip(np.round(draws * mean / draws.mean()), 1, longest).astype(int).tolist()
+    scale = mean
+    for _ in range(20):
+        found = np.clip(np.round(draws * scale), 1, longest)
+        scale *= mean / found.mean()
+    return found.astype(int).tolist()
 
 
 def refilled(adapted: AdaptedModel, rows: int, wanted: Sequence[int], refill: bool) -> Case:
     """Responses of the ``wanted`` lengths under eight adapters: rows refilled, or in waves that last as long as their longest."""
     base = requests([at % adapted.bank.slots for at in range(len(wanted))])
     asked = [Request(one.prompt, one.slot, 1, (*one.key, length)) for one, length in zip(base, wanted, strict=True)]
-    ending = Ending(Numbers(), 512, "", frozenset())
     waves = [asked] if refill else [asked[start : start + rows] for start in range(0, len(asked), rows)]
 
     @torch.inference_mode()
     def run() -> None:
         for wave in waves:
-            deck = (_OfLength if refill else _Wave)(adapted, ending, rows, max(wanted), 1.0)
-            deck.add([Job(one, tuple(Numbers()(one.prompt)["input_ids"]), Uniforms(0, one.key, 1)) for one in wave])
+            deck = _deck(_OfLength if refill else _Wave, adapted, wave, rows, max(wanted))
             while deck.busy:
                 deck.step()
 
