@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config
 
 from populora.lora.model import AdaptedModel
 
@@ -17,14 +17,22 @@ SHAPES = {"hidden 256": (256, 6, 704, 4, 2), "hidden 896": (896, 2, 4864, 14, 2)
 
 def random_base(shape: str, vocabulary: int = 512, context: int = 2048) -> Any:
     """A Qwen2 with random weights, float32, in eval mode."""
+    return qwen2(SHAPES[shape], vocabulary, context)
+
+
+def qwen2(
+    widths: tuple[int, int, int, int, int], vocabulary: int, context: int, tied: bool = True, device: str = "cpu", dtype: str = "float32"
+) -> Any:
+    """A Qwen2 in eval mode with random weights, made on the device."""
     torch.manual_seed(0)
-    hidden, layers, inner, heads, kv_heads = SHAPES[shape]
+    hidden, layers, inner, heads, kv_heads = widths
     config = Qwen2Config(
         vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=inner, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, max_position_embeddings=context, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1,
-        bos_token_id=None, dtype="float32",
+        num_key_value_heads=kv_heads, max_position_embeddings=context, tie_word_embeddings=tied, pad_token_id=0, eos_token_id=1,
+        bos_token_id=None,
     )  # fmt: skip
-    return Qwen2ForCausalLM(config).eval()
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
 def adapted_model(shape: str, slots: int, rank: int = RANK) -> AdaptedModel:

@@ -20,7 +20,7 @@ def learn(adapted: AdaptedModel, groups: list[Group]) -> Case:
     """One forward and backward of the groups."""
 
     def run() -> None:
-        adapted.logprobs(pack(groups))[0].sum().backward()
+        adapted.logprobs(pack(groups, adapted.device))[0].sum().backward()
 
     return run
 

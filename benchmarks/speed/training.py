@@ -16,11 +16,11 @@ ROW = 64
 """Tokens of a row: half prompt, half response."""
 
 
-def batch(slots: Sequence[int], seed: int = 0) -> list[Group]:
-    """One row of `ROW` tokens for each entry of ``slots``."""
+def batch(slots: Sequence[int], seed: int = 0, row: int = ROW) -> list[Group]:
+    """One row of ``row`` tokens for each entry of ``slots``."""
     generator = torch.Generator().manual_seed(seed)
-    draws = torch.randint(2, 512, (len(slots), ROW + 1), generator=generator).tolist()
-    return [Group(slot, draw[: ROW // 2], (draw[ROW // 2 :],)) for slot, draw in zip(slots, draws, strict=True)]
+    draws = torch.randint(2, 512, (len(slots), row + 1), generator=generator).tolist()
+    return [Group(slot, draw[: row // 2], (draw[row // 2 :],)) for slot, draw in zip(slots, draws, strict=True)]
 
 
 def stacked(adapted: AdaptedModel, slots: Sequence[int]) -> Case:

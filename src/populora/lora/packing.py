@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import torch
 
 from populora.lora.attention import Block, PackedAttention
+from populora.lora.flex import FlexPackedAttention, flex_plan
 from populora.lora.routing import Route
 
 FULLNESS = 0.75  # a bucket's shortest response has at least this share of its longest (short ones a little less)
@@ -42,7 +44,7 @@ class Packed:
     ids: torch.Tensor
     positions: torch.Tensor
     route: Route
-    plan: PackedAttention
+    plan: PackedAttention | FlexPackedAttention
     predictors: torch.Tensor
     targets: torch.Tensor
     last: torch.Tensor
@@ -56,16 +58,19 @@ class _Span:
 
 
 def pack(groups: Sequence[Group], device: str | torch.device = "cpu", keep: bool = False) -> Packed:
-    """Pack groups sorted by slot (``ValueError`` if they are not). ``keep``: the plan keeps the prompts' keys and values."""
+    """Pack groups sorted by slot (``ValueError`` if they are not). ``keep``: the plan keeps the prompts' keys and values.
+
+    The plan is FlexAttention's on CUDA and rectangles of SDPA elsewhere.
+    """
     ids: list[int] = []
     positions: list[int] = []
     predictors: list[int] = []
-    prompts: list[_Span] = []
-    for index, group in enumerate(groups):
-        prompts.append(_Span(len(ids), len(group.prompt), index))
+    lasts: list[int] = []
+    for group in groups:
         ids += group.prompt
         positions += range(len(group.prompt))
         last = len(ids) - 1
+        lasts.append(last)
         for response in group.responses:
             predictors += [last, *range(len(ids), len(ids) + len(response) - 1)]
             ids += response[:-1]
@@ -73,14 +78,23 @@ def pack(groups: Sequence[Group], device: str | torch.device = "cpu", keep: bool
     as_tensor = partial(torch.tensor, dtype=torch.int64, device=device)
     return Packed(
         as_tensor(ids), as_tensor(positions), Route.of([group.slot for group in groups], [group.tokens for group in groups], device),
-        _plan(groups, prompts, len(ids), device, keep), as_tensor(predictors),
+        (flex_packed if torch.device(device).type == "cuda" else sdpa_packed)(groups, device, keep), as_tensor(predictors),
         as_tensor([token for group in groups for response in group.responses for token in response]),
-        as_tensor([span.start + span.length - 1 for span in prompts]),
+        as_tensor(lasts),
     )  # fmt: skip
 
 
-def _plan(groups: Sequence[Group], prompts: Sequence[_Span], tokens: int, device: str | torch.device, keep: bool) -> PackedAttention:
-    """Blocks of the attention: the shared prompts first, then sequences that stand alone, then the responses of shared prompts."""
+def flex_packed(groups: Sequence[Group], device: str | torch.device, keep: bool) -> FlexPackedAttention:
+    """The attention of `pack` in one kernel, for CUDA."""
+    return flex_plan([(len(group.prompt), *(len(response) - 1 for response in group.responses)) for group in groups], device, keep)
+
+
+def sdpa_packed(groups: Sequence[Group], device: str | torch.device, keep: bool) -> PackedAttention:
+    """The attention of `pack` in rectangles: the shared prompts first, then sequences that stand alone, then the responses of shared
+    prompts."""
+    tokens = sum(group.tokens for group in groups)
+    starts = accumulate((group.tokens for group in groups), initial=0)
+    prompts = [_Span(start, len(group.prompt), index) for index, (start, group) in enumerate(zip(starts, groups, strict=False))]
     shared = [span for span, group in zip(prompts, groups, strict=True) if keep or len(group.responses) != 1]
     alone = [
         _Span(span.start, group.tokens, 0) for span, group in zip(prompts, groups, strict=True) if not keep and len(group.responses) == 1
