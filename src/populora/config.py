@@ -78,6 +78,16 @@ class SelfplayConfig:
 
 
 @dataclass(frozen=True)
+class EngineConfig:
+    """The in-process sampler."""
+
+    rows: int = 512
+    """Responses decoded at a time, at most."""
+    cache_mb: int = 1024
+    """Memory for the keys and values of the responses being decoded, MiB: fewer are decoded at a time where all would not fit."""
+
+
+@dataclass(frozen=True)
 class TasksConfig:
     """Rules of the three tasks, after Absolute Zero (AZR)."""
 
@@ -197,6 +207,7 @@ class Config:
     lora: LoraConfig = field(default_factory=LoraConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
     selfplay: SelfplayConfig = field(default_factory=SelfplayConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     tasks: TasksConfig = field(default_factory=TasksConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -232,8 +243,13 @@ def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "") 
     return kind(**chosen)
 
 
+DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train another policy than the one that sampled. Leave it out."
+
+
 def unknown_setting(name: str) -> str:
     """Error text for a setting that does not exist, with the nearest names."""
+    if name == "lora.dropout":
+        return DROPOUT
     leaf_of = {known.rsplit(".", 1)[-1]: known for known in field_names()}
     near = difflib.get_close_matches(name, field_names(), n=2, cutoff=0.6)
     near += [leaf_of[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf_of, n=2, cutoff=0.7)]
@@ -296,7 +312,8 @@ AT_LEAST_ONE = "a population needs at least one teacher and one student (or popu
 POSITIVE = (
     "steps", "checkpoint_every", "keep_checkpoints", "lora.rank", "lora.alpha", "selfplay.prompts_per_type",
     "selfplay.samples_per_prompt", "selfplay.rho_samples", "selfplay.max_prompt_tokens", "selfplay.max_response_tokens",
-    "selfplay.seeds", "learner.learning_rate", "learner.epsilon", "learner.grad_clip", "learner.micro_batch_tokens", "league.sigma",
+    "selfplay.seeds", "engine.rows", "engine.cache_mb", "learner.learning_rate", "learner.epsilon", "learner.grad_clip",
+    "learner.micro_batch_tokens", "league.sigma",
     "league.beta", "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
     "sandbox.max_output_chars", "evaluation.problems_per_type",
 )  # fmt: skip

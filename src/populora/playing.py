@@ -9,7 +9,7 @@ are there; ``off`` when there is nothing else to sample.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ class Played:
     """What came of phases 2 and 3, in the order of members, task types and prompts.
 
     ``trained`` are the (student, problem id) pairs that students train on. ``seconds`` are the sampler's by phase (shared out by
-    tokens) and those it waited for verdicts; ``beside`` is what verification took meanwhile.
+    tokens) and those it waited for verdicts; ``beside`` is what verification took meanwhile. ``tokens`` are those sampled by phase, and
+    those of the prompts, each counted once for all its samples.
     """
 
     proposals: list[Proposal]
@@ -38,6 +39,7 @@ class Played:
     trained: set[tuple[str, str]]
     seconds: dict[str, float]
     beside: dict[str, float]
+    tokens: dict[str, int]
 
 
 def play(run: Run, step: int, matchups: Sequence[Matchup]) -> Played:
@@ -45,11 +47,14 @@ def play(run: Run, step: int, matchups: Sequence[Matchup]) -> Played:
     started = time.perf_counter()
     validation, judgement = _Verification(run.verifier.validate), _Verification(run.verifier.judge)
     stage = _Stage(run, step, matchups, validation, judgement)
+    tokens: Counter[str] = Counter()
     try:
         for request, generations in run.stream(stage):
-            asked = stage.asks.get(request.key)
-            if asked:
-                validation.add(request.key, asked.entries(step, generations))
+            phase = "propose" if request.key in stage.asks else "solve"
+            tokens[phase] += sum(len(generation.tokens) for generation in generations)
+            tokens[f"{phase}_prompts"] += len(generations[0].prompt_tokens)
+            if phase == "propose":
+                validation.add(request.key, stage.asks[request.key].entries(step, generations))
             else:
                 judgement.add(request.key, stage.tasks[request.key].entries(generations))
         judgement.hand_over(stage.calls, at_once=True)
@@ -61,14 +66,10 @@ def play(run: Run, step: int, matchups: Sequence[Matchup]) -> Played:
     waited = validation.waited + judgement.waited
     proposals, sampling = stage.proposals, time.perf_counter() - started - waited
     attempts = [attempt for key in stage.by_student() for attempt in judgement.results[key]]
-    written = {"propose": _tokens(proposals), "solve": _tokens(attempts)}
-    seconds = {phase: sampling * tokens / max(sum(written.values()), 1) for phase, tokens in written.items()}
+    sampled = max(tokens["propose"] + tokens["solve"], 1)
+    seconds = {phase: sampling * tokens[phase] / sampled for phase in ("propose", "solve")}
     beside = {"validate": validation.seconds, "judge": judgement.seconds}
-    return Played(proposals, attempts, stage.trained, {**seconds, "wait": waited}, beside)
-
-
-def _tokens(results: Sequence[Proposal | Attempt]) -> int:
-    return sum(len(result.generation.tokens) for result in results)
+    return Played(proposals, attempts, stage.trained, {**seconds, "wait": waited}, beside, dict(tokens))
 
 
 class _Verification:

@@ -49,6 +49,7 @@ class StepRecord:
     beside: dict[str, float]
     """Seconds of the verification that ran beside the sampler."""
     tokens: dict[str, int]
+    """Tokens by phase: sampled, those of the prompts (each once for all its samples), learned from."""
     coverage: dict[str, float]
     repeats: frozenset[str]
     """Ids of valid problems whose program the buffer held already, from earlier steps or earlier in this one."""
@@ -102,7 +103,8 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     return StepRecord(
         step, outcome.matchups, tuple(proposals), tuple(attempts), outcome.teacher_rewards, outcome.rhos, outcome.student_rewards,
         outcome.trained, measures, rated, {m.id: updates[m.slot] for m in rated if m.slot in updates}, children, clock.seconds,
-        played.beside, _token_counts(proposals, attempts, updates), run.archive.summary(), repeats, held_out,
+        played.beside, {**played.tokens, "update": sum(update.tokens for update in updates.values())}, run.archive.summary(), repeats,
+        held_out,
     )  # fmt: skip
 
 
@@ -145,11 +147,3 @@ def evolve_if_due(run: Run, step: int) -> tuple[Lineage, ...]:
     run.population = evolve(run.population, run.bank, run.config, step, rates)
     run.valid_counts = {}
     return tuple(member.lineage for member in run.population.members if member.lineage != before[member.id])
-
-
-def _token_counts(proposals: Sequence[Proposal], attempts: Sequence[Attempt], updates: dict[int, SlotUpdate]) -> dict[str, int]:
-    return {
-        "propose": sum(len(proposal.generation.tokens) for proposal in proposals),
-        "solve": sum(len(attempt.generation.tokens) for attempt in attempts),
-        "update": sum(update.tokens for update in updates.values()),
-    }

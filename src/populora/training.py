@@ -98,9 +98,11 @@ def prepared(config: Config) -> Iterator[Run]:
     )
     adapted.bank.initialise(config.seed, config.lora.ranks)
     _check_context(config, adapted.context)
+    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)
+    sampler.rows_at_a_time(config.selfplay.max_response_tokens)  # refuses a cache that is too small
     with SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool:
         yield Run(
-            config, prompts, InProcessSampler(adapted, tokenizer, config.seed), Learner(adapted, config.learner),
+            config, prompts, sampler, Learner(adapted, config.learner),
             adapted, Verifier(pool, prompts, config.tasks, config.seed), {**facts, "sandbox": pool.tier}, population,
             ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip

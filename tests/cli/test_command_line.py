@@ -46,6 +46,7 @@ def summary(folder: Path, step: int, stopped: bool) -> Summary:
 BAD = {
     "train --lora.rnk 4": "unknown setting 'lora.rnk'. Did you mean 'lora.rank'",
     "train --evolution-every 5": "unknown setting 'evolution_every'. Did you mean 'evolution.every'",
+    "train --lora.dropout 0.1": "unknown setting 'lora.dropout': with dropout the learner would train another policy",
     "train --sed=4": "unknown setting 'sed'. Did you mean 'seed'",
     "train --lora.rank abc": "--lora.rank: expected an integer, got 'abc'",
     "train --learner.learning-rate fast": "expected a number, got 'fast'",

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from small_run import SMALL, Silent
 
-from populora.config import BaseConfig, EvaluationConfig, EvolutionConfig, LoraConfig, SandboxConfig
+from populora.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, SandboxConfig
 from populora.engine.inprocess import InProcessSampler
 from populora.errors import AdapterEffectError, PopuloraError, SandboxUnavailableError
 from populora.training import train
@@ -21,6 +21,8 @@ from populora.training import train
         ({"selfplay": replace(SMALL.selfplay, seeds=500, buffer_size=1000)}, "selfplay.seeds"),
         ({"evolution": EvolutionConfig(operators=("m99",))}, "m99"),
         ({"lora": LoraConfig(targets=("no_proj",))}, "no_proj"),
+        ({"lora": LoraConfig(ranks=(4, 4))}, "lora.ranks has 2 values for 4 members"),
+        ({"learner": LearnerConfig(micro_batch_tokens=351)}, "micro_batch_tokens 351 is smaller than one row of selfplay's limits, 352"),
         ({"base": BaseConfig(path="/nonexistent/base")}, "/nonexistent/base"),
         ({"base": BaseConfig(device="toaster")}, "toaster"),
         ({"base": BaseConfig(device="cuda:99")}, "cuda:99"),

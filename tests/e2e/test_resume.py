@@ -15,7 +15,7 @@ import pytest
 from small_run import SMALL, Silent, contents, toml_of
 
 from populora.analysis.coverage import RANGES
-from populora.config import EvolutionConfig, PopulationConfig
+from populora.config import BaseConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.errors import RunDirectoryError
 from populora.rng import stream
 from populora.runlog.checkpoint import load_checkpoint
@@ -27,6 +27,11 @@ BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkp
 CROSSING = replace(
     SMALL, population=PopulationConfig(teachers=3, students=3), checkpoint_every=2,
     evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
+)  # fmt: skip
+
+OTHERWISE = replace(  # what the other arms leave at its default
+    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 4, 4)), base=BaseConfig(dtype="bfloat16"),
+    learner=LearnerConfig(learning_rate=1e-3, old_logprobs="recomputed", activation_checkpointing="layer"),
 )  # fmt: skip
 
 
@@ -56,7 +61,7 @@ class Crashing(Silent):
             raise Crash
 
 
-@pytest.mark.parametrize("config", [BASELINE, CROSSING], ids=["baseline", "crossovers"])
+@pytest.mark.parametrize("config", [BASELINE, CROSSING, OTHERWISE], ids=["baseline", "crossovers", "bfloat16"])
 def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path):
     train(config, tmp_path / "undisturbed", Silent())
     with pytest.raises(Crash):

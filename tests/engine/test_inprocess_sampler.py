@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from populora.engine.inprocess import InProcessSampler
+from populora.engine.rows import Rows
 from populora.errors import ConfigError
 from populora.lora.packing import Group, pack
 from populora.types import Generation, Request
@@ -84,16 +85,32 @@ def same(left: Generation, right: Generation) -> bool:
     return left.tokens == right.tokens and torch.allclose(torch.tensor(left.logprobs), torch.tensor(right.logprobs), atol=1e-5)
 
 
-def test_a_request_draws_the_same_whatever_else_is_sampled(monkeypatch, adapted, sampler, tokenizer):
+def test_a_request_draws_the_same_whatever_else_is_sampled(adapted, sampler, tokenizer):
     asked = requests()
     together = sampler.generate(asked, 40, 1.0, STOP)
     backwards = sampler.generate(asked[::-1], 40, 1.0, STOP)[::-1]
     narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=4).generate(asked, 40, 1.0, STOP)
     alone = [sampler.generate([request], 40, 1.0, STOP)[0] for request in asked]
-    monkeypatch.setattr("populora.engine.inprocess.CACHE_BYTES", 1)
-    starved = sampler.generate(asked, 40, 1.0, STOP)
-    for others in (backwards, narrow, alone, starved):
+    for others in (backwards, narrow, alone):
         assert all(same(*pair) for many, other in zip(together, others, strict=True) for pair in zip(many, other, strict=True))
+
+
+def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatch, adapted, sampler, tokenizer):
+    limits: list[int] = []
+
+    class Watched(Rows):
+        def __init__(self, adapted, ending, limit, *others):
+            limits.append(limit)
+            super().__init__(adapted, ending, limit, *others)
+
+    monkeypatch.setattr("populora.engine.inprocess.Rows", Watched)
+    small = InProcessSampler(adapted, tokenizer, seed=7, cache_mb=1)
+    shape = adapted.model.config
+    token = 2 * 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.hidden_size // shape.num_attention_heads
+    assert small.generate(requests(), 45, 1.0, STOP) == sampler.generate(requests(), 45, 1.0, STOP)
+    assert limits == [(1 << 20) // (45 * token), 512]
+    with pytest.raises(ConfigError, match=r"engine.cache_mb is 1: one response of 100000 tokens needs"):
+        small.generate(requests(), 100_000, 1.0, STOP)
 
 
 def test_the_same_call_gives_the_same_bytes_and_another_seed_does_not(adapted, sampler, tokenizer):

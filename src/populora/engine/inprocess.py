@@ -18,15 +18,13 @@ from populora.errors import ConfigError
 from populora.lora.model import AdaptedModel
 from populora.types import Generation, Request
 
-CACHE_BYTES = 1 << 30  # bound on the keys and values of the responses being decoded
-
 
 class InProcessSampler:
-    """Samples from an `AdaptedModel`; ``rows`` bounds the responses decoded at a time (fewer where their cache would exceed
-    `CACHE_BYTES`)."""
+    """Samples from an `AdaptedModel`; ``rows`` bounds the responses decoded at a time, and so does ``cache_mb``, MiB for the keys and
+    values that all of them can come to have."""
 
-    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512):
-        self.adapted, self.tokenizer, self.seed, self.rows = adapted, tokenizer, seed, rows
+    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
+        self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
         self._bytes_per_token = _cache_bytes_per_token(adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._endings: dict[str, Ending] = {}
@@ -34,6 +32,16 @@ class InProcessSampler:
     def count_tokens(self, prompt: str) -> int:
         """Length of the prompt in tokens."""
         return len(self._encode(prompt))
+
+    def rows_at_a_time(self, max_tokens: int) -> int:
+        """How many responses of ``max_tokens`` tokens are decoded at a time. Raises `ConfigError` if the cache cannot hold one."""
+        size = self._bytes_per_token * max_tokens
+        if size > self.cache_mb << 20:
+            raise ConfigError(
+                f"engine.cache_mb is {self.cache_mb}: one response of {max_tokens} tokens needs {-(-size >> 20)}. Raise it or lower "
+                "selfplay.max_response_tokens."
+            )
+        return min(self.rows, (self.cache_mb << 20) // size)
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.base.Sampler.generate`."""
@@ -45,8 +53,7 @@ class InProcessSampler:
         """See `populora.engine.base.Sampler.stream`."""
         if max_tokens < 1 or temperature < 0:
             raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
-        limit = max(1, min(self.rows, CACHE_BYTES // (self._bytes_per_token * max_tokens)))
-        rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature)
+        rows = Rows(self.adapted, self._ending(stop), self.rows_at_a_time(max_tokens), max_tokens, temperature)
         keys: set[tuple[str | int, ...]] = set()
         while True:
             requests = feed.take(idle=not rows.busy)

@@ -44,7 +44,7 @@ def step_metrics(record: StepRecord) -> dict[str, float]:
 
 
 def step_timing(record: StepRecord) -> dict[str, float]:
-    """Seconds per phase and of the whole step, and sampled or trained tokens per second where a phase has tokens."""
+    """Seconds per phase and of the whole step, and sampled or trained tokens per second where a phase has them."""
     timing = {f"seconds/{phase}": seconds for phase, seconds in record.seconds.items()}
     timing["seconds/step"] = sum(record.seconds.values())
     timing |= {f"seconds_beside/{phase}": seconds for phase, seconds in record.beside.items()}
