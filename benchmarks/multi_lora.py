@@ -126,7 +126,10 @@ def of_head(rounds: int) -> dict[str, Any]:
     seconds = {way: [statistics.median(run["seconds"]) for run in many] for way, many in runs.items()}
     mib = {way: statistics.median(run["mib"] for run in many) for way, many in runs.items()}
     norms = {way: many[0]["gradient_norm"] for way, many in runs.items()}
-    ratios = {"chunked / plain": ratio(seconds, "chunked", "plain"), "memory, plain / chunked": round(mib["plain"] / mib["chunked"], 1)}
+    ratios = {
+        "time, chunked / plain": ratio(seconds, "chunked", "plain"),
+        "memory, plain / chunked": round(mib["plain"] / mib["chunked"], 1),
+    }
     return {"milliseconds": medians(seconds), "mib": mib, "gradient_norm": norms, "ratios": ratios}
 
 
