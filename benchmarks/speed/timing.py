@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 Case = Callable[[], object]
 Times = dict[str, list[float]]
@@ -31,7 +31,11 @@ def interleaved(cases: Mapping[str, Case], rounds: int) -> Times:
 
 def ratio(times: Times, above: str, below: str) -> dict[str, float]:
     """Median, smallest and largest ratio of two cases within a round."""
-    found = [a / b for a, b in zip(times[above], times[below], strict=True)]
+    return spread([a / b for a, b in zip(times[above], times[below], strict=True)])
+
+
+def spread(found: Sequence[float]) -> dict[str, float]:
+    """Median, smallest and largest."""
     return {"median": round(statistics.median(found), 3), "min": round(min(found), 3), "max": round(max(found), 3)}
 
 
