@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and test
-#   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour
+#   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
 #   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
 #   make test-vllm  install the CPU build of vLLM into .vllm, then load the tiny base and an exported adapter into it
 #

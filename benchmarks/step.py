@@ -1,6 +1,6 @@
 """A whole step of 4T+4S on the tiny base, measured: beside the plain composition, and for each adapter beside 1T+1S.
 
-    python benchmarks/step.py [--rounds 5] [--threads 2 1]        writes speed/step.json; about half an hour on two quiet cores
+    python benchmarks/step.py [--rounds 5] [--threads 2 1]        writes speed/step.json; about an hour on two quiet cores
 
 The plain composition does the same step with PEFT, transformers and a process a program (`speed/composition.py` says where it is
 favoured); the benchmark stops if its adapters come out elsewhere. Every round replays the same step of a real run, from the same
