@@ -2,6 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and test
+#   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
 #   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
 #   make test-vllm  install the CPU build of vLLM into .vllm, then load the tiny base and an exported adapter into it
 #
@@ -13,7 +14,7 @@ CONFIG ?= configs/tiny.toml
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test test-thorough test-vllm setup lint format pytest clean
+.PHONY: train test bench test-thorough test-vllm setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(CONFIG)
@@ -35,6 +36,12 @@ format: .venv/dev.stamp
 # One thread a worker: the workers share the cores, and one-threaded sums are the same everywhere.
 pytest: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS)
+
+# One after the other: they share the cores.
+bench: .venv/dev.stamp
+	$(BIN)/python benchmarks/multi_lora.py
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/speed/table.py
 
 test-thorough: .venv/dev.stamp
 	$(BIN)/pytest $(PYTEST_ARGS) -m thorough

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from populora.lora.bank import LoraBank
 from populora.lora.model import AdaptedModel
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -45,11 +47,15 @@ def adapted_model(shape: str, slots: int, rank: int = RANK) -> AdaptedModel:
 
 def peft_model(adapted: AdaptedModel, shape: str) -> Any:
     """The same adapters in PEFT, named "0", "1", ..., on a base of their own."""
+    return in_peft(adapted.bank, random_base(shape), TARGETS)
+
+
+def in_peft(bank: LoraBank, base: Any, targets: Sequence[str]) -> Any:
+    """The bank's adapters, which have one rank, in PEFT on ``base``, in eval mode."""
     from peft import LoraConfig, get_peft_model
 
-    bank = adapted.bank
-    config = LoraConfig(r=bank.rank, lora_alpha=2 * bank.rank, target_modules=list(TARGETS), lora_dropout=0.0, bias="none")
-    model: Any = get_peft_model(random_base(shape), config, adapter_name="0")
+    config = LoraConfig(r=bank.rank, lora_alpha=float(bank.alphas[0]), target_modules=list(targets), lora_dropout=0.0, bias="none")
+    model: Any = get_peft_model(base, config, adapter_name="0")
     for slot in range(1, bank.slots):
         model.add_adapter(str(slot), config)
     for slot in range(bank.slots):

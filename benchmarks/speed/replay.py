@@ -1,0 +1,140 @@
+"""A step of a real run, done again and again: `before_step` brings a run to it, `Replay.once` puts the run back and does the step.
+
+The run is made and moved on by the functions that training uses. A replay starts from the same adapters, optimiser state, ratings,
+buffer and archive, and from a verifier that remembers nothing, so with ``selfplay.overlap = "reproducible"`` it does the same work to
+the byte. What the learner and the sandbox were asked for is kept, for another arm to do the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from processes import timed
+
+from populora.analysis.coverage import Archive
+from populora.config import Config
+from populora.learner.learner import Learner, SlotUpdate, TrainRow
+from populora.population import Population
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Job, Limits, Verdict
+from populora.selfplay import StepRecord, selfplay_step
+from populora.state import Run
+from populora.tasks.verifier import Verifier
+from populora.training import prepared, seeded
+
+
+class RecordedPool(SandboxPool):
+    """A pool that keeps the jobs which reach it."""
+
+    def __init__(self, limits: Limits, workers: int, allow_weak: bool):
+        super().__init__(limits, workers, allow_weak)
+        self.judged: list[Job] = []
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+        self.judged += jobs
+        return super().run(jobs, twice)
+
+
+class RecordedLearner(Learner):
+    """A learner that keeps the rows of its last update."""
+
+    rows: tuple[TrainRow, ...] = ()
+
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
+        self.rows = tuple(rows)
+        return super().update(rows)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a run carries from step to step, before one of them."""
+
+    step: int
+    bank: dict[str, torch.Tensor]
+    population: Population
+    buffer: dict[str, Any]
+    archive: dict[str, Any]
+    valid_counts: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that was done: its record, what was learned from and judged, the adapters after it, and its seconds of wall and CPU time,
+    the latter with those of the sandbox."""
+
+    record: StepRecord
+    rows: tuple[TrainRow, ...]
+    judged: tuple[Job, ...]
+    after: torch.Tensor
+    wall: float
+    cpu: float
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Wall seconds by phase; ``verify`` is what the sampler waited for verdicts, most of the verification runs beside it."""
+        found = self.record.seconds
+        phases = {"sample": found["propose"] + found["solve"], "verify": found["wait"], "train": found["update"]}
+        return {**phases, "rest": self.wall - sum(phases.values()), "whole": self.wall}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A run and the moment before the step that is done again."""
+
+    run: Run
+    pool: RecordedPool
+    limits: Limits
+    learner: RecordedLearner
+    before: Moment
+
+    def once(self) -> Taken:
+        """Put the run back and do the step."""
+        run, config = self.run, self.run.config
+        put_back(run, self.before)
+        run.verifier = Verifier(self.pool, run.prompts, config.tasks, config.seed)
+        self.pool.judged.clear()
+        record, wall, cpu = timed(lambda: selfplay_step(run))
+        judged = sorted(self.pool.judged, key=repr)  # proposals and attempts are judged by two threads
+        return Taken(record, self.learner.rows, tuple(judged), run.bank.master.clone(), wall, cpu)
+
+
+@contextmanager
+def before_step(config: Config, step: int) -> Iterator[Replay]:
+    """A run of ``config`` that has done all steps before ``step``."""
+    box = config.sandbox
+    limits = Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
+    with prepared(config) as run, RecordedPool(limits, box.workers, box.allow_weak) as pool:
+        run.learner = learner = RecordedLearner(run.adapted, config.learner)
+        seeded(run)
+        while run.step < step - 1:
+            selfplay_step(run)
+        yield Replay(run, pool, limits, learner, moment(run))
+
+
+def moment(run: Run) -> Moment:
+    counts = copy.deepcopy(run.valid_counts)
+    return Moment(run.step, run.bank.state(), run.population, run.buffer.state(), run.archive.state(), counts)
+
+
+def put_back(run: Run, before: Moment) -> None:
+    run.step, run.population, run.valid_counts = before.step, before.population, copy.deepcopy(before.valid_counts)
+    run.bank.restore(before.bank)
+    run.buffer.restore(before.buffer)
+    run.archive = Archive.restore(before.archive)
+
+
+def check_same(first: Taken, again: Taken) -> None:
+    """Stop unless two replays did the same work with the same result, to the byte."""
+    same = {
+        "rows that were learned from": first.rows == again.rows,
+        "programs and answers judged": first.judged == again.judged,
+        "adapters after it": torch.equal(first.after, again.after),
+    }
+    if not all(same.values()):
+        differing = ", ".join(name for name, equal in same.items() if not equal)
+        raise SystemExit(f"the step was not replayed: its {differing} are not those of the first time")
