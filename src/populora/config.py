@@ -133,14 +133,15 @@ class LearnerConfig:
     """What the single agent's two roles weigh in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
     old_logprobs: Literal["sampler", "recomputed"] = "sampler"
-    """Old log-probabilities of the ratio: the sampler's own, or the learner's, which costs one more forward."""
+    """Old log-probabilities of the ratio: the sampler's own, or the learner's. A batch is one optimiser step, so with the learner's the
+    ratio is 1 and nothing is clipped; what is left of the gap to the sampler is its importance weight."""
     tis_cap: float = 2.0
     """Token-level truncated importance sampling: where the learner's probability is more than this many times the sampler's, the
     token weighs as if it were this many."""
     max_kl: float = 0.1
     """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
     min_ess: float = 0.5
-    """Smallest effective sample size, as a share of a member's tokens, under the importance weights learner / sampler."""
+    """Smallest effective sample size, as a share of a member's tokens, under the truncated importance weights learner / sampler."""
     activation_checkpointing: Literal["none", "mlp", "layer"] = "none"
     """What the backward computes again instead of keeping it: the MLPs (most of the memory), or whole layers."""
 

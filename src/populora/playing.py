@@ -139,7 +139,7 @@ class _Stage:
         self.calls += 1
         for verification in (self._validation, self._judgement):
             verification.hand_over(self.calls, at_once=idle)
-        while self._validation.under_way and (self._is_due() or (idle and not self._ready)):
+        while self._validation.under_way and (self._is_due(idle) or (idle and not self._ready)):
             for key, proposals in self._validation.collect().items():
                 self._proposals[key] = usable(self._run, proposals)
                 self._offer(Task(self._students[p.author], p.problem, False) for p in self._proposals[key] if p.problem)
@@ -156,7 +156,7 @@ class _Stage:
             self.tasks, key=lambda key: (places[self.tasks[key].student.id], numbers.get(self.tasks[key].problem.id, len(numbers)))
         )
 
-    def _is_due(self) -> bool:
+    def _is_due(self, idle: bool) -> bool:
         call, future = self._validation.under_way[0]
         match self._run.config.selfplay.overlap:
             case "reproducible":
@@ -164,7 +164,7 @@ class _Stage:
             case "eager":
                 return future.done()
             case "off":
-                return False
+                return idle
 
     def _offer(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

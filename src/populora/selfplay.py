@@ -84,14 +84,15 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     played = play(run, step, matchups)
     clock.seconds |= played.seconds
     proposals, attempts = played.proposals, played.attempts
-    measures = measure(run, proposals)
     # (4) Cross-evaluation and update: rewards, ratings, one mixed batch, one optimiser step per member.
     outcome = cross_evaluate(run.config, matchups, proposals, attempts, played.trained)
     with clock.phase("update"):
         updates = run.learner.update(train_rows(run, proposals, attempts, outcome))
     run.population = rate(run.population, outcome.matchups, run.config.league)
     rated = run.population.members
-    repeats = store(run, proposals, attempts, measures, outcome)
+    with clock.phase("store"):
+        measures = measure(run, proposals)
+        repeats = store(run, proposals, attempts, measures, outcome)
     held_out: dict[str, float] = {}
     if evaluation_due(run.config, step):  # before evolution: a child that has not trained yet is not its parent's result
         with clock.phase("evaluate"):
@@ -100,11 +101,11 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     with clock.phase("evolve"):
         children = evolve_if_due(run, step)
     run.step = step
+    trained = sum(update.tokens for update in updates.values() if not update.skipped)
     return StepRecord(
         step, outcome.matchups, tuple(proposals), tuple(attempts), outcome.teacher_rewards, outcome.rhos, outcome.student_rewards,
         outcome.trained, measures, rated, {m.id: updates[m.slot] for m in rated if m.slot in updates}, children, clock.seconds,
-        played.beside, {**played.tokens, "update": sum(update.tokens for update in updates.values())}, run.archive.summary(), repeats,
-        held_out,
+        played.beside, {**played.tokens, "update": trained}, run.archive.summary(), repeats, held_out,
     )  # fmt: skip
 
 

@@ -113,6 +113,37 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
         small.generate(requests(), 100_000, 1.0, STOP)
 
 
+def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer):
+    decks: list[Rows] = []
+    live: list[int] = []
+    prompts: list[int] = []
+
+    class Watched(Rows):
+        def __init__(self, *arguments):
+            decks.append(self)
+            super().__init__(*arguments)
+
+        def _fill(self, chosen):
+            live.append(len(self._rows))
+            super()._fill(chosen)
+
+    def counted(groups, *arguments, **named):
+        prompts.append(len(groups))
+        return pack(groups, *arguments, **named)
+
+    monkeypatch.setattr("populora.engine.inprocess.Rows", Watched)
+    monkeypatch.setattr("populora.engine.rows.pack", counted)
+    asked = requests()
+    narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=3)
+    assert sum(request.samples for request in asked) > 3 and any(request.samples > 1 for request in asked)
+    narrow.generate(asked, 40, 1.0, STOP)
+    assert sum(prompts) == len(asked)
+    assert live[0] == 0 and max(live) > 0
+    (deck,) = decks
+    cache = deck._cache
+    assert not cache._place and not cache._lengths.any() and sorted(cache._free) == list(range(cache._capacity))
+
+
 def test_the_same_call_gives_the_same_bytes_and_another_seed_does_not(adapted, sampler, tokenizer):
     assert sampler.generate(requests(), 30, 1.0, STOP) == sampler.generate(requests(), 30, 1.0, STOP)
     other = InProcessSampler(adapted, tokenizer, seed=8)

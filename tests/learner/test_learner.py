@@ -13,7 +13,7 @@ from populora.errors import AdapterEffectError, ConfigError, PopuloraError
 from populora.learner.learner import Learner, SlotUpdate, TrainRow
 
 # At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
-CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5)
+CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)
 
 
 def off_policy(adapted, config=CONFIG) -> Learner:
@@ -82,7 +82,7 @@ def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_on
         peft_model.set_adapter(str(slot))
         parameters = {name: parameter for name, parameter in peft_model.named_parameters() if f".{slot}.weight" in name}
         optimiser = torch.optim.AdamW(
-            parameters.values(), lr=CONFIG.learning_rate, betas=CONFIG.betas, eps=CONFIG.epsilon, weight_decay=0.0
+            parameters.values(), lr=CONFIG.learning_rate, betas=CONFIG.betas, eps=CONFIG.epsilon, weight_decay=CONFIG.weight_decay
         )
         for rows, slots in zip(batches, present, strict=True):
             if slot in slots:

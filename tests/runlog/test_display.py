@@ -48,7 +48,7 @@ def finished(folder: Path, make_record, steps: int = 20) -> Path:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_live_table_fits_its_width_and_cuts_no_number(make_record, width: int):
     display = live(make_record, width)
-    display.phase("validate")
+    display.phase("update")
     text = rendered(display._now(), width)
     assert max(map(cell_len, text.splitlines())) <= width
     assert "…" not in text.replace("left …", "") or width == 60
@@ -60,7 +60,7 @@ def test_live_table_fits_its_width_and_cuts_no_number(make_record, width: int):
         "T0 27.0",
         "S1 25.0",
         "step 12: T1 = x2(T0, T1)",
-        "validate",
+        "update",
     ):
         assert fact in text
     assert ("±2.0" in text) == (80 <= width < 110 or width >= 160)
@@ -104,11 +104,11 @@ def test_plain_display_is_one_ascii_line_a_step(make_record):
     assert isinstance(display, PlainDisplay)
     with display:
         for step in (1, 2):
-            display.phase("solve")
+            display.phase("update")
             record = make_record(step)
             display.step(record, step_metrics(record))
     where, first, second = stream.getvalue().splitlines()
-    assert where == "runs/tiny, 30 steps: solve"
+    assert where == "runs/tiny, 30 steps: update"
     assert first.isascii() and first.startswith("step  1/30  10.0s  solve 0.50 (i - o 0.75 f 0.00)  valid 0.67  difficulty 0.50")
     assert first.endswith("left 4:50  bred T1 = x2(T0, T1)") and "mu T 26.0 S 24.0" in second and "left 4:40" in second
 
@@ -117,10 +117,10 @@ def test_plain_display_says_once_that_it_stops():
     stream = io.StringIO()
     asked = [False]
     display = open_display(Path("r"), 3, stopping=lambda: asked[0], console=Console(file=stream))
-    display.phase("propose")
+    display.phase("propose and solve")
     asked[0] = True
-    display.phase("solve")
-    display.phase("judge")
+    display.phase("update")
+    display.phase("store")
     assert stream.getvalue().count("stopping") == 1
 
 

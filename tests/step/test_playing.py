@@ -12,7 +12,8 @@ from small_run import SMALL
 
 from populora.errors import SandboxFault
 from populora.playing import play
-from populora.selfplay import match
+from populora.runlog.style import PHASES
+from populora.selfplay import match, selfplay_step
 from populora.training import prepared, seeded
 
 CONFIG = replace(SMALL, selfplay=replace(SMALL.selfplay, prompts_per_type=3, max_response_tokens=64))
@@ -46,16 +47,19 @@ class Delayed:
 
 
 class Noted:
-    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``done`` the keys in the order they came back."""
+    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``done`` the keys in the order they came back,
+    ``waits`` the seconds of each call at which the sampler had work."""
 
     def __init__(self, sampler):
-        self.sampler, self.starts, self.done = sampler, [], []
+        self.sampler, self.starts, self.done, self.waits = sampler, [], [], []
         self.count_tokens = sampler.count_tokens
 
     def stream(self, feed, *settings):
         class Spy:
             def take(_, idle):
+                started = time.perf_counter()
                 requests = feed.take(idle)
+                self.waits += [] if idle else [time.perf_counter() - started]
                 self.starts.append(tuple(request.key for request in requests))
                 return requests
 
@@ -99,13 +103,14 @@ def test_students_start_before_the_last_teacher_is_done_unless_it_is_turned_off(
     assert first_start < len(noted.starts) / 2
     _, serial, _ = played(run, "off")
     assert [key[0] for key in serial.done] == sorted(key[0] for key in serial.done)  # propose, then solve
+    assert sum(any(key[0] == "solve" for key in keys) for keys in serial.starts) == 1  # all students at once
 
 
 def test_the_sampler_waits_for_no_verdict_while_it_has_work(run):
     """Verification that takes long, in its own threads: the sampler goes on meanwhile."""
-    result, _, delayed = played(run, "eager", lambda: 0.3)
-    assert result.beside["validate"] + result.beside["judge"] > 0.6
-    assert result.seconds["wait"] < result.beside["validate"] + result.beside["judge"]
+    result, noted, delayed = played(run, "eager", lambda: 0.6)
+    assert result.beside["validate"] > 0.6 < result.beside["judge"]
+    assert max(noted.waits) < 0.5
     assert len(delayed.threads) == 2 and threading.get_ident() not in delayed.threads
 
 
@@ -115,3 +120,10 @@ def test_a_fault_of_the_sandbox_ends_the_step(run):
 
     with pytest.raises(SandboxFault, match="no more"):
         played(run, "reproducible", fault)
+
+
+def test_the_display_knows_the_phases_of_a_step_in_their_order(run):
+    announced: list[str] = []
+    selfplay_step(replace(run, population=run.population), announced.append)
+    assert [phase for phase in announced if phase in PHASES] == list(PHASES)
+    assert set(announced) <= {*PHASES, "evaluate"}

@@ -20,7 +20,7 @@ from populora.learner.batching import TrainRow, Unit, micro_batches
 from populora.learner.loss import divergence, policy_loss, truncation
 from populora.learner.optimizer import adamw_step, clip_coefficient
 from populora.lora.model import RARE, AdaptedModel
-from populora.lora.packing import Packed, pack
+from populora.lora.packing import pack
 
 __all__ = ["Learner", "SlotUpdate", "TrainRow"]
 
@@ -37,7 +37,7 @@ class SlotUpdate:
     kl: float = 0.0
     """Between sampler and learner."""
     ess: float = 1.0
-    """Effective sample size under the importance weights learner / sampler, as a share of the tokens."""
+    """Effective sample size under the truncated importance weights learner / sampler, as a share of the tokens."""
     mean_difference: float = 0.0
     """Mean of |log-probability in the learner - in the sampler|, nats."""
     max_difference: float = 0.0
@@ -90,22 +90,19 @@ class Learner:
         for units in micro_batches(rows, config.micro_batch_tokens):
             slot, sampled, advantages = _columns(units, device)
             packed = pack([unit.group for unit in units], device)
-            old = self._recomputed(packed) if config.old_logprobs == "recomputed" else sampled
             logprobs, entropies = self.adapted.logprobs(packed)
+            # The batch is one optimiser step: before it, the learner's own log-probabilities are those of this very forward.
+            old = logprobs.detach() if config.old_logprobs == "recomputed" else sampled
             losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
             losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
             (losses * shares[slot]).sum().backward()
             gap = logprobs.detach() - sampled
-            differences, weights = gap.abs(), gap.exp()
+            differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap)
             terms = (losses.detach(), entropies, clipped.float(), divergence(gap), differences, weights, weights**2)
             sums[:, :7].index_add_(0, slot, torch.stack(terms, 1).double())
             for present in slot.unique().tolist():
                 sums[present, 7] = torch.maximum(sums[present, 7], differences[slot == present].max().double())
         return sums
-
-    @torch.no_grad()
-    def _recomputed(self, packed: Packed) -> torch.Tensor:
-        return self.adapted.logprobs(packed)[0]
 
     def _step(self, slot: int, norm: float) -> None:
         bank, config = self.adapted.bank, self.config

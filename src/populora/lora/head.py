@@ -27,12 +27,12 @@ class _ChosenLogprobs(torch.autograd.Function):
             own, wanted = hidden[chunk], targets[chunk]
             logits = F.linear(own, weight, bias).float()
             chosen, peak = logits.gather(1, wanted[:, None]), logits.amax(-1, keepdim=True)
-            exponentials = logits.sub_(peak).exp_()  # in place: one tensor of this size is all there is
+            exponentials = logits.sub_(peak).exp_()  # in place, to need few tensors of this size
             total = exponentials.sum(-1, keepdim=True)
             logprobs[chunk] = (chosen - peak - total.log())[:, 0]
-            expected = (exponentials.to(weight.dtype) @ weight) / total.to(weight.dtype)  # sum over v of p(v) W[v]
             entropies[chunk] = (total.log() + torch.special.entr(exponentials).sum(-1, keepdim=True) / total)[:, 0]
             if slopes is not None:
+                expected = (exponentials.to(weight.dtype) @ weight) / total.to(weight.dtype)  # sum over v of p(v) W[v]
                 slopes[chunk] = weight[wanted] - expected
         if slopes is not None:
             ctx.save_for_backward(slopes)

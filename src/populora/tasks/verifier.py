@@ -8,6 +8,7 @@ agreeing runs do not prove determinism: a problem that no longer reproduces is v
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from threading import Lock
 
 from populora.config import TasksConfig
 from populora.errors import SandboxFault
@@ -24,7 +25,7 @@ MEASURES_KEPT = 65536
 
 
 class Verifier:
-    """Validates and judges with one pool, for one thread. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
+    """Validates and judges with one pool, also in two threads at once. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
 
     def __init__(self, pool: SandboxPool, prompts: PromptSet, tasks: TasksConfig, seed: int):
         self._pool = pool
@@ -32,6 +33,7 @@ class Verifier:
         self._tasks = tasks
         self._split_seed = seed if tasks.code_f_split == "seeded" else None
         self._measured: dict[Job, Verdict] = {}
+        self._remembering = Lock()
 
     def validate(self, entries: Sequence[ProposalEntry]) -> list[Proposal]:
         """One `Proposal` per entry, in order: one batch of jobs reads the inputs, a second one runs the programs.
@@ -69,7 +71,8 @@ class Verifier:
         """Verdicts of the distinct jobs, which two processes agree on: no reward hangs on a coin, and a program cannot tell whether
         it is validated or graded. Jobs that failed by the sandbox's own fault are repeated once."""
         distinct = list(dict.fromkeys(jobs))
-        verdicts = {job: self._measured[job] for job in distinct if job in self._measured}
+        with self._remembering:
+            verdicts = {job: self._measured[job] for job in distinct if job in self._measured}
         pending = [job for job in distinct if job not in verdicts]
         for _ in ("first", "repetition"):
             if pending:
@@ -84,9 +87,10 @@ class Verifier:
         return verdicts
 
     def _remember(self, measured: dict[Job, Verdict]) -> None:
-        self._measured |= measured
-        while len(self._measured) > MEASURES_KEPT:
-            del self._measured[next(iter(self._measured))]
+        with self._remembering:
+            self._measured |= measured
+            while len(self._measured) > MEASURES_KEPT:
+                del self._measured[next(iter(self._measured))]
 
 
 def _proposal(entry: ProposalEntry, outcome: Problem | str) -> Proposal:
