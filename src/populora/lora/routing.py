@@ -61,6 +61,19 @@ class Route:
         return slice(self.first, self.first + len(self.counts))
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """What each slot's adapter adds to each token, without a word about segments: ``weights`` [N, S] are alpha / rank at the token's slot,
+    else 0, everywhere for a token of the bare base. Shapes do not depend on which tokens are whose, as CUDA graphs demand."""
+
+    weights: torch.Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Length of the packed row."""
+        return len(self.weights)
+
+
 def product(
     x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None = None, alpha: float = 1.0, backend: str = "auto"
 ) -> torch.Tensor:
