@@ -1,8 +1,9 @@
 """Causal attention over packed rows that share prompts: one function that any Hugging Face causal LM can call.
 
 It is registered with transformers' attention interface and is handed an explicit plan with each forward; the model code
-itself stays untouched. Two plans: `PackedAttention` (prompts and their responses in one packed row: learning, prefill) and
-`populora.lora.decoding.DecodeAttention` (one new token per response). In both a prompt's keys exist once for all its responses.
+itself stays untouched. Two kinds of plan: prompts and their responses in one packed row (learning, prefill: `PackedAttention`, on CUDA
+`populora.lora.flex`), and one new token per response (`populora.lora.decoding`, on CUDA `populora.lora.paged`). In all of them a
+prompt's keys exist once for all its responses.
 """
 
 from __future__ import annotations
