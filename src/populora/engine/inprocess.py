@@ -14,6 +14,7 @@ import torch
 from populora.engine.base import Feed
 from populora.engine.drawing import Ending, Uniforms, decode
 from populora.engine.rows import Job, Row, Rows
+from populora.engine.steps import Decoding
 from populora.errors import ConfigError
 from populora.lora.model import AdaptedModel
 from populora.types import Generation, Request
@@ -27,6 +28,7 @@ class InProcessSampler:
 
     def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512):
         self.adapted, self.tokenizer, self.seed, self.rows = adapted, tokenizer, seed, rows
+        self.decoding = Decoding(adapted, rows)
         self._bytes_per_token = _cache_bytes_per_token(adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._endings: dict[str, Ending] = {}
@@ -46,7 +48,8 @@ class InProcessSampler:
         if max_tokens < 1 or temperature < 0:
             raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
         limit = max(1, min(self.rows, CACHE_BYTES // (self._bytes_per_token * max_tokens)))
-        rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature)
+        steps = self.decoding.start()
+        rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature, steps)
         keys: set[tuple[str | int, ...]] = set()
         while True:
             requests = feed.take(idle=not rows.busy)
@@ -54,6 +57,7 @@ class InProcessSampler:
             yield from ((job.request, []) for job in jobs if job.request.samples == 0)
             rows.add(jobs)
             if not requests and not rows.busy:
+                self.decoding.finish(steps)
                 return
             for job in rows.step() if rows.busy else ():
                 yield job.request, [self._generation(job, job.done[sample]) for sample in range(job.request.samples)]
