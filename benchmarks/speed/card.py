@@ -21,11 +21,13 @@ from roofline import Base, decoding_bytes, training_flops
 from timing import Case, Times, interleaved, ratio, spread
 from training import batch
 
+from populora.engine.graphs import without_graph
 from populora.lora.model import AdaptedModel, Checkpointing
 
 T = TypeVar("T")
 CONTEXT = 4096
 CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "mlp", "layer")
+WITHOUT_GRAPHS = "8 adapters, without CUDA graphs"  # the same static shapes, launched one by one
 NO_ROOM = "does not fit into memory"
 
 
@@ -130,9 +132,12 @@ def decoding(plan: Plan, base: Base, bandwidth: float, rounds: int) -> dict[str,
 
 def _decoding(plan: Plan, base: Base, adapted: AdaptedModel, rows: int, bandwidth: float, rounds: int) -> dict[str, Any]:
     counts = {"base only": 0, **{_name(count): count for count in plan.adapters[1:]}}
+    if plan.device == "cuda":
+        counts[WITHOUT_GRAPHS] = 8
     slots = {name: [row * count // rows if count else -1 for row in range(rows)] for name, count in counts.items()}
-    whole = {name: sampling.ours(adapted, own, length=plan.prompt, new=plan.new) for name, own in slots.items()}
-    start = {f"{name}, first": sampling.ours(adapted, own, length=plan.prompt, new=1) for name, own in slots.items()}
+    samplers = {name: sampling.sampler(adapted, rows, without_graph if name == WITHOUT_GRAPHS else None) for name in counts}
+    whole = {name: sampling.whole(samplers[name], own, length=plan.prompt, new=plan.new) for name, own in slots.items()}
+    start = {f"{name}, first": sampling.whole(samplers[name], own, length=plan.prompt, new=1) for name, own in slots.items()}
     times = interleaved(whole | start, rounds, clock)
     steps = {name: [a - b for a, b in zip(times[name], times[f"{name}, first"], strict=True)] for name in counts}
     found: dict[str, Any] = {}
@@ -145,7 +150,7 @@ def _decoding(plan: Plan, base: Base, adapted: AdaptedModel, rows: int, bandwidt
             "step_milliseconds": round(1000 * step, 3),
             "share_of_bandwidth": round(read / 1e9 / step / bandwidth, 4),
         }
-    return found | _speeds(steps, "base only", [_name(count) for count in plan.adapters[1:]])
+    return found | _speeds(steps, "base only", [name for name in counts if name != "base only"])
 
 
 def _name(adapters: int) -> str:

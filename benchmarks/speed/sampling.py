@@ -13,8 +13,10 @@ from models import random_base
 from timing import Case, Times
 
 from populora.engine.drawing import Ending, Uniforms
+from populora.engine.graphs import Capture
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.rows import Job, Rows
+from populora.engine.steps import Decoding
 from populora.lora.decoding import DecodeAttention
 from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
@@ -45,13 +47,22 @@ def requests(slots: Sequence[int], samples: int = 1, length: int = PROMPT) -> li
     return [Request(" ".join(map(str, draw)), slot, samples, (at,)) for at, (slot, draw) in enumerate(zip(slots, draws, strict=True))]
 
 
-def sampler(adapted: AdaptedModel, rows: int = 512) -> InProcessSampler:
+def sampler(adapted: AdaptedModel, rows: int = 512, capture: Capture | None = None) -> InProcessSampler:
+    """``capture``: how steps are captured, where that is not left to the device."""
     adapted.model.generation_config.eos_token_id = None
-    return InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
+    made = InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
+    if capture is not None:
+        made.decoding = Decoding(adapted, rows, capture)
+    return made
 
 
-def ours(adapted: AdaptedModel, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
-    sampling, asked = sampler(adapted), requests(slots, samples, length)
+def ours(adapted: AdaptedModel, slots: Sequence[int], samples: int = 1) -> Case:
+    return whole(sampler(adapted), slots, samples)
+
+
+def whole(sampling: InProcessSampler, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
+    """Responses of ``new`` tokens to prompts of ``length``."""
+    asked = requests(slots, samples, length)
     return lambda: sampling.generate(asked, new, 1.0, "")
 
 

@@ -84,7 +84,8 @@ class EngineConfig:
     rows: int = 512
     """Responses decoded at a time, at most."""
     cache_mb: int = 1024
-    """Memory for the keys and values of the responses being decoded, MiB: fewer are decoded at a time where all would not fit."""
+    """Memory for the keys and values of the responses being decoded, MiB, their prompts not counted: fewer are decoded at a time where not
+    all would fit, if each became as long as it may."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from populora.lora.adapter import Adapter
 from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
+from populora.lora.routing import Route
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 RANKS = (4, 8, 32)
@@ -87,3 +88,10 @@ def test_scales_of_other_members_are_noticed(adapted):
     right = adapted.logprobs(pack(group))[0]
     adapted.bank.alphas[0] = ALPHAS[1]
     assert float((adapted.logprobs(pack(group))[0] - right).abs().max()) > 1e-2
+
+
+def test_ranks_of_one_run_have_one_scale_and_alphas_are_not_rounded():
+    bank = AdaptedModel(random_base(), TARGETS, 3, 48, 10.1).bank
+    bank.initialise(0, (48, 20, 7))
+    assert bank.adapter(0).alpha == 10.1
+    assert bank.scale(Route.of([0, 1, 2], [2, 2, 2])) == pytest.approx(10.1 / 48)

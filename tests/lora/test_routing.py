@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora.lora.routing import BACKENDS, Route, outer, product
+from populora.lora.routing import BACKENDS, Route, _choose, outer, product
 
 INNER, OUTER, SLOTS = 8, 12, 5
 segments = st.lists(st.tuples(st.integers(-1, SLOTS - 1), st.integers(1, 6)), min_size=1, max_size=8).map(sorted)
@@ -62,3 +62,11 @@ def test_operands_that_grouped_products_cannot_take_go_through_the_loop():
     with pytest.raises(RuntimeError):
         product(x, w, route, None, 1.0, "grouped")
     torch.testing.assert_close(product(x, w, route), torch.cat((x[:1] @ w[0], x[1:] @ w[1])), rtol=1e-5, atol=1e-5)
+
+
+def test_operands_that_begin_between_two_aligned_places_go_through_the_loop():
+    whole = torch.zeros(3, 24)
+    weights = torch.zeros(2, 8, 8)
+    route = Route.of([0, 1], [1, 2])
+    assert _choose(whole[:, 8:16], weights, route, None) == "grouped"
+    assert _choose(whole[:, 2:10], weights, route, None) == "loop"

@@ -14,7 +14,9 @@ import torch
 from populora.engine.base import Feed
 from populora.engine.drawing import Ending, Uniforms, decode
 from populora.engine.rows import Job, Row, Rows
+from populora.engine.steps import Decoding
 from populora.errors import ConfigError
+from populora.lora.decoding import PAGE
 from populora.lora.model import AdaptedModel
 from populora.types import Generation, Request
 
@@ -25,6 +27,7 @@ class InProcessSampler:
 
     def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
         self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
+        self.decoding = Decoding(adapted, rows)
         self._bytes_per_token = _cache_bytes_per_token(adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._endings: dict[str, Ending] = {}
@@ -35,7 +38,7 @@ class InProcessSampler:
 
     def rows_at_a_time(self, max_tokens: int) -> int:
         """How many responses of ``max_tokens`` tokens are decoded at a time. Raises `ConfigError` if the cache cannot hold one."""
-        size = self._bytes_per_token * max_tokens
+        size = self._bytes_per_token * -(-max_tokens // PAGE) * PAGE
         if size > self.cache_mb << 20:
             raise ConfigError(
                 f"engine.cache_mb is {self.cache_mb}: one response of {max_tokens} tokens needs {-(-size >> 20)}. Raise it or lower "
@@ -53,7 +56,8 @@ class InProcessSampler:
         """See `populora.engine.base.Sampler.stream`."""
         if max_tokens < 1 or temperature < 0:
             raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
-        rows = Rows(self.adapted, self._ending(stop), self.rows_at_a_time(max_tokens), max_tokens, temperature)
+        limit, steps = self.rows_at_a_time(max_tokens), self.decoding.start()
+        rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature, steps)
         keys: set[tuple[str | int, ...]] = set()
         while True:
             requests = feed.take(idle=not rows.busy)
@@ -61,6 +65,7 @@ class InProcessSampler:
             yield from ((job.request, []) for job in jobs if job.request.samples == 0)
             rows.add(jobs)
             if not requests and not rows.busy:
+                self.decoding.finish(steps)
                 return
             for job in rows.step() if rows.busy else ():
                 yield job.request, [self._generation(job, job.done[sample]) for sample in range(job.request.samples)]

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from populora.engine.drawing import BLOCK, Ending, Uniforms, choose
-from populora.lora.decoding import DecodeAttention
+from populora.engine.steps import Decoding, Steps
 from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
-from populora.lora.routing import Route
 from populora.types import Request
 
 PREFILL_TOKENS = 16384  # prompts computed in one forward; a longer one alone
@@ -61,14 +60,15 @@ class Job:
 
 
 class Rows:
-    """At most ``limit`` rows of a model, each of at most ``max_tokens`` tokens."""
+    """At most ``limit`` rows of a model, each of at most ``max_tokens`` tokens. ``steps`` are made for as many rows, or more."""
 
-    def __init__(self, adapted: AdaptedModel, ending: Ending, limit: int, max_tokens: int, temperature: float):
+    def __init__(self, adapted: AdaptedModel, ending: Ending, limit: int, max_tokens: int, temperature: float, steps: Steps | None = None):
         self.adapted, self.ending, self.limit, self.max_tokens, self.temperature = adapted, ending, limit, max_tokens, temperature
         self._waiting: defaultdict[int, deque[tuple[Job, int]]] = defaultdict(deque)
         self._rows: list[Row] = []
         self._hidden = adapted.head.weight.new_empty(0, adapted.head.in_features)
-        self._cache = DecodeAttention(adapted.device)
+        self._steps = Decoding(adapted, limit).start() if steps is None else steps
+        self._cache = self._steps.cache
 
     @property
     def busy(self) -> bool:
@@ -88,8 +88,7 @@ class Rows:
         live = [place for place, over in enumerate(self._write()) if not over]
         finished = self._leave(live)
         if live:
-            tokens = torch.tensor([row.tokens[-1] for row in self._rows], device=self.adapted.device)
-            self._hidden = self.adapted.forward(tokens, self._cache.step(), self._route(), self._cache)
+            self._hidden = self._steps([row.tokens[-1] for row in self._rows], [row.job.request.slot for row in self._rows])
         return finished
 
     def _next(self, free: int) -> list[tuple[Job, int]]:
@@ -154,10 +153,6 @@ class Rows:
         self._rows = [self._rows[place] for place in live]
         self._hidden = self._hidden[:0]
         return finished
-
-    def _route(self) -> Route:
-        slots = Counter(row.job.request.slot for row in self._rows)
-        return Route.of(list(slots), list(slots.values()), self.adapted.device)
 
 
 def _chunks(jobs: Sequence[Job]) -> list[list[Job]]:

@@ -1,9 +1,9 @@
 """Causal attention over packed rows that share prompts: one function that any Hugging Face causal LM can call.
 
 It is registered with transformers' attention interface and is handed an explicit plan with each forward; the model code
-itself stays untouched. Here is `PackedAttention` (prompts and their responses in one packed row: learning, prefill) by rectangles of
-SDPA, for CPUs; `populora.lora.flex` does the same on CUDA, `populora.lora.decoding` attends from one new token per response. A prompt
-is computed once for all its responses.
+itself stays untouched. Two kinds of plan: prompts and their responses in one packed row (learning, prefill: `PackedAttention`, on CUDA
+`populora.lora.flex`), and one new token per response (`populora.lora.decoding`, on CUDA `populora.lora.paged`). A prompt is computed
+once for all its responses.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Each adapted module has A [S, r, in] and B [S, out, r] for S slots. They are views into one flat fp32 master [S, P], and
 their gradients arrive in one flat gradient of the same layout, so copying, resetting, saving, clipping and updating a member
 each touch one contiguous row. Sampler and learner read these very tensors: there is no copy that could be stale. Only where the
-base computes in another precision do both read one shared copy of the master in that precision (`sync`).
+base computes in another precision do both read one shared copy of the master in that precision (`sync`); in it the slots of a
+module lie together, so that all adapters of a module are one matrix.
 
 Modules that read the same input (q, k and v of a layer) lie together, their A's on top of each other: [S, 3 r, in] meets the input
 once. Ranks may differ by member: r is the largest, a smaller adapter is padded with zeros, which get no gradient and stay zero.
@@ -47,7 +48,7 @@ class LoraBank:
 
     ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps,
     ``ranks`` and ``alphas`` [S] are the adapters' own. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r]) of views into
-    the master; the model multiplies with ``compute``, which is the master itself where ``dtype`` is float32.
+    the master; the model multiplies with ``families``, views into the master itself where ``dtype`` is float32.
     """
 
     def __init__(
@@ -72,16 +73,19 @@ class LoraBank:
         self.steps = torch.zeros(slots, dtype=torch.int64)
         self.ranks = torch.full((slots,), rank, dtype=torch.int64)
         self.alphas = torch.full((slots,), alpha, dtype=torch.float64)
-        self.compute = self.master if dtype == torch.float32 else self.master.to(dtype)
         self.factors = self.by_module(self.master)
-        self.families = self._views()
+        self.families = [Family(*own, *grad) for own, grad in zip(self._compute(dtype), self._parts(self.gradient), strict=True)]
 
     def scale(self, route: Route) -> float | torch.Tensor:
         """What the deltas B A of a route's adapted tokens are multiplied with, alpha / rank: one number, or one a token [N, 1]."""
-        scales = (self.alphas / self.ranks)[route.slots]
+        scales = (self.alphas / self.ranks)[route.slots].float()  # the same for all ranks of a run, up to the rounding of alphas
         if bool((scales == scales[0]).all()):
             return float(scales[0])
-        return scales.repeat_interleave(torch.tensor(route.counts))[:, None].to(self.compute)
+        return scales.repeat_interleave(torch.tensor(route.counts))[:, None].to(self.master.device)
+
+    def weights(self) -> torch.Tensor:
+        """What each slot's adapter is weighed with for a token of each slot [S + 1, S], the last row being the bare base's."""
+        return torch.cat((torch.diag(self.alphas / self.ranks), torch.zeros(1, self.slots)))
 
     def initialise(self, seed: int, ranks: Sequence[int] | None = None) -> None:
         """B = 0 and the *same* random A in every slot, so that factor-space crossovers share a gauge (reading 27).
@@ -94,7 +98,7 @@ class LoraBank:
             tensor.zero_()
         scale = float(self.alphas[0] / self.ranks[0])
         self.ranks[:] = torch.tensor(ranks or [self.rank] * self.slots)
-        self.alphas[:] = scale * self.ranks
+        self.alphas[:] = scale * self.ranks.double()
         for name, (inner, _) in self.modules.items():
             bound = 1.0 / math.sqrt(inner)
             draw = torch.from_numpy(generator.uniform(-bound, bound, (self.rank, inner)).astype("float32"))
@@ -123,8 +127,11 @@ class LoraBank:
 
     def sync(self, slot: int | slice = slice(None)) -> None:
         """Bring what the model multiplies with up to date with the master; nothing to do in float32, where they are one."""
-        if self.compute is not self.master:
-            self.compute[slot] = self.master[slot].to(self.compute.dtype)
+        if self.families[0].a.dtype == torch.float32:
+            return
+        for family, (a, b) in zip(self.families, self._parts(self.master), strict=True):
+            for mine, its in zip((family.a, *family.b), (a, *b), strict=True):
+                mine[slot] = its[slot]
 
     def untrained(self, slot: int) -> bool:
         """Whether every B of the slot is zero: such an adapter is the bare base."""
@@ -164,9 +171,10 @@ class LoraBank:
             )
         return parts
 
-    def _views(self) -> list[Family]:
-        pairs = zip(self._parts(self.compute), self._parts(self.gradient), strict=True)
-        return [Family(a, b, grad_a, grad_b) for (a, b), (grad_a, grad_b) in pairs]
+    def _compute(self, dtype: torch.dtype) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
+        """What the model multiplies with, in the precision of the base."""
+        parts = self._parts(self.master)
+        return parts if dtype == torch.float32 else [(_together(a, dtype), tuple(_together(x.mT, dtype).mT for x in b)) for a, b in parts]
 
     def by_module(self, flat: torch.Tensor) -> dict[str, Stacked]:
         """Views of a tensor in the layout of the master, [S, P], as A and B of each module."""
@@ -194,3 +202,7 @@ class LoraBank:
                 )
             if not (a.isfinite().all() and b.isfinite().all()):
                 raise AdapterError(f"adapter module '{name}' has NaN or infinite weights: it cannot be loaded; use an earlier checkpoint")
+
+
+def _together(part: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return part.to(dtype, memory_format=torch.contiguous_format)

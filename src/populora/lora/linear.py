@@ -16,7 +16,7 @@ from torch import nn
 
 from populora.errors import BaseModelError
 from populora.lora.bank import Family
-from populora.lora.routing import Route, outer, product
+from populora.lora.routing import Mixture, Route, outer, product
 
 Scale = float | torch.Tensor
 """alpha / r, one for all tokens or one for each [N, 1]."""
@@ -26,13 +26,13 @@ class Current:
     """The route of the forward that is under way and its tokens' scale; without a forward there is none."""
 
     def __init__(self, device: torch.device) -> None:
-        self.route: Route | None = None
+        self.route: Route | Mixture | None = None
         self.scale: Scale = 1.0
         self.anchor = torch.zeros((), device=device, requires_grad=True)
         """Makes outputs differentiable where the input is not (the first layer)."""
 
     @contextmanager
-    def follow(self, route: Route | None, scale: Scale) -> Iterator[None]:
+    def follow(self, route: Route | Mixture | None, scale: Scale) -> Iterator[None]:
         """Route the forwards inside the block; entered again where a checkpointed layer is recomputed in the backward."""
         before = self.route, self.scale
         self.route, self.scale = route, scale
@@ -64,10 +64,12 @@ class StackedLinears:
         route = self.current.route
         if route is None or x.numel() != route.tokens * x.shape[-1]:
             raise BaseModelError(f"a forward of {x.numel() // x.shape[-1]} tokens came without its route: call AdaptedModel.forward")
-        if not route.counts:
+        if isinstance(route, Route) and not route.counts:
             return [linear(x) for linear in self.linears]
         rows = x.reshape(route.tokens, -1)
-        if torch.is_grad_enabled():
+        if isinstance(route, Mixture):
+            outputs = self.mixed_rows(rows, route.weights)
+        elif torch.is_grad_enabled():
             outputs = _Stacked.apply(rows, self.current.anchor, self, route, self.current.scale)
         else:
             outputs = self.forward_rows(rows, route, self.current.scale)[0]
@@ -77,18 +79,28 @@ class StackedLinears:
         """Outputs [N, out] of x [N, in], and the low-rank activations [adapted tokens, K r]."""
         family = self._family_of(route)
         low = product(route.adapted(x), family.a.mT, route)
-        scaled, alpha = (low, scale) if isinstance(scale, float) else (low * scale, 1.0)
+        scaled, alpha = (low, scale) if isinstance(scale, float) else ((low * scale).to(low.dtype), 1.0)
         outputs = tuple(linear(x) for linear in self.linears)
         for y, own, b in zip(outputs, self._own(scaled), family.b, strict=True):
             product(own, b.mT, route, route.adapted(y), alpha)
         return outputs, low
+
+    def mixed_rows(self, x: torch.Tensor, weights: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Outputs [N, out] of x [N, in] for weights [N, S]: every token meets all adapters, whose products are then weighed. For the
+        few tokens of a decoding step this costs no more than reading the adapters, and takes one operation for A and one for each B."""
+        slots, kinds = weights.shape[1], len(self.linears)
+        low = (x @ self.family.a.flatten(0, 1).T).view(len(x), slots, kinds, -1)
+        own = low.new_empty(kinds, len(x), slots, low.shape[3])
+        torch.mul(low.permute(2, 0, 1, 3), weights[:, :, None], out=own)
+        parts = zip(self.linears, own.flatten(2), self.family.b, strict=True)
+        return [linear(x).addmm_(part, b.mT.flatten(0, 1)) for linear, part, b in parts]
 
     def backward_rows(
         self, grads: Sequence[torch.Tensor], x: torch.Tensor, low: torch.Tensor, route: Route, scale: Scale, wanted: bool
     ) -> torch.Tensor | None:
         """Add the factors' gradients to the bank's; the gradient of x where it is ``wanted``."""
         family, low_grad = self._family_of(route), torch.empty_like(low)
-        parts = zip(grads, self._own(low * scale), self._own(low_grad), family.b, family.grad_b, strict=True)
+        parts = zip(grads, self._own((low * scale).to(low.dtype)), self._own(low_grad), family.b, family.grad_b, strict=True)
         for grad, own, own_grad, b, grad_b in parts:
             adapted = route.adapted(grad)
             own_grad.copy_(product(adapted, b, route))

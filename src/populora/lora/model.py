@@ -22,7 +22,7 @@ from populora.lora.bank import LoraBank
 from populora.lora.head import chosen_logprobs
 from populora.lora.linear import Current, StackedLinears, StackedLoraLinear
 from populora.lora.packing import Group, Packed, pack
-from populora.lora.routing import Route
+from populora.lora.routing import Mixture, Route
 
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """Largest mean difference (nats) between the log-probabilities of tokens in sampler and learner, by precision of the base."""
@@ -63,10 +63,11 @@ class AdaptedModel:
                 again = layer if checkpointing == "layer" else layer.mlp
                 again.forward = self._recomputed_in_backward(again.forward)
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, route: Route, plan: AttentionPlan) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, route: Route | Mixture, plan: AttentionPlan) -> torch.Tensor:
         """Last hidden states [N, d] of a packed row of tokens: ids and positions [N]. With gradients on, a backward from them
-        adds to ``bank.gradient``."""
-        with self._current.follow(route, self.bank.scale(route) if route.counts else 1.0):
+        adds to ``bank.gradient``, but not from a mixture."""
+        scale = self.bank.scale(route) if isinstance(route, Route) and route.counts else 1.0
+        with self._current.follow(route, scale):
             output = self.backbone(input_ids=ids[None], position_ids=positions[None], use_cache=False, attention_plan=plan)
         return output.last_hidden_state[0]
 

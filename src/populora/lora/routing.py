@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-ALIGNMENT = 16  # bytes; what grouped_mm asks of the strides of its operands
+ALIGNMENT = 16  # bytes; what grouped_mm asks of its operands and their strides
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,19 @@ class Route:
         return slice(self.first, self.first + len(self.counts))
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """What each slot's adapter adds to each token, without a word about segments: ``weights`` [N, S] are alpha / rank at the token's slot,
+    else 0, everywhere for a token of the bare base. Shapes do not depend on which tokens are whose, as CUDA graphs demand."""
+
+    weights: torch.Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Length of the packed row."""
+        return len(self.weights)
+
+
 def product(
     x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None = None, alpha: float = 1.0, backend: str = "auto"
 ) -> torch.Tensor:
@@ -81,7 +94,12 @@ def _choose(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor |
         return "bmm"
     if (into is not None or w.dim() == 2) and x.device.type == "cpu":
         return "loop"
-    return "grouped" if all(size * t.element_size() % ALIGNMENT == 0 for t in (x, w) for size in t.stride() if size != 1) else "loop"
+    return "grouped" if all(place % ALIGNMENT == 0 for tensor in (x, w) for place in _places(tensor)) else "loop"
+
+
+def _places(tensor: torch.Tensor) -> list[int]:
+    """Where a tensor and its rows begin, in bytes."""
+    return [tensor.data_ptr(), *(size * tensor.element_size() for size in tensor.stride() if size != 1)]
 
 
 def _loop_product(x: torch.Tensor, w: torch.Tensor, route: Route, into: torch.Tensor | None, alpha: float) -> torch.Tensor:
