@@ -1,6 +1,6 @@
 """Many adapters in one batch, measured: training and sampling beside PEFT, merged weights, transformers and the bare base.
 
-    python benchmarks/multi_lora.py [--rounds 7]        writes speed/multi_lora.json; about half an hour on one core
+    python benchmarks/multi_lora.py [--rounds 15]       writes speed/multi_lora.json; about 40 minutes on one core
 
 One thread; times are CPU seconds of this process, every round runs all cases of a group, and a ratio is the median over the rounds of
 the ratio within a round, with the smallest and the largest beside it. Models have random weights: speed does not depend on them.
@@ -35,7 +35,7 @@ from timing import Times, interleaved, medians, ratio  # noqa: E402
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15, help="of cases that take seconds; a third, but at least 5, of longer ones")
     parser.add_argument("--only", nargs="*", default=list(GROUPS), choices=list(GROUPS))
     parser.add_argument("--out", type=Path, default=HERE / "multi_lora.json")
     chosen = parser.parse_args()
@@ -50,6 +50,11 @@ def group(cases: dict[str, Any], rounds: int, pairs: list[tuple[str, str]]) -> d
     """Median milliseconds of the cases, and the ratios of ``pairs``."""
     times = interleaved(cases, rounds)
     return {"milliseconds": medians(times), "ratios": of(times, pairs)}
+
+
+def fewer(rounds: int) -> int:
+    """For cases that take long."""
+    return max(5, rounds // 3)
 
 
 def of(times: Times, pairs: list[tuple[str, str]]) -> dict[str, dict[str, float]]:
@@ -113,7 +118,7 @@ def of_scheduling(rounds: int) -> dict[str, Any]:
     adapted = adapted_model("hidden 256", 8)
     wanted = sampling.lengths(192, 33, 160)
     cases = {name: sampling.refilled(adapted, 64, wanted, refill) for name, refill in (("refill", True), ("waves", False))}
-    found = group(cases, rounds, [("waves", "refill")])
+    found = group(cases, fewer(rounds), [("waves", "refill")])
     for length, prompts in ((32, 4), (256, 1)):
         cases = {way: sampling.prefill(adapted, prompts, length, each) for way, each in (("once", 1), ("for each of 8 samples", 8))}
         found[f"{8 * prompts} prompts of {length} tokens"] = group(cases, rounds, [("for each of 8 samples", "once")])
@@ -122,7 +127,7 @@ def of_scheduling(rounds: int) -> dict[str, Any]:
 
 def of_head(rounds: int) -> dict[str, Any]:
     """1,024 tokens at a vocabulary of 151,936, forward and backward, each in processes of their own."""
-    runs = {way: [head.measure(way) for _ in range(rounds)] for way in ("plain", "chunked")}
+    runs = {way: [head.measure(way) for _ in range(fewer(rounds))] for way in ("plain", "chunked")}
     seconds = {way: [statistics.median(run["seconds"]) for run in many] for way, many in runs.items()}
     mib = {way: statistics.median(run["mib"] for run in many) for way, many in runs.items()}
     norms = {way: many[0]["gradient_norm"] for way, many in runs.items()}
