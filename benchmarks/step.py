@@ -68,7 +68,8 @@ def toy(config: Config) -> Config:
     small = replace(config.selfplay, prompts_per_type=1, rho_samples=2, max_response_tokens=48, seeds=16)
     teachers = (config.population.teachers + 1) // 2
     population, learner = replace(config.population, teachers=teachers, students=teachers), replace(config.learner, epsilon=1e-5)
-    return replace(config, selfplay=small, population=population, learner=learner)
+    sandbox = replace(config.sandbox, cpu_seconds=2.0)  # on a busy machine too, a replay must meet the same verdicts
+    return replace(config, selfplay=small, population=population, learner=learner, sandbox=sandbox)
 
 
 if __name__ == "__main__":

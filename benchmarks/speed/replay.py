@@ -25,7 +25,7 @@ from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.selfplay import StepRecord, selfplay_step
 from populora.state import Run
 from populora.tasks.verifier import Verifier
-from populora.training import prepared, seeded
+from populora.training import prepared, sandbox_limits, seeded
 
 
 class RecordedPool(SandboxPool):
@@ -106,8 +106,7 @@ class Replay:
 @contextmanager
 def before_step(config: Config, step: int) -> Iterator[Replay]:
     """A run of ``config`` that has done all steps before ``step``."""
-    box = config.sandbox
-    limits = Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
+    box, limits = config.sandbox, sandbox_limits(config)
     with prepared(config) as run, RecordedPool(limits, box.workers, box.allow_weak) as pool:
         run.learner = learner = RecordedLearner(run.adapted, config.learner)
         seeded(run)

@@ -87,7 +87,7 @@ def prepared(config: Config) -> Iterator[Run]:
         torch.set_num_threads(config.threads)
     model, tokenizer = load_base(config.base)
     suite = held_out_suite(config)
-    prompts, limits = load_prompts(config.base.prompts, config.tasks), _limits(config)
+    prompts, limits = load_prompts(config.base.prompts, config.tasks), sandbox_limits(config)
     facts = {
         "base_sha256": _fingerprint(model), "tokenizer_sha256": _tokenizer_fingerprint(tokenizer),
         "prompts": f"{prompts.name} {prompts.version}", **({"held_out_sha256": _digest(suite)} if suite else {}),
@@ -113,7 +113,8 @@ def seeded(run: Run) -> None:
     seed_buffer(run, base_folder(run.config.base) / "seeds.jsonl")
 
 
-def _limits(config: Config) -> Limits:
+def sandbox_limits(config: Config) -> Limits:
+    """The verifier's limits."""
     box = config.sandbox
     return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
 

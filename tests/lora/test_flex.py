@@ -137,15 +137,8 @@ def test_prompts_are_kept_as_with_sdpa():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("backward_on_cpu")
-def test_new_lengths_need_no_new_compilation():
-    compiled: list[str] = []
-
-    def count(module, inputs):
-        compiled.append("once more")
-        return torch._dynamo.lookup_backend("aot_eager")(module, inputs)
-
-    torch._dynamo.reset()
-    attend = torch.compile(attend_in_blocks, fullgraph=True, backend=count)
+def test_new_lengths_need_no_new_compilation(compilations):
+    attend = torch.compile(attend_in_blocks, fullgraph=True, backend=compilations)
     for tokens, segments in ((5, [5]), (300, [100, 150, 50]), (700, [300, 400]), (390, [90, 100, 100, 100])):
         plan = flex_plan([segments], "cpu")
         q, k, v = (torch.randn(len(plan.own) // BLOCK, BLOCK, heads, 16).requires_grad_() for heads in (4, 2, 2))
@@ -156,7 +149,7 @@ def test_new_lengths_need_no_new_compilation():
         rows = [x.detach().flatten(0, 1).transpose(0, 1)[None] for x in (q, k, v)]
         expected = torch.nn.functional.scaled_dot_product_attention(*rows, attn_mask=mask, scale=0.25, enable_gqa=True)
         torch.testing.assert_close(mixed, expected[0].transpose(0, 1), rtol=1e-5, atol=1e-5)
-    assert len(compiled) == 2  # the first length, then any
+    assert compilations.count == 2  # the first length, then any
 
 
 def test_heads_too_small_for_the_kernel_are_refused():

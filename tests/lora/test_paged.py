@@ -169,18 +169,11 @@ def test_a_mirror_that_is_not_sent_is_noticed(monkeypatch, stale):
 
 
 @pytest.mark.slow
-def test_only_a_new_number_of_rows_needs_a_new_compilation():
-    compiled: list[str] = []
-
-    def count(module, inputs):
-        compiled.append("once more")
-        return torch._dynamo.lookup_backend("aot_eager")(module, inputs)
-
-    torch._dynamo.reset()
-    attend = torch.compile(attend_in_pages, fullgraph=True, dynamic=False, backend=count)
+def test_only_a_new_number_of_rows_needs_a_new_compilation(compilations):
+    attend = torch.compile(attend_in_pages, fullgraph=True, dynamic=False, backend=compilations)
     with torch.inference_mode():
         history = started()
-        for size, prompts, compilations in ((4, 0, 1), (4, 9, 1), (5, 9, 2), (4, 40, 2)):
+        for size, prompts, expected in ((4, 0, 1), (4, 9, 1), (5, 9, 2), (4, 40, 2)):
             history.cache.add_prompts({layer: (torch.randn(1, KV_HEADS, 4, SIZE),) * 2 for layer in range(LAYERS)}, [4])
             history.add_prompts([4] * (prompts + 1))
             history.cache.step(size)
@@ -188,7 +181,7 @@ def test_only_a_new_number_of_rows_needs_a_new_compilation():
             pair = cache._count.device[:size, None, None], cache._table.device[:size, None, None]
             operands = (q, *cache._pools[0], cache._address.device, *cache._seen.device[:, :size], *pair, 0.5)
             torch.testing.assert_close(attend(*operands), attend_in_pages(*operands))
-            assert len(compiled) == compilations
+            assert compilations.count == expected
     assert history.cache.generation >= 4
 
 
