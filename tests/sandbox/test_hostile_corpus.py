@@ -40,10 +40,12 @@ def holds(case: Case, result: dict) -> bool:
     return found in case.allowed or ("not ok" in case.allowed and not found.startswith("ok "))
 
 
-def settled(place: str, case: Case, result: dict) -> dict:
-    """The result, or that of a second try: the limits are so tight that a busy machine may be late once."""
-    late = result.get("verdict") == "timeout" and not holds(case, result)
-    return talk(place, [case])[0][0] if late else result
+def settled(place: str, case: Case, pair: list[dict]) -> list[dict]:
+    """The results of a case and of the control behind it, or those of a second try: under limits so tight a busy machine may be late
+    once, and the eight processes that a doubtful program runs in agree on the toss of a coin once in 128."""
+    fine = holds(case, pair[0]) and outcome(pair[1]) == "ok 42"
+    by_chance = case.group == "chance" or any(result.get("verdict") == "timeout" for result in pair)
+    return talk(place, [case])[0] if by_chance and not fine else pair
 
 
 def test_without_filters_the_corpus_would_notice():
@@ -72,10 +74,10 @@ def test_every_request_of_the_corpus_gets_an_allowed_outcome_and_the_next_one_it
     place, cases, results, done = judged
     assert done.returncode == 0 and f"tier {place.split()[0]}" in done.stderr, done.stderr
     assert [result["id"] for result in results] == list(range(2 * len(cases)))
-    final = [(case, settled(place, case, result)) for case, result in zip(cases, results[::2], strict=True)]
-    wrong = [f"{case.group}: {case.name}: {got}, allowed {sorted(case.allowed)}" for case, got in final if not holds(case, got)]
+    final = [(case, *settled(place, case, results[2 * at : 2 * at + 2])) for at, case in enumerate(cases)]
+    wrong = [f"{case.group}: {case.name}: {got}, allowed {sorted(case.allowed)}" for case, got, _ in final if not holds(case, got)]
     assert wrong == []
-    assert {outcome(result) for result in results[1::2]} == {"ok 42"}
+    assert [(case.name, outcome(control)) for case, _, control in final if outcome(control) != "ok 42"] == []
 
 
 def test_nothing_of_the_machine_shows_and_nothing_is_left_on_it(judged):
