@@ -7,22 +7,20 @@ the byte. What the learner and the sandbox were asked for is kept, for another a
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from processes import timed
 
-from populora.analysis.coverage import Archive
 from populora.config import Config
 from populora.learner.learner import Learner, SlotUpdate, TrainRow
-from populora.population import Population
+from populora.runlog.checkpoint import Checkpoint
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.selfplay import StepRecord, selfplay_step
+from populora.snapshot import put_back, snapshot
 from populora.state import Run
 from populora.tasks.verifier import Verifier
 from populora.training import prepared, sandbox_limits, seeded
@@ -48,18 +46,6 @@ class RecordedLearner(Learner):
     def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
         self.rows = tuple(rows)
         return super().update(rows)
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What a run carries from step to step, before one of them."""
-
-    step: int
-    bank: dict[str, torch.Tensor]
-    population: Population
-    buffer: dict[str, Any]
-    archive: dict[str, Any]
-    valid_counts: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,7 @@ class Replay:
     pool: RecordedPool
     limits: Limits
     learner: RecordedLearner
-    before: Moment
+    before: Checkpoint
 
     def once(self) -> Taken:
         """Put the run back and do the step."""
@@ -112,19 +98,7 @@ def before_step(config: Config, step: int) -> Iterator[Replay]:
         seeded(run)
         while run.step < step - 1:
             selfplay_step(run)
-        yield Replay(run, pool, limits, learner, moment(run))
-
-
-def moment(run: Run) -> Moment:
-    counts = copy.deepcopy(run.valid_counts)
-    return Moment(run.step, run.bank.state(), run.population, run.buffer.state(), run.archive.state(), counts)
-
-
-def put_back(run: Run, before: Moment) -> None:
-    run.step, run.population, run.valid_counts = before.step, before.population, copy.deepcopy(before.valid_counts)
-    run.bank.restore(before.bank)
-    run.buffer.restore(before.buffer)
-    run.archive = Archive.restore(before.archive)
+        yield Replay(run, pool, limits, learner, snapshot(run))
 
 
 def check_same(first: Taken, again: Taken) -> None:

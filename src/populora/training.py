@@ -10,11 +10,10 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from populora.analysis.coverage import Archive
@@ -29,9 +28,9 @@ from populora.heldout import held_out_suite
 from populora.learner.learner import Learner
 from populora.lora.model import AdaptedModel
 from populora.lora.peft_format import save_adapter
-from populora.population import Population, initial_population
+from populora.population import initial_population
 from populora.proposing import check_prompts
-from populora.runlog.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from populora.runlog.checkpoint import load_checkpoint, save_checkpoint
 from populora.runlog.directory import check_facts, new_run, open_run
 from populora.runlog.display import Display
 from populora.runlog.files import remove_folder
@@ -41,10 +40,11 @@ from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.seeding import seed_buffer
 from populora.selfplay import PhaseClock, StepRecord, selfplay_step
+from populora.snapshot import put_back, snapshot
 from populora.state import Run
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import Verifier
-from populora.types import Lineage, Member, Rating, Role, TaskType
+from populora.types import TaskType
 
 CANARY_PROBES = 2
 
@@ -69,7 +69,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
                 remove_folder(unfinished)
         checkpoint = load_checkpoint(folder)
         if checkpoint:
-            _restore(run, checkpoint)
+            put_back(run, checkpoint)
         else:
             display.phase("filling the buffer")
             seeded(run)
@@ -182,28 +182,4 @@ def save_members(run: Run, folder: Path) -> None:
 def _checkpoint(run: Run, folder: Path) -> None:
     """The members as PEFT folders, then everything that a resume needs."""
     save_members(run, folder / "adapters")
-    archive = {f"archive.{name}": torch.from_numpy(np.array(values)) for name, values in run.archive.state().items()}
-    tensors = {**{f"bank.{name}": tensor for name, tensor in run.bank.state().items()}, **archive}
-    state = {
-        "members": [asdict(member) for member in run.population.members],
-        "buffer": run.buffer.state(),
-        "valid_counts": run.valid_counts,
-    }
-    save_checkpoint(folder, run.step, tensors, state, run.config.keep_checkpoints)
-
-
-def _restore(run: Run, checkpoint: Checkpoint) -> None:
-    def part(prefix: str) -> dict[str, torch.Tensor]:
-        return {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
-
-    run.bank.restore(part("bank."))
-    run.archive = Archive.restore({name: tensor.numpy() for name, tensor in part("archive.").items()})
-    run.population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
-    run.buffer.restore(checkpoint.state["buffer"])
-    run.valid_counts = checkpoint.state["valid_counts"]
-    run.step = checkpoint.step
-
-
-def _member_from(values: dict[str, Any]) -> Member:
-    lineage: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values["lineage"].items()}
-    return Member(**{**values, "role": Role(values["role"]), "rating": Rating(**values["rating"]), "lineage": Lineage(**lineage)})
+    save_checkpoint(folder, snapshot(run), run.config.keep_checkpoints)

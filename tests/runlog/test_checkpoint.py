@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from populora.errors import RunDirectoryError
-from populora.runlog.checkpoint import checkpoint_steps, load_checkpoint, save_checkpoint
+from populora.runlog.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
 
 TENSORS = {"master": torch.arange(12.0).reshape(3, 4), "steps": torch.tensor([1, 2, 3]), "slice": torch.arange(8.0)[::2]}
 STATE = {"members": [{"id": "T0", "mu": 25.1}], "text": "lone \ud800 surrogate", "nothing": None}
@@ -19,8 +19,8 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
 
 
 def test_round_trip_and_equal_bytes(tmp_path: Path):
-    save_checkpoint(tmp_path / "a", 3, TENSORS, STATE, keep=2)
-    save_checkpoint(tmp_path / "b", 3, TENSORS, STATE, keep=2)
+    save_checkpoint(tmp_path / "a", Checkpoint(3, TENSORS, STATE), keep=2)
+    save_checkpoint(tmp_path / "b", Checkpoint(3, TENSORS, STATE), keep=2)
     loaded = load_checkpoint(tmp_path / "a")
     assert loaded and loaded.step == 3 and loaded.state == STATE
     assert all(torch.equal(loaded.tensors[name], tensor) and loaded.tensors[name].dtype == tensor.dtype for name, tensor in TENSORS.items())
@@ -29,7 +29,7 @@ def test_round_trip_and_equal_bytes(tmp_path: Path):
 
 def test_only_the_newest_are_kept(tmp_path: Path):
     for step in range(5):
-        save_checkpoint(tmp_path, step, TENSORS, {"step": step}, keep=2)
+        save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2)
     assert checkpoint_steps(tmp_path) == [3, 4]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00003", "step_00004"]
 
@@ -39,25 +39,25 @@ def test_run_without_checkpoint_has_none(tmp_path: Path):
 
 
 def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path: Path):
-    save_checkpoint(tmp_path, 1, TENSORS, STATE, keep=1)
-    save_checkpoint(tmp_path, 1, TENSORS, STATE, keep=1)
+    save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
+    save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
     with pytest.raises(RunDirectoryError, match="another content"):
-        save_checkpoint(tmp_path, 1, TENSORS, {}, keep=1)
+        save_checkpoint(tmp_path, Checkpoint(1, TENSORS, {}), keep=1)
     loaded = load_checkpoint(tmp_path)
     assert loaded and loaded.state == STATE
 
 
 def test_values_that_json_lacks_are_refused_before_writing(tmp_path: Path):
     with pytest.raises(ValueError, match="JSON"):
-        save_checkpoint(tmp_path, 1, TENSORS, {"mu": float("nan")}, keep=1)
+        save_checkpoint(tmp_path, Checkpoint(1, TENSORS, {"mu": float("nan")}), keep=1)
     assert not (tmp_path / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_damage_is_found_and_the_older_checkpoint_named(tmp_path: Path, name: str, damage: str):
-    save_checkpoint(tmp_path, 4, TENSORS, {"step": 4}, keep=2)
-    file = save_checkpoint(tmp_path, 5, TENSORS, {"step": 5}, keep=2) / name
+    save_checkpoint(tmp_path, Checkpoint(4, TENSORS, {"step": 4}), keep=2)
+    file = save_checkpoint(tmp_path, Checkpoint(5, TENSORS, {"step": 5}), keep=2) / name
     data = file.read_bytes()
     if damage == "remove":
         file.unlink()
@@ -70,6 +70,6 @@ def test_damage_is_found_and_the_older_checkpoint_named(tmp_path: Path, name: st
 
 
 def test_only_damaged_checkpoint_says_there_is_no_older(tmp_path: Path):
-    (save_checkpoint(tmp_path, 1, TENSORS, STATE, keep=1) / "state.json").write_bytes(b"{}")
+    (save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1) / "state.json").write_bytes(b"{}")
     with pytest.raises(RunDirectoryError, match="no older checkpoint"):
         load_checkpoint(tmp_path)

@@ -26,7 +26,7 @@ import os, sys
 import torch
 from pathlib import Path
 from types import SimpleNamespace
-from populora.runlog.checkpoint import save_checkpoint
+from populora.runlog.checkpoint import Checkpoint, save_checkpoint
 from populora.runlog.journal import write_step
 from populora.types import Matchup
 empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members children".split(), ())
@@ -38,7 +38,8 @@ def write_for_ever(folder):
         matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)
         write_step(folder, SimpleNamespace(step=step, matchups=matchups, **empty, **plain))
         if step % 2 == 0:
-            save_checkpoint(folder, step, {"x": torch.full((20_000,), float(step))}, {"step": step, "pad": "y" * 50_000}, keep=2)
+            tensors = {"x": torch.full((20_000,), float(step))}
+            save_checkpoint(folder, Checkpoint(step, tensors, {"step": step, "pad": "y" * 50_000}), keep=2)
 
 for name in sys.argv[1:]:
     writer = os.fork()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,18 +33,18 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any], keep: int) -> Path:
-    """Write the checkpoint of ``step`` into the run ``folder``, then remove all but the ``keep`` newest.
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Write the checkpoint into the run ``folder``, then remove all but the ``keep`` newest.
 
     ``state`` holds plain values only and no times, so that equal runs write equal bytes; saving an equal checkpoint twice
     does nothing. Raises `RunDirectoryError` when the disk refuses or the step is already there with another content.
     """
-    path = step_folder(folder / FOLDER, step)
+    path = step_folder(folder / FOLDER, checkpoint.step)
     files = {
-        TENSORS: safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}),
-        STATE: json_bytes(dict(state)),
+        TENSORS: safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}),
+        STATE: json_bytes(checkpoint.state),
     }
-    manifest = json_bytes({"format": FORMAT, "step": step, "sha256": {name: _sha256(data) for name, data in files.items()}})
+    manifest = json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": {name: _sha256(data) for name, data in files.items()}})
     if path.exists():
         if not (path / MANIFEST).is_file() or (path / MANIFEST).read_bytes() != manifest:
             raise RunDirectoryError(f"'{path}' exists with another content than the one to write: was the run moved on by another process?")
