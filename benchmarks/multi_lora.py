@@ -36,10 +36,13 @@ from timing import Times, interleaved, medians, ratio  # noqa: E402
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="of cases that take seconds; a third, but at least 5, of longer ones")
-    parser.add_argument("--only", nargs="*", default=list(GROUPS), choices=list(GROUPS))
+    parser.add_argument("--only", nargs="*", default=list(GROUPS), choices=list(GROUPS), help="measure these, keep the file's others")
     parser.add_argument("--out", type=Path, default=HERE / "multi_lora.json")
     chosen = parser.parse_args()
-    found: dict[str, Any] = {"machine": machine(), "rounds": chosen.rounds}
+    kept = json.loads(chosen.out.read_text()) if chosen.out.exists() and set(chosen.only) < set(GROUPS) else {}
+    found: dict[str, Any] = {**kept, "machine": machine(), "rounds": chosen.rounds}
+    if kept and (kept["machine"], kept["rounds"]) != (found["machine"], found["rounds"]):
+        parser.error(f"{chosen.out} was measured on another machine or with other rounds: measure everything, or write to another --out")
     for name in chosen.only:
         found[name] = GROUPS[name](chosen.rounds)
         print(name, json.dumps(found[name], indent=1), flush=True)
