@@ -238,3 +238,9 @@ def test_a_child_that_overflows_or_changes_shape_is_an_error(make_adapter, monke
     monkeypatch.setitem(OPERATORS, "m9", Operator("m9", 1, lambda parents, rng: wrong_shape(parents[0]), "loses a column"))
     with pytest.raises(AdapterError, match="child of operator 'm9', A of"):
         breed([make_adapter(1)], "m9", stream(0, "breed"))
+
+
+def test_large_weights_whose_sum_overflows_are_no_infinite_weights(make_adapter):
+    parent = make_adapter(1)
+    large = replace(parent, modules={name: (a.fill_(3e38), b) for name, (a, b) in copy.deepcopy(parent.modules).items()})
+    assert breed([large], "copy_parent", stream(0, "breed")).adapter.fingerprint() == large.fingerprint()

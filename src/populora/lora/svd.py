@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from populora.lora.adapter import Factors
+
 Refactor = Literal["revive", "balanced"]
 
 DEAD = 1e-5
@@ -38,9 +40,9 @@ class Spectrum(NamedTuple):
     """
 
     a: torch.Tensor
-    """[k, in], fp32; k is r unless the factors are deficient."""
+    """[k, in]: the factor itself, or an fp64 basis of it where it is deficient; k is r unless in is smaller."""
     b: torch.Tensor
-    """[out, k], fp32."""
+    """[out, k], likewise."""
     left: torch.Tensor
     """[k, r], fp64 as are ``s`` and ``right``: their products with a and b cancel where columns are nearly dependent."""
     s: torch.Tensor
@@ -67,8 +69,8 @@ class Spectrum(NamedTuple):
 def double_qr_svd(a: torch.Tensor, b: torch.Tensor) -> Spectrum:
     """SVD of ``b @ a`` for a [r, in] and b [out, r], always with r components.
 
-    Signs are fixed: no column of u has a negative sum. Where out or in is smaller than r, the components that cannot exist are
-    zero columns with singular value 0. The factors must be finite.
+    Signs are fixed: no column of u has a negative sum over every (1 + out // 64)-th row, whatever the factorisation. Where out or in
+    is smaller than r, the components that cannot exist are zero columns with singular value 0. The factors must be finite.
     """
     missing = b.shape[1] - min(*b.shape, a.shape[1])
     basis_b, triangle_b, r_b = _qr(b)
@@ -76,7 +78,8 @@ def double_qr_svd(a: torch.Tensor, b: torch.Tensor) -> Spectrum:
     core_u, s, core_vt = torch.linalg.svd(r_b @ r_a.T, full_matrices=False)
     left = torch.linalg.solve_triangular(triangle_b, core_u, upper=True)
     right = torch.linalg.solve_triangular(triangle_a, core_vt.T, upper=True)
-    sign = torch.where(basis_b.sum(dim=0).double() @ left < 0, -1.0, 1.0)
+    some_rows = basis_b[:: 1 + len(b) // 64].sum(dim=0).double()
+    sign = torch.where(some_rows @ left < 0, -1.0, 1.0)
     left, right = left * sign, right * sign
     if missing:
         left, s, right = (pad(part, (0, missing)) for part in (left, s, right))
@@ -89,17 +92,14 @@ def singular_values(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _qr(tall: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """``tall = Q r`` as ``(basis, triangle, r)`` with ``basis = Q triangle``: either ``(tall, r, r)`` or ``(Q, 1, r)``.
-
-    Triangles are fp64, bases fp32.
-    """
+    """``tall = Q r`` as ``(basis, triangle, r)`` with ``basis = Q triangle``: ``(tall, r, r)`` or ``(Q, 1, r)``; new ones are fp64."""
     long = tall.double()
     gram = long.T @ long
     lower, failed = torch.linalg.cholesky_ex(gram)
     if not failed and bool((lower.diagonal() > INDEPENDENT * gram.diagonal().sqrt()).all()):
         return tall, lower.T, lower.T
-    q, r = torch.linalg.qr(tall)
-    return q, torch.eye(len(r), dtype=torch.float64), r.double()
+    q, r = torch.linalg.qr(long)
+    return q, torch.eye(len(r), dtype=torch.float64), r
 
 
 def truncated_svd(dense: torch.Tensor, rank: int, rng: np.random.Generator) -> Spectrum:
@@ -120,25 +120,25 @@ def dead_components(s: torch.Tensor) -> torch.Tensor:
     return (s <= DEAD * s.max()) & torch.isfinite(s)
 
 
-def recombine(parts: Sequence[Spectrum]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A [r, in] and B [out, r], fp32, whose product is the sum of all ``parts``, r components together; and which of them are dead.
+def recombine(parts: Sequence[Spectrum]) -> Factors:
+    """A [r, in] and B [out, r], fp32, whose product is the sum of all ``parts``, r components together.
 
     Split evenly (paper): ``B = u sqrt(s)``, ``A = sqrt(s) v^T``. Dead components are zero, or nearly, in both.
     """
-    s = torch.cat([part.s for part in parts])
-    a, b = torch.empty(len(s), parts[0].a.shape[1]), torch.empty(parts[0].b.shape[0], len(s))
+    rank = sum(len(part.s) for part in parts)
+    a, b = torch.empty(rank, parts[0].a.shape[1]), torch.empty(parts[0].b.shape[0], rank)
     stop = 0
     for part in parts:
         start, stop, root = stop, stop + len(part.s), part.s.sqrt()
         a[start:stop] = (part.right * root).T @ part.a.double()
         b[:, start:stop] = part.b.double() @ (part.left * root)
-    return a, b, dead_components(s)
+    return a, b
 
 
 def revive(a: torch.Tensor, b: torch.Tensor, dead: torch.Tensor, rng: np.random.Generator) -> None:
-    """Give dead components fresh rows of A from U(-1/sqrt(in), 1/sqrt(in)), in place, and zero columns of B.
+    """Give the components marked in ``dead`` [r] fresh rows of A from U(-1/sqrt(in), 1/sqrt(in)), in place, and zero columns of B.
 
-    This is what PEFT's kaiming uniform with a = sqrt(5) amounts to. Without dead components nothing is drawn.
+    This is what PEFT's kaiming uniform with a = sqrt(5) amounts to. Where none is marked nothing is drawn.
     """
     if bool(dead.any()):
         bound = 1.0 / math.sqrt(a.shape[1])

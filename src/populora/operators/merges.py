@@ -1,7 +1,7 @@
 """Merges X5 to X9: two parents' tensors become one, each A and each B by itself (paper, appendix "Full LoRA Operator Catalog").
 
 None is in evolution's default pool. Only X7 draws from its stream. All presume parents of a shared origin (equal A at birth,
-reading 27). Deviations: X7 ranks magnitudes as half precision would tell them apart (`_drop_probabilities`); X9's epsilon, which the
+reading 27). Deviations: X7 ranks magnitudes as half precision would tell them apart (`_chance_to_stay`); X9's epsilon, which the
 paper does not name, is 1e-20: squares of small weights are small.
 """
 
@@ -56,9 +56,9 @@ def della(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: floa
     expect(0 <= epsilon < 1, "epsilon", "a probability from 0 to below 1", epsilon)
 
     def thinned(tensor: torch.Tensor) -> torch.Tensor:
-        p = _drop_probabilities(tensor, epsilon)
-        keep = torch.from_numpy(rng.random(tuple(tensor.shape), dtype=np.float32)).ge_(p)
-        return keep.mul_(tensor).div_(p.neg_().add_(1).clamp_(min=GRAIN))  # where p is 1 nothing is kept, and 0 / 0 would be NaN
+        chance = _chance_to_stay(tensor, epsilon)
+        kept = torch.from_numpy(rng.random(tuple(tensor.shape), dtype=np.float32)).lt_(chance)
+        return kept.mul_(tensor).div_(chance.clamp_(min=GRAIN))  # where the chance is 0 nothing is kept, and 0 / 0 would be NaN
 
     return on_tensors(parents, lambda one, two: thinned(one).add_(thinned(two)).div_(2))
 
@@ -106,16 +106,17 @@ def _trimmed(tensor: torch.Tensor, tau: float) -> torch.Tensor:
     return keep.mul_(tensor)
 
 
-def _drop_probabilities(tensor: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """``epsilon + (1 - epsilon) rank / (n - 1)``, with the rank of each entry's magnitude in an fp32 tensor, largest first.
+def _chance_to_stay(tensor: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """``1 - p`` with ``p = epsilon + (1 - epsilon) rank / (n - 1)``, ranks of an fp32 tensor's magnitudes, the largest first.
 
-    Instead of being sorted, entries are counted in `BUCKETS` by the leading bits of their magnitudes. Those in one bucket, which
+    Instead of being sorted, entries are counted in buckets by the leading bits of their magnitudes. Those in one bucket, which
     differ by less than 2^-10 of themselves or are below 2^-31 of the largest, share their mean rank. So p is off by at most half
     of its bucket's share of the tensor (3e-4 for normal entries), and entries of equal magnitude have equal chances.
     """
     bits = tensor.abs().view(torch.int32).flatten() >> SHIFT  # floats that are not negative are ordered as their bits are
-    bucket = bits.sub_(bits.max() - (BUCKETS - 1)).clamp_(min=0)
-    counts = torch.bincount(bucket, minlength=BUCKETS).double()
+    least, most = (int(end) for end in bits.aminmax())
+    bucket = bits.sub_(max(least, most - (BUCKETS - 1))).clamp_(min=0)
+    counts = torch.bincount(bucket).double()
     smaller = counts.cumsum(0).sub_(counts / 2).sub_(0.5)  # entries below the middle of each bucket
-    p = smaller.mul_(-(1 - epsilon) / max(1, tensor.numel() - 1)).add_(1.0)
-    return p.div_(GRAIN).round_().mul_(GRAIN).float().index_select(0, bucket).view(tensor.shape)
+    chance = smaller.mul_((1 - epsilon) / max(1, tensor.numel() - 1) / GRAIN).round_().mul_(GRAIN)
+    return chance.float().index_select(0, bucket).view(tensor.shape)

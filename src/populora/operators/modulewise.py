@@ -13,7 +13,7 @@ import torch
 
 from populora.errors import ConfigError
 from populora.lora.adapter import Adapter, Factors
-from populora.lora.svd import Refactor, Spectrum, recombine, revive
+from populora.lora.svd import Refactor, Spectrum, dead_components, recombine, revive
 
 HEAP = 31 << 20
 """Bytes. glibc hands every freed temporary back to the system, and has its pages made anew for the next one, until it has once seen
@@ -43,9 +43,9 @@ def on_components(
     dead: list[torch.Tensor] = []
 
     def made(*pairs: Factors) -> Factors:
-        a, b, gone = recombine(change(*pairs))
-        dead.append(gone)
-        return a, b
+        parts = change(*pairs)
+        dead.append(dead_components(torch.cat([part.s for part in parts])))
+        return recombine(parts)
 
     child = on_factors(parents, made)
     if how == "revive":
