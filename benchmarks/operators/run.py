@@ -4,9 +4,10 @@
 
 A child is a whole adapter: 28 layers of q, k, v and o, hidden size 3584, key-value size 512, rank 32. One thread; seconds are CPU
 seconds of this process and medians of the rounds, of which each runs all operators once. `children`: the operators themselves, without
-the checks and measures of `breed`. `dense`: a full SVD of the dense delta, and X1 in delta space, for one module of each shape, times
-the number of such modules. `peft`: the mean of two deltas at the parents' rank, by PEFT's ``add_weighted_adapter`` and by X1 in delta
-space without drops, on a random model of hidden size 896 with 8 adapted modules; the deltas are compared.
+the checks and measures of `breed`. `measures`: what `breed` says of one child. `dense`: a full SVD of the dense delta, and X1 in delta
+space, for one module of each shape, times the number of such modules. `peft`: the mean of two deltas at the parents' rank, by PEFT's
+``add_weighted_adapter`` and by X1 in delta space without drops, on a random model of hidden size 896 with 8 adapted modules; the deltas
+are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "speed"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "speed")]
 
 import torch  # noqa: E402
 
@@ -29,17 +30,17 @@ torch.set_num_threads(1)
 
 from machine import machine  # noqa: E402
 from models import adapted_model, peft_model  # noqa: E402
+from report import bars, table  # noqa: E402
 from timing import interleaved, ratio, spread  # noqa: E402
 
 from populora.lora.adapter import Adapter  # noqa: E402
 from populora.operators import OPERATORS  # noqa: E402
+from populora.operators.breeding import breed  # noqa: E402
 from populora.operators.crossovers import dare  # noqa: E402
 from populora.rng import stream  # noqa: E402
 
 LAYERS, HIDDEN, KEY_VALUE, RANK = 28, 3584, 512, 32
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
-SVD_OPERATORS = ("m1", "m3", "m6", "x3")
-"""The operators that decompose deltas; X1 does in delta space, which is measured apart."""
 
 
 def main() -> None:
@@ -50,7 +51,9 @@ def main() -> None:
     chosen = parser.parse_args()
     load, started = os.getloadavg()[0], time.perf_counter()
     found: dict[str, Any] = {"machine": {**machine(), "load_before": round(load, 2)}, "rounds": chosen.rounds}
-    found["children"] = measure_children([qwen_adapter(seed) for seed in (1, 2)], chosen.rounds)
+    parents = [qwen_adapter(seed) for seed in (1, 2)]
+    found["children"], found["measures"] = measure_children(parents, chosen.rounds), describe_children(parents)
+    del parents
     found["dense"] = measure_dense([qwen_adapter(seed, layers=1) for seed in (1, 2)], chosen.dense_rounds)
     found["peft"] = measure_peft(chosen.rounds)
     found["bars"] = bars(found)
@@ -82,6 +85,16 @@ def measure_children(parents: list[Adapter], rounds: int) -> dict[str, dict[str,
         return lambda: operator.function(parents[: operator.arity], stream(0, "benchmark", name))
 
     return {name: spread(times) for name, times in interleaved({name: case(name) for name in OPERATORS}, rounds).items()}
+
+
+def describe_children(parents: list[Adapter]) -> dict[str, dict[str, Any]]:
+    """How far a child is from its parents, by operator."""
+    found = {}
+    for name, operator in OPERATORS.items():
+        child = breed(parents[: operator.arity], name, stream(0, "benchmark", name))
+        cosines = [round(cosine, 3) for cosine in child.cosines]
+        found[name] = {"norm_ratio": round(child.norm_ratio, 3), "cosines": cosines, "effective_rank": round(child.effective_rank, 1)}
+    return found
 
 
 def measure_dense(parents: list[Adapter], rounds: int) -> dict[str, Any]:
@@ -137,55 +150,6 @@ def difference(model: Any, child: Adapter, module: str) -> float:
     a, b = child.modules[module]
     theirs = model.base_model.model.get_submodule(module).get_delta_weight("child").detach()
     return float((child.alpha / child.rank * b @ a - theirs).norm() / theirs.norm())
-
-
-def bars(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What operators are meant to reach, and what was found."""
-    medians = {name: seconds["median"] for name, seconds in found["children"].items()}
-    slowest = max(SVD_OPERATORS, key=lambda name: medians[name])
-    other = max(medians.keys() - set(SVD_OPERATORS), key=lambda name: medians[name])
-    peft = found["peft"]
-    checks = {
-        f"seconds of the slowest SVD operator ({slowest})": ("at_most", 0.3, medians[slowest]),
-        f"seconds of the slowest other operator ({other})": ("at_most", 0.5, medians[other]),
-        f"full dense SVDs in the time of {slowest}": ("at_least", 1000.0, round(found["dense"]["full_svd_child"] / medians[slowest])),
-        "PEFT's time over ours": ("at_least", 20.0, peft["ratios"]["PEFT"]["median"]),
-        "largest relative difference to PEFT's deltas": ("at_most", 1e-5, peft["largest_relative_difference"]),
-    }
-    return {
-        name: {side: bar, "found": value, "met": value <= bar if side == "at_most" else value >= bar}
-        for name, (side, bar, value) in checks.items()
-    }
-
-
-def table(found: dict[str, Any]) -> str:
-    """Medians with the smallest and largest of the rounds, in Markdown."""
-    where, dense, peft = found["machine"], found["dense"], found["peft"]
-    about = (
-        f"{where['processor']}, one thread, torch {where['torch']}, load before {where['load_before']}. CPU seconds of a whole adapter at "
-        f"the shapes of Qwen2.5-7B, rank {RANK}; medians of {found['rounds']} rounds (smallest to largest)."
-    )
-    lines = [
-        about,
-        "",
-        "| operator | | seconds | a full SVD of its dense deltas takes |",
-        "|---|---|---|---|",
-    ]
-    for name, seconds in found["children"].items():
-        times = f"{dense['full_svd_child'] / seconds['median']:,.0f} times as long" if name in SVD_OPERATORS else ""
-        lines.append(
-            f"| `{name}` | {OPERATORS[name].alias} | {seconds['median']:.3f} ({seconds['min']:.3f} to {seconds['max']:.3f}) | {times} |"
-        )
-    lines += [f"| `x1`, space = delta | dare | {dense['x1_delta_child']:.0f}, from one module of each shape | |", ""]
-    lines += ["| the mean of two deltas at their rank, 8 modules of hidden size 896 | milliseconds | times ours |", "|---|---|---|"]
-    for name, each in peft["milliseconds"].items():
-        times = f"{peft['ratios'][name]['median']:.1f}" if name in peft["ratios"] else ""
-        lines.append(f"| {name} | {each['median']:.1f} ({each['min']:.1f} to {each['max']:.1f}) | {times} |")
-    lines += ["", "| bar | | found | |", "|---|---|---|---|"]
-    for name, bar in found["bars"].items():
-        limit = f"<= {bar['at_most']:g}" if "at_most" in bar else f">= {bar['at_least']:,.0f}"
-        lines.append(f"| {name} | {limit} | {bar['found']:.4g} | {'' if bar['met'] else '**missed**'} |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
