@@ -26,16 +26,19 @@ def check_operators(config: Config) -> None:
     """Raise `ConfigError` before a run for an operator that does not exist or could never be used."""
     if config.population.single_agent or not config.evolution.every:
         return
-    arities = {name: get_operator(name).arity for name in config.evolution.operators}
+    operators = {name: get_operator(name) for name in config.evolution.operators}
+    fewest = min(operator.arity for operator in operators.values())
+    rank = min(config.lora.ranks or (config.lora.rank,))
     for role, size in (("teachers", config.population.teachers), ("students", config.population.students)):
         culled = cull_count(size, config.evolution.cull_fraction)
-        if culled and min(arities.values()) > size - culled:
+        if culled and fewest > size - culled:
             raise ConfigError(
-                f"evolution.operators {', '.join(arities)} all need {min(arities.values())} parents, but of {size} {role} "
+                f"evolution.operators {', '.join(operators)} all need {fewest} parents, but of {size} {role} "
                 f"{size - culled} are left when the weakest go: add a mutation (m1 to m4) or members, or cull fewer"
             )
-        if culled and size > 2 and config.lora.rank == 1 and any(get_operator(name).name == "x3" for name in arities):
-            raise ConfigError("operator x3 joins components of both parents and needs lora.rank 2 or more, got 1: leave x3 out")
+        for name, operator in operators.items():
+            if culled and operator.arity <= size - culled and operator.min_rank > rank:
+                raise ConfigError(f"operator '{name}' needs lora.rank {operator.min_rank} or more, got {rank}: leave it out of the pool")
 
 
 def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: dict[str, float]) -> Population:
@@ -71,7 +74,7 @@ def _child(
     operator = choose_operator(arities, len(members) - len(culled), rng)
     parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
     adapters = [bank.adapter(parent.slot) for parent in parents]
-    child = breed(adapters, operator, stream(config.seed, *name), refactor=settings.refactor)
+    child = breed(adapters, operator, stream(config.seed, *name), refactor=settings.refactor, allow_copy=True)
     lineage = Lineage(
         place.id, place.lineage.generation + 1, step, operator,
         tuple(f"{p.id}#{p.lineage.generation}:{a.fingerprint()}" for p, a in zip(parents, adapters, strict=True)),

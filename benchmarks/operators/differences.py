@@ -1,0 +1,119 @@
+"""What mergekit's functions of the same names do to the same tensors, as factors of ours.
+
+    pip install mergekit==0.1.5 && python benchmarks/operators/differences.py        writes differences.json here; a minute
+
+mergekit works on whole models: an adapter is merged into its base first, and the functions below then see dense deltas. Here they are
+given two factors of an adapter, as populora's operators are, so that what differs is the function alone. It is no dependency and no
+test needs it; `tests/operators/test_peft_differences.py` has the same for PEFT.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from mergekit.merge_methods.slerp import slerp as their_slerp
+from mergekit.sparsify import RescaleNorm, bernoulli, della_magprune, magnitude
+
+from populora.lora.adapter import Adapter
+from populora.operators import OPERATORS, merges
+from populora.rng import stream
+
+HERE = Path(__file__).parent
+ROWS, COLUMNS, DRAWS = 32, 896, 1500
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    one, two = torch.randn(2, ROWS, COLUMNS)
+    found = {
+        "mergekit": version("mergekit"),
+        "shape": [ROWS, COLUMNS],
+        "draws": DRAWS,
+        "x1_dare": dare(one),
+        "x6_ties": ties(one, two),
+        "x7_della": della(one),
+        "x8_slerp": slerp(one, two),
+    }
+    text = json.dumps(found, indent=1) + "\n"
+    (HERE / "differences.json").write_text(text)
+    print(text)
+
+
+def ours(name: str, one: torch.Tensor, two: torch.Tensor, draw: int = 0, **strength: float) -> torch.Tensor:
+    """The child of two adapters whose only A are the tensors."""
+    parents = [Adapter({"w": (tensor, torch.zeros(1, len(tensor)))}, len(tensor), 1.0) for tensor in (one, two)]
+    return OPERATORS[name].function(parents, stream(0, "differences", draw), **strength).modules["w"][0]
+
+
+def kept(name: str, one: torch.Tensor, draw: int) -> torch.Tensor:
+    """One parent after our drop and rescale: the other parent is zero, and the child half of this."""
+    return 2 * ours(name, one, torch.zeros_like(one), draw)
+
+
+def slope(children: list[torch.Tensor], parent: torch.Tensor, where: torch.Tensor) -> float:
+    """The factor by which the mean child is the parent, over the entries ``where``."""
+    mean = torch.stack(children).mean(dim=0)
+    return round(float((mean * parent)[where].sum() / parent[where].square().sum()), 3)
+
+
+def dare(one: torch.Tensor) -> dict[str, float]:
+    """Their rescaling matches the sum of magnitudes of each draw; ours is 1 / (1 - drop)."""
+    everywhere, tiny = torch.ones_like(one, dtype=torch.bool), one[:2, :4]
+    theirs = [bernoulli(one, density=0.3, rescale_norm=RescaleNorm.l1) for _ in range(DRAWS // 10)]
+    on_few = [bernoulli(tiny, density=0.3, rescale_norm=RescaleNorm.l1) for _ in range(20 * DRAWS)]
+    return {
+        "mean_over_parent_theirs": slope(theirs, one, everywhere),
+        "mean_over_parent_ours": slope([kept("x1", one, draw) for draw in range(DRAWS // 10)], one, everywhere),
+        "mean_over_parent_theirs_8_entries": slope(on_few, tiny, torch.ones_like(tiny, dtype=torch.bool)),
+    }
+
+
+def ties(one: torch.Tensor, two: torch.Tensor) -> dict[str, float]:
+    """Both trimmed to 80 %, then the sign of the sum and the mean of who has it."""
+    trimmed = torch.stack([magnitude(tensor, density=0.8) for tensor in (one, two)])
+    elected = trimmed.sum(dim=0).sign()
+    agree = trimmed.sign() == elected
+    theirs, child = (trimmed * agree).sum(dim=0) / agree.sum(dim=0).clamp(min=1), ours("x6", one, two)
+    return {
+        "entries_trimmed_by_theirs": int((trimmed == 0).sum()),
+        "entries_trimmed_by_ours": sum(int((merges._trimmed(tensor, 0.2) == 0).sum()) for tensor in (one, two)),
+        "entries_of_the_child_that_differ": int((theirs != child).sum()),
+        "entries": one.numel(),
+    }
+
+
+def della(one: torch.Tensor) -> dict[str, float]:
+    """Theirs ranks within rows, keeps from density - epsilon to density + epsilon, and matches the sum of magnitudes afterwards."""
+    by_size = one.abs().flatten().argsort()
+    share = one.numel() // 10
+    large, small = (torch.zeros(one.numel(), dtype=torch.bool).scatter(0, chosen, True).view_as(one)
+                    for chosen in (by_size[-share:], by_size[:share]))  # fmt: skip
+    theirs = [della_magprune(one, density=0.45, epsilon=0.44, rescale_norm=RescaleNorm.l1) for _ in range(DRAWS)]
+    children = [kept("x7", one, draw) for draw in range(DRAWS)]
+    return {
+        f"mean_over_parent_{who}_{which}_tenth": slope(found, one, where)
+        for who, found in (("theirs", theirs), ("ours", children))
+        for which, where in (("largest", large), ("smallest", small))
+    }
+
+
+def slerp(one: torch.Tensor, two: torch.Tensor) -> dict[str, float]:
+    """Theirs is linear from a cosine of 0.9995 on, of either sign; ours from an angle of 1e-6."""
+    across = two - (two * one).sum() / one.square().sum() * one
+    across = across / across.norm() * one.norm()
+
+    def turned(cosine: float) -> torch.Tensor:
+        return cosine * one + (1 - cosine**2) ** 0.5 * across
+
+    def length(cosine: float) -> float:
+        theirs = their_slerp(torch.tensor([0.5]), one[None], turned(cosine)[None])
+        return round(float(ours("x8", one, turned(cosine)).norm() / theirs.norm()), 4)
+
+    return {f"length_ours_over_theirs_at_cosine_{cosine}": length(cosine) for cosine in (0.9, 0.9996, -0.9, -0.9996)}
+
+
+if __name__ == "__main__":
+    main()

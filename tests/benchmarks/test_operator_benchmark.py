@@ -1,0 +1,53 @@
+"""The operators' benchmark at toy shapes: every operator is measured, and a bar that is missed is said to be."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from populora.operators import OPERATORS
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+PEFT = {
+    "milliseconds": {name: {"median": 1.0, "min": 0.5, "max": 2.0} for name in ("populora", "PEFT")},
+    "ratios": {"PEFT": {"median": 25.0, "min": 20.0, "max": 30.0}},
+    "largest_relative_difference": 1e-6,
+}
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER / "operators"))
+    monkeypatch.delitem(sys.modules, "run", raising=False)
+    module = importlib.import_module("run")
+    for name, value in {"LAYERS": 2, "HIDDEN": 48, "KEY_VALUE": 40, "RANK": 4, "TARGETS": {"q": 48, "k": 40, "v": 40, "o": 48}}.items():
+        monkeypatch.setattr(module, name, value)
+    return module
+
+
+def test_every_operator_is_measured_and_tabulated(run):
+    parents = [run.qwen_adapter(seed, layers=2) for seed in (1, 2)]
+    found = {
+        "machine": {"processor": "toy", "torch": "2", "load_before": 0.0},
+        "rounds": 1,
+        "children": run.measure_children(parents, 1),
+        "measures": run.describe_children(parents),
+        "dense": run.measure_dense(parents, 1),
+        "peft": PEFT,
+    }
+    found["bars"] = run.bars(found)
+    table = run.table(found)
+    assert all(f"| `{name}` |" in table for name in OPERATORS)
+    assert set(found["children"]) == set(found["measures"]) == set(OPERATORS)
+    assert found["dense"]["modules_of_each_shape"] == 4
+
+
+def test_a_missed_bar_is_said_to_be(run):
+    seconds = {name: {"median": 0.6, "min": 0.5, "max": 0.7} for name in OPERATORS} | {"x3": {"median": 0.31, "min": 0.3, "max": 0.4}}
+    seconds |= {name: {"median": 0.1, "min": 0.1, "max": 0.1} for name in ("m1", "m3", "m6")}
+    found = run.bars({"children": seconds, "dense": {"full_svd_child": 300.0}, "peft": PEFT})
+    assert [bar["met"] for bar in found.values()] == [False, False, False, True, True]
+    assert "x3" in next(iter(found))
