@@ -105,7 +105,9 @@ def test_a_base_that_keeps_its_weights_transposed(gpt2, tmp_path):
         for x in ("lora_A", "lora_B"):
             one, two = (getattr(adapted(parent)[name], x)["default"].weight for parent in parents)
             torch.testing.assert_close(getattr(layer, x)["default"].weight, (one + two) / 2)
-    torch.testing.assert_close(logits(loaded.merge_and_unload()), logits(PeftModel.from_pretrained(copy.deepcopy(gpt2), tmp_path / "child")))
+    torch.testing.assert_close(
+        logits(loaded.merge_and_unload()), logits(PeftModel.from_pretrained(copy.deepcopy(gpt2), tmp_path / "child"))
+    )
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])

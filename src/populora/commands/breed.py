@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -133,17 +133,16 @@ def _listed() -> Table:
     load_torch()
     from populora.operators import available_operators
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for caption in ("operator", "alias", "parents", "strengths", "child"):
-        table.add_column(caption, justify="right" if caption == "parents" else "left", no_wrap=caption in ("operator", "alias"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("operator", no_wrap=True)
+    table.add_column("parents", justify="right")
+    table.add_column("strengths", no_wrap=True)
+    table.add_column("child")
     for name, operator in available_operators().items():
-        alias = operator.alias if operator.alias != name else ""
-        table.add_row(Text(name, "bold"), alias, str(operator.arity), _shown(operator.strengths), Text(operator.summary))
+        named = Text.assemble((name, "bold"), f"\n{operator.alias}" if operator.alias != name else "")
+        strengths = "\n".join(f"{strength}={value}" for strength, value in operator.strengths.items())
+        table.add_row(named, str(operator.arity), Text(strengths), Text(operator.summary))
     return table
-
-
-def _shown(strength: Mapping[str, float | str]) -> Text:
-    return Text("\n".join(f"{name}={value}" for name, value in strength.items()))
 
 
 def _summary(chosen: Breed, lineage: Lineage, modules: int, marks: Sequence[float]) -> Table:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from populora.commands.arguments import parse
 from populora.commands.loading import load_torch
-from populora.errors import AdapterError, ConfigError
+from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.runlog.directory import BREEDING, CONFIG, changed_versions, read_config, version_changes, versions
 from populora.runlog.files import step_folder
 from populora.runlog.parents import read_parents
@@ -92,6 +92,9 @@ def _replay_run(folder: Path, member: str | None, console: Console) -> int:
     if member is not None and member not in (known := sorted({child.member for child in children})):
         raise ConfigError(f"--member is '{member}': expected one of {', '.join(known) or 'none'}, who were bred in this run")
     chosen = [child for child in children if member in (None, child.member)]
+    if not chosen:
+        console.print(f"{folder}: no child was born in this run")
+        return 0
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for caption in ("step", "child", "bred", ""):
         table.add_column(caption, justify="right" if caption == "step" else "left")
@@ -100,14 +103,14 @@ def _replay_run(folder: Path, member: str | None, console: Console) -> int:
         kept = read_parents(step_folder(folder / FOLDER, step))
         for child in (child for child in chosen if child.born == step):
             if lost := [name for name in child.parent_names if name not in kept]:
-                raise AdapterError(
+                raise RunDirectoryError(
                     f"step {step} of '{folder}' does not hold the parent '{lost[0]}' of '{child.name}': restore it from a backup"
                 )
             _, differing = rebred(child, [(name, kept[name]) for name in child.parent_names])
             table.add_row(str(step), child.name, birth(child), _verdict(differing))
             failed += bool(differing)
     _say_changed(changed_versions(folder) if failed else [])
-    console.print(table if chosen else Text(f"{folder}: no child was born in this run"))
+    console.print(table)
     console.print(f"{len(chosen) - failed} of {len(chosen)} equal to the byte")
     return 1 if failed else 0
 
