@@ -26,16 +26,19 @@ def check_operators(config: Config) -> None:
     """Raise `ConfigError` before a run for an operator that does not exist or could never be used."""
     if config.population.single_agent or not config.evolution.every:
         return
-    arities = {name: get_operator(name).arity for name in config.evolution.operators}
+    operators = {name: get_operator(name) for name in config.evolution.operators}
+    fewest = min(operator.arity for operator in operators.values())
+    rank = min(config.lora.ranks or (config.lora.rank,))
     for role, size in (("teachers", config.population.teachers), ("students", config.population.students)):
         culled = cull_count(size, config.evolution.cull_fraction)
-        if culled and min(arities.values()) > size - culled:
+        if culled and fewest > size - culled:
             raise ConfigError(
-                f"evolution.operators {', '.join(arities)} all need {min(arities.values())} parents, but of {size} {role} "
+                f"evolution.operators {', '.join(operators)} all need {fewest} parents, but of {size} {role} "
                 f"{size - culled} are left when the weakest go: add a mutation (m1 to m4) or members, or cull fewer"
             )
-        if culled and size > 2 and config.lora.rank == 1 and any(get_operator(name).name == "x3" for name in arities):
-            raise ConfigError("operator x3 joins components of both parents and needs lora.rank 2 or more, got 1: leave x3 out")
+        for name, operator in operators.items():
+            if culled and operator.arity <= size - culled and operator.min_rank > rank:
+                raise ConfigError(f"operator '{name}' needs lora.rank {operator.min_rank} or more, got {rank}: leave it out of the pool")
 
 
 def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: dict[str, float]) -> Population:
@@ -71,6 +74,6 @@ def _child(
     operator = choose_operator(arities, len(members) - len(culled), rng)
     parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
     plan = Lineage(place.id, place.lineage.generation + 1, step, operator, stream=name, refactor=settings.refactor, seed=config.seed)
-    child, lineage = bred(plan, [(parent.lineage.name, bank.adapter(parent.slot)) for parent in parents])
+    child, lineage = bred(plan, [(parent.lineage.name, bank.adapter(parent.slot)) for parent in parents], allow_copy=True)
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
     return replace(place, rating=rating, lineage=lineage, protected_until=step + settings.every), child

@@ -97,7 +97,7 @@ def test_the_summary_says_how_far_the_child_is_and_from_whom(parents, capsys):
 def test_generations_are_counted_from_folder_to_folder(parents):
     for parent, child in (("a", "c"), ("c", "d")):
         bred(parent, "--operator", "m4", "-o", child)
-    assert json.loads(bred("b", "d", "--operator", "x2", "-o", "e")[RECORD])["generation"] == 3
+    assert json.loads(bred("b", "d", "--operator", "x5", "-o", "e")[RECORD])["generation"] == 3
 
 
 def test_an_empty_folder_may_be_the_place(parents, here):
@@ -107,9 +107,9 @@ def test_an_empty_folder_may_be_the_place(parents, here):
 
 def test_parents_with_different_bases_are_bred_when_that_is_accepted(make_folder, parents, capsys):
     make_folder("other", 3, base="/models/some-base")
-    assert main(["breed", "a", "other", "--operator", "x2", "-o", "c"]) == 2
+    assert main(["breed", "a", "other", "--operator", "x5", "-o", "c"]) == 2
     assert "'some/base' and '/models/some-base'" in capsys.readouterr().err
-    files = bred("a", "other", "--operator", "x2", "--allow-other-base", "-o", "c")
+    files = bred("a", "other", "--operator", "x5", "--allow-other-base", "-o", "c")
     assert json.loads(files[SETTINGS])["base_model_name_or_path"] == "some/base"
 
 
@@ -152,6 +152,8 @@ BAD = {
     "breed a other --operator x1 -o out": "the parents have different bases, 'some/base' and 'other/base'",
     "breed a dora --operator x1 -o out": "use_dora: DoRA's magnitudes depend on the base's weights",
     "breed a --operator m4 --strength epsilon=1e60 -o out": "holds NaN or infinite weights",
+    "breed a --operator m4 --strength epsilon=0 -o out": "operator 'm4' gave a child equal to parent 1",
+    "breed a a --operator x5 -o out": "operator 'x5' gave a child equal to parent 1",
     "breed a --operator m4 -o full/file/out": "cannot",
 }
 

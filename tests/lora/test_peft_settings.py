@@ -15,6 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen2Conf
 from populora.errors import AdapterError
 from populora.lora.peft_format import load_adapter, read_folder, save_folder
 from populora.lora.peft_settings import check_agreement, rank_of
+from populora.operators import available_operators
 from populora.operators.breeding import breed
 from populora.rng import stream
 
@@ -78,6 +79,7 @@ HANDLED = {
     "some layers": {"target_modules": ["q_proj"], "layers_to_transform": [0, 2], "layers_pattern": "layers"},
     "all but some modules": {"target_modules": "all-linear", "exclude_modules": [r"down_proj", "k_proj"]},
     "layers twice": {"layer_replication": [[0, 2], [1, 3]]},
+    "active from a token on": {"alora_invocation_tokens": [3, 4]},
     "dropout": {"lora_dropout": 0.3},
     "another start": {"init_lora_weights": "orthogonal", "rank_pattern": {}},
 }
@@ -95,6 +97,19 @@ def test_peft_loads_the_child_with_the_parents_scale_and_the_mean_of_their_facto
         a, b = ((getattr(one, x)["default"].weight + getattr(two, x)["default"].weight) / 2 for x in ("lora_A", "lora_B"))
         torch.testing.assert_close(layer.get_delta_weight("default"), one.scaling["default"] * (b @ a), atol=1e-6, rtol=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "child"]
+
+
+@pytest.mark.parametrize("operator", available_operators())
+def test_every_operator_keeps_ranks_that_differ_by_module(qwen, tmp_path, operator):
+    patterns = {"rank_pattern": {"k_proj": 2, r"layers\.1\.self_attn\.[qv]_proj": 7}}
+    folders = []
+    for seed, name in enumerate("ab"[: available_operators()[operator].arity]):
+        saved(qwen, tmp_path / name, seed, **patterns)
+        folders.append(read_folder(tmp_path / name))
+    child = breed([folder.adapter for folder in folders], operator, stream(0, "breed"), **({"k": 1} if operator == "m6" else {}))
+    save_folder(child.adapter, tmp_path / "child", {SETTINGS: folders[0].text})
+    ranks = {layer.r["default"] for layer in adapted(PeftModel.from_pretrained(copy.deepcopy(qwen), tmp_path / "child")).values()}
+    assert ranks == {2, 4, 7}
 
 
 def test_a_base_that_keeps_its_weights_transposed(gpt2, tmp_path):

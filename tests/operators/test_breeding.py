@@ -17,7 +17,7 @@ from populora.operators import OPERATORS, Operator
 from populora.operators.breeding import breed, delta_inner
 from populora.rng import stream
 
-RANDOM = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+RANDOM = ("m1", "m2", "m3", "m4", "m5", "m6", "x1", "x2", "x3", "x4", "x7")
 
 
 def parents_for(make_adapter, operator: str, **shape) -> list[Adapter]:
@@ -32,7 +32,7 @@ def dense(adapter: Adapter) -> torch.Tensor:
 @given(
     operator=st.sampled_from(list(OPERATORS)),
     refactor=st.sampled_from(["revive", "balanced"]),
-    rank=st.integers(2, 9),
+    rank=st.integers(3, 9),
     modules=st.integers(1, 5),
     zero_b=st.booleans(),
     seed=st.integers(0, 10**6),
@@ -40,7 +40,7 @@ def dense(adapter: Adapter) -> torch.Tensor:
 def test_rank_shapes_dtype_and_parents_are_kept(make_adapter, operator, refactor, rank, modules, zero_b, seed):
     parents = parents_for(make_adapter, operator, rank=rank, modules=modules, zero_b=zero_b)
     before = [parent.fingerprint() for parent in parents]
-    child = breed(parents, operator, stream(seed, "breed"), refactor=refactor)
+    child = breed(parents, operator, stream(seed, "breed"), refactor=refactor, allow_copy=True)
     assert [parent.fingerprint() for parent in parents] == before
     assert (child.adapter.rank, child.adapter.alpha) == (rank, 2.0 * rank)
     assert list(child.adapter.modules) == list(parents[0].modules)
@@ -49,7 +49,7 @@ def test_rank_shapes_dtype_and_parents_are_kept(make_adapter, operator, refactor
             assert tensor.shape == model.shape and tensor.dtype == torch.float32
             assert tensor.data_ptr() not in (model.data_ptr(), other.data_ptr())
     assert child.effective_rank <= min(rank, 6)
-    again = breed(parents, operator, stream(seed, "breed"), refactor=refactor)
+    again = breed(parents, operator, stream(seed, "breed"), refactor=refactor, allow_copy=True)
     assert again.adapter.fingerprint() == child.adapter.fingerprint()
 
 
@@ -109,13 +109,63 @@ def test_one_fresh_parent_has_no_direction(make_adapter):
 
 
 @pytest.mark.parametrize(
-    ("operator", "strength", "changed"),
-    [("copy_parent", {}, False), ("m4", {"epsilon": 0.0}, False), ("x4", {"eta_max": 1.0}, False), ("m4", {}, True), ("x1", {}, True)],
+    ("operator", "strength", "parent"),
+    [
+        ("m1", {"epsilon": 0.0}, 1),
+        ("m2", {"epsilon": 0.0}, 1),
+        ("m2", {"fraction": 0.0}, 1),
+        ("m3", {"fraction": 0.0}, 1),
+        ("m4", {"epsilon": 0.0}, 1),
+        ("m5", {"alpha": 0.0}, 1),
+        ("m6", {"k": 0, "sigma": 0.0}, 1),
+        ("x4", {"eta_max": 1.0}, 2),
+        ("x5", {"alpha": 1.0}, 1),
+        ("x5", {"alpha": 0.0}, 2),
+        ("x8", {"t": 0.0}, 1),
+        ("x8", {"t": 1.0}, 2),
+    ],
 )
-def test_a_strength_of_nothing_gives_a_parent_again(make_adapter, operator, strength, changed):
+def test_a_child_equal_to_a_parent_is_refused_unless_copies_are_allowed(make_adapter, operator, strength, parent):
     parents = parents_for(make_adapter, operator)
-    child = breed(parents, operator, stream(0, "breed"), **strength).adapter
-    assert (child.fingerprint() not in {parent.fingerprint() for parent in parents}) is changed
+    with pytest.raises(AdapterError, match=f"operator '{operator}' gave a child equal to parent {parent} "):
+        breed(parents, operator, stream(0, "breed"), **strength)
+    child = breed(parents, operator, stream(0, "breed"), allow_copy=True, **strength)
+    assert child.norm_ratio == pytest.approx(1.0, rel=0.5) and child.cosines[parent - 1] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["x2", "x3", "x4", "x5", "x6", "x8", "x9"])
+def test_equal_parents_of_a_crossover_that_only_mixes_are_refused(make_adapter, operator):
+    strength = {"tau": 0.0} if operator == "x6" else {}
+    with pytest.raises(AdapterError, match="equal to parent 1"):
+        breed([make_adapter(1), make_adapter(1)], operator, stream(0, "breed"), **strength)
+
+
+@pytest.mark.parametrize("operator", ["x1", "x7"])
+def test_equal_parents_of_a_crossover_that_draws_are_not_refused(make_adapter, operator):
+    assert breed([make_adapter(1), make_adapter(1)], operator, stream(0, "breed")).cosines[0] < 0.99
+
+
+def test_a_layer_wise_child_of_one_parent_alone_is_refused(make_adapter):
+    with pytest.raises(AdapterError, match="another seed"):
+        breed(parents_for(make_adapter, "x2", modules=1), "x2", stream(0, "breed"))
+
+
+def test_controls_may_copy(make_adapter):
+    parents = [make_adapter(1), make_adapter(1)]
+    assert breed(parents[:1], "copy_parent", stream(0, "breed")).adapter.fingerprint() == parents[0].fingerprint()
+    assert breed(parents, "linear_0_5", stream(0, "breed")).adapter.fingerprint() == parents[0].fingerprint()
+
+
+@pytest.mark.parametrize(("operator", "strength"), [("m1", {"epsilon": 1e-4}), ("m4", {"epsilon": 1e-4}), ("m5", {"alpha": 1e-3})])
+def test_a_small_change_is_a_change(make_adapter, operator, strength):
+    assert breed([make_adapter(1)], operator, stream(0, "breed"), **strength).cosines[0] > 1 - 1e-6
+
+
+def test_a_fresh_parent_is_changed_by_another_a(make_adapter):
+    fresh = make_adapter(1, zero_b=True)
+    assert breed([fresh], "m4", stream(0, "breed")).cosines == (1.0,)
+    with pytest.raises(AdapterError, match="equal to parent 1"):
+        breed([fresh, fresh], "x5", stream(0, "breed"))
 
 
 def test_unknown_names_are_errors_that_name_the_nearest(make_adapter):
@@ -128,6 +178,17 @@ def test_unknown_names_are_errors_that_name_the_nearest(make_adapter):
         breed([parent], "copy_parent", rng, epsilon=0.1)
     with pytest.raises(ConfigError, match="revive, balanced, got 'even'"):
         breed([parent], "m1", rng, refactor="even")
+
+
+@pytest.mark.parametrize(
+    ("operator", "strength"),
+    [(name, {strength: value}) for name, operator in OPERATORS.items() for strength in operator.strengths
+     for value in ("much", True, math.nan, math.inf, -7) if not (strength.startswith("eta") and value == -7)],
+)  # fmt: skip
+def test_every_strength_is_checked_with_one_clear_error(make_adapter, operator, strength):
+    (name,) = strength
+    with pytest.raises(ConfigError, match=f"strength '{name}': expected .*, got"):
+        breed(parents_for(make_adapter, operator), operator, stream(0, "breed"), **strength)
 
 
 @pytest.mark.parametrize("strength", [{"epsilon": "much"}, {"epsilon": True}, {"epsilon": math.nan}, {"rotation": 1.0}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -41,6 +43,52 @@ def test_x1_without_drops_is_the_mean(parents):
             torch.testing.assert_close(got, wanted)
 
 
+def test_x1_in_delta_space_drops_entries_of_the_dense_deltas(make_adapter):
+    parents = [make_adapter(seed, modules=40, rank=6) for seed in (1, 2)]  # rank 6 of 6 x 7: nothing is truncated
+    child = dare(parents, stream(0, "op"), drop=0.75, space="delta")
+    kept = 0
+    for name, (a, b) in child.modules.items():
+        one, two = (parent.modules[name][1] @ parent.modules[name][0] for parent in parents)
+        options = torch.stack([0 * one, 2 * one, 2 * two, 2 * one + 2 * two])
+        assert float((options - b @ a).abs().min(dim=0).values.max()) < 1e-4
+        kept += int(((b @ a).abs() > 1e-4).sum())
+    assert kept / (40 * 6 * 7) == pytest.approx(1 - 0.75**2, abs=0.06)
+
+
+def test_x1_in_delta_space_is_the_best_approximation_of_its_rank(make_adapter):
+    parents = [make_adapter(seed, rank=2) for seed in (1, 2)]
+    wide = [embedded(parent, 6) for parent in parents]  # the same deltas and, with rank 6, the same draws for them
+    child, dense = (dare(family, stream(0, "op"), space="delta") for family in (parents, wide))
+    for name, (a, b) in list(child.modules.items())[:1]:  # later modules have other draws: the start of each SVD is of the rank's size
+        wanted_a, wanted_b = dense.modules[name]
+        u, s, vt = torch.linalg.svd(wanted_b @ wanted_a)
+        torch.testing.assert_close(b @ a, (u[:, :2] * s[:2]) @ vt[:2], atol=1e-4, rtol=1e-4)
+
+
+def embedded(adapter, rank):
+    def padded(a, b):
+        more = rank - adapter.rank
+        return torch.nn.functional.pad(a, (0, 0, 0, more)), torch.nn.functional.pad(b, (0, more))
+
+    return replace(adapter, rank=rank, modules={name: padded(*pair) for name, pair in adapter.modules.items()})
+
+
+def test_x1_in_delta_space_without_drops_is_the_mean_of_the_deltas_at_the_parents_rank(parents):
+    child = dare(parents, stream(0, "op"), drop=0.0, space="delta")
+    for name, (a, b) in child.modules.items():
+        dense = sum(parent.modules[name][1] @ parent.modules[name][0] for parent in parents) / 2
+        u, s, vt = torch.linalg.svd(dense)
+        torch.testing.assert_close(b @ a, (u[:, :4] * s[:4]) @ vt[:4], atol=1e-4, rtol=1e-4)
+
+
+def test_x1_in_delta_space_revives_what_fresh_parents_lack(make_adapter):
+    parents = [make_adapter(seed, zero_b=True) for seed in (1, 2)]
+    for drop in (0.0, 0.7):
+        for refactor, alive in (("revive", True), ("balanced", False)):
+            child = dare(parents, stream(0, "op"), refactor=refactor, drop=drop, space="delta")
+            assert all(bool(a.any()) == alive and not b.any() for a, b in child.modules.values())
+
+
 def test_x2_takes_each_module_whole_from_one_parent(parents):
     child = layer_wise(parents, stream(0, "op"))
     sources = [[same(child.modules[name], parent.modules[name]) for parent in parents] for name in child.modules]
@@ -53,7 +101,7 @@ def test_x3_joins_leading_components_of_one_to_trailing_ones_of_two(parents):
     seen = set()
     for name, (a, b) in child.modules.items():
         one, two = (double_qr_svd(*parent.modules[name]) for parent in parents)
-        fits = [k for k in range(5) if torch.allclose(b @ a, composed(one, two, k), atol=1e-4)]
+        fits = [k for k in range(5) if torch.allclose(b @ a, composed(one, two, k).float(), atol=1e-4)]
         assert len(fits) == 1
         seen.add(fits[0])
     assert seen == {1, 2, 3}
@@ -117,7 +165,7 @@ def test_controls_copy_and_average(parents):
 
 @pytest.mark.parametrize(
     ("crossover", "strength"),
-    [(dare, {"drop": 1.0}), (dare, {"drop": -0.1}), (extrapolative, {"eta_min": 2.0})],
+    [(dare, {"drop": 1.0}), (dare, {"drop": -0.1}), (dare, {"space": "weights"}), (extrapolative, {"eta_min": 2.0})],
 )
 def test_impossible_strengths_are_errors(parents, crossover, strength):
     with pytest.raises(ConfigError, match=next(iter(strength))):

@@ -10,8 +10,16 @@ import torch
 
 from populora.lora.svd import double_qr_svd
 from populora.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
-from populora.operators.modulewise import on_factors
-from populora.operators.mutations import component_masking, full_gaussian, layer_gaussian, svd_structured
+from populora.operators.merges import della
+from populora.operators.modulewise import on_factors, on_tensors
+from populora.operators.mutations import (
+    component_masking,
+    full_gaussian,
+    layer_gaussian,
+    neftune,
+    rank_perturbation,
+    svd_structured,
+)
 from populora.rng import stream
 
 DRAWS = 1500
@@ -41,8 +49,8 @@ def one_delta(adapter):
     return b @ a
 
 
-@pytest.mark.parametrize("mutation", [layer_gaussian, full_gaussian])
-def test_gaussian_mutations_keep_the_mean_of_factors_and_delta(crowds, mutation):
+@pytest.mark.parametrize("mutation", [layer_gaussian, full_gaussian, neftune])
+def test_additive_mutations_keep_the_mean_of_factors_and_delta(crowds, mutation):
     a, b, deltas = stacked(mutation(crowds[:1], stream(1, "mean")))
     parent = crowds[0]
     assert not strays(a, parent.modules[SLOT][0]) and not strays(b, parent.modules[SLOT][1])
@@ -60,12 +68,39 @@ def test_m3_mean_is_the_share_of_kept_components(crowds):
     assert not strays(deltas, (1 - 2 / 4) * one_delta(crowds[0]))
 
 
+def test_m6_mean_is_the_delta_without_its_smallest_components(crowds):
+    _, _, deltas = stacked(rank_perturbation(crowds[:1], stream(8, "mean"), sigma=0.5))
+    parent = double_qr_svd(*crowds[0].modules[SLOT])
+    assert not strays(deltas, (parent.u[:, :2] * parent.s[:2]) @ parent.v[:, :2].T)
+    assert strays(deltas, one_delta(crowds[0]))
+
+
 def test_x1_mean_is_the_mean_of_the_factors_and_its_delta_has_cross_terms(crowds):
     a, b, deltas = stacked(dare(crowds, stream(4, "mean")))
     mean_a, mean_b = ((crowds[0].modules[SLOT][side] + crowds[1].modules[SLOT][side]) / 2 for side in (0, 1))
     assert not strays(a, mean_a) and not strays(b, mean_b)
     assert not strays(deltas, mean_b @ mean_a)
     assert strays(deltas, (one_delta(crowds[0]) + one_delta(crowds[1])) / 2)
+
+
+def test_x1_mean_in_delta_space_is_the_mean_of_the_deltas(make_adapter):
+    crowds = [make_adapter(seed, modules=DRAWS, rank=6, alike=True) for seed in (1, 2)]  # rank 6 of 6 x 7: nothing is truncated
+    mean = (one_delta(crowds[0]) + one_delta(crowds[1])) / 2
+    _, _, deltas = stacked(dare(crowds, stream(9, "mean"), space="delta"))
+    assert not strays(deltas, mean)
+    _, _, in_factors = stacked(dare(crowds, stream(9, "mean"), space="factor"))
+    assert strays(in_factors, mean)
+
+
+def test_x7_mean_is_the_mean_of_the_factors_without_the_smallest_entry_of_each(crowds):
+    a, b, _ = stacked(della(crowds, stream(10, "mean")))
+    for side, draws in enumerate((a, b)):
+        assert not strays(draws, sum(without_smallest(parent.modules[SLOT][side]) for parent in crowds) / 2)
+        assert strays(draws * 1.2, sum(without_smallest(parent.modules[SLOT][side]) for parent in crowds) / 2)
+
+
+def without_smallest(tensor):
+    return torch.where(tensor.abs() == tensor.abs().min(), 0.0, tensor)
 
 
 def test_x2_mean_is_the_mean_of_the_parents_deltas(crowds):
@@ -101,6 +136,17 @@ def test_the_check_finds_an_operator_that_forgets_to_rescale(crowds):
     a, b, _ = stacked(forgetful(crowds, stream(4, "mean")))
     mean_a, mean_b = ((crowds[0].modules[SLOT][side] + crowds[1].modules[SLOT][side]) / 2 for side in (0, 1))
     assert strays(a, mean_a) and strays(b, mean_b)
+
+
+def test_the_check_finds_a_merge_that_drops_by_magnitude_without_rescaling(crowds):
+    def forgetful(tensor, other):
+        return without_small(tensor).add(without_small(other)) / 2
+
+    def without_small(tensor):
+        return torch.where(tensor.abs() < tensor.abs().median(), 0.0, tensor)
+
+    a, b, _ = stacked(on_tensors(crowds, forgetful))
+    assert all(strays(draws, sum(parent.modules[SLOT][side] for parent in crowds) / 2) for side, draws in enumerate((a, b)))
 
 
 def test_the_check_finds_a_small_bias(crowds):

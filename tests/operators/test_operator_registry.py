@@ -45,19 +45,32 @@ def test_names_arities_and_defaults_are_the_papers():
         "m2": {"epsilon": 0.1, "fraction": 0.33},
         "m3": {"fraction": 0.3},
         "m4": {"epsilon": 0.15},
+        "m5": {"alpha": 10.0},
+        "m6": {"k": 2, "sigma": 0.05},
         "copy_parent": {},
-        "x1": {"drop": 0.7},
+        "x1": {"drop": 0.7, "space": "factor"},
         "x2": {},
         "x3": {},
         "x4": {"eta_min": 1.0, "eta_max": 1.5},
+        "x5": {"alpha": 0.5},
+        "x6": {"tau": 0.2},
+        "x7": {"epsilon": 0.1},
+        "x8": {"t": 0.5},
+        "x9": {"epsilon": 1e-20},
         "linear_0_5": {},
     }
-    assert [name for name, operator in OPERATORS.items() if operator.arity == 2] == ["x1", "x2", "x3", "x4", "linear_0_5"]
-    assert [name for name, operator in OPERATORS.items() if operator.takes_refactor] == ["m1", "m3", "x3"]
+    assert len(OPERATORS) == 17
+    assert {name for name, operator in OPERATORS.items() if operator.arity == 2} == {
+        *(f"x{number}" for number in range(1, 10)),
+        "linear_0_5",
+    }
+    assert [name for name, operator in OPERATORS.items() if operator.takes_refactor] == ["m1", "m3", "m6", "x1", "x3"]
+    assert [name for name, operator in OPERATORS.items() if operator.control] == ["copy_parent", "linear_0_5"]
 
 
-def test_the_live_pool_is_registered_and_leaves_the_controls_out():
-    assert set(EvolutionConfig().operators) == set(OPERATORS) - {"copy_parent", "linear_0_5"}
+def test_the_default_pool_is_exactly_the_live_eight():
+    assert EvolutionConfig().operators == ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+    assert set(EvolutionConfig().operators) < set(OPERATORS)
 
 
 def test_aliases_name_the_same_operators():

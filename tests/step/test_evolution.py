@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
+from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig, load_config
 from populora.errors import ConfigError
 from populora.evolution import check_operators, evolution_due, evolve
 from populora.lora.bank import LoraBank
+from populora.operators import OPERATORS
 from populora.population import initial_population
 from populora.types import Rating, Role
 
@@ -92,9 +93,41 @@ def test_operators_that_could_never_be_used_are_refused_before_the_run():
         check_operators(
             replace(CONFIG, population=PopulationConfig(4, 4), evolution=EvolutionConfig(operators=("x1",), cull_fraction=0.75))
         )
-    with pytest.raises(ConfigError, match="rank 2"):
-        check_operators(replace(CONFIG, population=PopulationConfig(4, 4), lora=LoraConfig(1, 2.0), evolution=EvolutionConfig()))
+    with pytest.raises(ConfigError, match=r"'x3' needs lora\.rank 2 or more, got 1"):
+        check_operators(replace(CONFIG, lora=LoraConfig(1, 2.0)))
+    with pytest.raises(ConfigError, match=r"'rank_perturbation' needs lora\.rank 3 or more, got 2"):
+        check_operators(replace(CONFIG, lora=LoraConfig(2, 4.0), evolution=EvolutionConfig(operators=("rank_perturbation",))))
+    check_operators(replace(CONFIG, population=PopulationConfig(2, 2), lora=LoraConfig(1, 2.0)))  # of two, nothing can be crossed
     check_operators(CONFIG)
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, "rank_perturbation", "ties"])
+def test_every_operator_may_be_put_into_the_pool(world, operator):
+    population, bank = world
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=(operator,)))
+    check_operators(settings)
+    after = evolve(population, bank, settings, 10, {})
+    assert [member.lineage.operator for member in after.members if member.lineage.born == 10] == [operator] * 2
+
+
+def test_the_pool_is_a_setting(tmp_path):
+    (tmp_path / "pool.toml").write_text('[evolution]\noperators = ["m5", "ties", "copy_parent"]\n')
+    settings = load_config(tmp_path / "pool.toml")
+    check_operators(settings)
+    assert settings.evolution.operators == ("m5", "ties", "copy_parent")
+
+
+def test_a_child_that_equals_its_parent_is_born_and_recorded(world):
+    population, bank = world
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=("x2",)))
+    copies = 0
+    for step in range(10, 100, 10):  # two modules: every other child of X2 is one parent whole
+        child = evolve(population, bank, settings, step, {}).get("T0")
+        parents = [bank.master[population.get(parent.split("#")[0]).slot] for parent in child.lineage.parents]
+        if any(torch.equal(bank.master[child.slot], parent) for parent in parents):
+            copies += 1
+            assert max(child.lineage.cosines) == pytest.approx(1.0) and bank.steps[child.slot] == 0
+    assert copies
 
 
 def test_a_teacher_that_hardly_makes_valid_problems_goes_first(world):

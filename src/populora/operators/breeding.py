@@ -2,6 +2,9 @@
 
 The measures are on the deltas ``B A`` of the whole adapter and use ``<B1 A1, B2 A2> = sum((B1^T B2) * (A1 A2^T))``, so no
 out x in matrix is formed.
+
+An operator that is no control and gives a parent again (strength 0, parents that are equal) has done nothing, and is refused unless
+copies are allowed. Evolution allows them: there X2 may draw one parent throughout, and its odds are part of the operator.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from populora.errors import AdapterError, ConfigError
 from populora.lora.adapter import Adapter, all_finite
 from populora.lora.svd import Refactor, dead_components, singular_values
 from populora.operators.registry import Operator, get_operator
+
+SAME = 1e-5
+"""Two deltas are equal to fp32 accuracy when their difference is at most this share of the parent's norm."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,14 @@ def breed(
     operator: str,
     rng: np.random.Generator,
     refactor: Refactor = "revive",
+    allow_copy: bool = False,
     **strength: float | str,
 ) -> Child:
     """Apply an operator by name. The parents stay untouched; the same stream gives the same bytes.
 
     Raises `ConfigError` for an unknown operator, refactor or strength, a strength out of range, or a wrong number of parents;
-    `AdapterError` for parents that do not fit together, are not fp32, or hold NaN or infinite weights, and for such a child.
+    `AdapterError` for parents that do not fit together, are not fp32, or hold NaN or infinite weights, for such a child, and, unless
+    ``allow_copy`` or the operator is a control, for a child that equals a parent.
     """
     chosen = get_operator(operator)
     if refactor not in get_args(Refactor):
@@ -60,7 +68,10 @@ def breed(
         _check_fit(f"parent {index}", parent, parents[0])
     adapter = chosen.function(parents, rng, **({"refactor": refactor} if chosen.takes_refactor else {}), **strength)
     _check_fit(f"the child of operator '{chosen.name}'", adapter, parents[0])
-    return _measure(adapter, parents)
+    child = _measure(adapter, parents)
+    if not (allow_copy or chosen.control):
+        _check_changed(chosen, child, parents)
+    return child
 
 
 def delta_inner(one: Adapter, two: Adapter) -> float:
@@ -82,6 +93,29 @@ def _measure(child: Adapter, parents: Sequence[Adapter]) -> Child:
         cosines=tuple(_cosine(child, norm, parent, size) for parent, size in zip(parents, parent_norms, strict=True)),
         effective_rank=sum(ranks) / len(ranks),
     )
+
+
+def _check_changed(operator: Operator, child: Child, parents: Sequence[Adapter]) -> None:
+    for index, (parent, cosine) in enumerate(zip(parents, child.cosines, strict=True), start=1):
+        if _same_factors(child.adapter, parent) or (cosine > 1 - 1e-6 and _same_delta(child.adapter, parent)):
+            raise AdapterError(
+                f"operator '{operator.name}' gave a child equal to parent {index} (to fp32 accuracy): choose a higher strength, another "
+                "seed or parents that differ; operator 'copy_parent' copies on purpose"
+            )
+
+
+def _same_factors(one: Adapter, two: Adapter) -> bool:
+    return all(torch.equal(x, y) for name, pair in one.modules.items() for x, y in zip(pair, two.modules[name], strict=True))
+
+
+def _same_delta(one: Adapter, two: Adapter) -> bool:
+    """In fp64: the inner products of `delta_inner` would cancel to their last digits. Zero deltas do not count, for their A may differ."""
+    norm, distance = _norm(two), 0.0
+    for name, (a1, b1) in one.modules.items():
+        a2, b2 = two.modules[name]
+        a, b = torch.cat([a1, a2]).double(), torch.cat([b1, -b2], dim=1).double()
+        distance += float(((b.T @ b) * (a @ a.T)).sum())
+    return norm > 0 and math.sqrt(max(0.0, distance)) <= SAME * norm
 
 
 def _norm(adapter: Adapter) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from populora.lora.adapter import Adapter
+from populora.operators.merges import task_arithmetic
 from populora.operators.modulewise import on_factors
 
 
@@ -17,5 +17,5 @@ def copy_parent(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter
 
 
 def linear_0_5(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
-    """The plain mean of the parents' factors."""
-    return on_factors(parents, lambda one, two: (torch.lerp(one[0], two[0], 0.5), torch.lerp(one[1], two[1], 0.5)))
+    """The plain mean of the parents' factors: X5 with alpha 0.5."""
+    return task_arithmetic(parents, rng, alpha=0.5)

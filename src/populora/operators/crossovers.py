@@ -13,26 +13,38 @@ import torch
 
 from populora.errors import AdapterError
 from populora.lora.adapter import Adapter, Factors
-from populora.lora.svd import Refactor, Spectrum
-from populora.operators.modulewise import expect, on_components, on_factors
+from populora.lora.svd import Refactor, Spectrum, double_qr_svd, truncated_svd
+from populora.operators.modulewise import expect, on_components, on_factors, on_tensors
 
 
-def dare(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: float = 0.7) -> Adapter:
-    """X1. Each of the four factors loses its entries with probability ``drop``, is rescaled by 1/(1 - drop), and parents average.
+def dare(
+    parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive", drop: float = 0.7, space: str = "factor"
+) -> Adapter:
+    """X1. Entries are dropped with probability ``drop``, the rest is rescaled by 1/(1 - drop), and the parents average.
 
-    A and B are dropped independently: each factor keeps its mean, yet the delta of a child is noisy and longer than its parents'.
+    In ``factor`` space (paper) the entries are those of the four factors. A and B are dropped independently: each factor keeps
+    its mean, yet the delta of a child is noisy and longer than its parents'. In ``delta`` space they are those of each module's
+    dense deltas, as DARE was meant; of the result the child has the best approximation of its rank (`truncated_svd`). Each dense
+    delta is formed, one module at a time, which costs minutes for a large adapter; nothing is formed where ``drop`` is 0.
     """
     expect(0 <= drop < 1, "drop", "a probability from 0 to below 1", drop)
+    expect(space in ("factor", "delta"), "space", "'factor' or 'delta'", space)
 
     def dropped(tensor: torch.Tensor) -> torch.Tensor:
-        keep = torch.from_numpy(rng.random(tuple(tensor.shape), dtype=np.float32) >= drop)
-        return tensor * keep / (1.0 - drop)
+        keep = torch.from_numpy(rng.random(tuple(tensor.shape), dtype=np.float32)).ge_(drop)
+        return keep.mul_(tensor).div_(1.0 - drop)
 
-    def change(first: Factors, second: Factors) -> Factors:
+    def mix_factors(first: Factors, second: Factors) -> Factors:
         (a1, b1), (a2, b2) = ((dropped(a), dropped(b)) for a, b in (first, second))
-        return (a1 + a2) / 2, (b1 + b2) / 2
+        return a1.add_(a2).div_(2), b1.add_(b2).div_(2)
 
-    return on_factors(parents, change)
+    def mix_deltas(first: Factors, second: Factors) -> list[Spectrum]:
+        (a1, b1), (a2, b2) = first, second
+        if drop == 0:
+            return [double_qr_svd(torch.cat([a1, a2]), torch.cat([b1, b2], dim=1) / 2).part(0, len(a1))]
+        return [truncated_svd(dropped(b1 @ a1).add_(dropped(b2 @ a2)).div_(2), len(a1), rng)]
+
+    return on_factors(parents, mix_factors) if space == "factor" else on_components(parents, rng, refactor, mix_deltas)
 
 
 def layer_wise(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
@@ -50,13 +62,12 @@ def svd_subspace(parents: Sequence[Adapter], rng: np.random.Generator, *, refact
 
     The composed vectors are not orthonormal (paper). Raises `AdapterError` for rank 1, which has no such k.
     """
-    rank = parents[0].rank
-    if rank < 2:
+    if min(len(a) for a, _ in parents[0].modules.values()) < 2:
         raise AdapterError("operator x3 splits the components of two parents: expected rank 2 or more, got 1; use another crossover")
 
-    def change(first: Spectrum, second: Spectrum) -> Spectrum:
-        k = int(rng.integers(1, rank))
-        return Spectrum(*(torch.cat([one[..., :k], two[..., k:]], dim=-1) for one, two in zip(first, second, strict=True)))
+    def change(first: Factors, second: Factors) -> list[Spectrum]:
+        k = int(rng.integers(1, len(first[0])))
+        return [double_qr_svd(*first).part(0, k), double_qr_svd(*second).part(k, None)]
 
     return on_components(parents, rng, refactor, change)
 
@@ -65,4 +76,4 @@ def extrapolative(parents: Sequence[Adapter], rng: np.random.Generator, *, eta_m
     """X4. ``P1 + eta (P2 - P1)`` on A and on B, one eta ~ U(eta_min, eta_max) per call: beyond parent 2; at eta = 1 parent 2."""
     expect(eta_min <= eta_max, "eta_min", f"at most eta_max ({eta_max})", eta_min)
     eta = rng.uniform(eta_min, eta_max)
-    return on_factors(parents, lambda one, two: (torch.lerp(one[0], two[0], eta), torch.lerp(one[1], two[1], eta)))
+    return on_tensors(parents, lambda one, two: torch.lerp(one, two, eta))

@@ -27,15 +27,15 @@ from populora.types import Lineage
 LINEAGE_FILE = "lineage.json"
 
 
-def bred(plan: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tuple[Adapter, Lineage]:
+def bred(plan: Lineage, parents: Sequence[tuple[str, Adapter]], allow_copy: bool = False) -> tuple[Adapter, Lineage]:
     """The child of these named parents by a plan's operator, strengths, refactor, seed and stream; and the plan filled in.
 
-    A strength that the plan leaves out has its default. Raises as `breed` does.
+    A strength that the plan leaves out has its default. Raises as `breed` does, also for a child that equals a parent.
     """
     with _one_thread():
         strength = get_operator(plan.operator).strengths | plan.strength
         rng = stream(plan.seed, *plan.stream)
-        child = breed([adapter for _, adapter in parents], plan.operator, rng, cast(Refactor, plan.refactor), **strength)
+        child = breed([adapter for _, adapter in parents], plan.operator, rng, cast(Refactor, plan.refactor), allow_copy, **strength)
     return child.adapter, replace(
         plan,
         parents=tuple(f"{name}:{adapter.fingerprint()}" for name, adapter in parents),
@@ -55,7 +55,7 @@ def rebred(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tuple[Ad
     if len(parents) != len(lineage.parents):
         raise AdapterError(f"'{lineage.member}' has {len(lineage.parents)} parent(s), got {len(parents)}")
     adapters = [adapter for _, adapter in parents]
-    child, again = bred(lineage, list(zip(lineage.parent_names, adapters, strict=True)))
+    child, again = bred(lineage, list(zip(lineage.parent_names, adapters, strict=True)), allow_copy=True)
     for (shown, _), expected, found in zip(parents, lineage.parents, again.parents, strict=True):
         if found != expected:
             raise AdapterError(

@@ -1,8 +1,9 @@
-"""Mutations M1 to M4: one parent, one child of the same rank (paper, appendix "Full LoRA Operator Catalog").
+"""Mutations M1 to M6: one parent, one child of the same rank (paper, appendix "Full LoRA Operator Catalog").
 
 Deviations: dead components are revived by default (`populora.lora.svd`); M1 also offers the exact Cayley rotation, because the
 paper's first-order one is not near-orthogonal at rank 32 and epsilon 0.1 (it lengthens the delta by about a sixth); M2 changes at
-least one module when its fraction is above 0; standard deviations divide by the number of elements.
+least one module when its fraction is above 0; standard deviations divide by the number of elements. M6's noise on singular values
+may be negative when ``sigma`` is large: the component then changes its sign, so the mean of the children stays what the paper says.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from populora.lora.adapter import Adapter
-from populora.lora.svd import Refactor, Spectrum
+from populora.lora.adapter import Adapter, Factors
+from populora.lora.svd import Refactor, Spectrum, double_qr_svd
 from populora.operators.controls import copy_parent
-from populora.operators.modulewise import expect, on_components, on_factors
+from populora.operators.modulewise import expect, on_components, on_factors, on_tensors
 
 
 def svd_structured(
@@ -35,10 +36,11 @@ def svd_structured(
     expect(epsilon >= 0, "epsilon", "0 or more", epsilon)
     expect(rotation in ("first_order", "cayley"), "rotation", "'first_order' or 'cayley'", rotation)
 
-    def change(parent: Spectrum) -> Spectrum:
+    def change(pair: Factors) -> list[Spectrum]:
+        parent = double_qr_svd(*pair)
         scale = torch.exp(epsilon * _normal(rng, len(parent.s)))
-        turn_u, turn_v = (_rotation(rng, len(parent.s), epsilon, exact=rotation == "cayley") for _ in "uv")
-        return Spectrum(parent.u @ turn_u, parent.s * scale, parent.v @ turn_v)
+        turn_u, turn_v = (_rotation(rng, len(parent.s), epsilon, exact=rotation == "cayley").double() for _ in "uv")
+        return [parent._replace(left=parent.left @ turn_u, s=parent.s * scale, right=parent.right @ turn_v)]
 
     return on_components(parents, rng, refactor, change)
 
@@ -60,12 +62,13 @@ def component_masking(
     """M3. ``ceil(fraction x rank)`` singular values per module, drawn uniformly, become 0."""
     expect(0 <= fraction <= 1, "fraction", "a share from 0 to 1", fraction)
 
-    def change(parent: Spectrum) -> Spectrum:
+    def change(pair: Factors) -> list[Spectrum]:
+        parent = double_qr_svd(*pair)
         rank = len(parent.s)
         count = math.ceil(round(fraction * rank, 9))  # 0.1 * 30 is 3.0000000000000004
         s = parent.s.clone()
         s[torch.from_numpy(rng.choice(rank, size=count, replace=False))] = 0.0
-        return parent._replace(s=s)
+        return [parent._replace(s=s)]
 
     return on_components(parents, rng, refactor, change)
 
@@ -75,9 +78,40 @@ def full_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, epsil
     expect(epsilon >= 0, "epsilon", "0 or more", epsilon)
 
     def noisy(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor + _normal(rng, *tensor.shape) * (epsilon * tensor.std(correction=0))
+        return _normal(rng, *tensor.shape).mul_(epsilon * tensor.std(correction=0)).add_(tensor)
 
-    return on_factors(parents, lambda pair: (noisy(pair[0]), noisy(pair[1])))
+    return on_tensors(parents, noisy)
+
+
+def neftune(parents: Sequence[Adapter], rng: np.random.Generator, *, alpha: float = 10.0) -> Adapter:
+    """M5. Every A [L, d] plus noise uniform within ``alpha / sqrt(L d)``; B is copied."""
+    expect(alpha >= 0, "alpha", "0 or more", alpha)
+
+    def change(pair: Factors) -> Factors:
+        a, b = pair
+        bound = alpha / math.sqrt(a.numel())
+        noise = torch.from_numpy(rng.random(tuple(a.shape), dtype=np.float32))
+        return noise.mul_(2 * bound).sub_(bound).add_(a), b.clone()
+
+    return on_factors(parents, change)
+
+
+def rank_perturbation(
+    parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive", k: int = 2, sigma: float = 0.05
+) -> Adapter:
+    """M6. The ``k`` smallest singular values of each module become 0, the others are multiplied by draws from N(1, sigma)."""
+    rank = min(len(a) for a, _ in parents[0].modules.values())
+    expect(0 <= k < rank and k == int(k), "k", f"a whole number from 0 to below the rank, {rank}", k)
+    expect(sigma >= 0, "sigma", "0 or more", sigma)
+
+    def change(pair: Factors) -> list[Spectrum]:
+        parent = double_qr_svd(*pair)
+        factor = torch.zeros_like(parent.s)
+        kept = len(factor) - int(k)
+        factor[:kept] = 1 + sigma * _normal(rng, kept)
+        return [parent._replace(left=parent.left * factor.sign(), s=parent.s * factor.abs())]
+
+    return on_components(parents, rng, refactor, change)
 
 
 def _rotation(rng: np.random.Generator, rank: int, epsilon: float, exact: bool) -> torch.Tensor:

@@ -18,7 +18,15 @@ from populora.errors import ConfigError
 from populora.lora.adapter import Adapter
 from populora.operators.controls import copy_parent, linear_0_5
 from populora.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
-from populora.operators.mutations import component_masking, full_gaussian, layer_gaussian, svd_structured
+from populora.operators.merges import della, fisher, slerp, task_arithmetic, ties
+from populora.operators.mutations import (
+    component_masking,
+    full_gaussian,
+    layer_gaussian,
+    neftune,
+    rank_perturbation,
+    svd_structured,
+)
 
 GROUP = "populora.operators"
 
@@ -36,6 +44,10 @@ class Operator:
     function: Callable[..., Adapter]
     summary: str
     takes_refactor: bool = False
+    control: bool = False
+    """Whether a child may well equal its parent; `populora.operators.breeding.breed` refuses such children of other operators."""
+    min_rank: int = 1
+    """The smallest rank it works on at its default strengths."""
 
     @property
     def alias(self) -> str:
@@ -56,12 +68,21 @@ OPERATORS: dict[str, Operator] = {
         Operator("m2", 1, layer_gaussian, "Gaussian noise on a random third of the modules"),
         Operator("m3", 1, component_masking, "a random 30 % of the singular components set to zero", takes_refactor=True),
         Operator("m4", 1, full_gaussian, "Gaussian noise on every factor"),
-        Operator("copy_parent", 1, copy_parent, "control: an exact copy"),
-        Operator("x1", 2, dare, "drop and rescale the factors of both parents, then average"),
+        Operator("m5", 1, neftune, "uniform noise on every A, scaled by its size"),
+        Operator(
+            "m6", 1, rank_perturbation, "weakest components set to zero, noise on other singular values", takes_refactor=True, min_rank=3
+        ),
+        Operator("copy_parent", 1, copy_parent, "control: an exact copy", control=True),
+        Operator("x1", 2, dare, "drop and rescale the factors (or the deltas) of both parents, then average", takes_refactor=True),
         Operator("x2", 2, layer_wise, "each module whole from one parent or the other"),
-        Operator("x3", 2, svd_subspace, "leading components of parent 1, trailing ones of parent 2", takes_refactor=True),
+        Operator("x3", 2, svd_subspace, "leading components of parent 1, trailing ones of parent 2", takes_refactor=True, min_rank=2),
         Operator("x4", 2, extrapolative, "beyond parent 2 along the difference of the parents"),
-        Operator("linear_0_5", 2, linear_0_5, "control: the mean of the parents' factors"),
+        Operator("x5", 2, task_arithmetic, "a weighted mean of the parents' factors"),
+        Operator("x6", 2, ties, "small entries trimmed, then the mean of the parents that agree with the elected sign"),
+        Operator("x7", 2, della, "drop small entries more often than large ones, rescale, then average"),
+        Operator("x8", 2, slerp, "along the arc between the parents, tensor by tensor"),
+        Operator("x9", 2, fisher, "a mean in which each entry weighs its own square"),
+        Operator("linear_0_5", 2, linear_0_5, "control: the mean of the parents' factors", control=True),
     )
 }
 """The built-in operators, by the paper's names."""

@@ -1,0 +1,121 @@
+"""Merges X5 to X9: two parents' tensors become one, each A and each B by itself (paper, appendix "Full LoRA Operator Catalog").
+
+None is in evolution's default pool. Only X7 draws from its stream. All presume parents of a shared origin (equal A at birth,
+reading 27). Deviations: X7 ranks magnitudes as half precision would tell them apart (`_drop_probabilities`); X9's epsilon, which the
+paper does not name, is 1e-20: squares of small weights are small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from populora.lora.adapter import Adapter
+from populora.operators.modulewise import expect, on_tensors
+
+FLAT = 1e-6
+"""Vectors whose angle has a sine below this are parallel to fp32 accuracy, and SLERP is linear."""
+SHIFT, BUCKETS = 13, 1 << 15
+"""X7 compares by 10 bits of mantissa, as half precision has; its buckets span the 32 octaves below the largest magnitude."""
+GRAIN = 2.0**-24
+"""NumPy's fp32 uniform draws are multiples of this; so are the probabilities, and then they are met exactly."""
+
+
+def task_arithmetic(parents: Sequence[Adapter], rng: np.random.Generator, *, alpha: float = 0.5) -> Adapter:
+    """X5. ``alpha P1 + (1 - alpha) P2``."""
+    expect(0 <= alpha <= 1, "alpha", "a share from 0 to 1", alpha)
+    return on_tensors(parents, lambda one, two: torch.lerp(one, two, 1 - alpha))
+
+
+def ties(parents: Sequence[Adapter], rng: np.random.Generator, *, tau: float = 0.2) -> Adapter:
+    """X6. Each parent loses the share ``tau`` of smallest magnitudes; the sign of the sum is elected; parents that have it average.
+
+    ``floor(tau n)`` of n entries go, of equal ones the first. Where the sum is zero nobody is elected and the child has zero.
+    """
+    expect(0 <= tau < 1, "tau", "a share from 0 to below 1", tau)
+
+    def change(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+        one, two = _trimmed(one, tau), _trimmed(two, tau)
+        sign = (one + two).sign_()
+        one, two = (part.mul_(sign).clamp_(min=0) for part in (one, two))  # magnitudes of those that have the elected sign
+        voters = one.sign() + two.sign()
+        return one.add_(two).mul_(sign).div_(voters.clamp_(min=1))
+
+    return on_tensors(parents, change)
+
+
+def della(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: float = 0.1) -> Adapter:
+    """X7. Entries are dropped with probability p, the rest is rescaled by 1/(1 - p), and the parents average.
+
+    p grows with the rank of the magnitude within its tensor, from ``epsilon`` for the largest to 1 for the smallest, which is
+    always lost.
+    """
+    expect(0 <= epsilon < 1, "epsilon", "a probability from 0 to below 1", epsilon)
+
+    def thinned(tensor: torch.Tensor) -> torch.Tensor:
+        p = _drop_probabilities(tensor, epsilon)
+        keep = torch.from_numpy(rng.random(tuple(tensor.shape), dtype=np.float32)).ge_(p)
+        return keep.mul_(tensor).div_(p.neg_().add_(1).clamp_(min=GRAIN))  # where p is 1 nothing is kept, and 0 / 0 would be NaN
+
+    return on_tensors(parents, lambda one, two: thinned(one).add_(thinned(two)).div_(2))
+
+
+def slerp(parents: Sequence[Adapter], rng: np.random.Generator, *, t: float = 0.5) -> Adapter:
+    """X8. Along the arc from parent 1 (``t`` = 0) to parent 2 (1), each tensor one vector; linear if one is zero or both are parallel."""
+    expect(0 <= t <= 1, "t", "a share from 0 to 1", t)
+
+    def change(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+        a, b = one.double().flatten(), two.double().flatten()  # fp32 does not know the angle of nearly parallel vectors
+        norms = float(a.norm() * b.norm())
+        cosine = max(-1.0, min(1.0, float(a @ b) / norms)) if norms > 0 else 1.0
+        angle = math.acos(cosine)
+        if math.sin(angle) < FLAT:
+            return torch.lerp(one, two, t)
+        from_one, from_two = (math.sin(share * angle) / math.sin(angle) for share in (1 - t, t))
+        return (one * from_one).add_(two, alpha=from_two)
+
+    return on_tensors(parents, change)
+
+
+def fisher(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: float = 1e-20) -> Adapter:
+    """X9. ``(F1 P1 + F2 P2) / (F1 + F2 + epsilon)`` with ``F = P^2``, a stand-in for the Fisher information that needs no data."""
+    expect(epsilon > 0, "epsilon", "more than 0", epsilon)
+
+    def change(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+        weight_one, weight_two = one.square(), two.square()
+        whole = (weight_one + weight_two).add_(epsilon)
+        return weight_one.mul_(one).add_(weight_two.mul_(two)).div_(whole)
+
+    return on_tensors(parents, change)
+
+
+def _trimmed(tensor: torch.Tensor, tau: float) -> torch.Tensor:
+    """A copy without its ``floor(tau n)`` smallest magnitudes, found by selection; of equal magnitudes the first go."""
+    count = math.floor(tau * tensor.numel() + 1e-9)  # 0.7 * 10 is 6.999999999999999
+    if count == 0:
+        return tensor.clone()
+    threshold = float(np.partition(tensor.abs().flatten().numpy(), count - 1)[count - 1])
+    keep = tensor.abs().gt_(threshold)  # 1 or 0 in the tensor's own type, which multiplies faster than a mask
+    spare = tensor.numel() - count - int(keep.sum(dtype=torch.float64))
+    if spare > 0:
+        tied = (tensor.abs() == threshold).flatten().nonzero().squeeze(1)
+        keep.view(-1)[tied[len(tied) - spare :]] = 1
+    return keep.mul_(tensor)
+
+
+def _drop_probabilities(tensor: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """``epsilon + (1 - epsilon) rank / (n - 1)``, with the rank of each entry's magnitude in an fp32 tensor, largest first.
+
+    Instead of being sorted, entries are counted in `BUCKETS` by the leading bits of their magnitudes. Those in one bucket, which
+    differ by less than 2^-10 of themselves or are below 2^-31 of the largest, share their mean rank. So p is off by at most half
+    of its bucket's share of the tensor (3e-4 for normal entries), and entries of equal magnitude have equal chances.
+    """
+    bits = tensor.abs().view(torch.int32).flatten() >> SHIFT  # floats that are not negative are ordered as their bits are
+    bucket = bits.sub_(bits.max() - (BUCKETS - 1)).clamp_(min=0)
+    counts = torch.bincount(bucket, minlength=BUCKETS).double()
+    smaller = counts.cumsum(0).sub_(counts / 2).sub_(0.5)  # entries below the middle of each bucket
+    p = smaller.mul_(-(1 - epsilon) / max(1, tensor.numel() - 1)).add_(1.0)
+    return p.div_(GRAIN).round_().mul_(GRAIN).float().index_select(0, bucket).view(tensor.shape)
