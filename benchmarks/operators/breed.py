@@ -1,6 +1,6 @@
 """`populora breed` at the shapes of Qwen2.5-7B, as a user runs it: a process from its start to its end, on one thread.
 
-    python benchmarks/operators/breed.py [--rounds 5] [--only m1 x1]      writes breed.json; about 20 s a round
+    python benchmarks/operators/breed.py [--rounds 5] [--only m1 x1]      writes breed.json; about a minute a round
 
 The parents are folders of random factors of rank 32 on q, k, v and o of 28 layers (77 MiB each, in the page cache). Every round runs
 all operators and, as ``bare``, a process that only loads torch as the command does: what no breeding can be faster than. Seconds are

@@ -60,6 +60,7 @@ BAD = {
     "train --population.teachers 0": "at least one teacher",
     "train --lora.rank 0": "'lora.rank': expected more than 0",
     "train --evolution.cull-fraction 1.5": "cull_fraction is 1.5",
+    "train --seed 9223372036854775808": "expected a number of 64 bits",
     "train --out tiny.toml": "is a file",
     "train --out full": "not empty",
     "resume nowhere": "'nowhere' is not a run directory",

@@ -93,7 +93,7 @@ def _replay_run(folder: Path, member: str | None, console: Console) -> int:
         raise ConfigError(f"--member is '{member}': expected one of {', '.join(known) or 'none'}, who were bred in this run")
     chosen = [child for child in children if member in (None, child.member)]
     if not chosen:
-        console.print(f"{folder}: no child was born in this run")
+        console.print(Text(f"{folder}: no child was born in this run"))
         return 0
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for caption in ("step", "child", "bred", ""):
@@ -107,7 +107,7 @@ def _replay_run(folder: Path, member: str | None, console: Console) -> int:
                     f"step {step} of '{folder}' does not hold the parent '{lost[0]}' of '{child.name}': restore it from a backup"
                 )
             _, differing = rebred(child, [(name, kept[name]) for name in child.parent_names])
-            table.add_row(str(step), child.name, birth(child), _verdict(differing))
+            table.add_row(str(step), child.name, Text(birth(child)), _verdict(differing))
             failed += bool(differing)
     _say_changed(changed_versions(folder) if failed else [])
     console.print(table)
