@@ -18,6 +18,8 @@ COMMANDS = {
     "resume": "go on with a stopped run: populora resume runs/tiny",
     "show": "read the problems, answers, verdicts and rewards of a step",
     "export": "take one member out of a run as a PEFT folder",
+    "breed": "make a child of one or two PEFT adapters: populora breed A B --operator x1 -o child",
+    "replay": "breed a child again, of a folder or of a run, and compare every byte",
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
     "base": "make the tiny base again (base build) and measure it (base gates, base room)",
     "doctor": "check this machine: versions, sandbox, base model, adapters",

@@ -171,6 +171,8 @@ class EvolutionConfig:
     operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
     refactor: Literal["revive", "balanced"] = "revive"
     """How operators split a child's singular values: ``balanced`` (paper) leaves masked components dead for ever."""
+    keep_parents: bool = True
+    """Keep what children were bred from, so that `populora replay` can breed them again: one adapter a parent, in fp32."""
 
 
 @dataclass(frozen=True)
@@ -339,6 +341,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
     conditions += [(_value(c, name) >= 0, f"setting '{name}': expected 0 or more, got {_value(c, name)}") for name in NOT_NEGATIVE]
     longest = s.max_prompt_tokens + s.max_response_tokens
     conditions += [
+        (abs(c.seed) < 2**63, f"seed is {c.seed}: expected a number of 64 bits"),
         (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
         (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
         (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),

@@ -10,7 +10,7 @@ from populora.league.culling import child_rating, choose_operator, choose_parent
 from populora.lora.adapter import Adapter
 from populora.lora.bank import LoraBank
 from populora.operators import get_operator
-from populora.operators.breeding import breed
+from populora.operators.lineage import bred
 from populora.population import Population
 from populora.rng import stream
 from populora.types import Lineage, Member, Role
@@ -73,12 +73,7 @@ def _child(
     arities = {operator: get_operator(operator).arity for operator in settings.operators}
     operator = choose_operator(arities, len(members) - len(culled), rng)
     parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
-    adapters = [bank.adapter(parent.slot) for parent in parents]
-    child = breed(adapters, operator, stream(config.seed, *name), refactor=settings.refactor, allow_copy=True)
-    lineage = Lineage(
-        place.id, place.lineage.generation + 1, step, operator,
-        tuple(f"{p.id}#{p.lineage.generation}:{a.fingerprint()}" for p, a in zip(parents, adapters, strict=True)),
-        name, child.norm_ratio, child.cosines, child.effective_rank,
-    )  # fmt: skip
+    plan = Lineage(place.id, place.lineage.generation + 1, step, operator, stream=name, refactor=settings.refactor, seed=config.seed)
+    child, lineage = bred(plan, [(parent.lineage.name, bank.adapter(parent.slot)) for parent in parents], allow_copy=True)
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
-    return replace(place, rating=rating, lineage=lineage, protected_until=step + settings.every), child.adapter
+    return replace(place, rating=rating, lineage=lineage, protected_until=step + settings.every), child

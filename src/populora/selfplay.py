@@ -19,6 +19,7 @@ from populora.evolution import evolution_due, evolve
 from populora.heldout import evaluation_due, held_out_accuracy
 from populora.league.matchmaking import pair
 from populora.learner.learner import SlotUpdate
+from populora.lora.adapter import Adapter
 from populora.playing import play
 from populora.proposing import measure
 from populora.rng import stream
@@ -44,6 +45,8 @@ class StepRecord:
     members: tuple[Member, ...]
     updates: dict[str, SlotUpdate]
     children: tuple[Lineage, ...]
+    parents: dict[str, Adapter]
+    """What the children were bred from, by name; empty where none was born or ``evolution.keep_parents`` is off."""
     seconds: dict[str, float]
     """Wall clock by phase; ``wait`` is what the sampler waited for verdicts."""
     beside: dict[str, float]
@@ -104,8 +107,8 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     trained = sum(update.tokens for update in updates.values() if not update.skipped)
     return StepRecord(
         step, outcome.matchups, tuple(proposals), tuple(attempts), outcome.teacher_rewards, outcome.rhos, outcome.student_rewards,
-        outcome.trained, measures, rated, {m.id: updates[m.slot] for m in rated if m.slot in updates}, children, clock.seconds,
-        played.beside, {**played.tokens, "update": trained}, run.archive.summary(), repeats, held_out,
+        outcome.trained, measures, rated, {m.id: updates[m.slot] for m in rated if m.slot in updates}, children, parents_of(run, children),
+        clock.seconds, played.beside, {**played.tokens, "update": trained}, run.archive.summary(), repeats, held_out,
     )  # fmt: skip
 
 
@@ -148,3 +151,11 @@ def evolve_if_due(run: Run, step: int) -> tuple[Lineage, ...]:
     run.population = evolve(run.population, run.bank, run.config, step, rates)
     run.valid_counts = {}
     return tuple(member.lineage for member in run.population.members if member.lineage != before[member.id])
+
+
+def parents_of(run: Run, children: Sequence[Lineage]) -> dict[str, Adapter]:
+    """Copies of the children's parents, which evolution has left as they were: without them no child could be bred again."""
+    if not run.config.evolution.keep_parents:
+        return {}
+    named = {name for child in children for name in child.parent_names}
+    return {member.lineage.name: run.bank.adapter(member.slot) for member in run.population.members if member.lineage.name in named}

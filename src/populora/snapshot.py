@@ -43,5 +43,5 @@ def put_back(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def _member_from(values: dict[str, Any]) -> Member:
-    lineage: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values["lineage"].items()}
-    return Member(**{**values, "role": Role(values["role"]), "rating": Rating(**values["rating"]), "lineage": Lineage(**lineage)})
+    lineage = Lineage.from_plain(values["lineage"])
+    return Member(**{**values, "role": Role(values["role"]), "rating": Rating(**values["rating"]), "lineage": lineage})

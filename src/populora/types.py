@@ -6,8 +6,10 @@ Inputs are the argument list without its parentheses (``[1, 2], 3``), outputs ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, cast
 
 
 class TaskType(StrEnum):
@@ -155,21 +157,45 @@ class Matchup:
 
 @dataclass(frozen=True)
 class Lineage:
-    """How a member came about. ``stream`` names the random stream that bred it: with the parents' adapters, all that is
-    needed to breed it again."""
+    """How an adapter came about: with its parents' weights, all that is needed to breed it again (`populora.operators.lineage`)."""
 
     member: str
     generation: int
     born: int
-    """Step after whose update the member was born; 0 for the initial population."""
+    """Step after whose update the member was born; 0 for the initial population, and outside a run."""
     operator: str = "init"
     parents: tuple[str, ...] = ()
-    """Fingerprints of the parents' adapters at birth, preceded by their member ids: ``"T1#0:<sha256>"``."""
+    """Fingerprints of the parents' adapters at birth, preceded by their names: ``"T1#0:<sha256>"``."""
     stream: tuple[str | int, ...] = ()
+    """Name of the random stream that bred it, under ``seed``."""
     norm_ratio: float = 1.0
     cosines: tuple[float, ...] = ()
     effective_rank: float = 0.0
     """How far the child is from its parents at birth: see `populora.operators.breeding.Child`."""
+    strength: dict[str, float | str] = field(default_factory=dict[str, float | str])
+    """All strengths of the operator, defaults among them."""
+    refactor: str = ""
+    seed: int = 0
+    fingerprint: str = ""
+    """Of the child's own adapter at birth."""
+
+    @property
+    def name(self) -> str:
+        """Member and generation, such as ``T1#0``: no two adapters of a run have the same."""
+        return f"{self.member}#{self.generation}"
+
+    @property
+    def parent_names(self) -> tuple[str, ...]:
+        """The parents without their fingerprints."""
+        return tuple(parent.rpartition(":")[0] for parent in self.parents)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Lineage:
+        """From JSON, in which tuples are lists. Raises ``TypeError`` for other fields than a lineage has."""
+        fields: dict[str, Any] = {
+            name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**fields)
 
 
 @dataclass(frozen=True)

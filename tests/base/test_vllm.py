@@ -9,12 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from populora.cli import main
 from populora.config import BaseConfig
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import load_base
 from populora.heldout import load_held_out
 from populora.lora.model import AdaptedModel
-from populora.lora.peft_format import save_adapter
+from populora.lora.peft_format import load_adapter, save_adapter
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.types import Request
 
@@ -57,15 +58,24 @@ def test_the_base_gives_the_greedy_answers_of_transformers(engine, prompts):
             assert answer.outputs[0].logprobs[position][token].logprob == pytest.approx(float(logprobs[position, token]), abs=1e-4)
 
 
-def test_an_exported_adapter_gives_the_answers_of_the_in_process_sampler(engine, prompts, tmp_path):
+def test_exported_and_bred_adapters_give_the_answers_of_the_in_process_sampler(engine, prompts, tmp_path):
     model, tokenizer = load_base(BaseConfig())
-    adapted = AdaptedModel(model, TARGETS, 1, rank=8, alpha=16.0)
+    adapted = AdaptedModel(model, TARGETS, 2, rank=8, alpha=16.0)
     adapted.bank.initialise(0)
     adapted.bank.master += 0.05 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
-    save_adapter(adapted.bank.adapter(0), tmp_path / "S0", "tiny", TARGETS)
-    theirs = greedy(engine, prompts, vllm.lora.request.LoRARequest("S0", 1, str(tmp_path / "S0")))
+    folders = [tmp_path / name for name in ("S0", "S1", "child")]
+    for slot, folder in enumerate(folders[:2]):
+        save_adapter(adapted.bank.adapter(slot), folder, "tiny", TARGETS)
+    assert main(["breed", *map(str, folders[:2]), "--operator", "x2", "-o", str(folders[2])]) == 0
+    adapted.bank.load(1, load_adapter(folders[2]))
     sampler = InProcessSampler(adapted, tokenizer, seed=0)
-    ours = sampler.generate([Request(prompt, 0, 1, (index,)) for index, prompt in enumerate(prompts)], TOKENS, 0.0, "")
+    for slot, folder in ((0, folders[0]), (1, folders[2])):
+        check_equal_answers(engine, prompts, sampler, slot, folder)
+
+
+def check_equal_answers(engine, prompts, sampler, slot, folder):
+    theirs = greedy(engine, prompts, vllm.lora.request.LoRARequest(folder.name, slot + 1, str(folder)))
+    ours = sampler.generate([Request(prompt, slot, 1, (index,)) for index, prompt in enumerate(prompts)], TOKENS, 0.0, "")
     for answer, (one,) in zip(theirs, ours, strict=True):
         assert tuple(answer.outputs[0].token_ids) == one.tokens
         found = [at[token].logprob for at, token in zip(answer.outputs[0].logprobs, one.tokens, strict=True)]

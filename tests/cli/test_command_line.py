@@ -60,12 +60,16 @@ BAD = {
     "train --population.teachers 0": "at least one teacher",
     "train --lora.rank 0": "'lora.rank': expected more than 0",
     "train --evolution.cull-fraction 1.5": "cull_fraction is 1.5",
+    "train --seed 9223372036854775808": "expected a number of 64 bits",
     "train --out tiny.toml": "is a file",
     "train --out full": "not empty",
     "resume nowhere": "'nowhere' is not a run directory",
     "resume": "RUN",
     "show nowhere --step 3": "'nowhere' is not a run directory",
     "export nowhere --member S0 -o out": "'nowhere' is not a run directory",
+    "breed nowhere --operator m1 -o out": "'nowhere' is not a PEFT adapter",
+    "replay nowhere": "'nowhere' is not a PEFT adapter",
+    "replay": "PATH",
     "base build --device toaster": "device 'toaster': expected a torch device",
     "base build --device cuda:99": "device 'cuda:99' is not available",
     "base shrink": "expected 'build', 'gates' or 'room', got shrink",
@@ -190,7 +194,9 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["train", "show", "resume", "export", "doctor", "base", "base build", "base gates", "base room"])
+@pytest.mark.parametrize(
+    "command", ["train", "show", "resume", "export", "breed", "replay", "doctor", "base", "base build", "base gates", "base room"]
+)
 def test_help_of_a_command_needs_no_torch(command: str):
     probe = f"import sys\nfrom populora.cli import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"
     probe += "    assert not end.code\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"

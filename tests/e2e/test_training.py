@@ -86,6 +86,12 @@ def test_matchups_ratings_and_children_are_on_record(undisturbed):
     assert any(name.startswith("held_out/") for name in metrics[1])
 
 
+def test_children_are_bred_again_to_the_byte(undisturbed, capsys):
+    before = contents(undisturbed)
+    assert main(["replay", str(undisturbed)]) == 0
+    assert "2 of 2 equal to the byte" in capsys.readouterr().out and contents(undisturbed) == before
+
+
 def test_members_are_evaluated_before_children_replace_them(tmp_path, monkeypatch):
     births, evaluate = {}, selfplay.held_out_accuracy
 

@@ -30,7 +30,7 @@ from populora.runlog.checkpoint import Checkpoint, save_checkpoint
 from populora.runlog.journal import write_step
 from populora.types import Matchup
 empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members children".split(), ())
-plain = dict(measures={}, updates={}, seconds={}, beside={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
+plain = dict(measures={}, parents={}, updates={}, seconds={}, beside={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
 
 def write_for_ever(folder):
     folder.mkdir()

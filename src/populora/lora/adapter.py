@@ -7,6 +7,7 @@ the delta inside the model and never part of the factors (reading 28).
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,13 +22,19 @@ class Adapter:
 
     modules: dict[str, Factors]
     rank: int
+    """Of every module; of a folder whose ranks differ by module (`read_folder` in `populora.lora.peft_format`) the smallest."""
     alpha: float
 
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and bytes: equal exactly when the adapters are equal to the byte."""
+        """SHA-256 over names, shapes and bytes: equal exactly when the adapters are, in whatever order their modules are listed."""
         digest = hashlib.sha256(f"{self.rank}:{self.alpha}".encode())
-        for name, (a, b) in self.modules.items():
-            digest.update(f"{name}:{tuple(a.shape)}:{tuple(b.shape)}".encode())
-            digest.update(a.detach().contiguous().numpy().tobytes())
-            digest.update(b.detach().contiguous().numpy().tobytes())
+        for name, pair in sorted(self.modules.items()):
+            digest.update(f"{name}:{tuple(pair[0].shape)}:{tuple(pair[1].shape)}".encode())
+            for tensor in pair:
+                digest.update(tensor.detach().contiguous().numpy().data)  # its own memory, not a copy
         return digest.hexdigest()
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Whether no entry is NaN or infinite. Extremes keep NaN, and finding them makes no tensor as large as this one."""
+    return tensor.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(tensor))

@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +23,8 @@ from populora.runlog.files import PART, disk_errors, json_bytes, read_json, writ
 
 CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
 PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "pyarrow")
+BREEDING = ("populora", "torch", "numpy")
+"""Whose versions decide a child's bytes."""
 
 
 @contextmanager
@@ -68,7 +70,11 @@ def check_facts(folder: Path, facts: Mapping[str, str]) -> None:
 
 def changed_versions(folder: Path) -> list[str]:
     """What is installed in another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
-    recorded, now = read_json(folder / FACTS).get("versions", {}), versions()
+    return version_changes(read_json(folder / FACTS).get("versions", {}), versions())
+
+
+def version_changes(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """In what two sets of versions differ, such as ``torch 2.13.0, now 2.14.0``."""
     return [f"{name} {recorded.get(name)}, now {number}" for name, number in now.items() if recorded.get(name) != number]
 
 
@@ -150,10 +156,10 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json_bytes(to_mapping(config))).hexdigest()
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Installed versions of what decides a run's numbers, without importing any of it."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

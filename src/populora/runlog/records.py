@@ -4,6 +4,8 @@
 once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` reads a whole run in any Parquet tool.
 Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
 
+A step in which children were born also holds ``parents.safetensors`` (`populora.runlog.parents`).
+
 ``problems`` holds the content of every problem that the step's attempts or valid proposals name (also older ones from the
 buffer, and seeds); ``proposals`` and ``attempts`` refer to it by ``problem_id``.
 """
@@ -20,7 +22,8 @@ import pyarrow.parquet as pq
 
 from populora.errors import RunDirectoryError
 from populora.runlog.files import step_folder, steps_in, write_folder
-from populora.types import Example, Generation, Problem
+from populora.runlog.parents import PARENTS, parents_bytes
+from populora.types import Example, Generation, Lineage, Problem
 
 if TYPE_CHECKING:
     from populora.selfplay import StepRecord
@@ -73,16 +76,18 @@ SCHEMAS = {
         ("step", pa.int32()), ("member", pa.string()), ("generation", pa.int32()), ("born", pa.int32()), ("operator", pa.string()),
         ("parents", pa.list_(pa.string())), ("stream", pa.string()),  # the stream's name as a JSON list
         ("norm_ratio", pa.float64()), ("cosines", pa.list_(pa.float64())), ("effective_rank", pa.float64()),
+        ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
     ]),
 }  # fmt: skip
 
 
 def write_records(folder: Path, record: StepRecord) -> None:
-    """Write the tables of one step into the run ``folder``. Raises `RunDirectoryError`."""
+    """Write the tables of one step, and the parents of its children, into the run ``folder``. Raises `RunDirectoryError`."""
     rows = step_rows(record)
-    write_folder(
-        step_folder(folder / FOLDER, record.step), {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
-    )
+    files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
+    if record.parents:
+        files[PARENTS] = parents_bytes(record.parents)
+    write_folder(step_folder(folder / FOLDER, record.step), files)
 
 
 def recorded_steps(folder: Path) -> list[int]:
@@ -103,6 +108,13 @@ def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> p
             raise RunDirectoryError(f"'{folder}' has no record of step {step}: it holds {span}.")
     tables = [_read(step_folder(folder / FOLDER, step) / f"{name}.parquet", SCHEMAS[name]) for step in chosen]
     return pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
+
+
+def read_children(folder: Path) -> list[Lineage]:
+    """The lineages of all children of a run, in the order of their birth. Raises `RunDirectoryError`."""
+    rows = read_table(folder, "children").to_pylist()
+    parsed = [{**row, "stream": json.loads(row["stream"]), "strength": json.loads(row["strength"])} for row in rows]
+    return [Lineage.from_plain({name: value for name, value in row.items() if name != "step"}) for row in parsed]
 
 
 def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
@@ -136,7 +148,9 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
             }
             for m in record.members
         ],
-        "children": [{**vars(child), "stream": json.dumps(child.stream)} for child in record.children],
+        "children": [
+            {**vars(child), "stream": json.dumps(child.stream), "strength": json.dumps(child.strength)} for child in record.children
+        ],
     }  # fmt: skip
     return {name: [{"step": record.step, **row} for row in rows] for name, rows in tables.items()}
 

@@ -70,4 +70,4 @@ def bar(share: float, width: int) -> str:
 
 def birth(child: Lineage) -> str:
     """``T1 = x2(T0, T3)``: how a child came about."""
-    return f"{child.member} = {child.operator}({', '.join(parent.split('#')[0] for parent in child.parents)})"
+    return f"{child.member} = {child.operator}({', '.join(name.split('#')[0] for name in child.parent_names)})"

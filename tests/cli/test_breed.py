@@ -1,0 +1,191 @@
+"""`populora breed`: what it writes and prints, and that bad input is one message with nothing written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from populora.cli import main
+from populora.lora.peft_format import read_folder
+from populora.operators import available_operators
+from populora.operators.breeding import breed
+from populora.rng import stream
+
+WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def parents(make_folder) -> list[str]:
+    return [make_folder(name, seed).name for seed, name in enumerate("ab")]
+
+
+def bred(*arguments: str) -> dict[str, bytes]:
+    """Run the command; the files it wrote."""
+    assert main(["breed", *arguments]) == 0
+    out = Path(arguments[arguments.index("-o") + 1])
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("operator", available_operators())
+def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_record(parents, here, operator):
+    arity = available_operators()[operator].arity
+    files = bred(*parents[:arity], "--operator", operator, "--seed", "7", "-o", "deep/child")
+    assert sorted(files) == [SETTINGS, WEIGHTS, RECORD]
+    assert files[SETTINGS] == (here / "a" / SETTINGS).read_bytes()
+    adapters = [read_folder(here / name).adapter for name in parents[:arity]]
+    direct = breed(adapters, operator, stream(7, "breed"))
+    child = read_folder(here / "deep" / "child").adapter
+    assert child.fingerprint() == direct.adapter.fingerprint()
+    record = json.loads(files[RECORD])
+    assert record["parents"] == [f"../../{name}:{adapter.fingerprint()}" for name, adapter in zip(parents, adapters, strict=False)]
+    assert (record["member"], record["generation"], record["born"], record["operator"]) == ("child", 1, 0, operator)
+    assert (record["seed"], record["stream"], record["refactor"]) == (7, ["breed"], "revive")
+    assert record["strength"] == available_operators()[operator].strengths and record["fingerprint"] == child.fingerprint()
+    assert (record["norm_ratio"], record["effective_rank"]) == (direct.norm_ratio, direct.effective_rank)
+    assert record["cosines"] == list(direct.cosines) and set(record["versions"]) == {"python", "populora", "torch", "numpy"}
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_child(parents):
+    one, same, other = (bred(*parents, "--operator", "x1", "--seed", seed, "-o", f"c{n}") for n, seed in enumerate("001"))
+    assert one[WEIGHTS] == same[WEIGHTS] != other[WEIGHTS]
+
+
+def test_an_alias_breeds_the_same_child(parents):
+    assert bred("a", "--operator", "m4", "-o", "c")[WEIGHTS] == bred("a", "--operator", "full_gaussian", "-o", "d")[WEIGHTS]
+
+
+def test_strengths_are_numbers_and_words_in_one_flag_or_several(parents):
+    one = bred("a", "--operator", "m1", "--strength", "epsilon=0.3", "rotation=cayley", "-o", "c")
+    two = bred("a", "--operator", "m1", "--strength", "epsilon=3e-1", "--strength", "rotation=cayley", "-o", "d")
+    plain = bred("a", "--operator", "m1", "-o", "e")
+    assert one[WEIGHTS] == two[WEIGHTS] != plain[WEIGHTS]
+    assert json.loads(one[RECORD])["strength"] == {"epsilon": 0.3, "rotation": "cayley"}
+
+
+def test_balanced_leaves_masked_components_dead_and_revive_does_not(parents):
+    for refactor, dead in (("balanced", 2), ("revive", 0)):
+        bred("a", "--operator", "m3", "--refactor", refactor, "-o", refactor)
+        a, _ = read_folder(Path(refactor)).adapter.modules["model.layers.0.self_attn.q_proj"]
+        assert int((a.norm(dim=1) < 1e-5).sum()) == dead
+
+
+def test_the_summary_says_how_far_the_child_is_and_from_whom(parents, capsys):
+    files = bred(*parents, "--operator", "x1", "--strength", "drop=0.5", "--seed", "3", "-o", "child")
+    record, text = json.loads(files[RECORD]), capsys.readouterr().out
+    for fact in (
+        "x1 drop=0.5",
+        f"norm ratio      {record['norm_ratio']:.4f}", f"cosine          {record['cosines'][0]:.4f}", "to a", "to b",
+        "effective rank  4.00", "mean over 4 modules", f"parent          {record['parents'][0][-64:-48]}", "seed 3", "generation 1",
+        "refactor revive", "read 0.", "write 0.",
+    ):  # fmt: skip
+        assert fact in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_generations_are_counted_from_folder_to_folder(parents):
+    for parent, child in (("a", "c"), ("c", "d")):
+        bred(parent, "--operator", "m4", "-o", child)
+    assert json.loads(bred("b", "d", "--operator", "x5", "-o", "e")[RECORD])["generation"] == 3
+
+
+def test_an_empty_folder_may_be_the_place(parents, here):
+    (here / "empty").mkdir()
+    assert sorted(bred("a", "--operator", "m4", "-o", "empty")) == [SETTINGS, WEIGHTS, RECORD]
+
+
+def test_parents_with_different_bases_are_bred_when_that_is_accepted(make_folder, parents, capsys):
+    make_folder("other", 3, base="/models/some-base")
+    assert main(["breed", "a", "other", "--operator", "x5", "-o", "c"]) == 2
+    assert "'some/base' and '/models/some-base'" in capsys.readouterr().err
+    files = bred("a", "other", "--operator", "x5", "--allow-other-base", "-o", "c")
+    assert json.loads(files[SETTINGS])["base_model_name_or_path"] == "some/base"
+
+
+def test_the_list_explains_every_operator(capsys):
+    assert main(["breed", "--list"]) == 0
+    text = capsys.readouterr().out
+    for name, operator in available_operators().items():
+        assert f" {name} " in text and f" {operator.alias} " in text
+        assert all(f"{strength}={value}" in text for strength, value in operator.strengths.items())
+        assert all(word in text for word in operator.summary.split())
+
+
+BAD = {
+    "breed --operator m1 -o out": "expected one or two PEFT folders, got 0",
+    "breed a b c --operator x1 -o out": "expected one or two PEFT folders, got 3",
+    "breed a -o out": "expected --operator NAME: `populora breed --list`",
+    "breed a --operator m1": "expected -o OUT",
+    "breed a --operator m1 -o full": "'full' exists already",
+    "breed a --operator m1 -o full/file": "'full/file' exists already",
+    "breed a --operator m1 -o a": "'a' lies in the parent 'a'",
+    "breed a b --operator x1 -o b/child": "'b/child' lies in the parent 'b'",
+    "breed a b --operator m1 -o out": "operator 'm1' takes 1 parent(s), got 2",
+    "breed a --operator x1 -o out": "operator 'x1' takes 2 parent(s), got 1",
+    "breed a --operator svd_structurd -o out": "unknown operator 'svd_structurd'. Did you mean 'svd_structured'?",
+    "breed a --operator m4 --strength epsilom=1 -o out": "no strength 'epsilom'. Did you mean 'epsilon'?",
+    "breed a --operator m4 --strength epsilon=much -o out": "'epsilon': expected a finite number, got 'much'",
+    "breed a --operator m4 --strength epsilon=nan -o out": "'epsilon': expected a finite number, got nan",
+    "breed a --operator m4 --strength epsilon=-1 -o out": "'epsilon': expected 0 or more, got -1",
+    "breed a --operator m4 --strength epsilon -o out": "--strength: expected NAME=VALUE, each name once, got 'epsilon'",
+    "breed a --operator m4 --strength epsilon=1 epsilon=2 -o out": "each name once, got 'epsilon=2'",
+    "breed a --operator m4 --refactor even -o out": "invalid choice 'even'",
+    "breed a --operator m4 --seed one -o out": "--seed: expected an integer, got 'one'",
+    "breed nowhere --operator m4 -o out": "'nowhere' is not a PEFT adapter",
+    "breed full --operator m4 -o out": "'full' is not a PEFT adapter",
+    "breed a damaged --operator x1 -o out": "damaged or cut off",
+    "breed a sick --operator x1 -o out": "holds NaN or infinite weights",
+    "breed a deep --operator x1 -o out": "'model.layers.2.self_attn.q_proj' and 1 more are in only one of them",
+    "breed a small --operator x1 -o out": "parent 2 has rank 2",
+    "breed a wide --operator x1 -o out": "expected shape (4, 8), got (4, 10)",
+    "breed a other --operator x1 -o out": "the parents have different bases, 'some/base' and 'other/base'",
+    "breed a dora --operator x1 -o out": "use_dora: DoRA's magnitudes depend on the base's weights",
+    "breed a --operator m4 --strength epsilon=1e60 -o out": "holds NaN or infinite weights",
+    "breed a --operator m4 --strength epsilon=0 -o out": "operator 'm4' gave a child equal to parent 1",
+    "breed a a --operator x5 -o out": "operator 'x5' gave a child equal to parent 1",
+    "breed a --operator m4 -o full/file/out": "cannot",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_input_is_one_message_and_writes_nothing(line, parents, make_folder, here, capsys):
+    make_folder("deep", 2, layers=3), make_folder("small", 2, rank=2), make_folder("wide", 2, width=10)
+    make_folder("other", 2, base="other/base")
+    damaged, sick, dora = make_folder("damaged", 2), make_folder("sick", 2), make_folder("dora", 2)
+    (damaged / WEIGHTS).write_bytes((damaged / WEIGHTS).read_bytes()[:-9])
+    save_file({key: tensor / 0.0 for key, tensor in load_file(sick / WEIGHTS).items()}, sick / WEIGHTS)
+    (dora / SETTINGS).write_text(json.dumps(json.loads((dora / SETTINGS).read_text()) | {"use_dora": True}))
+    (here / "full").mkdir()
+    (here / "full" / "file").write_text("precious")
+    before = sorted(here.rglob("*"))
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("populora: error: ") and BAD[line] in err and len(err.splitlines()) == 1
+    assert sorted(here.rglob("*")) == before
+
+
+def test_breeding_loads_no_library_of_models(parents):
+    """It takes a second or two as it is."""
+    probe = "import sys\nfrom populora.cli import main\nassert main(['breed', 'a', 'b', '--operator', 'x1', '-o', 'c']) == 0\n"
+    probe += "assert not {'transformers', 'peft', 'scipy', 'pyarrow'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
+
+
+def test_a_child_of_a_child_is_what_its_weights_say_not_its_record(parents, here):
+    """Parents are read from their weights: an edited one has another fingerprint."""
+    first = bred("a", "--operator", "m4", "-o", "c")
+    tensors = load_file(here / "c" / WEIGHTS)
+    save_file({key: tensor + torch.ones_like(tensor) for key, tensor in tensors.items()}, here / "c" / WEIGHTS)
+    (recorded,) = json.loads(bred("c", "--operator", "m4", "-o", "d")[RECORD])["parents"]
+    assert json.loads(first[RECORD])["fingerprint"] not in recorded

@@ -1,0 +1,202 @@
+"""`populora replay`: children of folders and of runs are bred again to the byte, and what differs is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from populora.cli import main
+from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
+from populora.evolution import evolve
+from populora.lora.bank import LoraBank
+from populora.population import initial_population
+from populora.runlog.directory import new_run
+from populora.runlog.journal import write_step
+from populora.selfplay import parents_of
+
+WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
+
+
+@pytest.fixture
+def child(make_folder, tmp_path, monkeypatch) -> Path:
+    """A child of the folders a and b."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("ab"):
+        make_folder(name, seed)
+    assert main(["breed", "a", "b", "--operator", "x1", "--strength", "drop=0.4", "--seed", "5", "-o", "child"]) == 0
+    return tmp_path / "child"
+
+
+def replayed(capsys, *arguments: str) -> tuple[int, str]:
+    """Exit code and what was printed, on one line."""
+    capsys.readouterr()
+    code = main(["replay", *arguments])
+    return code, " ".join("".join(capsys.readouterr()).split())
+
+
+def test_a_bred_folder_is_equal_to_the_byte_from_anywhere(child, tmp_path, monkeypatch, capsys):
+    before = {path.name: path.read_bytes() for path in child.iterdir()}
+    assert replayed(capsys, "child") == (0, "child child = x1(../a, ../b) equal to the byte")
+    monkeypatch.chdir("/")
+    assert replayed(capsys, str(child))[0] == 0
+    shutil.copytree(tmp_path, tmp_path.with_name("together"))  # parents and child move together
+    assert replayed(capsys, str(tmp_path.with_name("together") / "child"))[0] == 0
+    assert {path.name: path.read_bytes() for path in child.iterdir()} == before
+
+
+def test_parents_that_were_moved_can_be_given(child, tmp_path, capsys):
+    (tmp_path / "a").rename(tmp_path / "old")
+    code, said = replayed(capsys, "child")
+    assert code == 2 and "the parent 'child/../a' of 'child' is not there: say where it is now (`--parents A [B]`)" in said
+    assert replayed(capsys, "child", "--parents", "old", "b")[0] == 0
+    code, said = replayed(capsys, "child", "--parents", "b", "old")
+    assert code == 2 and "'b' is not the parent of 'child': expected ../a:" in said
+    code, said = replayed(capsys, "child", "--parents", "old")
+    assert code == 2 and "'child' has 2 parent(s), got 1" in said
+
+
+def test_a_parent_that_was_changed_is_named(child, tmp_path, capsys):
+    tensors = load_file(tmp_path / "b" / WEIGHTS)
+    save_file({key: tensor + 1 for key, tensor in tensors.items()}, tmp_path / "b" / WEIGHTS)
+    code, said = replayed(capsys, "child")
+    assert code == 2 and "'child/../b' is not the parent of 'child'" in said and "It was changed since" in said
+
+
+def test_changed_weights_are_told_with_how_much(child, capsys):
+    tensors = load_file(child / WEIGHTS)
+    key = sorted(tensors)[0]
+    save_file({**tensors, key: tensors[key] + 0.5}, child / WEIGHTS, metadata={"format": "pt"})
+    code, said = replayed(capsys, "child")
+    assert code == 1 and f"differs; {WEIGHTS}: 1 of 8 tensors differ, by 0.5 at most" in said
+    save_file({name: tensor for name, tensor in tensors.items() if ".0." in name}, child / WEIGHTS, metadata={"format": "pt"})
+    assert "other modules" in replayed(capsys, "child")[1]
+    save_file(tensors, child / WEIGHTS, metadata={"format": "pt", "more": "less"})
+    assert replayed(capsys, "child") == (1, f"child child = x1(../a, ../b) differs; {WEIGHTS}: equal numbers in other bytes")
+
+
+def test_changed_settings_and_records_are_told(child, capsys):
+    settings = json.loads((child / SETTINGS).read_text())
+    (child / SETTINGS).write_text(json.dumps(settings | {"lora_dropout": 0.1}))
+    assert replayed(capsys, "child") == (1, f"child child = x1(../a, ../b) differs; {SETTINGS}: not the file of 'child/../a'")
+    record = json.loads((child / RECORD).read_text())
+    (child / RECORD).write_text(json.dumps(record | {"seed": 6, "versions": record["versions"] | {"torch": "1.0"}}))
+    code, said = replayed(capsys, "child")
+    assert code == 1 and "norm_ratio: " in said and "fingerprint: " in said and f"{WEIGHTS}: 8 of 8 tensors differ" in said
+    assert "torch 1.0, now 2." in said and "other versions may breed other bytes" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a"], "'a' has no lineage.json: only what `populora breed` wrote"),
+        (["nowhere"], "'nowhere' is not a PEFT adapter"),
+        (["child", "--member", "T0"], "--member selects from a run, but 'child' is none"),
+        ([], "PATH"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_message(child, arguments, message, capsys):
+    capsys.readouterr()
+    assert main(["replay", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and len(err.splitlines()) == 1
+
+
+CONFIG = Config(
+    steps=40, seed=3, population=PopulationConfig(4, 4), lora=LoraConfig(rank=4, alpha=8.0),
+    evolution=EvolutionConfig(cull_fraction=0.5, operators=("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")),
+)  # fmt: skip
+
+
+def write_run(folder: Path, make_record, config: Config = CONFIG) -> None:
+    """A run of three steps whose members are trained by noise; children are born at steps 10 and 30, and one step has none."""
+    bank = LoraBank([{"model.layers.0.self_attn.q_proj": (8, 8), "model.layers.0.self_attn.v_proj": (8, 6)}], 8, 4, 8.0)
+    bank.initialise(config.seed)
+    population, generator = initial_population(config), torch.Generator().manual_seed(0)
+    with new_run(folder, config, {}):
+        for step in (10, 20, 30):
+            bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)
+            before, born = population, []
+            if step != 20:
+                population = evolve(population, bank, config, step, {})
+                born = [new.lineage for new, old in zip(population.members, before.members, strict=True) if new.lineage != old.lineage]
+            run = SimpleNamespace(config=config, population=population, bank=bank)
+            write_step(folder, make_record(step, children=tuple(born), parents=parents_of(run, born)))
+
+
+def test_every_child_of_a_run_is_equal_to_the_byte(tmp_path, make_record, capsys):
+    write_run(tmp_path / "run", make_record)
+    code, said = replayed(capsys, str(tmp_path / "run"))
+    assert code == 0 and said.endswith("8 of 8 equal to the byte") and "differs" not in said
+    for step in ("step_00010", "step_00030"):
+        assert (tmp_path / "run" / "steps" / step / "parents.safetensors").stat().st_size > 0
+    assert not (tmp_path / "run" / "steps" / "step_00020" / "parents.safetensors").exists()
+
+
+def test_one_place_of_a_run(tmp_path, make_record, capsys):
+    write_run(tmp_path / "run", make_record)
+    children = pq.read_table(tmp_path / "run" / "steps" / "step_00010" / "children.parquet").to_pylist()
+    member = children[0]["member"]
+    code, said = replayed(capsys, str(tmp_path / "run"), "--member", member)
+    assert code == 0 and f"{member}#1" in said and not any(f" {child['member']}#" in said for child in children[1:])
+    code, said = replayed(capsys, str(tmp_path / "run"), "--member", "T9")
+    assert code == 2 and "--member is 'T9': expected one of" in said and member in said
+
+
+def test_a_child_that_differs_is_told_with_the_versions_that_changed(tmp_path, make_record, capsys, monkeypatch):
+    write_run(tmp_path / "run", make_record)
+    path = tmp_path / "run" / "steps" / "step_00030" / "children.parquet"
+    table = pq.read_table(path)
+    changed = table.set_column(table.column_names.index("fingerprint"), "fingerprint", [["0" * 64] * table.num_rows])
+    pq.write_table(changed, path)
+    monkeypatch.setattr("populora.runlog.directory.version", lambda package: "99.0")
+    code, said = replayed(capsys, str(tmp_path / "run"))
+    assert code == 1 and "4 of 8 equal to the byte" in said and "differs; fingerprint:" in said and "now 99.0: other versions" in said
+
+
+def test_parents_that_were_not_kept_or_are_damaged_are_named(tmp_path, make_record, capsys):
+    write_run(tmp_path / "without", make_record, replace(CONFIG, evolution=replace(CONFIG.evolution, keep_parents=False)))
+    code, said = replayed(capsys, str(tmp_path / "without"))
+    assert code == 2 and "step_00010' has no parents.safetensors" in said and "evolution.keep_parents = true" in said
+    write_run(tmp_path / "run", make_record)
+    path = tmp_path / "run" / "steps" / "step_00010" / "parents.safetensors"
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-8], b"garbage" * 100):
+        path.write_bytes(damaged)
+        code, said = replayed(capsys, str(tmp_path / "run"))
+        assert code == 2 and "parents.safetensors'" in said and "damaged or cut off" in said
+    other = path.parent.parent / "step_00030" / "parents.safetensors"
+    path.write_bytes(other.read_bytes())
+    code, said = replayed(capsys, str(tmp_path / "run"))
+    assert code == 2 and ("does not hold the parent" in said or "is not the parent of" in said)
+    flipped = bytearray(whole)
+    flipped[-1] ^= 1
+    path.write_bytes(flipped)
+    code, said = replayed(capsys, str(tmp_path / "run"))
+    assert code == 2 and "is not the parent of" in said
+
+
+def test_parents_are_those_of_a_runs_children_and_equal_runs_keep_equal_bytes(tmp_path, make_record):
+    for name in ("one", "two"):
+        write_run(tmp_path / name, make_record)
+    files = [(tmp_path / name / "steps" / "step_00030" / "parents.safetensors").read_bytes() for name in ("one", "two")]
+    assert files[0] == files[1]
+    children = pq.read_table(tmp_path / "one" / "steps" / "step_00030" / "children.parquet").to_pylist()
+    named = {parent.split(":")[0] for child in children for parent in child["parents"]}
+    kept = {key.split("/")[0] for key in load_file(tmp_path / "one" / "steps" / "step_00030" / "parents.safetensors")}
+    assert kept == named
+
+
+def test_a_run_without_children_has_nothing_to_replay(tmp_path, make_record, capsys):
+    with new_run(tmp_path / "run", CONFIG, {}):
+        write_step(tmp_path / "run", make_record(1, children=()))
+    assert replayed(capsys, str(tmp_path / "run"))[0] == 0
+    code, said = replayed(capsys, str(tmp_path / "run"), "--parents", "a")
+    assert code == 2 and "--parents are of a bred folder" in said
