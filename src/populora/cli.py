@@ -19,6 +19,7 @@ COMMANDS = {
     "show": "read the problems, answers, verdicts and rewards of a step",
     "export": "take one member out of a run as a PEFT folder",
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
+    "retention": "measure which operators' children learn on: populora retention configs/retention.toml",
     "base": "make the tiny base again (base build) and measure it (base gates, base room)",
     "doctor": "check this machine: versions, sandbox, base model, adapters",
 }
