@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from sampling import lengths
 from timing import Case
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from populora.lora.attention import Block, PackedAttention
 from populora.lora.model import AdaptedModel
 from populora.lora.packing import Group, pack
 
@@ -36,18 +37,31 @@ def uneven(slots: int, rows: int = 32) -> tuple[list[Group], float]:
     return groups, sum(sizes) / (rows * max(sizes))
 
 
+@dataclass(frozen=True)
+class Padded:
+    """Attention as transformers computes it over a rectangle of ``rows`` sequences, with its mask over what is padding."""
+
+    rows: int
+    mask: torch.Tensor
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
+        """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]."""
+        module = SimpleNamespace(num_key_value_groups=q.shape[1] // k.shape[1], is_causal=True)
+        queries, keys, values = (x.unflatten(0, (self.rows, -1)).transpose(1, 2) for x in (q, k, v))
+        return sdpa_attention_forward(module, queries, keys, values, self.mask, scaling=scaling)[0].flatten(0, 1)  # type: ignore[arg-type]
+
+
 def padded(adapted: AdaptedModel, groups: list[Group]) -> Case:
-    """One forward and backward of the same rows in a rectangle as wide as the longest, with transformers' mask over what is padding."""
+    """One forward and backward of the same rows in a rectangle as wide as the longest, attended over as transformers does."""
     longest = max(len(group.responses[0]) for group in groups)
     filled = [replace(group, responses=([*group.responses[0], *[0] * (longest - len(group.responses[0]))],)) for group in groups]
     width = filled[0].tokens
     real = torch.arange(width) < torch.tensor([group.tokens for group in groups])[:, None]
-    mask = torch.ones(width, width, dtype=torch.bool).tril() & real[:, None, None]
-    plan = PackedAttention(None, None, (Block(len(groups), width, mask=mask),))
+    plan = Padded(len(groups), torch.ones(width, width, dtype=torch.bool).tril() & real[:, None, None])
 
     def run() -> None:
-        logprobs = adapted.logprobs(replace(pack(filled), plan=plan))[0].view(len(groups), -1)
-        (logprobs * real[:, PROMPT - 1 :]).sum().backward()
+        packed = replace(pack(filled), plan=plan)  # type: ignore[arg-type]
+        (adapted.logprobs(packed)[0].view(len(groups), -1) * real[:, PROMPT - 1 :]).sum().backward()
 
     return run
 

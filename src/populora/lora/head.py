@@ -21,19 +21,13 @@ class _ChosenLogprobs(torch.autograd.Function):
         logprobs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
         entropies = torch.empty_like(logprobs)
         slopes = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        size = max(1, CHUNK_ELEMENTS[hidden.device.type] // len(weight))
+        size = max(1, min(len(hidden), CHUNK_ELEMENTS[hidden.device.type] // len(weight)))
+        space = logprobs.new_empty(2, size, len(weight))
         for start in range(0, len(hidden), size):
-            chunk = slice(start, start + size)
-            own, wanted = hidden[chunk], targets[chunk]
-            logits = F.linear(own, weight, bias).float()
-            chosen, peak = logits.gather(1, wanted[:, None]), logits.amax(-1, keepdim=True)
-            exponentials = logits.sub_(peak).exp_()  # in place, to need few tensors of this size
-            total = exponentials.sum(-1, keepdim=True)
-            logprobs[chunk] = (chosen - peak - total.log())[:, 0]
-            entropies[chunk] = (total.log() + torch.special.entr(exponentials).sum(-1, keepdim=True) / total)[:, 0]
-            if slopes is not None:
-                expected = (exponentials.to(weight.dtype) @ weight) / total.to(weight.dtype)  # sum over v of p(v) W[v]
-                slopes[chunk] = weight[wanted] - expected
+            chunk = slice(start, min(start + size, len(hidden)))
+            slope = None if slopes is None else slopes[chunk]
+            work = space[:, : chunk.stop - start]
+            logprobs[chunk], entropies[chunk] = _of_chunk(hidden[chunk], weight, bias, targets[chunk], slope, work)
         if slopes is not None:
             ctx.save_for_backward(slopes)
         ctx.mark_non_differentiable(entropies)
@@ -43,6 +37,33 @@ class _ChosenLogprobs(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (slopes,) = ctx.saved_tensors
         return slopes * grads[0][:, None].to(slopes.dtype), None, None, None
+
+
+def _of_chunk(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    wanted: torch.Tensor,
+    slope: torch.Tensor | None,
+    space: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and entropies of a chunk of n tokens; the former's gradient to ``hidden`` goes into ``slope``. ``space`` [2, n, V]
+    is where it works: memory taken anew for each chunk would cost its first touch each time."""
+    logits, exponentials = space
+    if weight.dtype == logits.dtype:
+        torch.mm(hidden, weight.T, out=logits)
+        if bias is not None:
+            logits += bias
+    else:
+        logits.copy_(F.linear(hidden, weight, bias))
+    chosen, peak = logits.gather(1, wanted[:, None]), logits.amax(-1, keepdim=True)
+    torch.exp(logits.sub_(peak), out=exponentials)
+    total = exponentials.sum(-1, keepdim=True)
+    if slope is not None:
+        expected = (exponentials.to(weight.dtype) @ weight) / total.to(weight.dtype)  # sum over v of p(v) W[v]
+        torch.sub(weight[wanted], expected, out=slope)
+    mean = logits.mul_(exponentials).sum(-1, keepdim=True) / total  # of the logit below its peak
+    return (chosen - peak - total.log())[:, 0], (total.log() - mean)[:, 0]
 
 
 def chosen_logprobs(head: torch.nn.Linear, hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
