@@ -18,7 +18,6 @@ from populora.retention.verdicts import Interval, everywhere, summary
 from populora.runlog.directory import versions
 from populora.runlog.files import json_bytes, write_file
 
-
 COLUMNS = (
     "operator", "task", "at birth, to the parent", "recovered at step", "area lost, points x steps", "to the control", "to a fresh adapter",
     "at the end, to the parent", "verdict",
