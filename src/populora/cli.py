@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """The text of ``populora --help``."""
-    listed = "\n".join(f"  {name:<8} {help_text}" for name, help_text in COMMANDS.items())
+    listed = "\n".join(f"  {name:<9} {help_text}" for name, help_text in COMMANDS.items())
     return (
         "usage: populora COMMAND …\n\nCo-evolving populations of LoRA adapters for reasoning self-play.\n\n"
         f"{listed}\n\n`populora COMMAND --help` explains a command."
