@@ -21,6 +21,7 @@ COMMANDS = {
     "breed": "make a child of one or two PEFT adapters: populora breed A B --operator x1 -o child",
     "replay": "breed a child again, of a folder or of a run, and compare every byte",
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
+    "retention": "measure which operators' children learn on: populora retention configs/retention.toml",
     "base": "make the tiny base again (base build) and measure it (base gates, base room)",
     "doctor": "check this machine: versions, sandbox, base model, adapters",
 }
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """The text of ``populora --help``."""
-    listed = "\n".join(f"  {name:<8} {help_text}" for name, help_text in COMMANDS.items())
+    listed = "\n".join(f"  {name:<9} {help_text}" for name, help_text in COMMANDS.items())
     return (
         "usage: populora COMMAND …\n\nCo-evolving populations of LoRA adapters for reasoning self-play.\n\n"
         f"{listed}\n\n`populora COMMAND --help` explains a command."

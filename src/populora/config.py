@@ -13,6 +13,7 @@ import math
 import sys
 import tomllib
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -231,17 +232,18 @@ def field_names(kind: type = Config, prefix: str = "") -> list[str]:
     return names
 
 
-def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "") -> Any:
-    """Settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types."""
-    hints = typing.get_type_hints(kind)
+def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", known: Sequence[str] = ()) -> Any:
+    """Settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types; ``known`` are the dotted
+    names of all that there are, those of ``kind`` by default."""
+    hints, known = typing.get_type_hints(kind), known or field_names(kind)
     chosen = {}
     for name, value in values.items():
         if name not in hints:
-            raise ConfigError(unknown_setting(prefix + name))
+            raise ConfigError(unknown_setting(prefix + name, known))
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 raise ConfigError(f"setting '{prefix}{name}': expected a table of settings, got {value!r}")
-            chosen[name] = from_mapping(value, hints[name], f"{prefix}{name}.")
+            chosen[name] = from_mapping(value, hints[name], f"{prefix}{name}.", known)
         else:
             chosen[name] = _typed(value, hints[name], prefix + name)
     return kind(**chosen)
@@ -250,15 +252,15 @@ def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "") 
 DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train another policy than the one that sampled. Leave it out."
 
 
-def unknown_setting(name: str) -> str:
-    """Error text for a setting that does not exist, with the nearest names."""
+def unknown_setting(name: str, known: Sequence[str]) -> str:
+    """Error text for a setting that is not among the ``known`` ones, with the nearest of them."""
     if name == "lora.dropout":
         return DROPOUT
-    leaf_of = {known.rsplit(".", 1)[-1]: known for known in field_names()}
-    near = difflib.get_close_matches(name, field_names(), n=2, cutoff=0.6)
+    leaf_of = {one.rsplit(".", 1)[-1]: one for one in known}
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     near += [leaf_of[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf_of, n=2, cutoff=0.7)]
     hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
-    return f"unknown setting '{name}'.{hint} `populora train --help` lists all settings."
+    return f"unknown setting '{name}'.{hint} `populora train --help` lists the settings of a run."
 
 
 def _typed(value: Any, kind: Any, name: str) -> Any:

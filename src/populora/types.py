@@ -76,7 +76,8 @@ class Problem:
 class Request:
     """One prompt to sample from: ``samples`` responses under the adapter in ``slot`` (``-1``: the bare base).
 
-    ``key`` names the random stream of the request, so scheduling cannot change which numbers it draws.
+    ``key`` names the random stream of the request, so scheduling cannot change which numbers it draws. Requests of different slots
+    may have one key: adapters that are compared then draw the same numbers.
     """
 
     prompt: str

@@ -57,6 +57,14 @@ def test_logprobs_equal_the_learners_and_pefts(adapted, sampler, peft_model):
     assert furthest(asked, results, lambda slot, one: peft_logprobs(peft_model, slot, one)) < 1e-5
 
 
+def test_slots_that_share_a_key_draw_the_same_numbers(adapted, sampler):
+    """What lets adapters be compared on equal terms."""
+    adapted.bank.load(1, adapted.bank.adapter(0))
+    one, other = sampler.generate([Request(PROMPTS[0], slot, 3, ("shared",)) for slot in (0, 1)], 40, 1.0, STOP)
+    assert [generation.tokens for generation in one] == [generation.tokens for generation in other]
+    assert len({generation.tokens for generation in one}) > 1
+
+
 def test_rows_of_another_slot_are_noticed(adapted, sampler, peft_model):
     """The negative control of the test above."""
     asked = requests(slots=(0, 1))

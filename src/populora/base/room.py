@@ -14,17 +14,14 @@ from scipy import stats
 
 from populora.base.build import problem_of
 from populora.base.samples import draw_sample
-from populora.batches import Sample, member_rows
 from populora.config import Config
 from populora.heldout import load_held_out
-from populora.rl.rewards import student_reward
+from populora.practice import exercise, learn, solve
 from populora.rng import stream
 from populora.state import Run
 from populora.tasks.parsing import reasons
-from populora.tasks.render import solve_prompt
-from populora.tasks.verifier import AttemptEntry
 from populora.training import prepared
-from populora.types import TASK_TYPES, Attempt, Problem, Request
+from populora.types import TASK_TYPES, Problem
 
 LEVELS = (2, 3, 4, 5, 6)
 SUITE_PER_TYPE = 216
@@ -41,19 +38,12 @@ class Score:
 
 def greedy_score(run: Run, slot: int, problems: Sequence[Problem]) -> Score:
     """Greedy accuracy of one slot."""
-    attempts = _attempts(run, slot, problems, samples=1, temperature=0.0, name=("greedy",))
+    asked = [exercise(run, problem, slot, 1, ("greedy", index)) for index, problem in enumerate(problems)]
+    attempts = [attempt for (attempt,) in solve(run, asked, temperature=0.0)]
     right = {task.value: np.mean([a.correct for a in attempts if a.problem.task is task]) for task in TASK_TYPES}
     accuracy = {name: round(float(value), 4) for name, value in (*right.items(), ("all", np.mean([a.correct for a in attempts])))}
     thinking = [reasons(attempt.generation.text) for attempt in attempts]
     return Score(accuracy, round(float(np.mean([len(a.generation.tokens) for a in attempts])), 2), round(float(np.mean(thinking)), 4))
-
-
-def _attempts(run: Run, slot: int, problems: Sequence[Problem], samples: int, temperature: float, name: tuple) -> list[Attempt]:
-    requests = [Request(solve_prompt(run.prompts, p), slot, samples, (*name, index)) for index, p in enumerate(problems)]
-    limit = run.config.selfplay.max_response_tokens
-    responses = run.sampler.generate(requests, limit, temperature, run.prompts.stop)
-    pairs = zip(problems, responses, strict=True)
-    return run.verifier.judge([AttemptEntry("S0", problem, one, False) for problem, many in pairs for one in many])
 
 
 def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable[[dict], None]) -> None:
@@ -65,13 +55,9 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
             for task in TASK_TYPES
             for index in range(per_type)
         ]
-        attempts = _attempts(run, 0, problems, samples, 1.0, ("room", step))
-        rewards = [student_reward(attempt.formatted, attempt.correct, run.config.rewards) for attempt in attempts]
-        rows = [
-            Sample(attempt.generation, reward, attempt.problem.id, "solve", attempt.problem.task)
-            for attempt, reward in zip(attempts, rewards, strict=True)
-        ]
-        run.learner.update(member_rows(0, rows, run.config.learner.whitening))
+        asked = [exercise(run, problem, 0, samples, ("room", step, index)) for index, problem in enumerate(problems)]
+        attempts = [attempt for many in solve(run, asked) for attempt in many]
+        learn(run, {0: attempts})
         log({
             "step": step,
             "solve": round(float(np.mean([a.correct for a in attempts])), 4),

@@ -65,7 +65,7 @@ def _check_names(arguments: Sequence[str]) -> None:
     for argument in arguments:
         name = argument.removeprefix("--").split("=")[0].replace("-", "_")
         if argument.startswith("--") and name.replace(".no_", ".") not in known:
-            raise ConfigError(unknown_setting(name))
+            raise ConfigError(unknown_setting(name, field_names()))
 
 
 def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:

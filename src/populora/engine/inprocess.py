@@ -20,6 +20,9 @@ from populora.lora.decoding import PAGE
 from populora.lora.model import AdaptedModel
 from populora.types import Generation, Request
 
+Named = tuple[int, tuple[str | int, ...]]
+"""Slot and key of a request."""
+
 
 class InProcessSampler:
     """Samples from an `AdaptedModel`; ``rows`` bounds the responses decoded at a time, and so does ``cache_mb``, MiB for the keys and
@@ -48,8 +51,9 @@ class InProcessSampler:
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.base.Sampler.generate`."""
-        done = {request.key: generations for request, generations in self.stream(_Given(requests), max_tokens, temperature, stop)}
-        return [done[request.key] for request in requests]
+        stream = self.stream(_Given(requests), max_tokens, temperature, stop)
+        done = {(request.slot, request.key): generations for request, generations in stream}
+        return [done[request.slot, request.key] for request in requests]
 
     @torch.inference_mode()
     def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
@@ -58,7 +62,7 @@ class InProcessSampler:
             raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
         limit, steps = self.rows_at_a_time(max_tokens), self.decoding.start()
         rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature, steps)
-        keys: set[tuple[str | int, ...]] = set()
+        keys: set[Named] = set()
         while True:
             requests = feed.take(idle=not rows.busy)
             jobs = self._jobs(requests, max_tokens, keys)
@@ -70,15 +74,15 @@ class InProcessSampler:
             for job in rows.step() if rows.busy else ():
                 yield job.request, [self._generation(job, job.done[sample]) for sample in range(job.request.samples)]
 
-    def _jobs(self, requests: Sequence[Request], max_tokens: int, keys: set[tuple[str | int, ...]]) -> list[Job]:
+    def _jobs(self, requests: Sequence[Request], max_tokens: int, keys: set[Named]) -> list[Job]:
         """Tokenise and check everything before any work; ``keys`` are those of the stream so far."""
         jobs = [Job(request, self._encode(request.prompt), Uniforms(self.seed, request.key, request.samples)) for request in requests]
         room = self.adapted.context - max_tokens
         for job in jobs:
             request = job.request
-            if request.key in keys:
+            if (request.slot, request.key) in keys:
                 raise ConfigError(f"two requests have the same key {request.key}: they would draw the same random numbers; name them apart")
-            keys.add(request.key)
+            keys.add((request.slot, request.key))
             if not 0 < len(job.prompt) <= room:
                 raise ConfigError(
                     f"request {request.key}: expected a prompt of 1 to {room} tokens (context {self.adapted.context} "

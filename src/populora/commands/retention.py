@@ -1,0 +1,75 @@
+"""``populora retention SETTINGS.toml [--out DIR]``: which operators' children learn on; goes on where it stopped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from populora.commands.arguments import parse
+from populora.errors import RunDirectoryError
+from populora.runlog.directory import CONFIG, FACTS, locked, versions
+from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
+from populora.runlog.style import clock
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Breed a child with every operator from parents at several steps of their training, train the children on, and say what each
+    operator keeps. Ctrl-C stops at once; the same command goes on from the last checkpoint."""
+
+    settings: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SETTINGS.toml")]
+    """Settings file: `configs/retention.toml` takes under 45 minutes on two cores, `configs/retention_full.toml` has the paper's grid."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = Path("runs/retention")
+    """Where parents, cells, results and figures go."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run or go on; returns 0. Raises `PopuloraError`."""
+    chosen = parse(Retention, arguments, "retention")
+    from populora.retention.grid import run_grid  # loads torch
+    from populora.retention.report import write_report
+    from populora.retention.settings import check_settings, load_settings, plain
+
+    config = load_settings(chosen.settings)
+    check_settings(config)
+    with disk_errors(chosen.out, "create"):
+        chosen.out.mkdir(parents=True, exist_ok=True)
+    with locked(chosen.out):
+        _claim(chosen.out, plain(config))
+        run_grid(config, chosen.out, _Progress())
+        write_report(config, chosen.out)
+    return 0
+
+
+def _claim(out: Path, settings: dict[str, Any]) -> None:
+    """The folder is new, or it holds this very experiment."""
+    given = json_bytes(settings)
+    file = out / CONFIG
+    if not file.exists():
+        write_file(out / FACTS, json_bytes({"versions": versions()}))
+        write_file(file, given)
+    elif json_bytes(read_json(file)) != given:
+        raise RunDirectoryError(f"'{out}' holds another experiment or a run: choose another folder with `--out DIR`")
+
+
+class _Progress:
+    """A line of text every ten seconds, and at the end of each part."""
+
+    def __init__(self) -> None:
+        self._started = self._said = time.monotonic()
+
+    def __call__(self, title: str, done: int, steps: int, curve: Any) -> None:
+        now = time.monotonic()
+        if now - self._said < 10 and done < steps:
+            return
+        self._said = now
+        sys.stdout.write(f"{clock(now - self._started)}  {title}: step {done} of {steps}\n")
+        sys.stdout.flush()
