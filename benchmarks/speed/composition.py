@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from models import in_peft
-from replay import Moment
 
 from populora.config import Config
 from populora.engine.loading import load_base
 from populora.lora.bank import LoraBank
+from populora.runlog.checkpoint import Checkpoint
 
 MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 """AdamW's running means in the bank and in torch."""
@@ -51,15 +51,15 @@ def composition(config: Config, bank: LoraBank) -> Composition:
     return made
 
 
-def put_back(made: Composition, before: Moment) -> None:
+def put_back(made: Composition, before: Checkpoint) -> None:
     """Give it the adapters and the optimisers' state from before the step."""
     for slot, optimiser in made.optimisers.items():
         parameters = made.parameters(slot)
-        for key, value in rows_of(made.bank, before.bank["master"], slot):
+        for key, value in rows_of(made.bank, before.tensors["bank.master"], slot):
             parameters[key].data.copy_(value)
-            optimiser.state[parameters[key]]["step"] = before.bank["steps"][slot].float()
+            optimiser.state[parameters[key]]["step"] = before.tensors["bank.steps"][slot].float()
         for ours, theirs in MOMENTS.items():
-            for key, value in rows_of(made.bank, before.bank[ours], slot):
+            for key, value in rows_of(made.bank, before.tensors[f"bank.{ours}"], slot):
                 optimiser.state[parameters[key]][theirs] = value.clone(memory_format=torch.contiguous_format)
 
 

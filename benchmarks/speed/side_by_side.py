@@ -13,11 +13,12 @@ from plain_sampling import Responses, drawn, sample
 from plain_training import train
 from processes import noise, timed
 from programs import run_all
-from replay import Moment, Replay, Taken, before_step, check_same
+from replay import Replay, Taken, before_step, check_same
 from timing import ratio, spread
 
 from populora.config import Config
 from populora.learner.learner import TrainRow
+from populora.runlog.checkpoint import Checkpoint
 from populora.sandbox.protocol import Job, Limits
 
 TOLERANCE = 1e-4
@@ -36,7 +37,7 @@ class Work:
 
     config: Config
     limits: Limits
-    before: Moment
+    before: Checkpoint
     responses: Responses
     programs: tuple[Job, ...]
     rows: tuple[TrainRow, ...]
@@ -110,7 +111,7 @@ def plain_step(made: Composition, work: Work, rows: int) -> Phases:
 def agreement(found: torch.Tensor, work: Work) -> dict[str, float]:
     """How far the arms' adapters are apart: a share of the update's length, of the worst member, and the largest difference of one
     weight. Stops if they are too far apart to come from the same work."""
-    start = work.before.bank["master"]
+    start = work.before.tensors["bank.master"]
     distances, updates = (found - work.after).norm(dim=1), (work.after - start).norm(dim=1)
     for slot, (distance, update) in enumerate(zip(distances.tolist(), updates.tolist(), strict=True)):
         if not distance <= TOLERANCE * update:

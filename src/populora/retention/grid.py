@@ -110,7 +110,7 @@ def _occupy(
             run.bank.load(pupil.slot, parents[FROZEN.index(pupil.name)])
         elif pupil.slot >= 0 and pupil.name not in FRESH:
             own = parents[: get_operator(pupil.name).arity]
-            child = breed(own, pupil.name, stream(seed, "retention", snapshot, pupil.name), refactor=config.refactor)
+            child = breed(own, pupil.name, stream(seed, "retention", snapshot, pupil.name), config.refactor, allow_copy=True)
             run.bank.load(pupil.slot, child.adapter)
             measures = {name: value for name, value in asdict(child).items() if name != "adapter"}
             born[pupil.name] = {**measures, "parents": [parent.fingerprint() for parent in own]}
