@@ -1,6 +1,6 @@
 """A whole step of 4T+4S on the tiny base, measured: beside the plain composition, and for each adapter beside 1T+1S.
 
-    python benchmarks/step.py [--rounds 5] [--threads 2 1]        writes speed/step.json; about an hour on two quiet cores
+    python benchmarks/step.py [--rounds 5] [--threads 1]        writes speed/step.json; about half an hour on two quiet cores
 
 The plain composition does the same step with PEFT, transformers and a process a program (`speed/composition.py` says where it is
 favoured); the benchmark stops if its adapters come out elsewhere. Every round replays the same step of a real run, from the same
@@ -37,7 +37,7 @@ PARTS = ("plain composition", "adapter steps")
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="torch's threads; everything is measured with each")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="torch's threads; everything is measured with each")
     parser.add_argument("--step", type=int, default=3, help="the step of the run that is measured: adapters and moments are trained before")
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--toy", action="store_true", help="a few short prompts, to see that it works: the figures mean nothing")

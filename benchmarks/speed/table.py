@@ -52,15 +52,7 @@ def head(ratio: str, sense: str, bound: float) -> Bar:
     return Bar(f"log-probabilities at a vocabulary of 152k: {ratio}", ("multi_lora", "head", "ratios", ratio), sense, bound)
 
 
-def whole_step(threads: int) -> list[Bar]:
-    plain, alone = f"plain composition, 4T+4S, threads {threads}", f"adapter steps, 4T+4S, threads {threads}"
-    name = f"{threads} thread{'s' if threads > 1 else ''}"
-    return [
-        Bar(f"a step of 4T+4S, {name}: plain composition / populora", ("step", plain, "plain / ours", "whole"), ">=", 4.0),
-        Bar(f"seconds of an adapter's step, {name}: 4T+4S / 1T+1S", ("step", alone, "4T+4S / 1T+1S", "wall"), "<=", 1.0),
-        Bar(f"the same for each sampled token, {name}", ("step", alone, "4T+4S / 1T+1S", "wall, for each token"), "<=", 1.0),
-    ]
-
+PLAIN, ALONE = ("step", "plain composition, 4T+4S, threads 1", "plain / ours"), ("step", "adapter steps, 4T+4S, threads 1", "4T+4S / 1T+1S")
 
 BARS = [
     *(training(hidden, "8 adapters / 1, same tokens", "8 adapters / 1 adapter", "<=", 1.06) for hidden in (256, 896)),
@@ -81,8 +73,10 @@ BARS = [
     head("time, chunked / plain", "<=", 1.0),
     decoding(256),
     decoding(896),
-    *whole_step(1),
-    *whole_step(2),
+    Bar("a step of 4T+4S: plain composition / populora", (*PLAIN, "whole"), ">=", 4.0),
+    Bar("the same in CPU time", (*PLAIN, "cpu"), ">=", 4.0),
+    Bar("seconds of an adapter's step: 4T+4S / 1T+1S", (*ALONE, "wall"), "<=", 1.0),
+    Bar("the same for each sampled token", (*ALONE, "wall, for each token"), "<=", 1.0),
 ]
 
 
