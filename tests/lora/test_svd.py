@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora.lora.svd import Spectrum, dead_components, double_qr_svd, recombine, revive, singular_values, truncated_svd
+from populora.lora.svd import Spectrum, dead_components, double_qr_svd, recombine, revive, truncated_svd
 from populora.rng import stream
 
 SIZES = st.integers(1, 12)
@@ -28,13 +28,13 @@ def factors(out: int, inner: int, rank: int, seed: int, deficiency: str = "none"
 
 
 def rebuilt(spectrum: Spectrum) -> torch.Tensor:
-    return ((spectrum.u * spectrum.s) @ spectrum.v.T).float()
+    return (spectrum.u * spectrum.s) @ spectrum.v.T
 
 
 def refactored(spectrum: Spectrum, how: str, rng=None) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = recombine([spectrum])
+    a, b, dead = recombine([spectrum])
     if how == "revive":
-        revive(a, b, dead_components(spectrum.s), rng or stream(0, "refactor"))
+        revive(a, dead, rng or stream(0, "refactor"))
     return a, b
 
 
@@ -43,46 +43,70 @@ def refactored(spectrum: Spectrum, how: str, rng=None) -> tuple[torch.Tensor, to
 def test_it_is_the_svd_of_the_dense_delta(out, inner, rank, seed, deficiency):
     a, b = factors(out, inner, rank, seed, deficiency)
     dense = b @ a
-    spectrum = double_qr_svd(a, b)
+    spectrum = double_qr_svd([(a, b)])[0]
     u, s, v = spectrum.u, spectrum.s, spectrum.v
     assert (u.shape, s.shape, v.shape) == ((out, rank), (rank,), (inner, rank))
     scale = float(b.norm() * a.norm())
     torch.testing.assert_close(rebuilt(spectrum), dense, atol=2e-6 * scale, rtol=0)
-    wanted = torch.zeros(rank, dtype=torch.float64)
-    known = torch.linalg.svdvals(dense.double())[:rank]
+    wanted = torch.zeros(rank)
+    known = torch.linalg.svdvals(dense)[:rank]
     wanted[: len(known)] = known
     torch.testing.assert_close(s, wanted, atol=2e-6 * scale, rtol=0)
-    torch.testing.assert_close(singular_values(a, b), s[: min(out, inner, rank)], atol=2e-6 * scale, rtol=0)
-    real = min(out, inner, rank)
+    alive = ~dead_components(s)
+    most = {"none": rank, "column": rank - 1, "repeated": 1, "zero": 0}[deficiency]
+    assert int(alive.sum()) <= min(out, inner, most)
     for basis in (u, v):
-        torch.testing.assert_close(basis[:, :real].T @ basis[:, :real], torch.eye(real, dtype=torch.float64), atol=1e-5, rtol=0)
-        assert not basis[:, real:].any()
+        torch.testing.assert_close(basis[:, alive].T @ basis[:, alive], torch.eye(int(alive.sum())), atol=1e-4, rtol=0)
+        assert bool((basis.norm(dim=0) <= 1.0001).all())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.floats(-9, 0), st.floats(-6, 6), st.integers(0, 10**6))
 def test_vectors_stay_orthonormal_for_columns_nearly_dependent_or_of_very_different_size(closeness, size, seed):
     a, b = factors(out=30, inner=40, rank=4, seed=seed)
     b[:, 3] = b[:, 2] + 10**closeness * b[:, 3]
     b[:, 1] *= 10**size
-    spectrum = double_qr_svd(a, b)
+    (spectrum,) = double_qr_svd([(a, b)])
     for basis in (spectrum.u, spectrum.v):
-        torch.testing.assert_close(basis.T @ basis, torch.eye(4, dtype=torch.float64), atol=1e-5, rtol=0)
+        torch.testing.assert_close(basis.T @ basis, torch.eye(4), atol=1e-4 if closeness < -1 else 1e-5, rtol=0)
     torch.testing.assert_close(rebuilt(spectrum), b @ a, atol=2e-6 * float(b.norm() * a.norm()), rtol=0)
+
+
+def test_vectors_of_long_random_factors_are_orthonormal_to_fp32():
+    (spectrum,) = double_qr_svd([factors(out=3584, inner=3584, rank=32, seed=3)])
+    for basis in (spectrum.u.double(), spectrum.v.double()):
+        torch.testing.assert_close(basis.T @ basis, torch.eye(32, dtype=torch.float64), atol=3e-6, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e-12, 1e15, 1e25])
+def test_squares_that_fp32_cannot_hold_do_no_harm(size):
+    a, b = factors(out=30, inner=40, rank=4, seed=11)
+    (spectrum,) = double_qr_svd([(a, b * size)])
+    torch.testing.assert_close(spectrum.s / size, double_qr_svd([(a, b)])[0].s)
+    torch.testing.assert_close(rebuilt(spectrum) / size, b @ a, atol=1e-4, rtol=1e-4)
+
+
+def test_modules_of_any_rank_and_condition_are_decomposed_together_as_alone():
+    shapes = [(9, 16, 4, 1), (8, 8, 3, 2, "zero"), (30, 20, 4, 3), (12, 9, 3, 4, "repeated"), (2, 9, 3, 5), (12, 9, 3, 6)]
+    pairs = [factors(*shape) for shape in shapes]
+    for together, pair in zip(double_qr_svd(pairs), pairs, strict=True):
+        for one, two in zip(together, double_qr_svd([pair])[0], strict=True):
+            torch.testing.assert_close(one, two)
+    assert double_qr_svd([]) == []
 
 
 def test_components_are_those_of_the_dense_svd():
     a, b = factors(out=20, inner=30, rank=4, seed=1)
-    spectrum = double_qr_svd(a, b)
-    dense_u, _, dense_vt = torch.linalg.svd((b @ a).double())
-    torch.testing.assert_close((spectrum.u * dense_u[:, :4]).sum(0).abs(), torch.ones(4, dtype=torch.float64), atol=1e-5, rtol=0)
-    torch.testing.assert_close((spectrum.v * dense_vt[:4].T).sum(0).abs(), torch.ones(4, dtype=torch.float64), atol=1e-5, rtol=0)
+    spectrum = double_qr_svd([(a, b)])[0]
+    dense_u, _, dense_vt = torch.linalg.svd(b @ a)
+    torch.testing.assert_close((spectrum.u * dense_u[:, :4]).sum(0).abs(), torch.ones(4))
+    torch.testing.assert_close((spectrum.v * dense_vt[:4].T).sum(0).abs(), torch.ones(4))
 
 
 def test_signs_do_not_depend_on_the_factorisation():
     a, b = factors(out=10, inner=14, rank=3, seed=2)
     mix = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(3))).Q
-    one, two = double_qr_svd(a, b), double_qr_svd(mix.T @ a, b @ mix)
+    one, two = double_qr_svd([(a, b)])[0], double_qr_svd([(mix.T @ a, b @ mix)])[0]
     torch.testing.assert_close(one.u, two.u, atol=1e-5, rtol=0)
     torch.testing.assert_close(one.v, two.v, atol=1e-5, rtol=0)
     assert bool((one.u.sum(dim=0) > 0).all())
@@ -90,35 +114,35 @@ def test_signs_do_not_depend_on_the_factorisation():
 
 def test_the_dense_delta_is_never_formed():
     a, b = factors(out=300_000, inner=300_000, rank=2, seed=0)  # dense: 360 GB
-    assert bool((double_qr_svd(a, b).s > 0).all())
+    assert bool((double_qr_svd([(a, b)])[0].s > 0).all())
 
 
 @pytest.mark.parametrize("how", ["balanced", "revive"])
 @pytest.mark.parametrize("deficiency", ["none", "zero", "column", "repeated"])
 def test_both_refactors_keep_the_delta(how, deficiency):
     a, b = factors(out=9, inner=16, rank=4, seed=5, deficiency=deficiency)
-    new_a, new_b = refactored(double_qr_svd(a, b), how)
+    new_a, new_b = refactored(double_qr_svd([(a, b)])[0], how)
     assert (new_a.shape, new_b.shape) == (a.shape, b.shape)
     assert (new_a.dtype, new_b.dtype) == (torch.float32, torch.float32)
     torch.testing.assert_close(new_b @ new_a, b @ a, atol=2e-5, rtol=1e-5)
 
 
 def test_the_split_is_even():
-    a, b = refactored(double_qr_svd(*factors(9, 16, 4, seed=6)), "balanced")
+    a, b = refactored(double_qr_svd([factors(9, 16, 4, seed=6)])[0], "balanced")
     torch.testing.assert_close(a @ a.T, b.T @ b, atol=1e-5, rtol=1e-5)
 
 
 def test_parts_of_two_deltas_are_joined():
-    one, two = double_qr_svd(*factors(9, 16, 4, seed=6)), double_qr_svd(*factors(9, 16, 4, seed=7))
-    a, b = recombine([one.part(0, 1), two.part(1, None)])
+    one, two = double_qr_svd([factors(9, 16, 4, seed=6)])[0], double_qr_svd([factors(9, 16, 4, seed=7)])[0]
+    a, b, dead = recombine([one.part(0, 1), two.part(1, None)])
     wanted = (one.u[:, :1] * one.s[:1]) @ one.v[:, :1].T + (two.u[:, 1:] * two.s[1:]) @ two.v[:, 1:].T
-    assert (a.shape, b.shape) == ((4, 16), (9, 4))
-    torch.testing.assert_close(b @ a, wanted.float(), atol=1e-5, rtol=1e-5)
+    assert (a.shape, b.shape, bool(dead.any())) == ((4, 16), (9, 4), False)
+    torch.testing.assert_close(b @ a, wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_revive_restarts_dead_components_as_lora_starts():
     a, b = factors(out=40, inner=400, rank=6, seed=7)
-    spectrum = double_qr_svd(a, b)
+    spectrum = double_qr_svd([(a, b)])[0]
     spectrum.s[[1, 4]] = 0.0
     new_a, new_b = refactored(spectrum, "revive", stream(0, "revive"))
     dead = dead_components(spectrum.s)
@@ -136,13 +160,14 @@ def test_revive_restarts_dead_components_as_lora_starts():
 
 def test_revive_draws_nothing_without_dead_components():
     rng = stream(0, "revive")
-    spectrum = double_qr_svd(*factors(9, 16, 4, seed=6))
-    revive(*recombine([spectrum]), dead_components(spectrum.s), rng)
+    spectrum = double_qr_svd([factors(9, 16, 4, seed=6)])[0]
+    a, _, dead = recombine([spectrum])
+    revive(a, dead, rng)
     assert rng.random() == stream(0, "revive").random()
 
 
 def test_a_zero_delta_is_dead_throughout():
-    spectrum = double_qr_svd(*factors(8, 8, 3, seed=8, deficiency="zero"))
+    spectrum = double_qr_svd([factors(8, 8, 3, seed=8, deficiency="zero")])[0]
     assert dead_components(spectrum.s).tolist() == [True] * 3
     new_a, new_b = refactored(spectrum, "revive")
     assert not new_b.any() and bool((new_a != 0).all())

@@ -100,8 +100,8 @@ def test_x3_joins_leading_components_of_one_to_trailing_ones_of_two(parents):
     child = svd_subspace(parents, stream(0, "op"))
     seen = set()
     for name, (a, b) in child.modules.items():
-        one, two = (double_qr_svd(*parent.modules[name]) for parent in parents)
-        fits = [k for k in range(5) if torch.allclose(b @ a, composed(one, two, k).float(), atol=1e-4)]
+        one, two = (double_qr_svd([parent.modules[name]])[0] for parent in parents)
+        fits = [k for k in range(5) if torch.allclose(b @ a, composed(one, two, k), atol=1e-4)]
         assert len(fits) == 1
         seen.add(fits[0])
     assert seen == {1, 2, 3}

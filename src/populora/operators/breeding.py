@@ -20,7 +20,7 @@ import torch
 
 from populora.errors import AdapterError, ConfigError
 from populora.lora.adapter import Adapter, all_finite
-from populora.lora.svd import Refactor, dead_components, singular_values
+from populora.lora.svd import Refactor, dead_components, double_qr_svd
 from populora.operators.registry import Operator, get_operator
 
 SAME = 1e-5
@@ -86,7 +86,7 @@ def delta_inner(one: Adapter, two: Adapter) -> float:
 def _measure(child: Adapter, parents: Sequence[Adapter]) -> Child:
     norm, parent_norms = _norm(child), [_norm(parent) for parent in parents]
     mean = sum(parent_norms) / len(parents)
-    ranks = [int((~dead_components(singular_values(a, b))).sum()) for a, b in child.modules.values()]
+    ranks = [int((~dead_components(spectrum.s)).sum()) for spectrum in double_qr_svd(list(child.modules.values()))]
     return Child(
         adapter=child,
         norm_ratio=norm / mean if mean > 0 else (1.0 if norm == 0 else math.inf),

@@ -14,7 +14,7 @@ import torch
 from populora.errors import AdapterError
 from populora.lora.adapter import Adapter, Factors
 from populora.lora.svd import Refactor, Spectrum, double_qr_svd, truncated_svd
-from populora.operators.modulewise import expect, on_components, on_factors, on_tensors
+from populora.operators.modulewise import expect, from_components, on_components, on_factors, on_tensors
 
 
 def dare(
@@ -41,10 +41,13 @@ def dare(
     def mix_deltas(first: Factors, second: Factors) -> list[Spectrum]:
         (a1, b1), (a2, b2) = first, second
         if drop == 0:
-            return [double_qr_svd(torch.cat([a1, a2]), torch.cat([b1, b2], dim=1) / 2).part(0, len(a1))]
+            return [double_qr_svd([(torch.cat([a1, a2]), torch.cat([b1, b2], dim=1) / 2)])[0].part(0, len(a1))]
         return [truncated_svd(dropped(b1 @ a1).add_(dropped(b2 @ a2)).div_(2), len(a1), rng)]
 
-    return on_factors(parents, mix_factors) if space == "factor" else on_components(parents, rng, refactor, mix_deltas)
+    if space == "factor":
+        return on_factors(parents, mix_factors)
+    one, two = (parent.modules for parent in parents)
+    return from_components(parents[0], (mix_deltas(one[name], two[name]) for name in sorted(one)), rng, refactor)
 
 
 def layer_wise(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
@@ -65,9 +68,9 @@ def svd_subspace(parents: Sequence[Adapter], rng: np.random.Generator, *, refact
     if min(len(a) for a, _ in parents[0].modules.values()) < 2:
         raise AdapterError("operator x3 splits the components of two parents: expected rank 2 or more, got 1; use another crossover")
 
-    def change(first: Factors, second: Factors) -> list[Spectrum]:
-        k = int(rng.integers(1, len(first[0])))
-        return [double_qr_svd(*first).part(0, k), double_qr_svd(*second).part(k, None)]
+    def change(first: Spectrum, second: Spectrum) -> list[Spectrum]:
+        k = int(rng.integers(1, len(first.s)))
+        return [first.part(0, k), second.part(k, None)]
 
     return on_components(parents, rng, refactor, change)
 

@@ -5,7 +5,7 @@ Draws are made in the alphabetical order of module names, so a child does not de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,16 +13,11 @@ import torch
 
 from populora.errors import ConfigError
 from populora.lora.adapter import Adapter, Factors
-from populora.lora.svd import Refactor, Spectrum, dead_components, recombine, revive
-
-HEAP = 31 << 20
-"""Bytes. glibc hands every freed temporary back to the system, and has its pages made anew for the next one, until it has once seen
-a large block freed. One that is never touched costs nothing and takes a third off an operator's time."""
+from populora.lora.svd import Refactor, Spectrum, double_qr_svd, recombine, revive
 
 
 def on_factors(parents: Sequence[Adapter], change: Callable[..., Factors]) -> Adapter:
     """The child whose modules are ``change(*pairs)``, one ``(A, B)`` pair per parent. ``change`` must return new tensors."""
-    torch.empty(HEAP, dtype=torch.uint8)
     first = parents[0]
     changed = {name: change(*(parent.modules[name] for parent in parents)) for name in sorted(first.modules)}
     return replace(first, modules={name: changed[name] for name in first.modules})
@@ -36,22 +31,22 @@ def on_tensors(parents: Sequence[Adapter], change: Callable[..., torch.Tensor]) 
 def on_components(
     parents: Sequence[Adapter], rng: np.random.Generator, how: Refactor, change: Callable[..., Sequence[Spectrum]]
 ) -> Adapter:
-    """The child whose modules are made from the components ``change(*pairs)``, one ``(A, B)`` pair per parent.
+    """The child whose modules have the components ``change(*spectra)``, one `Spectrum` per parent."""
+    names = sorted(parents[0].modules)
+    spectra = [double_qr_svd([parent.modules[name] for name in names]) for parent in parents]
+    return from_components(parents[0], (change(*each) for each in zip(*spectra, strict=True)), rng, how)
+
+
+def from_components(model: Adapter, parts: Iterable[Sequence[Spectrum]], rng: np.random.Generator, how: Refactor) -> Adapter:
+    """The child of ``model``'s form with these components, module by module in alphabetical order.
 
     Dead components are revived when all modules are made: with and without it, operators see the same draws and give the same delta.
     """
-    dead: list[torch.Tensor] = []
-
-    def made(*pairs: Factors) -> Factors:
-        parts = change(*pairs)
-        dead.append(dead_components(torch.cat([part.s for part in parts])))
-        return recombine(parts)
-
-    child = on_factors(parents, made)
+    made = {name: recombine(each) for name, each in zip(sorted(model.modules), parts, strict=True)}
     if how == "revive":
-        for name, gone in zip(sorted(child.modules), dead, strict=True):
-            revive(*child.modules[name], gone, rng)
-    return child
+        for a, _, dead in made.values():
+            revive(a, dead, rng)
+    return replace(model, modules={name: made[name][:2] for name in model.modules})
 
 
 def expect(holds: bool, strength: str, wanted: str, value: float | str) -> None:
