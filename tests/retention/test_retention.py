@@ -18,7 +18,8 @@ from populora.retention.settings import RetentionConfig, check_settings, load_se
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = RetentionConfig(
-    seeds=(0,), snapshots=(1,), repeated=1, retrain_steps=2, operators=("m4", "x2"), prompts=4, samples=4, window=1, checkpoint_every=1,
+    seeds=(0,), snapshots=(1,), repeated=1, retrain_steps=2, operators=("m4", "x2"), parent_prompts=4,
+    prompts=4, samples=4, window=1, checkpoint_every=1,
     threads=1, max_prompt_tokens=256, max_response_tokens=96, lora=LoraConfig(rank=2, alpha=4.0), engine=EngineConfig(rows=64),
     learner=LearnerConfig(learning_rate=3e-3, micro_batch_tokens=2048), sandbox=SandboxConfig(cpu_seconds=2.0, workers=1),
 )  # fmt: skip
@@ -90,7 +91,7 @@ def settings(path: Path, **changed) -> Path:
 
 @pytest.mark.slow
 def test_the_command_writes_results_table_and_figures_and_goes_on_in_its_folder(tmp_path, capsys):
-    numbers = {"repeated": 1, "retrain_steps": 1, "prompts": 2, "samples": 2, "threads": 1, "max_response_tokens": 48}
+    numbers = {"repeated": 1, "retrain_steps": 1, "parent_prompts": 2, "prompts": 2, "samples": 2, "threads": 1, "max_response_tokens": 48}
     small = {"seeds": "[0]", "snapshots": "[1]", "operators": '["m1"]', **numbers}
     file, out = settings(tmp_path / "small.toml", **small), tmp_path / "out"
     assert cli.main(["retention", str(file), "--out", str(out)]) == 0

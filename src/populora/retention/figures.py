@@ -73,7 +73,7 @@ def _panel(axis: Any, config: RetentionConfig, out: Path, cells: Cells, name: st
         children: list[Rates] = []
         for cell in cells:
             parents = read_json(parents_file(out, cell["seed"]))
-            grey = trailing(rates(parents, task, task, config.prompts, config.samples), config.window)
+            grey = trailing(rates(parents, task, task, config.parent_prompts, config.samples), config.window)
             axis.plot(np.arange(1, len(grey) + 1), grey, color="0.6", linewidth=0.6, linestyle=("-", "--")[index])
             children.append(trailing(rates(cell, name, task, config.prompts // arity, config.samples), config.window))
             axis.plot(cell["snapshot"] + 1 + np.arange(len(children[-1])), children[-1], color=COLOURS[index], linewidth=0.5, alpha=0.6)

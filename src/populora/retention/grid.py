@@ -68,7 +68,7 @@ def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announ
                     save_adapter(run.bank.adapter(pupil.slot), place, config.base.path, config.lora.targets)
 
         steps = range(1, max(wanted) + 1)
-        curve = train(run, config, pupils, problem_pools(config, run), steps, folder, keep)
+        curve = train(run, config, pupils, problem_pools(config, run), config.parent_prompts, steps, folder, keep)
     write_file(parents_file(out, seed), json_bytes({"seed": seed, "curve": curve}))
     forget(folder)
 
@@ -84,7 +84,7 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, annou
         children = _occupy(run, config, pupils, parents, seed, snapshot)
         steps = range(snapshot + 1, snapshot + config.retrain_steps + 1)
         tell = lambda step, curve: announce(title, len(curve), config.retrain_steps, curve)  # noqa: E731 - one line, used once
-        curve = train(run, config, pupils, problem_pools(config, run), steps, folder, tell)
+        curve = train(run, config, pupils, problem_pools(config, run), config.prompts, steps, folder, tell)
     content = {"seed": seed, "snapshot": snapshot, "children": children, "seconds": round(time.perf_counter() - started, 1), "curve": curve}
     write_file(cell_file(out, seed, snapshot), json_bytes(content))
     forget(folder)

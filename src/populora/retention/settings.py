@@ -48,8 +48,10 @@ class RetentionConfig:
     """By name or alias; the controls are always among them."""
     refactor: Literal["revive", "balanced"] = "revive"
     """How operators split a child's singular values (`populora.lora.svd`)."""
+    parent_prompts: int = 16
+    """Problems of a parent's step: parents are few, and the more they learn, the more there is to lose."""
     prompts: int = 8
-    """Problems of a step; a child of two parents has half of each task."""
+    """Problems of a child's step; a child of two parents has half of each task."""
     samples: int = 8
     window: int = 5
     """Steps that a pass rate is averaged over before it is compared."""
@@ -102,7 +104,7 @@ def load_settings(path: Path) -> RetentionConfig:
 
 def check_settings(config: RetentionConfig) -> None:
     """Raise `ConfigError` for the first impossible value."""
-    positive = ("retrain_steps", "prompts", "samples", "window", "checkpoint_every")
+    positive = ("retrain_steps", "parent_prompts", "prompts", "samples", "window", "checkpoint_every")
     conditions = [(getattr(config, name) >= 1, f"{name} is {getattr(config, name)}: expected 1 or more") for name in positive]
     conditions += [
         (len(config.seeds) >= 1 and len(set(config.seeds)) == len(config.seeds), f"seeds is {config.seeds}: expected distinct numbers"),

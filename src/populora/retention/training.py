@@ -50,9 +50,9 @@ def problem_pools(config: RetentionConfig, run: Run) -> Pools:
         for task in map(TaskType, config.parents)
     }
     for task, pool in pools.items():
-        if len(pool) < config.prompts:
+        if len(pool) < (needed := max(config.prompts, config.parent_prompts)):
             named = ", ".join(map(str, files))
-            raise ConfigError(f"retention: a step needs {config.prompts} problems of {task}, but {named} hold {len(pool)} that fit")
+            raise ConfigError(f"retention: a step needs {needed} problems of {task}, but {named} hold {len(pool)} that fit")
     return pools
 
 
@@ -61,17 +61,19 @@ def train(
     config: RetentionConfig,
     pupils: Sequence[Pupil],
     pools: Pools,
+    prompts: int,
     steps: range,
     folder: Path,
     after: Callable[[int, Curve], None],
 ) -> Curve:
-    """Train the pupils for ``steps``, from the checkpoint in ``folder`` on if there is one; ``after`` each step is told the curve.
+    """Train the pupils for ``steps`` of ``prompts`` problems, from the checkpoint in ``folder`` on if there is one; ``after`` each step
+    is told the curve.
 
     The adapters must lie in the bank already. The checkpoint is left behind: `forget` removes it when its results are safe.
     """
     done, curve = _restored(run, folder)
     for step in steps[done:]:
-        asked = _exercises(run, config, pupils, pools, step)
+        asked = _exercises(run, config.samples, pupils, pools, prompts, step)
         attempts = iter(solve(run, [one for many in asked for one in many]))
         found = [[next(attempts) for _ in many] for many in asked]
         learn(run, {p.slot: [one for many in own for one in many] for p, own in zip(pupils, found, strict=True) if p.learns})
@@ -97,16 +99,16 @@ def _restored(run: Run, folder: Path) -> tuple[int, Curve]:
     return checkpoint.step, checkpoint.state["curve"]
 
 
-def _exercises(run: Run, config: RetentionConfig, pupils: Sequence[Pupil], pools: Pools, step: int) -> list[list[Exercise]]:
+def _exercises(run: Run, samples: int, pupils: Sequence[Pupil], pools: Pools, prompts: int, step: int) -> list[list[Exercise]]:
     """What each pupil attempts: ``prompts`` problems, of two tasks half of each, the first of those that one task's pupils have."""
     drawn: dict[TaskType, list[Problem]] = {}
     for task, pool in pools.items():
-        chosen = stream(run.config.seed, "retention", "problems", task.value, step).choice(len(pool), config.prompts, replace=False)
+        chosen = stream(run.config.seed, "retention", "problems", task.value, step).choice(len(pool), prompts, replace=False)
         drawn[task] = [pool[int(index)] for index in chosen]
-    share = {pupil.name: config.prompts // (len(pupil.tasks) if pupil.learns else 1) for pupil in pupils}
+    share = {pupil.name: prompts // (len(pupil.tasks) if pupil.learns else 1) for pupil in pupils}
     return [
         [
-            exercise(run, problem, pupil.slot, config.samples, ("retention", step, problem.id))
+            exercise(run, problem, pupil.slot, samples, ("retention", step, problem.id))
             for task in pupil.tasks
             for problem in drawn[task][: share[pupil.name]]
         ]
