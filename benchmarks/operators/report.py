@@ -44,10 +44,12 @@ def table(found: dict[str, Any]) -> str:
     ]
     for name, seconds in found["children"].items():
         times = f"{dense['full_svd_child'] / seconds['median']:,.0f} times as long" if name in SVD_OPERATORS else ""
-        lines.append(
-            f"| `{name}` | {OPERATORS[name].alias} | {seconds['median']:.3f} ({seconds['min']:.3f} to {seconds['max']:.3f}) | {times} |"
-        )
-    lines += [f"| `x1`, space = delta | dare | {dense['x1_delta_child']:.0f}, from one module of each shape | |", ""]
+        child = found["measures"][name]
+        spent = f"{seconds['median']:.3f} ({seconds['min']:.3f} to {seconds['max']:.3f})"
+        cosines = ", ".join(f"{cosine:.2f}" for cosine in child["cosines"])
+        measured = f"{child['norm_ratio']:.2f} | {cosines} | {child['effective_rank']:g}"
+        lines.append(f"| `{name}` | {OPERATORS[name].alias} | {spent} | {times} | {measured} |")
+    lines += [f"| `x1`, space = delta | dare | {dense['x1_delta_child']:.0f}, from one module of each shape | | | | |", ""]
     lines += ["| the mean of two deltas at their rank, 8 modules of hidden size 896 | milliseconds | times ours |", "|---|---|---|"]
     for name, each in peft["milliseconds"].items():
         times = f"{peft['ratios'][name]['median']:.1f}" if name in peft["ratios"] else ""
