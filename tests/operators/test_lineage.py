@@ -35,7 +35,8 @@ def test_a_record_breeds_its_child_again(make_adapter, operator):
     direct = breed([parent for _, parent in parents], operator, stream(3, "breed"))
     assert child.fingerprint() == direct.adapter.fingerprint() == lineage.fingerprint
     assert lineage.parents == tuple(f"{name}:{parent.fingerprint()}" for name, parent in parents) and lineage.parent_names[0] == "a"
-    assert (lineage.norm_ratio, lineage.cosines, lineage.effective_rank) == (direct.norm_ratio, direct.cosines, direct.effective_rank)
+    assert lineage.norm_ratio == pytest.approx(direct.norm_ratio) and lineage.cosines == pytest.approx(direct.cosines)
+    assert lineage.effective_rank == direct.effective_rank
     again, differing = rebred(through_json(lineage), parents)
     assert differing == [] and again.fingerprint() == child.fingerprint()
 
@@ -80,6 +81,28 @@ def test_a_child_does_not_depend_on_the_number_of_threads():
     assert records[0] == records[1] == records[2]
     if torch.equal(sums[0], sums[1]):
         pytest.skip("sums do not depend on the number of threads here")
+
+
+def elsewhere(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers at an address that no vector begins at, as tensors of a file have."""
+    space = torch.empty(tensor.numel() + 1)[1:].view(tensor.shape)
+    return space.copy_(tensor)
+
+
+@pytest.mark.parametrize("operator", ["m1", "m3", "x3", "x8"])
+def test_a_record_does_not_depend_on_the_order_of_modules_or_on_where_they_lie(operator):
+    generator = torch.Generator().manual_seed(0)
+
+    def parent() -> Adapter:
+        pairs = {f"m{index}": (torch.randn(8, 67, generator=generator), torch.randn(131, 8, generator=generator)) for index in range(9)}
+        return Adapter(pairs, 8, 16.0)
+
+    parents = [(name, parent()) for name in "ab"[: available_operators()[operator].arity]]
+    moved = [
+        (name, replace(one, modules={key: (elsewhere(a), elsewhere(b)) for key, (a, b) in reversed(one.modules.items())}))
+        for name, one in parents
+    ]
+    assert bred(replace(PLAN, operator=operator), parents)[1] == bred(replace(PLAN, operator=operator), moved)[1]
 
 
 def test_a_fingerprint_depends_on_names_shapes_scale_and_bytes_but_not_on_the_order_of_modules(make_adapter):

@@ -1,8 +1,9 @@
 """Children with a record of how they were bred, and the file ``lineage.json`` that holds it beside a child's weights.
 
 Breeding is a function of the record and the parents, so breeding by a child's own record gives the record again, the child's
-fingerprint in it: that is what `populora replay` compares. The arithmetic runs on one thread, whatever torch may use: sums over
-more threads differ in their last bits, and a child would depend on the machine's cores.
+fingerprint in it: that is what `populora replay` compares. The arithmetic runs on one thread, whatever torch may use, and on modules in
+alphabetical order in aligned memory: sums over more threads, in another order or from another place in memory differ in their last
+bits, and a child would depend on the machine's cores and on whether its parents came from a file.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def bred(plan: Lineage, parents: Sequence[tuple[str, Adapter]], allow_copy: bool
     """
     with _one_thread():
         strength = get_operator(plan.operator).strengths | plan.strength
-        rng = stream(plan.seed, *plan.stream)
-        child = breed([adapter for _, adapter in parents], plan.operator, rng, cast(Refactor, plan.refactor), allow_copy, **strength)
+        rng, adapters = stream(plan.seed, *plan.stream), [_laid_out(adapter) for _, adapter in parents]
+        child = breed(adapters, plan.operator, rng, cast(Refactor, plan.refactor), allow_copy, **strength)
     return child.adapter, replace(
         plan,
         parents=tuple(f"{name}:{adapter.fingerprint()}" for name, adapter in parents),
@@ -82,6 +83,12 @@ def read_lineage(folder: Path) -> tuple[Lineage | None, dict[str, str]]:
         return None, {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise AdapterError(f"'{path}' is not the lineage of an adapter ({error}): restore it, or breed the child again") from error
+
+
+def _laid_out(adapter: Adapter) -> Adapter:
+    """The same adapter, its modules in alphabetical order and each factor where torch's allocator puts it: tensors that were read from a
+    file begin anywhere."""
+    return replace(adapter, modules={name: (a.clone(), b.clone()) for name, (a, b) in sorted(adapter.modules.items())})
 
 
 @contextmanager
