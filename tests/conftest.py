@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that names no base must not ask the network for it
+
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
