@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--dense-rounds", type=int, default=5, help="of SVDs that take ten seconds or more")
     parser.add_argument("--out", type=Path, default=HERE)
     chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)  # before ten minutes of work
     load, started = os.getloadavg()[0], time.perf_counter()
     found: dict[str, Any] = {"machine": {**machine(), "load_before": round(load, 2)}, "rounds": chosen.rounds}
     parents = [qwen_adapter(seed) for seed in (1, 2)]

@@ -70,7 +70,7 @@ def _child(
     settings = config.evolution
     name = ("evolve", step, place.id)
     rng = stream(config.seed, *name, "choice")
-    arities = {operator: get_operator(operator).arity for operator in settings.operators}
+    arities = {get_operator(operator).name: get_operator(operator).arity for operator in settings.operators}
     operator = choose_operator(arities, len(members) - len(culled), rng)
     parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
     plan = Lineage(place.id, place.lineage.generation + 1, step, operator, stream=name, refactor=settings.refactor, seed=config.seed)

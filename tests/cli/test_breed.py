@@ -62,8 +62,24 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_child(paren
     assert one[WEIGHTS] == same[WEIGHTS] != other[WEIGHTS]
 
 
-def test_an_alias_breeds_the_same_child(parents):
-    assert bred("a", "--operator", "m4", "-o", "c")[WEIGHTS] == bred("a", "--operator", "full_gaussian", "-o", "d")[WEIGHTS]
+@pytest.mark.parametrize("name", ["full_gaussian", "M4"])
+def test_an_alias_breeds_the_same_child_and_the_record_has_the_name(parents, name):
+    plain, alias = bred("a", "--operator", "m4", "-o", "c"), bred("a", "--operator", name, "-o", "d")
+    assert plain[WEIGHTS] == alias[WEIGHTS] and json.loads(alias[RECORD])["operator"] == "m4"
+
+
+def test_parents_whose_factors_share_no_basis_are_bred_with_a_warning_where_factors_are_mixed(parents, capsys):
+    bred("a", "--operator", "m4", "-o", "sibling")
+    for pair, arguments, warned in (
+        (("a", "b"), ("x5",), True),
+        (("a", "b"), ("x1",), True),
+        (("a", "b"), ("x1", "--strength", "space=delta"), False),
+        (("a", "b"), ("x3",), False),
+        (("a", "sibling"), ("x5",), False),
+    ):
+        capsys.readouterr()
+        bred(*pair, "--operator", *arguments, "-o", f"child-{pair[1]}-{'-'.join(arguments)}")
+        assert ("their factors share no basis" in " ".join(capsys.readouterr().out.split())) == warned
 
 
 def test_strengths_are_numbers_and_words_in_one_flag_or_several(parents):
@@ -138,8 +154,9 @@ BAD = {
     "breed a --operator m4 --strength epsilon=much -o out": "'epsilon': expected a finite number, got 'much'",
     "breed a --operator m4 --strength epsilon=nan -o out": "'epsilon': expected a finite number, got nan",
     "breed a --operator m4 --strength epsilon=-1 -o out": "'epsilon': expected 0 or more, got -1",
-    "breed a --operator m4 --strength epsilon -o out": "--strength: expected NAME=VALUE, each name once, got 'epsilon'",
-    "breed a --operator m4 --strength epsilon=1 epsilon=2 -o out": "each name once, got 'epsilon=2'",
+    "breed a --operator m4 --strength epsilon -o out": "expected a strength as NAME=VALUE, such as epsilon=0.2, got 'epsilon'",
+    "breed a --operator m4 --strength epsilon=1 epsilon=2 -o out": "--strength: expected each name once, got 'epsilon' twice",
+    "breed a --operator m4 --refactor balanced -o out": "operator 'm4' splits no singular values: leave --refactor out",
     "breed a --operator m4 --refactor even -o out": "invalid choice 'even'",
     "breed a --operator m4 --seed one -o out": "--seed: expected an integer, got 'one'",
     "breed nowhere --operator m4 -o out": "'nowhere' is not a PEFT adapter",

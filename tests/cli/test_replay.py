@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +14,8 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save, save_file
 
 from populora.cli import main
 from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
@@ -35,6 +39,11 @@ def child(make_folder, tmp_path, monkeypatch) -> Path:
     return tmp_path / "child"
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    with safe_open(path, "pt") as file:
+        return file.metadata()
+
+
 def replayed(capsys, *arguments: str) -> tuple[int, str]:
     """Exit code and what was printed, on one line."""
     capsys.readouterr()
@@ -50,6 +59,13 @@ def test_a_bred_folder_is_equal_to_the_byte_from_anywhere(child, tmp_path, monke
     shutil.copytree(tmp_path, tmp_path.with_name("together"))  # parents and child move together
     assert replayed(capsys, str(tmp_path.with_name("together") / "child"))[0] == 0
     assert {path.name: path.read_bytes() for path in child.iterdir()} == before
+
+
+def test_another_process_with_another_number_of_threads_breeds_the_same_bytes(child):
+    again = [sys.executable, "-m", "populora.cli", "replay", "child"]
+    for threads in ("1", "3"):
+        done = subprocess.run(again, check=False, env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True)
+        assert (done.returncode, "equal to the byte" in done.stdout) == (0, True), done.stderr
 
 
 def test_parents_that_were_moved_can_be_given(child, tmp_path, capsys):
@@ -168,7 +184,11 @@ def test_parents_that_were_not_kept_or_are_damaged_are_named(tmp_path, make_reco
     write_run(tmp_path / "run", make_record)
     path = tmp_path / "run" / "steps" / "step_00010" / "parents.safetensors"
     whole = path.read_bytes()
-    for damaged in (b"", whole[:-8], b"garbage" * 100):
+    tensors = load_file(path)
+    first, *others = tensors
+    halved = save({key: tensors[key] for key in others}, read_metadata(path))  # half a pair, in a file that is sound
+    renamed = save({**{key: tensors[key] for key in others}, "nobody/x": tensors[first]}, read_metadata(path))
+    for damaged in (b"", whole[:-8], b"garbage" * 100, halved, renamed):
         path.write_bytes(damaged)
         code, said = replayed(capsys, str(tmp_path / "run"))
         assert code == 2 and "parents.safetensors'" in said and "damaged or cut off" in said

@@ -233,6 +233,15 @@ def test_parents_whose_factors_mean_different_things_are_refused(qwen, tmp_path,
     mean_child([tmp_path / "a", tmp_path / "b"], tmp_path / "child")
 
 
+def test_patterns_in_another_order_mean_different_things(qwen, tmp_path):
+    patterns = {"q_proj": 3, "layers.0.self_attn.q_proj": 5}  # the first that matches counts
+    for folder, own in (("a", patterns), ("b", dict(reversed(patterns.items())))):
+        saved(qwen, tmp_path / folder)
+        edit_settings(tmp_path / folder, alpha_pattern=own)
+    with pytest.raises(AdapterError, match="differ in alpha_pattern"):
+        mean_child([tmp_path / "a", tmp_path / "b"], tmp_path / "child")
+
+
 @pytest.mark.parametrize("changes", [{"base_model_name_or_path": "other/base"}, {"revision": "v2"}])
 def test_parents_of_different_bases_are_refused_unless_that_is_accepted(qwen, tmp_path, changes):
     parents = [tmp_path / "a", tmp_path / "b"]

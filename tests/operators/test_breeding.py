@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from populora.errors import AdapterError, ConfigError
 from populora.lora.adapter import Adapter
 from populora.operators import OPERATORS, Operator
-from populora.operators.breeding import breed, delta_inner
+from populora.operators.breeding import basis_cosine, breed, delta_inner
 from populora.rng import stream
 
 RANDOM = ("m1", "m2", "m3", "m4", "m5", "m6", "x1", "x2", "x3", "x4", "x7")
@@ -81,6 +81,36 @@ def test_measures_agree_with_the_dense_deltas(make_adapter, operator):
     ranks = [int(torch.linalg.matrix_rank(b @ a, rtol=1e-5)) for a, b in child.adapter.modules.values()]
     assert child.effective_rank == pytest.approx(sum(ranks) / 3)
     assert len(child.cosines) == OPERATORS[operator].arity
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-16, 1e16, 1e25])
+@pytest.mark.parametrize("operator", ["m1", "m4", "x5"])
+def test_measures_hold_at_scales_whose_squares_leave_the_range_of_fp32(make_adapter, operator, scale):
+    parents = parents_for(make_adapter, operator)
+    scaled = [replace(parent, modules={name: (a, b * scale) for name, (a, b) in parent.modules.items()}) for parent in parents]
+    usual, far = (breed(family, operator, stream(3, "breed")) for family in (parents, scaled))
+    assert far.norm_ratio == pytest.approx(usual.norm_ratio, rel=1e-4)
+    assert far.cosines == pytest.approx(usual.cosines, abs=1e-4) and far.effective_rank == usual.effective_rank
+
+
+def test_the_cosine_of_two_bases_tells_adapters_of_one_start_from_strangers(make_adapter):
+    one, stranger = make_adapter(1), make_adapter(2)
+    sibling = breed([one], "m4", stream(0, "breed")).adapter
+    turned = breed([one], "m1", stream(0, "breed"), epsilon=1e-3).adapter  # the same delta in another basis
+    assert basis_cosine(one, one) == pytest.approx(1.0) and basis_cosine(one, sibling) > 0.95
+    assert abs(basis_cosine(one, stranger)) < 0.3 and abs(basis_cosine(one, turned)) < 0.5
+    nothing = replace(one, modules={name: (torch.zeros_like(a), b) for name, (a, b) in one.modules.items()})
+    assert basis_cosine(one, nothing) == 0.0
+
+
+@pytest.mark.parametrize("operator", [name for name, operator in OPERATORS.items() if operator.arity == 2])
+def test_only_what_mixes_factors_is_spoiled_by_a_parent_in_another_basis(make_adapter, operator):
+    one = make_adapter(1, modules=40)
+    turned = breed([one], "m1", stream(0, "breed"), epsilon=1e-4)  # nearly the same delta, so every mixture should be near it, too
+    assert turned.cosines[0] > 0.999
+    strength = {"drop": 0.0} if operator == "x1" else {}
+    cosine = breed([one, turned.adapter], operator, stream(1, "breed"), **strength).cosines[0]
+    assert (cosine < 0.95) == OPERATORS[operator].mixes_factors
 
 
 def test_effective_rank_counts_what_masking_left(make_adapter):

@@ -38,7 +38,7 @@ UNCHANGED = [
 
 
 def conditioned(adapter, scale, deficiency):
-    """The adapter with deltas of another size, or of lower rank in one of four ways."""
+    """The adapter with deltas of another size, or of lower rank in one of four ways, or nearly so."""
 
     def change(a, b):
         a, b = a.clone(), b * scale
@@ -50,6 +50,8 @@ def conditioned(adapter, scale, deficiency):
             b[:, 1] = b[:, 0]
         elif deficiency == "row":
             a[0] = a[1]
+        elif deficiency == "fading":  # the last components are small, but not zero
+            b *= torch.logspace(0, -5.3, b.shape[1])
         return a, b
 
     return replace(adapter, modules={name: change(*pair) for name, pair in adapter.modules.items()})
@@ -59,7 +61,7 @@ CONDITIONS = {
     "rank": st.integers(3, 9),
     "modules": st.integers(1, 3),
     "scale": st.sampled_from([1e-6, 1e-3, 1.0, 1e3]),
-    "deficiency": st.sampled_from(["none", "zero", "column", "repeated", "row"]),
+    "deficiency": st.sampled_from(["none", "zero", "column", "repeated", "row", "fading"]),
     "refactor": st.sampled_from(["revive", "balanced"]),
     "seed": st.integers(0, 10**6),
 }

@@ -78,6 +78,24 @@ def test_aliases_name_the_same_operators():
     assert len({operator.alias for operator in OPERATORS.values()} | set(OPERATORS)) == 2 * len(OPERATORS) - 2  # controls: one name
 
 
+def test_capital_letters_as_in_the_paper_are_understood():
+    assert get_operator("M1") is get_operator("m1") and get_operator("DARE") is get_operator("x1")
+
+
+@pytest.mark.parametrize("name", ["m1", "dare", "X3"])
+def test_a_third_party_operator_cannot_take_a_built_in_name(plugin, name):
+    plugin(**{name: "halving_operators:HALVE"})
+    assert get_operator(name) in OPERATORS.values()
+    with pytest.raises(ConfigError, match=f"operator '{name}' .*a built-in operator has that name"):
+        available_operators()
+
+
+def test_a_third_party_operator_has_the_name_of_its_entry_point(plugin):
+    plugin(shrink="halving_operators:HALVE")
+    with pytest.raises(ConfigError, match="it calls itself 'halve'"):
+        get_operator("shrink")
+
+
 def test_a_third_party_operator_breeds_like_a_built_in_one(plugin, make_adapter):
     plugin(halve="halving_operators:HALVE")
     child = breed([make_adapter(1)], "halve", stream(0, "breed"), share=0.25)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from populora.commands.arguments import parse
+from populora.commands.breeding_text import about_bases, explained, summary
 from populora.commands.loading import load_torch
 from populora.errors import ConfigError
 from populora.runlog.directory import BREEDING, versions
 from populora.runlog.files import disk_errors
 from populora.types import Lineage
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parse(Breed, arguments, "breed")
     console = Console(highlight=False)
     if chosen.list:
-        console.print(_listed())
+        console.print(explained())
         return 0
     out = _checked_out(chosen)
     load_torch()
@@ -71,11 +71,14 @@ def main(arguments: Sequence[str]) -> int:
     check_agreement(chosen.parents, [folder.settings for folder in folders], chosen.allow_other_base)
     marks.append(time.perf_counter())
     names = [os.path.relpath(parent, out) for parent in chosen.parents]  # holds as long as the folders move together
-    child, lineage = bred(plan, [(name, folder.adapter) for name, folder in zip(names, folders, strict=True)])
+    adapters = [folder.adapter for folder in folders]
+    child, lineage = bred(plan, list(zip(names, adapters, strict=True)))
     marks.append(time.perf_counter())
     save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
     marks.append(time.perf_counter())
-    console.print(_summary(chosen, lineage, len(child.modules), marks))
+    console.print(summary(chosen.out or out, chosen.parents, lineage, len(child.modules), marks))
+    for note in about_bases(lineage, adapters):
+        console.print(Text(note, "yellow"))
     return 0
 
 
@@ -101,63 +104,25 @@ def _plan(chosen: Breed, out: Path) -> Lineage:
     from populora.operators import get_operator
     from populora.operators.lineage import read_lineage
 
-    arity = get_operator(chosen.operator).arity
-    if len(chosen.parents) != arity:
-        raise ConfigError(f"operator '{chosen.operator}' takes {arity} parent(s), got {len(chosen.parents)}")
+    operator = get_operator(chosen.operator)
+    if len(chosen.parents) != operator.arity:
+        raise ConfigError(f"operator '{operator.name}' takes {operator.arity} parent(s), got {len(chosen.parents)}")
+    if chosen.refactor != "revive" and not operator.takes_refactor:
+        raise ConfigError(f"operator '{operator.name}' splits no singular values: leave --refactor out")
     known = [read_lineage(parent) for parent in chosen.parents]
     generation = 1 + max(lineage.generation if lineage else 0 for lineage, _ in known)
     return Lineage(
-        out.name, generation, 0, chosen.operator, stream=("breed",), strength=_strength(chosen), refactor=chosen.refactor, seed=chosen.seed
+        out.name, generation, 0, operator.name, stream=("breed",), strength=_strength(chosen), refactor=chosen.refactor, seed=chosen.seed
     )
 
 
 def _strength(chosen: Breed) -> dict[str, float | str]:
+    from populora.operators.breeding import parse_strength
+
     given: dict[str, float | str] = {}
     for text in (text for group in chosen.strength for text in group):
-        name, equals, value = text.partition("=")
-        if not (name and equals and value) or name in given:
-            raise ConfigError(f"--strength: expected NAME=VALUE, each name once, got '{text}'")
-        given[name] = _number(value)
+        name, value = parse_strength(text)
+        if name in given:
+            raise ConfigError(f"--strength: expected each name once, got '{name}' twice")
+        given[name] = value
     return given
-
-
-def _number(text: str) -> float | str:
-    """A number, or the word that it is; which of them a strength takes, its operator knows."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
-
-
-def _listed() -> Table:
-    load_torch()
-    from populora.operators import available_operators
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("operator", no_wrap=True)
-    table.add_column("parents", justify="right")
-    table.add_column("strengths", no_wrap=True)
-    table.add_column("child")
-    for name, operator in available_operators().items():
-        named = Text.assemble((name, "bold"), f"\n{operator.alias}" if operator.alias != name else "")
-        strengths = "\n".join(f"{strength}={value}" for strength, value in operator.strengths.items())
-        table.add_row(named, str(operator.arity), Text(strengths), Text(operator.summary))
-    return table
-
-
-def _summary(chosen: Breed, lineage: Lineage, modules: int, marks: Sequence[float]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    strength = ", ".join(f"{name}={value}" for name, value in lineage.strength.items())
-    table.add_row(Text(str(chosen.out), "bold"), Text(" ".join((lineage.operator, strength))), Text(f"refactor {lineage.refactor}", "dim"))
-    table.add_row("norm ratio", f"{lineage.norm_ratio:.4f}", Text("norm of its delta over the mean of its parents'", "dim"))
-    for parent, cosine in zip(chosen.parents, lineage.cosines, strict=True):
-        table.add_row("cosine", f"{cosine:.4f}", Text(f"to {parent}", "dim"))
-    table.add_row("effective rank", f"{lineage.effective_rank:.2f}", Text(f"mean over {modules} modules", "dim"))
-    for parent, recorded in zip(chosen.parents, lineage.parents, strict=True):
-        table.add_row("parent", recorded[-64:][:16], Text(f"{parent}", "dim"))
-    table.add_row("child", lineage.fingerprint[:16], Text(f"generation {lineage.generation}", "dim"))
-    table.add_row("stream", "/".join(map(str, lineage.stream)), Text(f"seed {lineage.seed}", "dim"))
-    spent = [later - earlier for earlier, later in pairwise(marks)]
-    parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in zip(("start", "read", "breed", "write"), spent, strict=True))
-    table.add_row("seconds", f"{sum(spent):.2f}", Text(parts, "dim"))
-    return table

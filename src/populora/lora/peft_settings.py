@@ -87,7 +87,7 @@ def check_agreement(folders: Sequence[Path], settings: Sequence[Settings], other
             )
         for name in CARRIED:
             ours, theirs = settings[0].get(name) or None, other.get(name) or None
-            if ours != theirs:
+            if repr(ours) != repr(theirs):  # of patterns the first that matches counts, so their order matters, too
                 raise AdapterError(
                     f"the parents differ in {name}: {ours!r} in '{folders[0]}', {theirs!r} in '{folder}'. Their factors are scaled "
                     "or applied in other ways, and a mixture would be neither: expected adapters made with equal LoRA settings"

@@ -25,8 +25,8 @@ from populora.lora.adapter import Factors
 
 Refactor = Literal["revive", "balanced"]
 
-DEAD = 1e-5
-"""A component counts as zero when its singular value is at most this share of the largest: just above the error of fp32."""
+DEAD = 2e-6
+"""A component counts as zero when its singular value is at most this share of the largest: just above the error of fp32 factors."""
 INDEPENDENT = 1e-3
 """A column counts as independent when at least this share of it is outside the span of those before it. Its fp32 rounding shows in its
 direction by the inverse of that share: vectors are orthonormal to 1e-4 at worst, to 1e-6 where columns are nearly orthogonal."""

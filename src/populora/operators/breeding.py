@@ -1,7 +1,7 @@
 """Breed one child and measure it against its parents: the checked door to the operators.
 
 The measures are on the deltas ``B A`` of the whole adapter and use ``<B1 A1, B2 A2> = sum((B1^T B2) * (A1 A2^T))``, so no
-out x in matrix is formed.
+out x in matrix is formed. Where a product in fp32 comes near the ends of its range it is made in fp64.
 
 An operator that is no control and gives a parent again (strength 0, parents that are equal) has done nothing, and is refused unless
 copies are allowed. Evolution allows them: there X2 may draw one parent throughout, and its odds are part of the operator.
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import get_args
 
@@ -23,6 +24,8 @@ from populora.lora.adapter import Adapter, all_finite
 from populora.lora.svd import Refactor, dead_components, double_qr_svd
 from populora.operators.registry import Operator, get_operator
 
+SAFE = (1e-30, 1e30)
+"""Within these no square in fp32 overflows, and what underflows is below its rounding."""
 SAME = 1e-5
 """Two deltas are equal to fp32 accuracy when their difference is at most this share of the parent's norm."""
 
@@ -52,7 +55,8 @@ def breed(
     allow_copy: bool = False,
     **strength: float | str,
 ) -> Child:
-    """Apply an operator by name. The parents stay untouched; the same stream gives the same bytes.
+    """Apply an operator by name. The parents stay untouched; the same stream gives the same bytes on the same number of threads
+    (`populora.operators.lineage.bred`, through which commands and runs breed, needs no such condition).
 
     Raises `ConfigError` for an unknown operator, refactor or strength, a strength out of range, or a wrong number of parents;
     `AdapterError` for parents that do not fit together, are not fp32, or hold NaN or infinite weights, for such a child, and, unless
@@ -63,7 +67,7 @@ def breed(
         raise ConfigError(f"refactor: expected one of {', '.join(get_args(Refactor))}, got {refactor!r}")
     if len(parents) != chosen.arity:
         raise ConfigError(f"operator '{chosen.name}' takes {chosen.arity} parent(s), got {len(parents)}")
-    _check_strength(chosen, strength)
+    check_strength(chosen, strength)
     for index, parent in enumerate(parents, start=1):
         _check_fit(f"parent {index}", parent, parents[0])
     adapter = chosen.function(parents, rng, **({"refactor": refactor} if chosen.takes_refactor else {}), **strength)
@@ -74,13 +78,55 @@ def breed(
     return child
 
 
+def parse_strength(text: str) -> tuple[str, float | str]:
+    """Name and value of a strength written ``NAME=VALUE``: a number, or the word that it is; which of them it takes, its operator knows.
+
+    Raises `ConfigError`.
+    """
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise ConfigError(f"expected a strength as NAME=VALUE, such as epsilon=0.2, got '{text}'")
+    for kind in (int, float):
+        with suppress(ValueError):
+            return name, kind(value)
+    return name, value
+
+
+def check_strength(operator: Operator, strength: Mapping[str, float | str]) -> None:
+    """Raise `ConfigError` for a strength that the operator does not have, or of another kind."""
+    defaults = operator.strengths
+    for name, value in strength.items():
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=1, cutoff=0.4)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise ConfigError(f"operator '{operator.name}' has no strength '{name}'.{hint} It has: {', '.join(defaults) or 'none'}.")
+        wanted = str if isinstance(defaults[name], str) else (int, float)
+        if not isinstance(value, wanted) or isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
+            kind = "a word" if wanted is str else "a finite number"
+            raise ConfigError(f"operator '{operator.name}', strength '{name}': expected {kind}, got {value!r}")
+
+
 def delta_inner(one: Adapter, two: Adapter) -> float:
     """Frobenius inner product of two adapters' deltas over all modules, without alpha / rank."""
     total = 0.0
     for name, (a1, b1) in one.modules.items():
         a2, b2 = two.modules[name]
-        total += float(((b1.T @ b2).double() * (a1 @ a2.T).double()).sum())
+        total += float((_product(b1.T, b2) * _product(a1, a2.T)).sum())
     return total
+
+
+def basis_cosine(one: Adapter, two: Adapter) -> float:
+    """Cosine between all A of two adapters: near 1 where they share a basis (one start, little training), near 0 where entry i of the
+    one has nothing to do with entry i of the other. Operators that mix factors need the former."""
+    inner = sum(float((a.double() * two.modules[name][0]).sum()) for name, (a, _) in one.modules.items())
+    norms = [sum(float(a.double().square().sum()) for a, _ in adapter.modules.values()) for adapter in (one, two)]
+    return inner / math.sqrt(norms[0] * norms[1]) if min(norms) > 0 else 0.0
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """fp64, from a product in fp32 where that is safe from overflow and underflow."""
+    product = left @ right
+    return product.double() if SAFE[0] < float(product.abs().amax()) < SAFE[1] else left.double() @ right.double()
 
 
 def _measure(child: Adapter, parents: Sequence[Adapter]) -> Child:
@@ -126,19 +172,6 @@ def _cosine(one: Adapter, norm_one: float, two: Adapter, norm_two: float) -> flo
     if norm_one == 0 or norm_two == 0:
         return 1.0 if norm_one == norm_two else 0.0
     return delta_inner(one, two) / (norm_one * norm_two)
-
-
-def _check_strength(operator: Operator, strength: dict[str, float | str]) -> None:
-    defaults = operator.strengths
-    for name, value in strength.items():
-        if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, n=1, cutoff=0.4)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise ConfigError(f"operator '{operator.name}' has no strength '{name}'.{hint} It has: {', '.join(defaults) or 'none'}.")
-        wanted = str if isinstance(defaults[name], str) else (int, float)
-        if not isinstance(value, wanted) or isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
-            kind = "a word" if wanted is str else "a finite number"
-            raise ConfigError(f"operator '{operator.name}', strength '{name}': expected {kind}, got {value!r}")
 
 
 def _check_fit(who: str, adapter: Adapter, model: Adapter) -> None:

@@ -1,7 +1,8 @@
 """Crossovers X1 to X4: two parents, one child of the same rank (paper, appendix "Full LoRA Operator Catalog").
 
-All but X3 mix the factors themselves, so they presume parents of a shared origin (equal A at birth, reading 27). The order of the
-parents matters for X3 and X4. Readings: X1 averages (the appendix; the body's sum would double the delta), X3 draws k per module.
+X4, and X1 in factor space, mix the factors themselves, so they presume parents whose A share a basis (equal A at birth, reading 27;
+docs/operators.md says what ends that). The order of the parents matters for X3 and X4. Readings: X1 averages (the appendix; the body's
+sum would double the delta), X3 draws k per module.
 """
 
 from __future__ import annotations

@@ -82,7 +82,10 @@ def read_lineage(folder: Path) -> tuple[Lineage | None, dict[str, str]]:
     except FileNotFoundError:
         return None, {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise AdapterError(f"'{path}' is not the lineage of an adapter ({error}): restore it, or breed the child again") from error
+        raise AdapterError(
+            f"'{path}' is not the lineage of an adapter ({error}): restore it, breed the child again, or remove the file: a parent without "
+            "one counts as generation 0"
+        ) from error
 
 
 def _laid_out(adapter: Adapter) -> Adapter:

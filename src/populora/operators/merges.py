@@ -1,8 +1,8 @@
 """Merges X5 to X9: two parents' tensors become one, each A and each B by itself (paper, appendix "Full LoRA Operator Catalog").
 
-None is in evolution's default pool. Only X7 draws from its stream. All presume parents of a shared origin (equal A at birth,
-reading 27). Deviations: X7 ranks magnitudes by their leading bits (`_chances_to_stay`); X9's epsilon, which the
-paper does not name, is 1e-20: squares of small weights are small.
+None is in evolution's default pool. Only X7 draws from its stream. All presume parents whose A share a basis (equal A at birth, reading
+27; docs/operators.md says what ends that). Deviations: X7 ranks magnitudes by their leading bits (`_chances_to_stay`); X9's epsilon,
+which the paper does not name, is 1e-20: squares of small weights are small.
 """
 
 from __future__ import annotations

@@ -47,13 +47,13 @@ def read_parents(step: Path) -> dict[str, Adapter]:
     try:
         with safe_open(path, "pt") as file:
             scales: dict[str, tuple[int, float]] = json.loads(file.metadata()["parents"])
-            tensors = {key: file.get_tensor(key) for key in sorted(file.keys())}
+            modules: dict[str, dict[str, dict]] = {name: {} for name in scales}
+            for key in sorted(file.keys()):
+                name, module, letter = key.split("/")
+                modules[name].setdefault(module, {})[letter] = file.get_tensor(key)
+        return {
+            name: Adapter({module: (pair["A"], pair["B"]) for module, pair in modules[name].items()}, *scale)
+            for name, scale in scales.items()
+        }
     except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
         raise RunDirectoryError(f"cannot read '{path}' ({error}): it is damaged or cut off. Restore it from a backup.") from error
-    modules: dict[str, dict[str, dict]] = {name: {} for name in scales}
-    for key, tensor in tensors.items():
-        name, module, letter = key.split("/")
-        modules[name].setdefault(module, {})[letter] = tensor
-    return {
-        name: Adapter({module: (pair["A"], pair["B"]) for module, pair in modules[name].items()}, *scale) for name, scale in scales.items()
-    }
