@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from populora import cli
-from populora.config import EngineConfig, LearnerConfig, LoraConfig, SandboxConfig
-from populora.errors import ConfigError
+from populora.config import EngineConfig, EvolutionConfig, LearnerConfig, LoraConfig, SandboxConfig
+from populora.errors import ConfigError, RunDirectoryError
 from populora.lora.peft_format import load_adapter
+from populora.operators import OPERATORS
+from populora.operators.lineage import rebred
 from populora.retention import grid
+from populora.retention.figures import draw_figures
 from populora.retention.grid import cell_file, parents_file, read_cells, run_grid
+from populora.retention.problems import problem_source
 from populora.retention.settings import RetentionConfig, check_settings, load_settings
+from populora.retention.variants import read_variant
+from populora.training import prepared
+from populora.types import Lineage, TaskType
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = RetentionConfig(
-    seeds=(0,), snapshots=(1,), repeated=1, retrain_steps=2, operators=("m4", "x2"), parent_prompts=4,
-    prompts=4, samples=4, window=1, checkpoint_every=1,
+    seeds=(0,), snapshots=(1, 2), repeated=1, retrain_steps=2, operators=("m4", "x2", "x4 swapped"), parent_prompts=4,
+    prompts=4, samples=4, pool=8, birth_problems=6, window=1, checkpoint_every=1,
     threads=1, max_prompt_tokens=256, max_response_tokens=96, lora=LoraConfig(rank=2, alpha=4.0), engine=EngineConfig(rows=64),
     learner=LearnerConfig(learning_rate=3e-3, micro_batch_tokens=2048), sandbox=SandboxConfig(cpu_seconds=2.0, workers=1),
 )  # fmt: skip
@@ -30,6 +39,12 @@ def quiet(title, done, steps, curve):
 
 
 @pytest.fixture(scope="module")
+def tiny_run():
+    with prepared(SMALL.run(0, 2)) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("grid")
     run_grid(SMALL, out, quiet)
@@ -37,47 +52,74 @@ def finished(tmp_path_factory):
 
 
 def test_a_copy_begins_with_its_parents_very_answers_and_only_learners_change(finished):
-    (cell,) = read_cells(SMALL, finished)
-    first = cell["curve"][0]
-    assert first["copy_parent"] == first["parent_1"]
-    assert set(first["base"]) == {"code_i", "code_o"} and set(first["parent_2"]) == {"code_o"}
-    asked = {name: {task: len(counts) for task, counts in own.items()} for name, own in first.items()}
+    cell, later = read_cells(SMALL, finished)
+    assert (cell["snapshot"], later["snapshot"]) == (1, 2)
+    for first in (cell["birth"], cell["curve"][0]):
+        assert first["copy_parent"] == first["parent_1"]
+        assert set(first["base"]) == {"code_i", "code_o"} and set(first["parent_2"]) == {"code_o"}
+    asked = {name: {task: len(counts) for task, counts in own.items()} for name, own in cell["curve"][0].items()}
     assert asked["m4"] == asked["parent_1"] == {"code_i": 4}
     assert asked["x2"] == asked["fresh_2"] == {"code_i": 2, "code_o": 2}
     assert asked["base"] == {"code_i": 4, "code_o": 4}
-    assert len(cell["curve"]) == 2 and set(cell["children"]) == {"m4", "copy_parent", "x2", "linear_0_5"}
+    assert all(len(counts) == 6 for own in cell["birth"].values() for counts in own.values())
+    assert len(cell["curve"]) == 2 and cell["seconds"] > 0
+
+
+def test_children_are_bred_by_their_record_from_the_parents_of_the_snapshot(finished):
+    cell, _ = read_cells(SMALL, finished)
+    assert list(cell["children"]) == ["m4", "copy_parent", "x2", "x4 swapped", "linear_0_5"]
+    parents = [(task, load_adapter(finished / "parents" / "seed_0" / "step_00001" / task)) for task in SMALL.parents]
+    for name, plain in cell["children"].items():
+        lineage = Lineage.from_plain(plain)
+        own = parents[: len(lineage.parents)]
+        _, differing = rebred(lineage, own[::-1] if "swapped" in name else own)
+        assert differing == []
     assert cell["children"]["copy_parent"]["cosines"] == [pytest.approx(1.0)]
-    assert len(cell["children"]["x2"]["parents"]) == 2
+    assert cell["children"]["x4 swapped"]["cosines"][0] > cell["children"]["x4 swapped"]["cosines"][1] - 2  # both are told
+    assert cell["children"]["x4 swapped"]["parents"][0].startswith("code_o:")
 
 
 def test_the_parents_are_kept_as_adapters_that_were_trained(finished):
-    kept = [load_adapter(finished / "parents" / "seed_0" / "step_00001" / task) for task in SMALL.parents]
+    kept = [load_adapter(finished / "parents" / "seed_0" / "step_00002" / task) for task in SMALL.parents]
     assert kept[0].fingerprint() != kept[1].fingerprint()
     assert all(any(bool(b.count_nonzero()) for _, b in one.modules.values()) for one in kept)
-    assert len(json.loads(parents_file(finished, 0).read_text())["curve"]) == 1
+    found = json.loads(parents_file(finished, 0).read_text())
+    assert len(found["curve"]) == 2 and found["seconds"] > 0
 
 
 def test_nothing_finished_is_done_again_and_no_checkpoint_is_left(finished, monkeypatch):
     monkeypatch.setattr(grid, "prepared", lambda config: pytest.fail("there is nothing to do"))
     run_grid(SMALL, finished, quiet)
-    assert list(finished.rglob("checkpoints")) == []
+    assert list(finished.rglob("checkpoints")) == [] and sorted(path.suffix for path in (finished / "cells").iterdir()) == [".json"] * 2
 
 
 @pytest.mark.slow
-def test_a_grid_that_is_stopped_goes_on_to_the_same_bytes(finished, tmp_path):
+@pytest.mark.parametrize("where", ["parents", "children"])
+def test_a_grid_that_is_stopped_goes_on_to_the_same_bytes(finished, tmp_path, where):
     class Stopped(Exception):
         pass
 
     def stop(title, done, steps, curve):
-        if title.startswith("children") and done == 1:
+        if title.startswith(where) and done == 1:
             raise Stopped
 
     with pytest.raises(Stopped):
         run_grid(SMALL, tmp_path, stop)
     assert not cell_file(tmp_path, 0, 1).exists()
     run_grid(SMALL, tmp_path, quiet)
-    again, whole = (json.loads(cell_file(out, 0, 1).read_text()) for out in (tmp_path, finished))
-    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+    for file in (parents_file(finished, 0), cell_file(finished, 0, 1), cell_file(finished, 0, 2)):
+        again, whole = (json.loads(path.read_text()) for path in (tmp_path / file.relative_to(finished), file))
+        assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_a_grid_goes_on_with_the_base_that_it_began_with_only(finished, tmp_path):
+    place = tmp_path / "moved"
+    shutil.copytree(finished, place)
+    cell_file(place, 0, 2).unlink()
+    facts = json.loads((place / "run.json").read_text())
+    (place / "run.json").write_text(json.dumps({**facts, "base_sha256": "0" * 64}))
+    with pytest.raises(RunDirectoryError, match="began with base_sha256 '000"):
+        run_grid(SMALL, place, quiet)
 
 
 def settings(path: Path, **changed) -> Path:
@@ -91,36 +133,79 @@ def settings(path: Path, **changed) -> Path:
 
 @pytest.mark.slow
 def test_the_command_writes_results_table_and_figures_and_goes_on_in_its_folder(tmp_path, capsys):
-    numbers = {"repeated": 1, "retrain_steps": 1, "parent_prompts": 2, "prompts": 2, "samples": 2, "threads": 1, "max_response_tokens": 48}
-    small = {"seeds": "[0]", "snapshots": "[1]", "operators": '["m1"]', **numbers}
+    numbers = {"repeated": 1, "retrain_steps": 1, "parent_prompts": 2, "prompts": 2, "samples": 2, "birth_problems": 2, "window": 1}
+    small = {"seeds": "[0]", "snapshots": "[1]", "operators": '["m1", "m1 epsilon=0"]', **numbers, "threads": 1, "max_response_tokens": 48}
     file, out = settings(tmp_path / "small.toml", **small), tmp_path / "out"
     assert cli.main(["retention", str(file), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert "| m1 svd structured | code_i |" in printed and "children of seed 0, step 1: step 1 of 1" in printed
+    assert "| m1 svd structured | code_o |" in printed and "| m1 svd structured epsilon=0 | code_o |" in printed
+    assert "children of seed 0, step 1: step 1 of 1" in printed
     assert (out / "table.md").read_text() in printed
     results = json.loads((out / "results.json").read_text())
-    assert {row["operator"] for row in results["summary"]} == {"m1", "copy_parent", "linear_0_5"}
+    assert {row["child"] for row in results["summary"]} == {"m1", "m1 epsilon=0", "copy_parent", "linear_0_5"}
+    assert results["began_with"]["base_sha256"] and len(results["seconds"]["parents"]) == len(results["seconds"]["cells"]) == 1
     assert results["summary"][0]["birth"][1:] == [None, None]  # one seed has no interval
     drawn = {f"{name}.{kind}" for name in ("mutations", "crossovers", "live") for kind in ("svg", "png")}
     assert {path.name for path in (out / "figures").iterdir()} == drawn
     assert cli.main(["retention", str(file), "--out", str(out)]) == 0
     assert "step 1 of 1" not in capsys.readouterr().out
-    other = settings(tmp_path / "other.toml", **small, window=2)
+    other = settings(tmp_path / "other.toml", **{**small, "margin": 0.1})
     assert cli.main(["retention", str(other), "--out", str(out)]) == 2
     assert "holds another experiment" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("file", ["retention.toml", "retention_full.toml"])
-def test_the_settings_that_ship_are_possible_and_cover_all_operators(file):
-    config = load_settings(CONFIGS / file)
-    check_settings(config)
-    assert len(config.children()) == 17 and len(config.seeds) >= 3
-    assert len(config.cells()) == len(config.snapshots) + len(config.seeds) - 1
+def test_figures_of_operators_that_are_not_live_are_drawn_without_the_live_ones(finished, tmp_path):
+    cells = read_cells(SMALL, finished)
+    shutil.copytree(finished / "parents", tmp_path / "parents")
+    both = draw_figures(SMALL, tmp_path, cells)
+    assert {path.stem for path in both} == {"mutations", "crossovers", "live"} and all(path.stat().st_size > 5000 for path in both)
+    others = replace(SMALL, operators=("x4 swapped",))
+    assert {path.stem for path in draw_figures(others, tmp_path, cells)} == {"mutations", "crossovers"}
 
 
-def test_the_full_grid_is_the_papers():
-    config = load_settings(CONFIGS / "retention_full.toml")
-    assert (config.snapshots, config.retrain_steps) == ((5, 10, 25, 50, 100), 50)
+def test_every_step_draws_from_the_pool_of_its_seed(tiny_run):
+    source = problem_source(SMALL, tiny_run)
+    steps = [source(TaskType.CODE_O, 4, (step,)) for step in range(30)]
+    assert steps[1] == source(TaskType.CODE_O, 4, (1,)) != steps[2]
+    assert {len({one.id for one in step}) for step in steps} == {4}
+    assert len({one.id for step in steps for one in step}) == 8 and {one.task for step in steps for one in step} == {TaskType.CODE_O}
+    assert not {one.program for one in steps[0]} & {one.program for one in source(TaskType.CODE_I, 8, (0,))}
+    long = problem_source(replace(SMALL, levels=(7,)), tiny_run)(TaskType.CODE_O, 8, (1,))
+    assert sum(len(one.program) for one in long) > 1.3 * sum(len(one.program) for one in source(TaskType.CODE_O, 8, (1,)))
+
+
+def test_the_small_grid_has_the_live_operators_and_the_full_one_all_of_them_as_the_paper():
+    small, full = (load_settings(CONFIGS / name) for name in ("retention.toml", "retention_full.toml"))
+    for config in (small, full):
+        check_settings(config)
+        assert len(config.seeds) >= 3 and len(config.cells()) == len(config.snapshots) + len(config.seeds) - 1
+    assert {child.name for child in small.children()} == {*EvolutionConfig().operators, "copy_parent", "linear_0_5"}
+    assert {child.name for child in full.children()} >= set(OPERATORS)
+    assert (full.snapshots, full.retrain_steps) == ((5, 10, 25, 50, 100), 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("m7", "unknown operator 'm7'"),
+        ("m1 epsilom=1", "no strength 'epsilom'. Did you mean 'epsilon'?"),
+        ("m1 epsilon=much", "expected a finite number, got 'much'"),
+        ("m1 epsilon", "expected a strength as NAME=VALUE"),
+        ("m1 swapped", "has one parent, so nothing can be swapped"),
+        ("m3 refactor=even", "expected one of revive, balanced, got 'even'"),
+        ("m2 refactor=balanced", "takes no refactor"),
+        ("", "unknown operator ''"),
+    ],
+)
+def test_what_no_operator_is_is_refused(text, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_settings(replace(SMALL, operators=(text,)))
+
+
+def test_a_variant_is_read_from_its_words():
+    one, two = read_variant("svd_structured epsilon=0.2 refactor=balanced", "revive"), read_variant("x4 swapped", "balanced")
+    assert (one.name, one.strength, one.refactor, one.arity) == ("m1 epsilon=0.2 refactor=balanced", {"epsilon": 0.2}, "balanced", 1)
+    assert (two.name, two.strength, two.refactor, two.swapped) == ("x4 swapped", {}, "balanced", True)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +222,18 @@ def test_the_full_grid_is_the_papers():
         ({"margin": 0.0}, "margin is 0.0"),
         ({"recovered_share": 1.5}, "recovered_share is 1.5"),
         ({"lora": LoraConfig(rank=2, alpha=4.0, ranks=(1, 2))}, "lora.ranks is set"),
-        ({"operators": ("m7",)}, "unknown operator 'm7'"),
+        ({"snapshots": ()}, "expected one of the snapshots"),
+        ({"snapshots": (1, 1)}, "expected distinct steps"),
+        ({"window": 3}, "window is 3: expected at most retrain_steps, 2"),
+        ({"birth_problems": 0}, "birth_problems is 0"),
+        ({"pool": 5}, "pool is 5: expected at least prompts, parent_prompts and birth_problems"),
+        ({"levels": ()}, "expected numbers of statements"),
+        ({"operators": ("m6",)}, "operator 'm6' needs lora.rank 3 or more, got 2"),
         ({"learner": LearnerConfig(micro_batch_tokens=100)}, "smaller than one row"),
     ],
 )
 def test_an_impossible_grid_is_refused(changed, message):
-    with pytest.raises(ConfigError, match=message.replace("(", "\\(").replace(")", "\\)")):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         check_settings(replace(SMALL, **changed))
 
 
@@ -165,10 +256,11 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path, capsys, text, messag
 def test_too_few_problems_are_refused_before_any_training(tmp_path):
     problems = tmp_path / "few.jsonl"
     problems.write_text("")
-    with pytest.raises(ConfigError, match="a step needs 4 problems of code_i"):
-        run_grid(replace(SMALL, problems=str(problems)), tmp_path / "out", quiet)
+    with pytest.raises(ConfigError, match=r"6 problems of code_i are needed at a time, but .*few.jsonl' holds 0 that fit"):
+        run_grid(replace(SMALL, problems=str(problems)), tmp_path, quiet)
 
 
 def test_an_adapter_that_begins_anew_begins_as_the_bare_base(finished):
-    (cell,) = read_cells(SMALL, finished)
+    cell, _ = read_cells(SMALL, finished)
+    assert cell["birth"]["fresh_1"]["code_i"] == cell["birth"]["base"]["code_i"]
     assert cell["curve"][0]["fresh_1"]["code_i"] == cell["curve"][0]["base"]["code_i"]

@@ -13,7 +13,7 @@ import tyro
 
 from populora.commands.arguments import parse
 from populora.errors import RunDirectoryError
-from populora.runlog.directory import CONFIG, FACTS, locked, versions
+from populora.runlog.directory import CONFIG, FACTS, changed_versions, locked
 from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
 from populora.runlog.style import clock
 
@@ -54,10 +54,11 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
     given = json_bytes(settings)
     file = out / CONFIG
     if not file.exists():
-        write_file(out / FACTS, json_bytes({"versions": versions()}))
         write_file(file, given)
     elif json_bytes(read_json(file)) != given:
         raise RunDirectoryError(f"'{out}' holds another experiment or a run: choose another folder with `--out DIR`")
+    elif (out / FACTS).exists() and (changed := changed_versions(out)):
+        sys.stdout.write(f"begun with {'; '.join(changed)}\n")
 
 
 class _Progress:

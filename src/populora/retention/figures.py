@@ -1,7 +1,9 @@
 """The paper's three figures of the benchmark: mutations and crossovers over all snapshots, and the live operators at one of them.
 
-Grey: the parents' own learning curves. Colour: a child from its snapshot on, on the same scale of global steps; a thin line for each
-seed, a thick one for their mean. A child of two parents has a line for each parent's task. All lines are trailing means.
+Grey: the parents' own learning curves, as far as they were trained. Colour: a child from its snapshot on, on the same scale of global
+steps, a thin line for each seed and a thick one for their mean; the dot is the child before its first step, measured on more problems.
+Level: the frozen parent. Dashed: the control; dotted: an adapter that began anew. A child of two parents has a colour for each parent's
+task. Lines are trailing means of `SMOOTHED` steps; the first ones are of the steps that there are.
 """
 
 from __future__ import annotations
@@ -13,16 +15,18 @@ from typing import Any
 import numpy as np
 
 from populora.errors import ConfigError
-from populora.operators import get_operator
-from populora.retention.grid import parents_file
-from populora.retention.settings import RetentionConfig
+from populora.retention.grid import FRESH, FROZEN, parents_file
+from populora.retention.settings import CONTROLS, RetentionConfig
+from populora.retention.variants import Variant
 from populora.retention.verdicts import Rates, rates, trailing
 from populora.runlog.files import read_json
 
 COLOURS = ("#0072b2", "#d55e00")
 """Of the first and the second parent's task (Okabe and Ito: told apart with any colour vision)."""
 LIVE = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+SMOOTHED = 5
 Cells = Sequence[Mapping[str, Any]]
+Panel = tuple[Variant, int]
 
 
 def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]:
@@ -33,16 +37,11 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
         raise ConfigError("the figures need matplotlib: `pip install 'populora[report]'`; the results are written already") from error
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
-    snapshots = sorted({cell["snapshot"] for cell in cells})
-    names = {arity: [name for name in config.children() if get_operator(name).arity == arity] for arity in (1, 2)}
-    panels = {
-        "mutations": [[(name, snapshot) for snapshot in snapshots] for name in names[1]],
-        "crossovers": [[(name, snapshot) for snapshot in snapshots] for name in names[2]],
-        "live": [[(name, config.repeated) for name in LIVE if name in names[arity]] for arity in (1, 2)],
-    }
     written: list[Path] = []
-    for title, rows in panels.items():
-        figure = _grid(plt, config, out, cells, [row for row in rows if row])
+    for title, rows in _panels(config, cells).items():
+        if not rows:
+            continue  # nothing of this kind was bred
+        figure = _grid(plt, config, out, cells, rows)
         for kind in ("svg", "png"):
             written.append(folder / f"{title}.{kind}")
             figure.savefig(written[-1], dpi=110, metadata={"Date": None} if kind == "svg" else None)
@@ -50,33 +49,57 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
     return written
 
 
-def _grid(plt: Any, config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Sequence[tuple[str, int]]]) -> Any:
+def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]]]:
+    """Rows of panels by figure."""
+    snapshots = sorted({cell["snapshot"] for cell in cells})
+    by_arity = {arity: [child for child in config.children() if child.arity == arity] for arity in (1, 2)}
+    live = [[(child, config.repeated) for child in by_arity[arity] if child.name in LIVE] for arity in (1, 2)]
+    return {
+        "mutations": [[(child, snapshot) for snapshot in snapshots] for child in by_arity[1]],
+        "crossovers": [[(child, snapshot) for snapshot in snapshots] for child in by_arity[2]],
+        "live": [row for row in live if row],
+    }
+
+
+def _grid(plt: Any, config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Sequence[Panel]]) -> Any:
     columns = max(map(len, rows))
-    size = (2.5 * columns + 0.6, 1.7 * len(rows) + 0.7)
+    size = (2.5 * columns + 0.6, 1.7 * len(rows) + 0.9)
     figure, axes = plt.subplots(len(rows), columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained")
     for row, panels in zip(axes, rows, strict=True):
-        for axis, (name, snapshot) in zip(row, panels, strict=False):
-            _panel(axis, config, out, [cell for cell in cells if cell["snapshot"] == snapshot], name)
-            axis.set_title(f"{name} {get_operator(name).alias.replace('_', ' ')}, step {snapshot}", fontsize=7)
+        for axis in row[len(panels) :]:
+            axis.set_visible(False)
+        for axis, (child, snapshot) in zip(row, panels, strict=False):
+            _panel(axis, config, out, [cell for cell in cells if cell["snapshot"] == snapshot], child)
+            axis.set_title(f"{child.name} ({child.operator.alias.replace('_', ' ')}), step {snapshot}", fontsize=7)
             axis.tick_params(labelsize=6)
     figure.supxlabel("step", fontsize=8)
     figure.supylabel("pass rate (trailing mean)", fontsize=8)
-    handles = [plt.Line2D([], [], color=colour) for colour in COLOURS] + [plt.Line2D([], [], color="0.6")]
-    labels = [*(f"child on {task}" for task in config.parents), "parent"]
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7, frameon=False)
+    line = lambda **style: plt.Line2D([], [], **style)  # noqa: E731 - a legend's handles differ in style alone
+    handles = [*(line(color=colour) for colour in COLOURS), line(color="0.6"), line(color="0.3", linestyle="--")]
+    handles.append(line(color="0.3", linestyle=":"))
+    labels = [*(f"child on {task}" for task in config.parents), "parent (level: frozen)", "control", "fresh adapter"]
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
     return figure
 
 
-def _panel(axis: Any, config: RetentionConfig, out: Path, cells: Cells, name: str) -> None:
-    arity = get_operator(name).arity
-    for index, task in enumerate(config.parents[:arity]):
-        children: list[Rates] = []
+def _panel(axis: Any, config: RetentionConfig, out: Path, cells: Cells, child: Variant) -> None:
+    for index, task in enumerate(config.parents[: child.arity]):
+        problems, colour = config.prompts // child.arity, COLOURS[index]
+
+        def curves(name: str, task: str = task, problems: int = problems) -> list[Rates]:
+            return [trailing(rates(cell, name, task, problems, config.samples), SMOOTHED) for cell in cells]
+
         for cell in cells:
             parents = read_json(parents_file(out, cell["seed"]))
-            grey = trailing(rates(parents, task, task, config.parent_prompts, config.samples), config.window)
-            axis.plot(np.arange(1, len(grey) + 1), grey, color="0.6", linewidth=0.6, linestyle=("-", "--")[index])
-            children.append(trailing(rates(cell, name, task, config.prompts // arity, config.samples), config.window))
-            axis.plot(cell["snapshot"] + 1 + np.arange(len(children[-1])), children[-1], color=COLOURS[index], linewidth=0.5, alpha=0.6)
-        if len(children) > 1:
-            mean = np.mean(children, axis=0)
-            axis.plot(cells[0]["snapshot"] + 1 + np.arange(len(mean)), mean, color=COLOURS[index], linewidth=1.6)
+            grey = trailing(rates(parents, task, task, config.parent_prompts, config.samples), SMOOTHED)
+            axis.plot(np.arange(1, len(grey) + 1), grey, color="0.7", linewidth=0.6)
+        steps = cells[0]["snapshot"] + np.arange(config.retrain_steps)
+        level = float(np.mean([rates(cell, FROZEN[index], task, config.prompts, config.samples) for cell in cells]))
+        axis.plot(steps[[0, -1]], [level, level], color="0.6", linewidth=1.2)
+        for name, style in ((CONTROLS[child.arity], "--"), (FRESH[child.arity - 1], ":")):
+            axis.plot(steps, np.mean(curves(name), axis=0), color=colour, linewidth=0.9, linestyle=style, alpha=0.7)
+        for own in curves(child.name):
+            axis.plot(steps, own, color=colour, linewidth=0.4, alpha=0.5)
+        axis.plot(steps, np.mean(curves(child.name), axis=0), color=colour, linewidth=1.6)
+        born = [sum(cell["birth"][child.name][task]) / (config.birth_problems * config.samples) for cell in cells]
+        axis.plot(steps[0], np.mean(born), marker="o", markersize=3, color=colour)

@@ -9,7 +9,6 @@ adapters that begin anew (``fresh``): an operator retains something only if its 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,15 +16,16 @@ from typing import Any
 
 from populora.lora.adapter import Adapter
 from populora.lora.peft_format import load_adapter, save_adapter
-from populora.operators import get_operator
-from populora.operators.breeding import breed
+from populora.operators.lineage import bred
+from populora.retention.problems import problem_source
 from populora.retention.settings import RetentionConfig
-from populora.retention.training import Curve, Pupil, forget, problem_pools, train
-from populora.rng import stream
-from populora.runlog.files import json_bytes, read_json, step_folder, write_file
+from populora.retention.training import Counts, Curve, Pupil, forget, look, train
+from populora.retention.variants import Variant
+from populora.runlog.directory import same_facts
+from populora.runlog.files import disk_errors, json_bytes, read_json, remove_folder, step_folder, write_file
 from populora.state import Run
 from populora.training import prepared
-from populora.types import TaskType
+from populora.types import Lineage, TaskType
 
 FROZEN, BASE, FRESH = ("parent_1", "parent_2"), "base", ("fresh_1", "fresh_2")
 """Pupils beside the children: the frozen parents, the bare base, and adapters that begin anew on one task and on both."""
@@ -59,41 +59,54 @@ def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announ
     folder = out / "parents" / f"seed_{seed}"
     pupils = [Pupil(task.value, slot, (task,)) for slot, task in enumerate(tasks)]
     with prepared(config.run(seed, len(pupils))) as run:
+        same_facts(out, run.facts)
 
         def keep(step: int, curve: Curve) -> None:
-            announce(f"parents of seed {seed}", step, max(wanted), curve)
             if step in wanted:
                 for pupil in pupils:
                     place = step_folder(folder, step) / pupil.name
                     save_adapter(run.bank.adapter(pupil.slot), place, config.base.path, config.lora.targets)
+            announce(f"parents of seed {seed}", step, max(wanted), curve)
 
         steps = range(1, max(wanted) + 1)
-        curve = train(run, config, pupils, problem_pools(config, run), config.parent_prompts, steps, folder, keep)
-    write_file(parents_file(out, seed), json_bytes({"seed": seed, "curve": curve}))
+        trained = train(run, config, pupils, problem_source(config, run), config.parent_prompts, steps, folder, keep)
+    content = {"seed": seed, "seconds": round(trained.seconds, 1), "curve": trained.curve}
+    write_file(parents_file(out, seed), json_bytes(content))
     forget(folder)
 
 
 def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, announce: Announce) -> None:
-    """Breed every operator's child from the parents of a snapshot and train all of them together."""
-    started, title = time.perf_counter(), f"children of seed {seed}, step {snapshot}"
-    folder = cell_file(out, seed, snapshot).with_suffix("")
+    """Breed every operator's child from the parents of a snapshot, look at them, and train all of them together."""
+    title, folder = f"children of seed {seed}, step {snapshot}", cell_file(out, seed, snapshot).with_suffix("")
     source = step_folder(out / "parents" / f"seed_{seed}", snapshot)
-    parents = [load_adapter(source / task) for task in config.parents]
+    parents = [(task, load_adapter(source / task)) for task in config.parents]
     pupils = _pupils(config)
     with prepared(config.run(seed, 1 + max(pupil.slot for pupil in pupils))) as run:
-        children = _occupy(run, config, pupils, parents, seed, snapshot)
+        same_facts(out, run.facts)
+        children = _occupy(run, config, pupils, parents, snapshot)
+        problems = problem_source(config, run)
+        birth = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))
         steps = range(snapshot + 1, snapshot + config.retrain_steps + 1)
         tell = lambda step, curve: announce(title, len(curve), config.retrain_steps, curve)  # noqa: E731 - one line, used once
-        curve = train(run, config, pupils, problem_pools(config, run), config.prompts, steps, folder, tell)
-    content = {"seed": seed, "snapshot": snapshot, "children": children, "seconds": round(time.perf_counter() - started, 1), "curve": curve}
-    write_file(cell_file(out, seed, snapshot), json_bytes(content))
-    forget(folder)
+        trained = train(run, config, pupils, problems, config.prompts, steps, folder, tell)
+    content = {"seed": seed, "snapshot": snapshot, "seconds": round(trained.seconds, 1), "children": children}
+    write_file(cell_file(out, seed, snapshot), json_bytes({**content, "birth": birth, "curve": trained.curve}))
+    remove_folder(folder)
+
+
+def _birth(file: Path, measure: Callable[[], Counts]) -> Counts:
+    """Measured once: a resumed cell has other adapters in the bank by then."""
+    if not file.exists():
+        with disk_errors(file.parent, "create"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, json_bytes(measure()))
+    return read_json(file)
 
 
 def _pupils(config: RetentionConfig) -> list[Pupil]:
     """Children first, then what they are seen beside."""
     one, both = (TaskType(config.parents[0]),), tuple(map(TaskType, config.parents))
-    learning = [(name, one if get_operator(name).arity == 1 else both) for name in config.children()]
+    learning = [(child.name, one if child.arity == 1 else both) for child in config.children()]
     learning += zip(FRESH, (one, both), strict=True)
     pupils = [Pupil(name, slot, tasks) for slot, (name, tasks) in enumerate(learning)]
     frozen = [Pupil(name, len(pupils) + index, (task,), learns=False) for index, (name, task) in enumerate(zip(FROZEN, both, strict=True))]
@@ -101,20 +114,24 @@ def _pupils(config: RetentionConfig) -> list[Pupil]:
 
 
 def _occupy(
-    run: Run, config: RetentionConfig, pupils: list[Pupil], parents: list[Adapter], seed: int, snapshot: int
+    run: Run, config: RetentionConfig, pupils: list[Pupil], parents: list[tuple[str, Adapter]], snapshot: int
 ) -> dict[str, dict[str, Any]]:
-    """Put every pupil's adapter into its slot (the fresh ones lie there already); what the children are."""
+    """Put every pupil's adapter into its slot (the fresh ones lie there already); how the children were bred."""
+    slots = {pupil.name: pupil.slot for pupil in pupils}
+    for name, (_, parent) in zip(FROZEN, parents, strict=True):
+        run.bank.load(slots[name], parent)
     born: dict[str, dict[str, Any]] = {}
-    for pupil in pupils:
-        if pupil.name in FROZEN:
-            run.bank.load(pupil.slot, parents[FROZEN.index(pupil.name)])
-        elif pupil.slot >= 0 and pupil.name not in FRESH:
-            own = parents[: get_operator(pupil.name).arity]
-            child = breed(own, pupil.name, stream(seed, "retention", snapshot, pupil.name), config.refactor, allow_copy=True)
-            run.bank.load(pupil.slot, child.adapter)
-            measures = {name: value for name, value in asdict(child).items() if name != "adapter"}
-            born[pupil.name] = {**measures, "parents": [parent.fingerprint() for parent in own]}
+    for child in config.children():
+        own = parents[: child.arity]
+        adapter, lineage = bred(_plan(child, run.config.seed, snapshot), own[::-1] if child.swapped else own, allow_copy=True)
+        run.bank.load(slots[child.name], adapter)
+        born[child.name] = asdict(lineage)
     return born
+
+
+def _plan(child: Variant, seed: int, snapshot: int) -> Lineage:
+    where = ("retention", snapshot, child.name)
+    return Lineage(child.name, 1, snapshot, child.operator.name, stream=where, strength=child.strength, refactor=child.refactor, seed=seed)
 
 
 def read_cells(config: RetentionConfig, out: Path) -> list[dict[str, Any]]:

@@ -6,71 +6,93 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from populora.operators import get_operator
 from populora.retention.figures import draw_figures
-from populora.retention.grid import read_cells
+from populora.retention.grid import parents_file, read_cells
 from populora.retention.settings import CONTROLS, RetentionConfig, plain
-from populora.retention.verdicts import Interval, everywhere, summary
-from populora.runlog.directory import versions
-from populora.runlog.files import json_bytes, write_file
+from populora.retention.verdicts import Interval, everywhere, interval, summary
+from populora.runlog.directory import FACTS
+from populora.runlog.files import json_bytes, read_json, write_file
 
 COLUMNS = (
-    "operator", "task", "at birth, to the parent", "recovered at step", "area lost, points x steps", "to the control", "to a fresh adapter",
-    "at the end, to the parent", "verdict",
+    "child", "task", "at birth, to the parent", "of the gain kept at birth", "updates until recovered", "area lost, points x steps",
+    "at the end, to the parent", "verdict", "all steps, to the control", "", "all steps, to a fresh adapter",
 )  # fmt: skip
 
 
 def write_report(config: RetentionConfig, out: Path) -> None:
     """Write all of it from the finished cells and print the table. Raises `RunDirectoryError`."""
     cells = read_cells(config, out)
-    rows = summary(config, cells)
-    facts = {"cores": os.cpu_count(), "machine": platform.machine(), "versions": versions()}
+    rows = summary(config, cells, config.repeated)
+    parents = [read_json(parents_file(out, seed)) for seed in config.seeds]
     content = {
-        "settings": plain(config), **facts, "cells": [{key: value for key, value in cell.items() if key != "curve"} for cell in cells],
-        "summary": [_finite(row) for row in rows], "children": everywhere(config, cells),
-    }  # fmt: skip
+        "settings": plain(config),
+        "began_with": read_json(out / FACTS),
+        "machine": {"cores": os.cpu_count(), "machine": platform.machine()},
+        "seconds": {"parents": [one["seconds"] for one in parents], "cells": [cell["seconds"] for cell in cells]},
+        "cells": [{name: value for name, value in cell.items() if name not in ("birth", "curve")} for cell in cells],
+        "summary": [_finite(row) for row in rows],
+        "children": everywhere(config, cells),
+    }
     write_file(out / "results.json", json_bytes(content))
-    text = table(config, rows)
+    text = table(config, rows, gains(config, cells))
     write_file(out / "table.md", text.encode())
     sys.stdout.write(text)
     for file in draw_figures(config, out, cells):
         sys.stdout.write(f"wrote {file}\n")
 
 
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
+def gains(config: RetentionConfig, cells: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
+    """By task: how far the parents of the repeated snapshot are ahead of the bare base, over the seeds."""
+    found = {(one["task"], one["seed"]): one["gain"] for one in everywhere(config, cells) if one["snapshot"] == config.repeated}
+    return {task: interval([gain for (own, _), gain in found.items() if own == task]) for task in config.parents}
+
+
+def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has no infinite numbers: an interval of one seed has no ends."""
     return {
         key: [end if math.isfinite(end) else None for end in value] if isinstance(value, tuple) else value for key, value in row.items()
     }
 
 
-def table(config: RetentionConfig, rows: Sequence[dict[str, Any]]) -> str:
-    """A Markdown line for each operator and task at the repeated snapshot; pass rates in points of 100."""
+def table(config: RetentionConfig, rows: Sequence[Mapping[str, Any]], gained: Mapping[str, Interval]) -> str:
+    """A Markdown line for each child and task at the repeated snapshot; pass rates in points of 100."""
+    ahead = ", ".join(f"{_points(gain)} on {task}" for task, gain in gained.items())
     head = (
-        f"Snapshot of step {config.repeated}, {config.retrain_steps} steps of retraining, {len(config.seeds)} seeds. Pass rates in points "
-        "of 100, with their 95 % interval over the seeds.\n"
+        f"Snapshot of step {config.repeated}, {config.retrain_steps} steps of retraining, {len(config.seeds)} seed(s). Pass rates in "
+        "points of 100, with their 95 % interval over the seeds; each interval stands for itself. The parents are ahead of the bare base "
+        f"by {ahead}.\n"
     )
     lines = [head, f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for row in rows:
-        operator = get_operator(row["operator"])
-        control = operator.name in CONTROLS.values()
-        columns = [
-            operator.name if control else f"{operator.name} {operator.alias.replace('_', ' ')}",
-            row["task"],
-            _points(row["birth"]),
-            ", ".join("never" if step is None else str(step) for step in row["recovered"]),
-            _points(row["area_lost"]),
-            "" if control else _points(row["against_control"]),
-            _points(row["against_fresh"]),
-            _points(row["final"]),
-            row["verdict"],
-        ]
-        lines.append(f"| {' | '.join(columns)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(f"| {' | '.join(_columns(row))} |" for row in rows)]) + "\n"
+
+
+def _columns(row: Mapping[str, Any]) -> list[str]:
+    gain, birth = row["gain"][0], row["birth"][0]
+    control = row["child"] in CONTROLS.values()
+    return [
+        row["child"] if control else _spoken(row["child"]),
+        row["task"],
+        _points(row["birth"]),
+        f"{100 * (1 + birth / gain):.0f} %" if gain > 0 else "",
+        ", ".join("never" if updates is None else str(updates) for updates in row["recovered"]),
+        _points(row["area_lost"]),
+        _points(row["end"]),
+        row["verdict"],
+        "" if control else _points(row["against_control"]),
+        row["versus_control"],
+        _points(row["against_fresh"]),
+    ]
+
+
+def _spoken(child: str) -> str:
+    """``m2 layer gaussian``; what a variant changes stands behind."""
+    name, *words = child.split()
+    return " ".join([name, get_operator(name).alias.replace("_", " "), *words])
 
 
 def _points(found: Interval) -> str:

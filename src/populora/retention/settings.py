@@ -1,5 +1,5 @@
 """Settings of the retention benchmark, with the paper's grid as defaults: snapshots at steps 5, 10, 25, 50 and 100, and 50 steps of
-retraining. The paper names no tasks, no batch and one seed; those are ours.
+retraining. The paper names neither tasks nor batches and shows one seed; those are ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from populora.config import (
     from_mapping,
 )
 from populora.errors import ConfigError
-from populora.operators import OPERATORS, get_operator
+from populora.lora.svd import Refactor
+from populora.operators import OPERATORS
+from populora.retention.variants import Variant, read_variant
 
 TaskName = Literal["code_i", "code_o", "code_f"]
 CONTROLS = {1: "copy_parent", 2: "linear_0_5"}
@@ -45,22 +47,29 @@ class RetentionConfig:
     parents: tuple[TaskName, TaskName] = ("code_i", "code_o")
     """What the two parents are trained on: mutations take the first, crossovers both."""
     operators: tuple[str, ...] = tuple(OPERATORS)
-    """By name or alias; the controls are always among them."""
-    refactor: Literal["revive", "balanced"] = "revive"
+    """By name or alias, with other strengths where wanted: ``"x4"``, ``"x4 swapped"``, ``"m1 epsilon=0"`` (`populora.retention.variants`).
+    The controls are always among them."""
+    refactor: Refactor = "revive"
     """How operators split a child's singular values (`populora.lora.svd`)."""
     parent_prompts: int = 16
     """Problems of a parent's step: parents are few, and the more they learn, the more there is to lose."""
     prompts: int = 8
     """Problems of a child's step; a child of two parents has half of each task."""
     samples: int = 8
-    window: int = 5
+    birth_problems: int = 48
+    """Problems of each of its tasks that every pupil attempts before it is trained: what an operator costs at once."""
+    problems: str = ""
+    """JSON Lines file of problems; empty: each seed has problems of its own, from the generator of the tiny base's programs."""
+    pool: int = 48
+    """Problems of each task that are generated for a seed; its parents and children draw from them in every step."""
+    levels: tuple[int, ...] = (2, 3, 4)
+    """Statements of the generated programs, all equally often."""
+    window: int = 10
     """Steps that a pass rate is averaged over before it is compared."""
     recovered_share: float = 0.95
     """Share of the parent's pass rate at which a child counts as recovered."""
     margin: float = 0.05
-    """Pass rate that a child may be below its control and still count as equal."""
-    problems: str = ""
-    """JSON Lines file of problems; empty: the base's own ``seeds.jsonl`` and ``held_out.jsonl``."""
+    """Difference in pass rate, to either side, within which a child and its control count as equal."""
     checkpoint_every: int = 5
     threads: int = 0
     max_prompt_tokens: int = 6144
@@ -82,10 +91,10 @@ class RetentionConfig:
             population=PopulationConfig(teachers=1, students=slots - 1), evolution=EvolutionConfig(every=0),
         )  # fmt: skip
 
-    def children(self) -> list[str]:
-        """Names of the operators and of their controls, each once, mutations first."""
-        named = dict.fromkeys([*(get_operator(name).name for name in self.operators), *CONTROLS.values()])
-        return sorted(named, key=lambda name: get_operator(name).arity)
+    def children(self) -> list[Variant]:
+        """What is bred in each cell, controls included, each once, mutations first. Raises `ConfigError`."""
+        found = [read_variant(text, self.refactor) for text in (*self.operators, *CONTROLS.values())]
+        return sorted({one.name: one for one in found}.values(), key=lambda one: one.arity)
 
     def cells(self) -> list[tuple[int, int]]:
         """(seed, snapshot) of each part of the grid: the repeated ones first, for the verdicts rest on them."""
@@ -104,14 +113,21 @@ def load_settings(path: Path) -> RetentionConfig:
 
 def check_settings(config: RetentionConfig) -> None:
     """Raise `ConfigError` for the first impossible value."""
-    positive = ("retrain_steps", "parent_prompts", "prompts", "samples", "window", "checkpoint_every")
+    positive = ("retrain_steps", "parent_prompts", "prompts", "samples", "birth_problems", "window", "checkpoint_every")
     conditions = [(getattr(config, name) >= 1, f"{name} is {getattr(config, name)}: expected 1 or more") for name in positive]
     conditions += [
         (len(config.seeds) >= 1 and len(set(config.seeds)) == len(config.seeds), f"seeds is {config.seeds}: expected distinct numbers"),
+        (len(set(config.snapshots)) == len(config.snapshots), f"snapshots is {config.snapshots}: expected distinct steps"),
         (config.repeated in config.snapshots, f"repeated is {config.repeated}: expected one of the snapshots {config.snapshots}"),
-        (min(config.snapshots) >= 1, f"snapshots is {config.snapshots}: expected steps from 1 on"),
+        (min(config.snapshots, default=0) >= 1, f"snapshots is {config.snapshots}: expected steps from 1 on"),
         (config.parents[0] != config.parents[1], f"parents is {config.parents}: they need different tasks"),
         (config.prompts % 2 == 0, f"prompts is {config.prompts}: expected an even number, half of it for each parent's task"),
+        (config.window <= config.retrain_steps, f"window is {config.window}: expected at most retrain_steps, {config.retrain_steps}"),
+        (bool(config.levels) and min(config.levels) >= 1, f"levels is {config.levels}: expected numbers of statements from 1 on"),
+        (
+            bool(config.problems) or config.pool >= max(config.prompts, config.parent_prompts, config.birth_problems),
+            f"pool is {config.pool}: expected at least prompts, parent_prompts and birth_problems, which are drawn from it",
+        ),
         (config.samples >= 2, f"samples is {config.samples}: expected 2 or more, for advantages are centred in a prompt's samples"),
         (0 < config.recovered_share <= 1, f"recovered_share is {config.recovered_share}: expected a share above 0"),
         (config.margin > 0, f"margin is {config.margin}: expected a pass rate above 0"),
@@ -121,7 +137,9 @@ def check_settings(config: RetentionConfig) -> None:
         if not holds:
             raise ConfigError(f"retention: {message}")
     check(config.run(0, 2))
-    config.children()
+    for one in config.children():
+        if one.operator.min_rank > config.lora.rank and not one.strength:
+            raise ConfigError(f"retention: operator '{one.name}' needs lora.rank {one.operator.min_rank} or more, got {config.lora.rank}")
 
 
 def plain(config: RetentionConfig) -> dict:

@@ -6,28 +6,22 @@ control on equal terms: a copy of the parent begins with the parent's very answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from populora.buffer import read_problems
-from populora.engine.loading import base_folder
-from populora.errors import ConfigError
-from populora.practice import Exercise, exercise, learn, solve
+from populora.practice import exercise, learn, solve
+from populora.retention.problems import Source
 from populora.retention.settings import RetentionConfig
-from populora.rng import stream
 from populora.runlog.checkpoint import FOLDER, Checkpoint, load_checkpoint, save_checkpoint
 from populora.runlog.files import remove_folder
 from populora.state import Run
-from populora.tasks.render import solve_prompt
-from populora.types import Attempt, Problem, TaskType
+from populora.types import Attempt, TaskType
 
-Curve = list[dict[str, dict[str, list[int]]]]
-"""For each step, by pupil and task: how many of the samples of each problem were correct."""
-Pools = Mapping[TaskType, Sequence[Problem]]
-SEEDS, HELD_OUT = "seeds.jsonl", "held_out.jsonl"
+Counts = dict[str, dict[str, list[int]]]
+"""By pupil and task: how many of the samples of each problem were correct."""
+Curve = list[Counts]
 
 
 @dataclass(frozen=True)
@@ -40,48 +34,49 @@ class Pupil:
     learns: bool = True
 
 
-def problem_pools(config: RetentionConfig, run: Run) -> Pools:
-    """The problems of each parent's task whose prompts fit. Raises `ConfigError` if they are too few for a step."""
-    own = base_folder(config.base)
-    files = [Path(config.problems)] if config.problems else [own / SEEDS, own / HELD_OUT]
-    found = [problem for file in files for problem in read_problems(file)]
-    pools = {
-        task: [one for one in found if one.task is task and run.fits(solve_prompt(run.prompts, one))]
-        for task in map(TaskType, config.parents)
+@dataclass(frozen=True)
+class Trained:
+    """The counts of every step, and the seconds that all of them took, those before an interruption included."""
+
+    curve: Curve
+    seconds: float
+
+
+def look(run: Run, config: RetentionConfig, pupils: Sequence[Pupil], source: Source, moment: tuple[str | int, ...]) -> Counts:
+    """How every pupil does on ``birth_problems`` problems of each of its tasks, as it is."""
+    return {
+        pupil.name: _counts(pupil, own)
+        for pupil, own in _attempts(run, config, pupils, source, moment, [config.birth_problems] * len(pupils))
     }
-    for task, pool in pools.items():
-        if len(pool) < (needed := max(config.prompts, config.parent_prompts)):
-            named = ", ".join(map(str, files))
-            raise ConfigError(f"retention: a step needs {needed} problems of {task}, but {named} hold {len(pool)} that fit")
-    return pools
 
 
 def train(
     run: Run,
     config: RetentionConfig,
     pupils: Sequence[Pupil],
-    pools: Pools,
+    source: Source,
     prompts: int,
     steps: range,
     folder: Path,
     after: Callable[[int, Curve], None],
-) -> Curve:
+) -> Trained:
     """Train the pupils for ``steps`` of ``prompts`` problems, from the checkpoint in ``folder`` on if there is one; ``after`` each step
     is told the curve.
 
     The adapters must lie in the bank already. The checkpoint is left behind: `forget` removes it when its results are safe.
     """
-    done, curve = _restored(run, folder)
+    done, curve, before = _restored(run, folder)
+    shares = [prompts // (len(pupil.tasks) if pupil.learns else 1) for pupil in pupils]
+    started = time.perf_counter() - before
     for step in steps[done:]:
-        asked = _exercises(run, config.samples, pupils, pools, prompts, step)
-        attempts = iter(solve(run, [one for many in asked for one in many]))
-        found = [[next(attempts) for _ in many] for many in asked]
-        learn(run, {p.slot: [one for many in own for one in many] for p, own in zip(pupils, found, strict=True) if p.learns})
-        curve.append({pupil.name: _counts(pupil, own) for pupil, own in zip(pupils, found, strict=True)})
+        found = _attempts(run, config, pupils, source, (step,), shares)
+        learn(run, {pupil.slot: [one for many in own for one in many] for pupil, own in found if pupil.learns})
+        curve.append({pupil.name: _counts(pupil, own) for pupil, own in found})
+        after(step, curve)  # before the checkpoint: what it keeps of this step would not be made again
         if len(curve) % config.checkpoint_every == 0 or len(curve) == len(steps):
-            save_checkpoint(folder, Checkpoint(len(curve), run.bank.state(), {"curve": curve}), keep=1)
-        after(step, curve)
-    return curve
+            state = {"curve": curve, "seconds": time.perf_counter() - started}
+            save_checkpoint(folder, Checkpoint(len(curve), run.bank.state(), state), keep=1)
+    return Trained(curve, time.perf_counter() - started)
 
 
 def forget(folder: Path) -> None:
@@ -90,30 +85,30 @@ def forget(folder: Path) -> None:
         remove_folder(folder / FOLDER)
 
 
-def _restored(run: Run, folder: Path) -> tuple[int, Curve]:
+def _restored(run: Run, folder: Path) -> tuple[int, Curve, float]:
     checkpoint = load_checkpoint(folder)
     if checkpoint is None:
-        return 0, []
-    tensors: dict[str, torch.Tensor] = checkpoint.tensors
-    run.bank.restore(tensors)
-    return checkpoint.step, checkpoint.state["curve"]
+        return 0, [], 0.0
+    run.bank.restore(checkpoint.tensors)
+    return checkpoint.step, checkpoint.state["curve"], checkpoint.state["seconds"]
 
 
-def _exercises(run: Run, samples: int, pupils: Sequence[Pupil], pools: Pools, prompts: int, step: int) -> list[list[Exercise]]:
-    """What each pupil attempts: ``prompts`` problems, of two tasks half of each, the first of those that one task's pupils have."""
-    drawn: dict[TaskType, list[Problem]] = {}
-    for task, pool in pools.items():
-        chosen = stream(run.config.seed, "retention", "problems", task.value, step).choice(len(pool), prompts, replace=False)
-        drawn[task] = [pool[int(index)] for index in chosen]
-    share = {pupil.name: prompts // (len(pupil.tasks) if pupil.learns else 1) for pupil in pupils}
-    return [
+def _attempts(
+    run: Run, config: RetentionConfig, pupils: Sequence[Pupil], source: Source, moment: tuple[str | int, ...], shares: Sequence[int]
+) -> list[tuple[Pupil, list[list[Attempt]]]]:
+    """Each pupil's attempts at its share of problems of each of its tasks: the first of those that the task's pupils have."""
+    tasks = dict.fromkeys(task for pupil in pupils for task in pupil.tasks)
+    drawn = {task: source(task, max(shares), moment) for task in tasks}
+    asked = [
         [
-            exercise(run, problem, pupil.slot, samples, ("retention", step, problem.id))
+            exercise(run, problem, pupil.slot, config.samples, ("retention", *moment, problem.id))
             for task in pupil.tasks
-            for problem in drawn[task][: share[pupil.name]]
+            for problem in drawn[task][:share]
         ]
-        for pupil in pupils
+        for pupil, share in zip(pupils, shares, strict=True)
     ]
+    attempts = iter(solve(run, [one for many in asked for one in many]))
+    return [(pupil, [next(attempts) for _ in many]) for pupil, many in zip(pupils, asked, strict=True)]
 
 
 def _counts(pupil: Pupil, attempts: Sequence[Sequence[Attempt]]) -> dict[str, list[int]]:

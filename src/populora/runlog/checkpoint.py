@@ -36,8 +36,8 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write the checkpoint into the run ``folder``, then remove all but the ``keep`` newest.
 
-    ``state`` holds plain values only and no times, so that equal runs write equal bytes; saving an equal checkpoint twice
-    does nothing. Raises `RunDirectoryError` when the disk refuses or the step is already there with another content.
+    ``state`` holds plain values only; a run puts no times there, so that equal runs write equal bytes; saving an equal checkpoint
+    twice does nothing. Raises `RunDirectoryError` when the disk refuses or the step is already there with another content.
     """
     path = step_folder(folder / FOLDER, checkpoint.step)
     files = {

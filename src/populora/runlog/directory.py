@@ -68,6 +68,17 @@ def check_facts(folder: Path, facts: Mapping[str, str]) -> None:
             )
 
 
+def same_facts(folder: Path, facts: Mapping[str, str]) -> None:
+    """Write the facts of an experiment that is no run into its ``run.json``, or compare them with those that it began with.
+
+    Raises as `check_facts`.
+    """
+    if (folder / FACTS).exists():
+        check_facts(folder, facts)
+    else:
+        write_file(folder / FACTS, json_bytes({"versions": versions(), **facts}))
+
+
 def changed_versions(folder: Path) -> list[str]:
     """What is installed in another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
     return version_changes(read_json(folder / FACTS).get("versions", {}), versions())
