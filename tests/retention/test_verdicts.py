@@ -122,7 +122,7 @@ def row(gain: float, low: float, high: float):
         ([row(0.05, -0.1, 0.1)], "undecided"),
         ([row(-0.01, 0.01, 0.1)], "nothing to retain"),  # a parent no better than the base is soon reached
         ([row(0.05, 0.01, 0.1), row(0.0, 0.01, 0.1)], "nothing to retain"),
-        ([row(-math.inf, -math.inf, math.inf)], "nothing to retain"),  # one seed
+        ([row(-math.inf, -math.inf, math.inf)], "undecided"),  # one seed
     ],
 )
 def test_a_verdict_needs_parents_that_learned_and_every_task(rows, said):

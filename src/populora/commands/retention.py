@@ -17,8 +17,6 @@ from populora.runlog.directory import CONFIG, FACTS, changed_versions, locked
 from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
 from populora.runlog.style import clock
 
-RESULTS = "results.json"
-
 
 @dataclass(frozen=True)
 class Retention:

@@ -1,8 +1,8 @@
 """The paper's three figures of the benchmark: mutations and crossovers over all snapshots, and the live operators at one of them.
 
-Grey: the parents' own learning curves, as far as they were trained. Colour: a child from its snapshot on, on the same scale of global
+Thin grey: the parents' own learning curves, as far as they were trained. Colour: a child from its snapshot on, on the same scale of global
 steps, a thin line for each seed and a thick one for their mean; the dot is the child before its first step, measured on more problems.
-Level: the frozen parent. Dashed: the control; dotted: an adapter that began anew. A child of two parents has a colour for each parent's
+Thick grey: the frozen parent on the child's problems. Dashed: the control; dotted: an adapter that began anew. A child of two parents has a colour for each parent's
 task. Lines are trailing means of `SMOOTHED` steps; the first ones are of the steps that there are.
 """
 
@@ -77,7 +77,7 @@ def _grid(plt: Any, config: RetentionConfig, out: Path, cells: Cells, rows: Sequ
     line = lambda **style: plt.Line2D([], [], **style)  # noqa: E731 - a legend's handles differ in style alone
     handles = [*(line(color=colour) for colour in COLOURS), line(color="0.6"), line(color="0.3", linestyle="--")]
     handles.append(line(color="0.3", linestyle=":"))
-    labels = [*(f"child on {task}" for task in config.parents), "parent (level: frozen)", "control", "fresh adapter"]
+    labels = [*(f"child on {task}" for task in config.parents), "parent (thick: frozen)", "control", "fresh adapter"]
     figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
     return figure
 
@@ -94,8 +94,7 @@ def _panel(axis: Any, config: RetentionConfig, out: Path, cells: Cells, child: V
             grey = trailing(rates(parents, task, task, config.parent_prompts, config.samples), SMOOTHED)
             axis.plot(np.arange(1, len(grey) + 1), grey, color="0.7", linewidth=0.6)
         steps = cells[0]["snapshot"] + np.arange(config.retrain_steps)
-        level = float(np.mean([rates(cell, FROZEN[index], task, config.prompts, config.samples) for cell in cells]))
-        axis.plot(steps[[0, -1]], [level, level], color="0.6", linewidth=1.2)
+        axis.plot(steps, np.mean(curves(FROZEN[index]), axis=0), color="0.6", linewidth=1.6)
         for name, style in ((CONTROLS[child.arity], "--"), (FRESH[child.arity - 1], ":")):
             axis.plot(steps, np.mean(curves(name), axis=0), color=colour, linewidth=0.9, linestyle=style, alpha=0.7)
         for own in curves(child.name):

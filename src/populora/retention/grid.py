@@ -9,6 +9,7 @@ adapters that begin anew (``fresh``): an operator retains something only if its 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -85,22 +86,25 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, annou
         same_facts(out, run.facts)
         children = _occupy(run, config, pupils, parents, snapshot)
         problems = problem_source(config, run)
-        birth = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))
+        birth, seconds = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))
         steps = range(snapshot + 1, snapshot + config.retrain_steps + 1)
         tell = lambda step, curve: announce(title, len(curve), config.retrain_steps, curve)  # noqa: E731 - one line, used once
         trained = train(run, config, pupils, problems, config.prompts, steps, folder, tell)
-    content = {"seed": seed, "snapshot": snapshot, "seconds": round(trained.seconds, 1), "children": children}
+    content = {"seed": seed, "snapshot": snapshot, "seconds": round(seconds + trained.seconds, 1), "children": children}
     write_file(cell_file(out, seed, snapshot), json_bytes({**content, "birth": birth, "curve": trained.curve}))
     remove_folder(folder)
 
 
-def _birth(file: Path, measure: Callable[[], Counts]) -> Counts:
-    """Measured once: a resumed cell has other adapters in the bank by then."""
+def _birth(file: Path, measure: Callable[[], Counts]) -> tuple[Counts, float]:
+    """The counts and the seconds that they took. Measured once: a resumed cell has other adapters in the bank by then."""
     if not file.exists():
         with disk_errors(file.parent, "create"):
             file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, json_bytes(measure()))
-    return read_json(file)
+        started = time.perf_counter()
+        counts = measure()
+        write_file(file, json_bytes({"counts": counts, "seconds": time.perf_counter() - started}))
+    found = read_json(file)
+    return found["counts"], found["seconds"]
 
 
 def _pupils(config: RetentionConfig) -> list[Pupil]:

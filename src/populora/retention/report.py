@@ -20,7 +20,7 @@ from populora.runlog.files import json_bytes, read_json, write_file
 
 COLUMNS = (
     "child", "task", "at birth, to the parent", "of the gain kept at birth", "updates until recovered", "area lost, points x steps",
-    "at the end, to the parent", "verdict", "all steps, to the control", "", "all steps, to a fresh adapter",
+    "at the end, to the parent", "verdict", "all steps, to the control", "all steps, to a fresh adapter",
 )  # fmt: skip
 
 
@@ -62,10 +62,10 @@ def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
 def table(config: RetentionConfig, rows: Sequence[Mapping[str, Any]], gained: Mapping[str, Interval]) -> str:
     """A Markdown line for each child and task at the repeated snapshot; pass rates in points of 100."""
     ahead = ", ".join(f"{_points(gain)} on {task}" for task, gain in gained.items())
+    seeds = max((row["seeds"] for row in rows), default=0)
     head = (
-        f"Snapshot of step {config.repeated}, {config.retrain_steps} steps of retraining, {len(config.seeds)} seed(s). Pass rates in "
-        "points of 100, with their 95 % interval over the seeds; each interval stands for itself. The parents are ahead of the bare base "
-        f"by {ahead}.\n"
+        f"Snapshot of step {config.repeated}, {config.retrain_steps} steps of retraining, {seeds} seed(s). Pass rates in points of 100, "
+        f"with their 95 % interval over the seeds; each interval stands for itself. The parents are ahead of the bare base by {ahead}.\n"
     )
     lines = [head, f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(_columns(row))} |" for row in rows)]) + "\n"
@@ -83,8 +83,7 @@ def _columns(row: Mapping[str, Any]) -> list[str]:
         _points(row["area_lost"]),
         _points(row["end"]),
         row["verdict"],
-        "" if control else _points(row["against_control"]),
-        row["versus_control"],
+        "" if control else f"{_points(row['against_control'])} {row['versus_control']}",
         _points(row["against_fresh"]),
     ]
 

@@ -136,6 +136,8 @@ def versus(difference: Interval, margin: float) -> Versus:
 def verdict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     """Of one child over all its tasks: it ``retains`` if it surely ends at the share of the parent's rate on every task, and ``loses``
     if it surely ends below on one. There has to be something to retain on every task."""
+    if any(np.isinf(row["gain"][1]) for row in rows):
+        return "undecided"  # a single seed decides nothing
     if any(row["gain"][1] <= 0 for row in rows):
         return "nothing to retain"
     if any(row["kept"][2] < 0 for row in rows):
