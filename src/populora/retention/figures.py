@@ -1,9 +1,9 @@
 """The paper's three figures of the benchmark: mutations and crossovers over all snapshots, and the live operators at one of them.
 
-Thin grey: the parents' own learning curves, as far as they were trained. Colour: a child from its snapshot on, on the same scale of global
-steps, a thin line for each seed and a thick one for their mean; the dot is the child before its first step, measured on more problems.
-Thick grey: the frozen parent on the child's problems. Dashed: the control; dotted: an adapter that began anew. A child of two parents has a colour for each parent's
-task. Lines are trailing means of `SMOOTHED` steps; the first ones are of the steps that there are.
+Thin grey: the parents' own learning curves, as far as they were trained. Colour: a child from its snapshot on, on the same scale of
+global steps, a thin line for each seed and a thick one for their mean; the dot is the child before its first step, measured on more
+problems. Thick grey: the frozen parent on the child's problems. Dashed: the control; dotted: an adapter that began anew. A child of two
+parents has a colour for each parent's task. Lines are trailing means of `SMOOTHED` steps; the first ones are of the steps that there are.
 """
 
 from __future__ import annotations
