@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "speed"))
@@ -37,13 +39,20 @@ def main() -> None:
         run = Path(folder) / "run"
         command = ["populora.cli", "train", str(CONFIG), "--steps", str(chosen.steps), "--evolution.every", str(EVERY), "--out", str(run)]
         subprocess.run([sys.executable, "-m", *command], check=True)
-        timings, metrics = (lines(run / name) for name in ("timings.jsonl", "metrics.jsonl"))
+        found = shares(lines(run / "timings.jsonl"), lines(run / "metrics.jsonl"))
+    found = {"machine": machine(), "config": CONFIG.name, **found}
+    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+def shares(timings: Sequence[Mapping[str, float]], metrics: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """What each replacement took of its step, from a run's logs; the last step breeds nobody."""
     written = [timing["seconds/write"] for timing in timings[1:]]
     bred = [step for step, metric in enumerate(metrics[:-1]) if metric["evolution/children"]]
     usual = statistics.median(seconds for step, seconds in enumerate(written) if step not in bred)
     rows = [
         {
-            "children": int(metrics[step]["evolution/children"]),
+            "children": metrics[step]["evolution/children"],
             "evolve_seconds": timings[step]["seconds/evolve"],
             "extra_write_seconds": written[step] - usual,
             "step_seconds": timings[step]["seconds/step"],
@@ -51,14 +60,13 @@ def main() -> None:
         for step in bred
     ]
     percent = [100 * (row["evolve_seconds"] + max(0.0, row["extra_write_seconds"])) / row["step_seconds"] for row in rows]
-    found = {
-        "machine": machine(), "config": CONFIG.name, "steps": len(timings),
+    return {
+        "steps": len(timings),
         "replacements": [{name: round(value, 4) for name, value in row.items()} for row in rows],
         "percent_of_step": {"median": round(statistics.median(percent), 3), "largest": round(max(percent), 3)},
         "goal_percent": GOAL_PERCENT,
-    }  # fmt: skip
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+        "met": statistics.median(percent) < GOAL_PERCENT,
+    }
 
 
 def lines(log: Path) -> list[dict[str, float]]:

@@ -54,3 +54,20 @@ def test_a_missed_bar_is_said_to_be(run):
     found = run.bars({"children": seconds, "dense": {"full_svd_child": 300.0}, "peft": PEFT})
     assert [bar["met"] for bar in found.values()] == [False, False, False, True, True]
     assert "x3" in next(iter(found))
+
+
+def test_a_replacement_is_measured_with_what_it_writes_against_its_own_step(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER / "operators"))
+    shares = importlib.import_module("replacement").shares
+    metrics = [{"evolution/children": float(born)} for born in (0, 2, 0, 0, 0)]
+
+    def timings(evolve: float):  # what a step writes is booked with the next one
+        return [
+            {"seconds/evolve": seconds, "seconds/write": write, "seconds/step": 10.0}
+            for seconds, write in ((0.001, 0.0), (evolve, 0.1), (0.001, 0.13), (0.001, 0.1), (0.001, 0.1))
+        ]
+
+    found = shares(timings(0.02), metrics)
+    assert found["replacements"] == [{"children": 2.0, "evolve_seconds": 0.02, "extra_write_seconds": 0.03, "step_seconds": 10.0}]
+    assert found["percent_of_step"] == {"median": 0.5, "largest": 0.5} and found["met"]
+    assert not shares(timings(0.08), metrics)["met"]
