@@ -14,25 +14,35 @@ from populora.retention.verdicts import cell_retention, interval, recovered, sum
 from populora.rng import stream
 
 CONFIG = RetentionConfig(
-    seeds=(0, 1, 2), snapshots=(4,), repeated=4, retrain_steps=4, operators=("m1", "x2"), prompts=2, samples=4, birth_problems=3, window=2
+    parents=("code_i", "code_o"),
+    seeds=(0, 1, 2),
+    snapshots=(4,),
+    repeated=4,
+    retrain_steps=4,
+    operators=("m1", "x2"),
+    prompts=2,
+    samples=4,
+    birth_problems=3,
+    window=2,
 )
 
 
 def cell(seed: int, birth: dict[str, int] | None = None, **solving: list[int]):
-    """Four steps in which everybody solves 4 of 8, but for the bare base, which solves 2, and those named: they solve so many in each
-    step. ``birth``: of 12 before the first step, 6 where nothing is said."""
+    """Four steps in which everybody solves 4 of 8, but for those named: they solve so many in each step. ``birth``: of 12 before the
+    first step, 6 where nothing is said and 3 by the bare base."""
     names = {"m1": ("code_i",), "copy_parent": ("code_i",), "x2": ("code_i", "code_o"), "linear_0_5": ("code_i", "code_o")}
     names |= {"fresh_1": ("code_i",), "fresh_2": ("code_i", "code_o"), "parent_1": ("code_i",), "parent_2": ("code_o",)}
-    names |= {"base": ("code_i", "code_o")}
 
     def counts(name: str, step: int) -> list[int]:
-        solved = solving.get(name, [2 if name == "base" else 4] * 4)[step]
+        solved = solving.get(name, [4, 4, 4, 4])[step]
         return [(solved + 1) // 2, solved // 2]
 
     both = ("x2", "linear_0_5", "fresh_2")  # they have half of the problems of each task
     shares = {name: 1 if name in both else 2 for name in names}
     curve = [{name: {task: counts(name, step)[: shares[name]] for task in own} for name, own in names.items()} for step in range(4)]
-    born = {name: {task: [4, (birth or {}).get(name, 6) - 4, 0] for task in own} for name, own in names.items()}
+    names["base"] = ("code_i", "code_o")
+    before = dict.fromkeys(names, 6) | {"base": 3} | (birth or {})
+    born = {name: {task: [min(4, before[name]), max(0, before[name] - 4), 0] for task in own} for name, own in names.items()}
     return {"seed": seed, "snapshot": 4, "birth": born, "curve": curve}
 
 
@@ -80,7 +90,7 @@ def test_a_child_of_two_parents_counts_on_each_task_against_the_parent_trained_o
     found = {one.task: one for one in cell_retention(CONFIG, cell(0, {"parent_2": 8}, parent_2=[8] * 4)) if one.child == "x2"}
     assert set(found) == {"code_i", "code_o"}
     assert found["code_i"].birth == 0 and found["code_o"].birth == pytest.approx(-2 / 12)
-    assert found["code_i"].gain == 0.25 and found["code_o"].gain == 0.75
+    assert found["code_i"].gain == pytest.approx(3 / 12) and found["code_o"].gain == pytest.approx(5 / 12)
     assert found["code_i"].recovered == 0
     assert found["code_o"].recovered is None and found["code_o"].area_lost == pytest.approx(2.0)
 

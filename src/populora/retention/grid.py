@@ -29,7 +29,7 @@ from populora.training import prepared
 from populora.types import Lineage, TaskType
 
 FROZEN, BASE, FRESH = ("parent_1", "parent_2"), "base", ("fresh_1", "fresh_2")
-"""Pupils beside the children: the frozen parents, the bare base, and adapters that begin anew on one task and on both."""
+"""Pupils beside the children: the frozen parents, the bare base (at birth alone), and adapters that begin anew on one task and on both."""
 Announce = Callable[[str, int, int, Curve], None]
 """Told what is being trained, the steps done, of how many, and the curve so far."""
 
@@ -89,7 +89,8 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, annou
         birth, seconds = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))
         steps = range(snapshot + 1, snapshot + config.retrain_steps + 1)
         tell = lambda step, curve: announce(title, len(curve), config.retrain_steps, curve)  # noqa: E731 - one line, used once
-        trained = train(run, config, pupils, problems, config.prompts, steps, folder, tell)
+        seen = [pupil for pupil in pupils if pupil.name != BASE]
+        trained = train(run, config, seen, problems, config.prompts, steps, folder, tell)
     content = {"seed": seed, "snapshot": snapshot, "seconds": round(seconds + trained.seconds, 1), "children": children}
     write_file(cell_file(out, seed, snapshot), json_bytes({**content, "birth": birth, "curve": trained.curve}))
     remove_folder(folder)

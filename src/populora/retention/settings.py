@@ -44,7 +44,7 @@ class RetentionConfig:
     repeated: int = 25
     """The snapshot that intervals over seeds are made at."""
     retrain_steps: int = 50
-    parents: tuple[TaskName, TaskName] = ("code_i", "code_o")
+    parents: tuple[TaskName, TaskName] = ("code_o", "code_f")
     """What the two parents are trained on: mutations take the first, crossovers both."""
     operators: tuple[str, ...] = tuple(OPERATORS)
     """By name or alias, with other strengths where wanted: ``"x4"``, ``"x4 swapped"``, ``"m1 epsilon=0"`` (`populora.retention.variants`).
@@ -56,11 +56,11 @@ class RetentionConfig:
     prompts: int = 8
     """Problems of a child's step; a child of two parents has half of each task."""
     samples: int = 8
-    birth_problems: int = 48
+    birth_problems: int = 24
     """Problems of each of its tasks that every pupil attempts before it is trained: what an operator costs at once."""
     problems: str = ""
     """JSON Lines file of problems; empty: each seed has problems of its own, from the generator of the tiny base's programs."""
-    pool: int = 48
+    pool: int = 24
     """Problems of each task that are generated for a seed; its parents and children draw from them in every step."""
     levels: tuple[int, ...] = (2, 3, 4)
     """Statements of the generated programs, all equally often."""

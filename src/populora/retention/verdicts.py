@@ -1,7 +1,7 @@
 """What the curves say of each child: pure functions of finished cells.
 
-A rate is the share of correct samples; a child, its parent (frozen), its control and the bare base meet the same problems in every step,
-so differences are taken step by step. For a child of two parents each task counts against the parent that was trained on it.
+A rate is the share of correct samples; a child, its parent (frozen) and its control meet the same problems in every step, so differences
+are taken step by step. For a child of two parents each task counts against the parent that was trained on it.
 
 A parent that learned nothing has nothing to retain, and every child of it "recovers" at once: verdicts are spoken only where the parent
 is surely ahead of the bare base. Every interval stands for itself: of many comparisons at 95 %, one in twenty errs.
@@ -34,7 +34,7 @@ class Retention:
     seed: int
     snapshot: int
     gain: float
-    """Of the parent over the bare base, mean over the steps: what there is to retain."""
+    """Of the parent over the bare base, at the birth of the children: what there is to retain."""
     birth: float
     """Of the child before any step, minus the parent's on the same problems."""
     recovered: int | None
@@ -90,12 +90,11 @@ def _measured(config: RetentionConfig, cell: Mapping[str, Any], child: Variant, 
     problems = config.prompts // child.arity
     names = (child.name, FROZEN[index], CONTROLS[child.arity], FRESH[child.arity - 1])
     own, parent, control, fresh = (rates(cell, name, task, problems, config.samples) for name in names)
-    ahead = rates(cell, FROZEN[index], task, config.prompts, config.samples) - rates(cell, BASE, task, config.prompts, config.samples)
-    at_birth = {name: sum(cell["birth"][name][task]) / (config.birth_problems * config.samples) for name in names[:2]}
+    at_birth = {name: sum(cell["birth"][name][task]) / (config.birth_problems * config.samples) for name in (*names[:2], BASE)}
     last = slice(-config.window, None)
     return Retention(
         child.name, task, cell["seed"], cell["snapshot"],
-        gain=float(ahead.mean()),
+        gain=at_birth[FROZEN[index]] - at_birth[BASE],
         birth=at_birth[child.name] - at_birth[FROZEN[index]],
         recovered=recovered(own, parent, config.recovered_share, config.window),
         area_lost=float((parent - own).sum()),
