@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from populora.analysis.complexity import fingerprint
-from populora.config import to_mapping
+from populora.config_file import to_mapping
 from populora.heldout import held_out_suite
 from populora.runlog.directory import read_config
 from populora.runlog.files import read_json

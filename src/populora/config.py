@@ -1,24 +1,13 @@
 """Settings: frozen dataclasses with the paper's values as defaults (its Table 1; where it has none, the readings of docs/decisions.md).
 
-TOML files and command-line flags change them; the resolved settings are written into the run directory. Unknown names
-and impossible combinations are errors before any work starts (`load_config`, `check`).
+TOML files and command-line flags change them (`populora.config_file`); the resolved settings are written into the run directory. Unknown
+names and impossible combinations are errors before any work starts (`populora.config_check`).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import functools
-import math
-import sys
-import tomllib
-import typing
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
-
-from populora.errors import ConfigError
+from typing import Literal
 
 AZR_BANNED_IMPORTS = (
     "logging", "random", "multiprocessing", "pebble", "subprocess", "threading", "datetime", "time", "hashlib", "hmac", "bcrypt",
@@ -220,149 +209,3 @@ class Config:
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-
-
-def field_names(kind: type = Config, prefix: str = "") -> list[str]:
-    """Dotted names of all leaf settings, in order of declaration."""
-    names: list[str] = []
-    for item in dataclasses.fields(kind):
-        inner = typing.get_type_hints(kind)[item.name]
-        nested = isinstance(inner, type) and dataclasses.is_dataclass(inner)
-        names += field_names(inner, f"{prefix}{item.name}.") if nested else [prefix + item.name]
-    return names
-
-
-def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", known: Sequence[str] = ()) -> Any:
-    """Settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types; ``known`` are the dotted
-    names of all that there are, those of ``kind`` by default."""
-    hints, known = typing.get_type_hints(kind), known or field_names(kind)
-    chosen = {}
-    for name, value in values.items():
-        if name not in hints:
-            raise ConfigError(unknown_setting(prefix + name, known))
-        if dataclasses.is_dataclass(hints[name]):
-            if not isinstance(value, dict):
-                raise ConfigError(f"setting '{prefix}{name}': expected a table of settings, got {value!r}")
-            chosen[name] = from_mapping(value, hints[name], f"{prefix}{name}.", known)
-        else:
-            chosen[name] = _typed(value, hints[name], prefix + name)
-    return kind(**chosen)
-
-
-DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train another policy than the one that sampled. Leave it out."
-
-
-def unknown_setting(name: str, known: Sequence[str]) -> str:
-    """Error text for a setting that is not among the ``known`` ones, with the nearest of them."""
-    if name == "lora.dropout":
-        return DROPOUT
-    leaf_of = {one.rsplit(".", 1)[-1]: one for one in known}
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
-    near += [leaf_of[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf_of, n=2, cutoff=0.7)]
-    hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
-    return f"unknown setting '{name}'.{hint} `populora train --help` lists the settings of a run."
-
-
-def _typed(value: Any, kind: Any, name: str) -> Any:
-    origin = typing.get_origin(kind)
-    if origin is Literal:
-        if value not in typing.get_args(kind):
-            raise ConfigError(f"setting '{name}': expected one of {', '.join(map(repr, typing.get_args(kind)))}, got {value!r}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"setting '{name}': expected a list, got {value!r}")
-        inner = typing.get_args(kind)
-        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else list(inner)
-        if len(kinds) != len(value):
-            raise ConfigError(f"setting '{name}': expected {len(kinds)} values, got {len(value)}")
-        return tuple(_typed(item, part, name) for item, part in zip(value, kinds, strict=True))
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value) if abs(value) <= sys.float_info.max else math.inf  # `check` refuses it by name
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"setting '{name}': expected {kind.__name__}, got {value!r} ({type(value).__name__})")
-    return value
-
-
-def load_config(path: Path) -> Config:
-    """Settings from a TOML file. Raises `ConfigError`."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the configuration '{path}': {error.strerror}. The repository's configs/ has some to start from."
-        ) from error
-    try:
-        return from_mapping(tomllib.loads(content.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
-
-
-def to_mapping(config: Any) -> dict[str, Any]:
-    """Nested plain values (for JSON); `from_mapping` reads them back."""
-    return dataclasses.asdict(config)
-
-
-def check(config: Config) -> None:
-    """Raise `ConfigError` for the first impossible value or combination."""
-    for name in field_names():
-        value = _value(config, name)
-        if any(isinstance(part, float) and not math.isfinite(part) for part in (value if isinstance(value, tuple) else (value,))):
-            raise ConfigError(f"setting '{name}': expected a finite number, got {value}")
-    for holds, message in _conditions(config):
-        if not holds:
-            raise ConfigError(message)
-
-
-AT_LEAST_ONE = "a population needs at least one teacher and one student (or population.single_agent = true)"
-POSITIVE = (
-    "steps", "checkpoint_every", "keep_checkpoints", "lora.rank", "lora.alpha", "selfplay.prompts_per_type",
-    "selfplay.samples_per_prompt", "selfplay.rho_samples", "selfplay.max_prompt_tokens", "selfplay.max_response_tokens",
-    "selfplay.seeds", "engine.rows", "engine.cache_mb", "learner.learning_rate", "learner.epsilon", "learner.grad_clip",
-    "learner.micro_batch_tokens", "league.sigma",
-    "league.beta", "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
-    "sandbox.max_output_chars", "evaluation.problems_per_type",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl", "learner.min_ess",
-    "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
-)  # fmt: skip
-
-
-def _value(config: Config, name: str) -> Any:
-    return functools.reduce(getattr, name.split("."), config)
-
-
-def _members(population: PopulationConfig) -> int:
-    return 1 if population.single_agent else population.teachers + population.students
-
-
-def _conditions(c: Config) -> list[tuple[bool, str]]:
-    p, s, e, n = c.population, c.selfplay, c.evolution, c.learner
-    conditions = [(_value(c, name) > 0, f"setting '{name}': expected more than 0, got {_value(c, name)}") for name in POSITIVE]
-    conditions += [(_value(c, name) >= 0, f"setting '{name}': expected 0 or more, got {_value(c, name)}") for name in NOT_NEGATIVE]
-    longest = s.max_prompt_tokens + s.max_response_tokens
-    conditions += [
-        (abs(c.seed) < 2**63, f"seed is {c.seed}: expected a number of 64 bits"),
-        (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
-        (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
-        (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),
-        (all(0 <= beta < 1 for beta in n.betas), f"learner.betas is {n.betas}: expected two values from 0 to below 1"),
-        (n.micro_batch_tokens >= longest,
-         f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
-        (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
-        (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
-        (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
-        (not c.lora.ranks or len(c.lora.ranks) == _members(p), f"lora.ranks has {len(c.lora.ranks)} values for {_members(p)} members"),
-        (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),
-        (not e.every or p.single_agent or all(len(set(own)) < 2 for own in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
-         f"lora.ranks is {c.lora.ranks}: evolution breeds within a role, whose members need one rank; set evolution.every = 0"),
-        (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
-        (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
-        (all(word.isascii() and word.strip() for word in c.tasks.banned_imports),
-         f"tasks.banned_imports is {c.tasks.banned_imports}: expected names of modules"),
-        (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
-        (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
-        (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
-    ]  # fmt: skip
-    return conditions

@@ -18,7 +18,8 @@ import torch
 
 from populora.analysis.coverage import Archive
 from populora.buffer import ProblemBuffer
-from populora.config import Config, check
+from populora.config import Config
+from populora.config_check import check
 from populora.engine.canary import check_effect
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder, load_base

@@ -3,16 +3,8 @@
 import json
 from pathlib import Path
 
-from populora.config import (
-    Config,
-    EvaluationConfig,
-    EvolutionConfig,
-    LearnerConfig,
-    LoraConfig,
-    PopulationConfig,
-    SelfplayConfig,
-    to_mapping,
-)
+from populora.config import Config, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.config_file import to_mapping
 
 SMALL = Config(
     seed=5, steps=4, threads=1, keep_checkpoints=2,

@@ -14,11 +14,9 @@ from populora.config import (
     PopulationConfig,
     SandboxConfig,
     SelfplayConfig,
-    check,
-    from_mapping,
-    load_config,
-    to_mapping,
 )
+from populora.config_check import check
+from populora.config_file import from_mapping, load_config, to_mapping
 from populora.errors import ConfigError
 
 CONFIGS = [path for path in sorted((Path(__file__).parents[2] / "configs").glob("*.toml")) if not path.stem.startswith("retention")]

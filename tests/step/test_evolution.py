@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig, load_config
+from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
+from populora.config_file import load_config
 from populora.errors import ConfigError
 from populora.evolution import check_operators, evolution_due, evolve
 from populora.lora.bank import LoraBank

@@ -12,7 +12,9 @@ import tyro
 
 from populora.commands.arguments import parse
 from populora.commands.interrupt import StopRequest, two_stage_interrupt
-from populora.config import Config, check, field_names, load_config, unknown_setting
+from populora.config import Config
+from populora.config_check import check
+from populora.config_file import field_names, load_config, unknown_setting
 from populora.errors import ConfigError
 from populora.runlog.directory import check_free, free_folder
 from populora.runlog.display import OpenDisplay, open_display

@@ -21,9 +21,9 @@ from populora.config import (
     SandboxConfig,
     SelfplayConfig,
     TasksConfig,
-    check,
-    from_mapping,
 )
+from populora.config_check import check
+from populora.config_file import from_mapping
 from populora.errors import ConfigError
 from populora.lora.svd import Refactor
 from populora.operators import OPERATORS

@@ -17,7 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from populora.config import Config, from_mapping, to_mapping
+from populora.config import Config
+from populora.config_file import from_mapping, to_mapping
 from populora.errors import RunDirectoryError
 from populora.runlog.files import PART, disk_errors, json_bytes, read_json, write_file
 
