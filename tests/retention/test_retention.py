@@ -150,6 +150,11 @@ def test_the_command_writes_results_table_and_figures_and_goes_on_in_its_folder(
     assert {path.name for path in (out / "figures").iterdir()} == drawn
     assert cli.main(["retention", str(file), "--out", str(out)]) == 0
     assert "step 1 of 1" not in capsys.readouterr().out
+    begun = json.loads((out / "config.json").read_text())
+    del begun["engine"]["rows"]  # as if this setting had not existed yet
+    (out / "config.json").write_text(json.dumps(begun))
+    assert cli.main(["retention", str(file), "--out", str(out)]) == 0
+    assert "step 1 of 1" not in capsys.readouterr().out
     other = settings(tmp_path / "other.toml", **{**small, "margin": 0.1})
     assert cli.main(["retention", str(other), "--out", str(out)]) == 2
     assert "holds another experiment" in capsys.readouterr().err

@@ -7,15 +7,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from populora.commands.arguments import parse
-from populora.errors import RunDirectoryError
+from populora.config_file import from_mapping
+from populora.errors import ConfigError, RunDirectoryError
 from populora.runlog.directory import CONFIG, FACTS, changed_versions, locked
 from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
 from populora.runlog.style import clock
+
+if TYPE_CHECKING:
+    from populora.retention.settings import RetentionConfig
 
 
 @dataclass(frozen=True)
@@ -34,28 +38,34 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parse(Retention, arguments, "retention")
     from populora.retention.grid import run_grid  # loads torch
     from populora.retention.report import write_report
-    from populora.retention.settings import check_settings, load_settings, plain
+    from populora.retention.settings import check_settings, load_settings
 
     config = load_settings(chosen.settings)
     check_settings(config)
     with disk_errors(chosen.out, "create"):
         chosen.out.mkdir(parents=True, exist_ok=True)
     with locked(chosen.out):
-        _claim(chosen.out, plain(config))
+        _claim(chosen.out, config)
         run_grid(config, chosen.out, _Progress())
         write_report(config, chosen.out)
     return 0
 
 
-def _claim(out: Path, settings: dict[str, Any]) -> None:
-    """The folder is new, or it holds this very experiment."""
-    given = json_bytes(settings)
+def _claim(out: Path, config: RetentionConfig) -> None:
+    """The folder is new, or it holds this very experiment; settings that did not exist when it was begun have their defaults."""
+    from populora.retention.settings import RetentionConfig, plain
+
     file = out / CONFIG
     if not file.exists():
-        write_file(file, given)
-    elif json_bytes(read_json(file)) != given:
+        write_file(file, json_bytes(plain(config)))
+        return
+    try:
+        same = from_mapping(read_json(file), RetentionConfig) == config
+    except ConfigError:
+        same = False
+    if not same:
         raise RunDirectoryError(f"'{out}' holds another experiment or a run: choose another folder with `--out DIR`")
-    elif (out / FACTS).exists() and (changed := changed_versions(out)):
+    if (out / FACTS).exists() and (changed := changed_versions(out)):
         sys.stdout.write(f"begun with {'; '.join(changed)}\n")
 
 
