@@ -69,13 +69,19 @@ class SelfplayConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """The in-process sampler."""
+    """What samples: the model that learns itself, or vLLM."""
 
+    backend: Literal["inprocess", "vllm"] = "inprocess"
+    """``inprocess`` reads the very tensors that train; ``vllm`` has a copy of the base and is given each adapter anew after it changed."""
     rows: int = 512
     """Responses decoded at a time, at most."""
     cache_mb: int = 1024
-    """Memory for the keys and values of the responses being decoded, MiB, their prompts not counted: fewer are decoded at a time where not
-    all would fit, if each became as long as it may."""
+    """Memory for keys and values, MiB. In-process it is for the responses being decoded, their prompts not counted, and fewer are decoded
+    at a time where not all would fit, if each became as long as it may. vLLM holds prompts in it too, and decodes what fits."""
+    tensor_parallel: int = 1
+    """vLLM: GPUs that share one engine's base."""
+    release_cache: bool = False
+    """vLLM on a GPU: give the cache's memory back while adapters learn, where there is not enough for both."""
 
 
 @dataclass(frozen=True)
