@@ -105,7 +105,6 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     # (5) Evolution: every k steps the weakest of each role are replaced by children of the strongest.
     with clock.phase("evolve"):
         children = evolve_if_due(run, step)
-    with clock.phase("publish"):
         run.publish(member.slot for member in run.population.members if member.lineage in children)
     run.step = step
     trained = sum(update.tokens for update in updates.values() if not update.skipped)

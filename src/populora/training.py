@@ -176,7 +176,7 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
 def _check_effect(run: Run, members: Sequence[Member]) -> None:
     """The canary: every trained adapter must differ from the base, and sampler and learner must have the same ones."""
     probes = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[:CANARY_PROBES]]
-    check_effect(run.adapted, run.sampler, probes, [member.slot for member in members])
+    check_effect(run.learner, run.sampler, run.bank, probes, [member.slot for member in members])
 
 
 def _changed(run: Run, record: StepRecord) -> list[Member]:

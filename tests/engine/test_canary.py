@@ -17,7 +17,7 @@ PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")
 
 
 def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
-    effect = check_effect(adapted, sampler, PROBES)
+    effect = check_effect(Learner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
     assert sorted(effect.against_base) == [0, 1, 2]
     assert min(effect.against_base.values()) > 1e-3
     assert effect.sampler < 1e-5
@@ -25,23 +25,23 @@ def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
 
 def test_untrained_adapters_need_no_effect(adapted, sampler):
     adapted.bank.initialise(0)
-    assert check_effect(adapted, sampler, PROBES).against_base == {}
+    assert check_effect(Learner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES).against_base == {}
 
 
 def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
     adapted = make_adapted(alpha=0.0)
     with pytest.raises(AdapterEffectError, match="slot 0: a trained adapter must change"):
-        check_effect(adapted, InProcessSampler(adapted, tokenizer, 0), PROBES)
+        check_effect(Learner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
 
 
 def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, tokenizer):
     stale = InProcessSampler(make_adapted(), tokenizer, 0)
-    check_effect(adapted, stale, PROBES)
+    check_effect(Learner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
     child = adapted.bank.adapter(1)
     adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
-    check_effect(adapted, stale, PROBES, slots=(0, 2))
+    check_effect(Learner(adapted, LearnerConfig()), stale, adapted.bank, PROBES, slots=(0, 2))
     with pytest.raises(AdapterEffectError, match="slot 1: sampler and learner must agree"):
-        check_effect(adapted, stale, PROBES)
+        check_effect(Learner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
 
 
 class Rounded:
@@ -64,9 +64,9 @@ def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sam
     rounded = Rounded(sampler, error, every)
     if stops:
         with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
-            check_effect(adapted, rounded, PROBES)
+            check_effect(Learner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
     else:
-        assert check_effect(adapted, rounded, PROBES).sampler < 1e-5
+        assert check_effect(Learner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES).sampler < 1e-5
 
 
 def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):

@@ -16,11 +16,12 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from populora.config import BaseConfig, Config, EngineConfig, LoraConfig
+from populora.config import BaseConfig, Config, EngineConfig, LearnerConfig, LoraConfig
 from populora.engine.canary import check_effect
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.vllm import VllmSampler
 from populora.errors import AdapterEffectError, ConfigError
+from populora.learner.learner import Learner
 from populora.lora.model import AdaptedModel
 from populora.lora.peft_format import save_adapter
 from populora.types import Generation, Request
@@ -241,17 +242,18 @@ def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(
 
 
 def test_the_probe_passes_and_stops_for_an_adapter_that_was_not_published(sampler, adapted):
-    assert check_effect(adapted, sampler, PROMPTS).sampler < 1e-5
+    learner = Learner(adapted, LearnerConfig())
+    assert check_effect(learner, sampler, adapted.bank, PROMPTS).sampler < 1e-5
     stale = isinstance(sampler, VllmSampler)
     before = adapted.bank.state()
     child = adapted.bank.adapter(1)
     try:
         adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
         if not stale:
-            check_effect(adapted, sampler, PROMPTS)  # it reads the very tensors
+            check_effect(learner, sampler, adapted.bank, PROMPTS)  # it reads the very tensors
             return
         with pytest.raises(AdapterEffectError, match=r"slot 1: sampler and learner must agree .* has another adapter"):
-            check_effect(adapted, sampler, PROMPTS)
+            check_effect(learner, sampler, adapted.bank, PROMPTS)
     finally:
         adapted.bank.restore(before)
 

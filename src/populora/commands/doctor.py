@@ -98,11 +98,13 @@ def random_adapter_effect(model: Any, tokenizer: Any) -> Effect:
     """The canary on a random rank-4 adapter. Raises `AdapterEffectError`."""
     import torch
 
-    from populora.config import LoraConfig
+    from populora.config import LearnerConfig, LoraConfig
     from populora.engine.canary import check_effect
     from populora.engine.inprocess import InProcessSampler
+    from populora.learner.learner import Learner
     from populora.lora.model import AdaptedModel
 
     adapted = AdaptedModel(model, LoraConfig().targets, slots=1, rank=4, alpha=8.0)
     adapted.bank.master.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-    return check_effect(adapted, InProcessSampler(adapted, tokenizer, seed=0), ["def f(x):"])
+    learner = Learner(adapted, LearnerConfig())
+    return check_effect(learner, InProcessSampler(adapted, tokenizer, seed=0), adapted.bank, ["def f(x):"])

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from populora.engine.base import Sampler
 from populora.errors import AdapterEffectError
-from populora.lora.model import RARE, AdaptedModel
-from populora.lora.packing import Group, pack
+from populora.lora.bank import LoraBank
+from populora.lora.model import RARE
 from populora.types import Generation, Request
 
 TOKENS = 8  # greedy tokens per probe
@@ -31,35 +32,49 @@ class Effect:
     """Sampler against learner: the mean of a slot without its worst token, and of those the largest."""
 
 
-def check_effect(adapted: AdaptedModel, sampler: Sampler, probes: Sequence[str], slots: Sequence[int] | None = None) -> Effect:
+class Scorer(Protocol):
+    """The learner's side of the canary."""
+
+    @property
+    def agreement(self) -> float:
+        """Largest mean difference (nats) of log-probabilities between sampler and learner."""
+        ...
+
+    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
+        """Log-probabilities (nats) of all the answers' tokens [N] under the adapter in ``slot`` (-1: the bare base)."""
+        ...
+
+
+def check_effect(learner: Scorer, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None) -> Effect:
     """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base.
 
     Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` naming the slot when a trained adapter changes
-    no log-probability, or the sampler's differ from the learner's by more than the model's agreement: in the mean without the worst
+    no log-probability, or the sampler's differ from the learner's by more than their agreement: in the mean without the worst
     token, which may differ by `RARE` times as much, as in the learner's guard. In the mean of so few tokens it would decide alone.
     """
-    chosen = range(adapted.bank.slots) if slots is None else sorted(slots)
+    chosen = range(bank.slots) if slots is None else sorted(slots)
+    agreement = learner.agreement
     requests = [Request(probe, slot, 1, ("canary", slot, index)) for slot in chosen for index, probe in enumerate(probes)]
     answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
     against_base: dict[int, float] = {}
     worst = 0.0
     for slot in chosen:
         mine = [answer for request, answer in zip(requests, answers, strict=True) if request.slot == slot]
-        learner, bare = _logprobs(adapted, slot, mine), _logprobs(adapted, -1, mine)
-        sampled = torch.tensor([value for answer in mine for value in answer.logprobs], device=learner.device)
-        differences, effect = (sampled - learner).abs(), float((learner - bare).abs().max())
+        learned, bare = learner.logprobs(slot, mine), learner.logprobs(-1, mine)
+        sampled = torch.tensor([value for answer in mine for value in answer.logprobs])
+        differences, effect = (sampled - learned).abs(), float((learned - bare).abs().max())
         rare, difference = float(differences.max()), float(differences.sort().values[:-1].sum() / max(len(differences) - 1, 1))
-        if not (difference <= adapted.agreement and rare <= RARE * adapted.agreement):
-            ignored = float((sampled - bare).abs().max()) <= RARE * adapted.agreement < effect
+        if not (difference <= agreement and rare <= RARE * agreement):
+            ignored = float((sampled - bare).abs().max()) <= RARE * agreement < effect
             raise AdapterEffectError(
-                f"slot {slot}: sampler and learner must agree within {adapted.agreement} nats in the mean and {RARE * adapted.agreement} "
+                f"slot {slot}: sampler and learner must agree within {agreement} nats in the mean and {RARE * agreement} "
                 f"for each token, but differ by {difference:.2e} and {rare:.2e} over its probes. The sampler "
                 f"{'answers as the bare base' if ignored else 'has another adapter, perhaps an older one'}: "
                 "go on from the last checkpoint with `populora resume`, which is intact; if that does not cure it, set engine.backend to "
                 "'inprocess', whose sampler reads the learner's own weights, and report it."
             )
         worst = max(worst, difference)
-        if not adapted.bank.untrained(slot):
+        if not bank.untrained(slot):
             against_base[slot] = effect
             if effect == 0.0:
                 raise AdapterEffectError(
@@ -67,9 +82,3 @@ def check_effect(adapted: AdaptedModel, sampler: Sampler, probes: Sequence[str],
                     "Its scale (lora.alpha) is zero or the model does not read it."
                 )
     return Effect(against_base, worst)
-
-
-@torch.inference_mode()
-def _logprobs(adapted: AdaptedModel, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-    groups = [Group(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers]
-    return adapted.logprobs(pack(groups, adapted.device))[0]

@@ -20,7 +20,8 @@ from populora.learner.batching import TrainRow, Unit, micro_batches
 from populora.learner.loss import divergence, policy_loss, truncation
 from populora.learner.optimizer import adamw_step, clip_coefficient
 from populora.lora.model import RARE, AdaptedModel
-from populora.lora.packing import pack
+from populora.lora.packing import Group, pack
+from populora.types import Generation
 
 __all__ = ["Learner", "SlotUpdate", "TrainRow"]
 
@@ -53,6 +54,12 @@ class Learner:
     def __init__(self, adapted: AdaptedModel, config: LearnerConfig, agreement: float | None = None):
         self.adapted, self.config = adapted, config
         self.agreement = adapted.agreement if agreement is None else agreement
+
+    @torch.inference_mode()
+    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
+        """Log-probabilities (nats) of all the answers' tokens [N], on the CPU, under the adapter in ``slot`` (-1: the bare base)."""
+        packed = pack([Group(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers], self.adapted.device)
+        return self.adapted.logprobs(packed)[0].cpu()
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
         """One optimiser step for every slot that has rows and an advantage other than zero.
