@@ -69,13 +69,21 @@ class SelfplayConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """The in-process sampler."""
+    """What samples: the model that learns itself, or vLLM."""
 
+    backend: Literal["inprocess", "vllm"] = "inprocess"
+    """``inprocess`` reads the very tensors that train; ``vllm`` holds its own copy of the base and gets every adapter after each update."""
     rows: int = 512
-    """Responses decoded at a time, at most."""
+    """Responses decoded at a time, at most, by each engine."""
     cache_mb: int = 1024
-    """Memory for the keys and values of the responses being decoded, MiB, their prompts not counted: fewer are decoded at a time where not
-    all would fit, if each became as long as it may."""
+    """In-process: memory for the keys and values of the responses being decoded, MiB, their prompts not counted: fewer are decoded at a
+    time where not all would fit, if each became as long as it may."""
+    memory_fraction: float = 0.5
+    """vLLM: share of a GPU's memory for an engine's base, adapters and cache together; the learner on the same GPU has the rest."""
+    tensor_parallel: int = 1
+    """vLLM: GPUs that share one engine's base."""
+    release_cache: bool = False
+    """vLLM: give the cache's memory back while adapters learn, for a base that leaves too little for both."""
 
 
 @dataclass(frozen=True)
