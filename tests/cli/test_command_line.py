@@ -196,7 +196,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "show", "resume", "export", "breed", "replay", "doctor", "base", "base build", "base gates", "base room"]
+    "command", ["train", "plan", "show", "resume", "export", "breed", "replay", "doctor", "base", "base build", "base gates", "base room"]
 )
 def test_help_of_a_command_needs_no_torch(command: str):
     probe = f"import sys\nfrom populora.cli import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"

@@ -13,7 +13,6 @@ from populora.evolution import check_operators
 from populora.heldout import held_out_suite
 from populora.planning.advice import check_fits
 from populora.planning.hardware import CPU
-from populora.planning.plan import Plan
 from populora.tasks.render import load_prompts
 
 UNCHECKED = (
@@ -28,24 +27,21 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     held_out_suite(config)
     prompts = load_prompts(config.base.prompts, config.tasks)
     plan = planned(config, gpu, gpus)
-    if plan.hardware.name != CPU:
+    if plan.hardware.name != CPU:  # a processor's memory is only told: the system shares it and may swap
         check_fits(plan)
     console = Console(highlight=False, soft_wrap=True)
     shapes, adapted = plan.shapes, plan.shapes.adapted(config.lora.targets)
     console.print(f"would run: {config.steps} steps of {population(config)} into {folder}, prompts {prompts.name} {prompts.version}")
-    console.print(f"base: {shapes.name}, {shapes.parameters / 1e9:.3g} B parameters, context {shapes.context} tokens, {config.base.dtype}")
+    console.print(f"base: {shapes.name}, {shapes.parameters / 1e6:,.1f} M parameters, context {shapes.context} tokens, {config.base.dtype}")
     size = shapes.adapter(config.lora.rank, config.lora.targets) / 1e6
     console.print(f"adapters: rank {config.lora.rank} on {len(adapted)} modules, {size:.4g} M parameters each")
-    console.print(f"hardware: {places(plan)}; {_memory(plan)}")
+    asked = "" if gpu or plan.hardware.name == CPU else " (not asked for: see --gpu and --gpus)"
+    memory = f"{plan.memory.total / 1e9:.1f} of {plan.hardware.gigabytes:.1f} GB planned"
+    console.print(f"hardware: {places(plan)}; {memory}{asked}")
     console.print("checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory")
     for what in (*UNCHECKED, *_absent(config)):
         console.print(f"not checked: {what}")
     return 0
-
-
-def _memory(plan: Plan) -> str:
-    """On a CPU a plan's memory is only told: the system may swap, and shares it."""
-    return f"{plan.memory.total / 1e9:.1f} of {plan.hardware.gigabytes:.1f} GB planned"
 
 
 def _absent(config: Config) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from populora.commands.plan_text import render_plan
 from populora.config import Config
 from populora.config_check import check
 from populora.engine.shapes import base_shapes
+from populora.errors import ConfigError
 from populora.planning.assumptions import Assumptions
 from populora.planning.hardware import CPU, Hardware, gpu
 from populora.planning.placement import place
@@ -58,7 +59,10 @@ def main(arguments: Sequence[str]) -> int:
 def planned(config: Config, name: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
     """The plan of a configuration; empty ``name`` and 0 ``gpus`` take what its settings speak for."""
     name = name or (CPU if config.base.device == "cpu" else GPU)
-    placement = place(config.engine, gpus or (NODE if config.engine.backend == "vllm" else 1), nodes)
+    if name == CPU and (gpus > 1 or nodes > 1):
+        raise ConfigError(f"a plan for the processor is for this machine alone, but --gpus {gpus} --nodes {nodes} were asked: name a --gpu")
+    usual = NODE if config.engine.backend == "vllm" and name != CPU else 1
+    placement = place(config.engine, gpus or usual, nodes)
     shapes = base_shapes(config.base)
     return make_plan(config, shapes, _hardware(name, config), placement, assumed or Assumptions())
 

@@ -31,7 +31,8 @@ def _read(config: BaseConfig) -> Shapes:
     except (OSError, ValueError) as error:
         raise BaseModelError(
             f"base.path '{config.path}': expected a folder or hub name whose config.json can be read, or one of "
-            f"{', '.join(FAMILY + size for size in QWEN_CODER)}, whose shapes are known; reading failed: {error}"
+            f"{', '.join(FAMILY + size for size in QWEN_CODER)}, whose shapes are known; reading failed: "
+            f"{str(error).splitlines()[0]}"
         ) from error
     missing = [name for name in NEEDED if not isinstance(getattr(found, name, None), int)]
     if missing:

@@ -9,7 +9,7 @@ from typing import Any
 from populora.config import Config
 from populora.errors import ConfigError
 from populora.planning.hardware import GPUS, Hardware
-from populora.planning.memory import step_memory
+from populora.planning.memory import CACHE, step_memory
 from populora.planning.placement import place
 from populora.planning.plan import Plan
 
@@ -60,20 +60,22 @@ def cure(plan: Plan) -> str:
 
 
 def _changes(plan: Plan) -> Iterator[Change]:
-    """From what costs least time to what costs most."""
+    """From what costs least time to what may cost most."""
     play = plan.config.selfplay
     if plan.config.engine.backend == "vllm":
         yield _set("engine", "release_cache", True)
-        for fraction in (0.4, 0.3, 0.2):
-            if fraction < plan.config.engine.memory_fraction:
-                yield _set("engine", "memory_fraction", fraction)
     modes = ("none", "mlp", "layer")
     for mode in modes[modes.index(plan.config.learner.activation_checkpointing) + 1 :]:
         yield _set("learner", "activation_checkpointing", mode)
     row = play.max_prompt_tokens + play.max_response_tokens
     if row < plan.config.learner.micro_batch_tokens:
         yield _set("learner", "micro_batch_tokens", row)
-    if plan.config.engine.backend == "inprocess":
+    if plan.config.engine.backend == "vllm":
+        needed = sum(part.bytes for part in plan.memory.parts if part.owner == "engine" and part.name != CACHE) / plan.hardware.bytes
+        for fraction in (0.6, 0.5, 0.4, 0.3):
+            if needed + 0.05 < fraction < plan.config.engine.memory_fraction:
+                yield _set("engine", "memory_fraction", fraction)
+    else:
         one = plan.shapes.kv_bytes(4 if plan.config.base.dtype == "float32" else 2) * play.max_response_tokens
         for rows in (64, 16, 4, 1):
             if (size := -(-one * rows >> 20)) < plan.config.engine.cache_mb:
