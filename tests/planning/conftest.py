@@ -33,7 +33,7 @@ def paper() -> Callable[..., Config]:
         return Config(
             base=BaseConfig(path="Qwen/Qwen2.5-Coder-7B", dtype="bfloat16", device="cuda", prompts="azr"),
             population=PopulationConfig(teachers, teachers),
-            engine=EngineConfig(**{"backend": "vllm", "memory_fraction": 0.55, **engine}),  # type: ignore[arg-type]
+            engine=EngineConfig(**{"backend": "vllm", "cache_mb": 24_576, **engine}),  # type: ignore[arg-type]
             learner=LearnerConfig(activation_checkpointing=checkpointing),  # type: ignore[arg-type]
         )
 

@@ -24,14 +24,14 @@ def test_one_setting_is_advised_where_one_is_enough(paper: Callable[..., Config]
 
 
 def test_several_settings_are_advised_together_and_work(paper: Callable[..., Config], planned: Callable[..., Plan]):
-    config = paper(4, "none", memory_fraction=0.85)
-    advised = cure(planned(config))
-    assert advised == (
+    config = paper(4, "none", cache_mb=60_000)
+    assert cure(planned(config)) == (
         'set engine.release_cache = true and learner.activation_checkpointing = "layer" and learner.micro_batch_tokens = 14240 and '
-        "engine.memory_fraction = 0.6"
+        "engine.cache_mb = 37380"
     )
     learner = replace(config.learner, activation_checkpointing="layer", micro_batch_tokens=14_240)
-    assert planned(replace(config, engine=replace(config.engine, release_cache=True, memory_fraction=0.6), learner=learner)).fits
+    assert not planned(replace(config, engine=replace(config.engine, release_cache=True), learner=learner)).fits
+    assert planned(replace(config, engine=replace(config.engine, release_cache=True, cache_mb=37_380), learner=learner)).fits
 
 
 def test_another_gpu_is_advised_where_no_setting_helps(paper: Callable[..., Config], planned: Callable[..., Plan]):

@@ -105,11 +105,16 @@ def test_checkpointing_decides_what_fits(paper: Callable[..., Config], planned: 
     assert planned(paper(4, "layer")).fits and not planned(paper(4, "none")).fits
 
 
-def test_an_engine_without_room_for_one_response_is_refused(paper: Callable[..., Config], planned: Callable[..., Plan]):
-    with pytest.raises(ConfigError, match=r"memory_fraction is 0.2, 16.0 GB of a h100-80gb: the engine needs at least 18.4 GB"):
-        planned(paper(memory_fraction=0.2))
-    with pytest.raises(ConfigError, match=r"12.0 GB of a rtx4090-24gb"):
-        planned(paper(memory_fraction=0.5), "rtx4090-24gb")
+def test_an_engine_on_several_gpus_spreads_its_cache(paper: Callable[..., Config], planned: Callable[..., Plan]):
+    one, four = planned(paper()), planned(paper(tensor_parallel=4))
+    assert four.memory.cache == 4 * one.memory.cache and part(four, CACHE) == part(one, CACHE)
+    planned(paper(cache_mb=200, tensor_parallel=4))
+    with pytest.raises(ConfigError, match=r"cache_mb is 200: a prompt and a response of full length, 6144 \+ 8096 tokens, need 779"):
+        planned(paper(cache_mb=200))
+
+
+def test_vllm_holds_an_adapter_more_than_there_are_members(paper: Callable[..., Config], planned: Callable[..., Plan]):
+    assert part(planned(paper()), "adapters") == 9 * 2 * 20_185_088
 
 
 def test_a_cache_too_small_for_one_response_is_refused(paper: Callable[..., Config], planned: Callable[..., Plan]):

@@ -87,7 +87,7 @@ def test_the_single_agent_proposes_and_solves(paper: Callable[..., Config], plan
 def test_fewer_rows_at_a_time_read_the_weights_more_often(seven: Shapes, paper: Callable[..., Config], planned: Callable[..., Plan]):
     wide, narrow = planned(paper()), planned(paper(rows=64))
     assert (wide.seconds.rows, narrow.seconds.rows) == (512, 64) and narrow.seconds.decode > 2 * wide.seconds.decode
-    tight = planned(paper(memory_fraction=0.3))  # the cache holds fewer than engine.rows
+    tight = planned(paper(cache_mb=4096))  # the cache holds fewer than engine.rows
     assert tight.seconds.rows < 200
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from populora.config import Config
 from populora.errors import ConfigError
 from populora.planning.hardware import GPUS, Hardware
-from populora.planning.memory import CACHE, step_memory
+from populora.planning.memory import step_memory
 from populora.planning.placement import place
 from populora.planning.plan import Plan
+from populora.planning.shapes import ITEMSIZE
 
 Change = tuple[str, Callable[[Config], Config]]
 """A setting as one would type it, and what it does to the settings."""
@@ -39,7 +40,7 @@ def cure(plan: Plan) -> str:
     def fits(config: Config, hardware: Hardware = plan.hardware) -> bool:
         try:
             placement = place(config.engine, plan.placement.gpus)
-            return step_memory(config, plan.shapes, hardware, placement, plan.assumed).total <= hardware.bytes
+            return step_memory(config, plan.shapes, placement, plan.assumed).total <= hardware.bytes
         except ConfigError:
             return False
 
@@ -70,16 +71,16 @@ def _changes(plan: Plan) -> Iterator[Change]:
     row = play.max_prompt_tokens + play.max_response_tokens
     if row < plan.config.learner.micro_batch_tokens:
         yield _set("learner", "micro_batch_tokens", row)
-    if plan.config.engine.backend == "vllm":
-        needed = sum(part.bytes for part in plan.memory.parts if part.owner == "engine" and part.name != CACHE) / plan.hardware.bytes
-        for fraction in (0.6, 0.5, 0.4, 0.3):
-            if needed + 0.05 < fraction < plan.config.engine.memory_fraction:
-                yield _set("engine", "memory_fraction", fraction)
-    else:
-        one = plan.shapes.kv_bytes(4 if plan.config.base.dtype == "float32" else 2) * play.max_response_tokens
-        for rows in (64, 16, 4, 1):
-            if (size := -(-one * rows >> 20)) < plan.config.engine.cache_mb:
-                yield _set("engine", "cache_mb", size)
+    for rows in (128, 96, 64, 48, 32, 24, 16, 8, 4, 2, 1):
+        if (size := _cache_mb(plan, rows)) < plan.config.engine.cache_mb:
+            yield _set("engine", "cache_mb", size)
+
+
+def _cache_mb(plan: Plan, rows: int) -> int:
+    """MiB for so many responses of full length, for vLLM with their prompts."""
+    play, both = plan.config.selfplay, plan.config.engine.backend == "vllm"
+    tokens = play.max_response_tokens + (play.max_prompt_tokens if both else 0)
+    return -(-tokens * rows * plan.shapes.kv_bytes(ITEMSIZE[plan.config.base.dtype]) // plan.placement.engine_gpus >> 20)
 
 
 def _set(section: str, name: str, value: Any) -> Change:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from populora.config import SelfplayConfig
 from populora.errors import ConfigError
 
 
@@ -31,6 +32,16 @@ class Assumptions:
     """Memory of each engine and each learner for the driver, workspaces and fragments, 10^9 bytes."""
     verdicts_per_second: float = 100.0
     """Programs and answers that one sandbox worker judges; a CPU does it beside the GPUs. See benchmarks/sandbox."""
+
+
+def within(assumed: Assumptions, limits: SelfplayConfig) -> Assumptions:
+    """The assumptions with no length above the settings' limits."""
+    return replace(
+        assumed,
+        prompt_tokens=min(assumed.prompt_tokens, limits.max_prompt_tokens),
+        response_tokens=min(assumed.response_tokens, limits.max_response_tokens),
+        longest_response=min(assumed.longest_response or limits.max_response_tokens, limits.max_response_tokens),
+    )
 
 
 def check_assumptions(assumed: Assumptions) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from populora.config import Config
 from populora.errors import ConfigError
 from populora.planning.assumptions import Assumptions
-from populora.planning.hardware import Hardware
 from populora.planning.placement import Placement
 from populora.planning.shapes import ITEMSIZE, Shapes
 
@@ -45,19 +44,28 @@ class Memory:
 
 
 CACHE, ACTIVATIONS, HEAD = "keys and values", "activations", "logits and their gradients"
+OVERHEAD = "driver, workspaces, fragments"
 WHILE_LEARNING = (ACTIVATIONS, HEAD)
 
 
-def step_memory(config: Config, shapes: Shapes, hardware: Hardware, placement: Placement, assumed: Assumptions) -> Memory:
-    """Raises `ConfigError` where vLLM's share of the GPU does not even hold its base, adapters and one response."""
-    learner = _learner(config, shapes, placement)
-    overhead = Part("learner", "driver, workspaces, fragments", assumed.overhead_gb * 1e9)
+def step_memory(config: Config, shapes: Shapes, placement: Placement, assumed: Assumptions) -> Memory:
+    """Raises `ConfigError` for an engine whose cache cannot hold one response of full length."""
+    base, overhead = _base(config, shapes), assumed.overhead_gb * 1e9
+    learner = (*_learner(config, shapes, placement), Part("learner", OVERHEAD, overhead))
     if config.engine.backend == "inprocess":
         cache = _own_cache(config, shapes)
-        base = Part("engine and learner", "base", _base(config, shapes))
-        return Memory((base, Part("engine", CACHE, cache), *learner, overhead), cache)
-    engine, cache = _vllm(config, shapes, hardware, placement, assumed)
-    return Memory((*engine, Part("learner", "base", _base(config, shapes)), *learner, overhead), cache, config.engine.release_cache)
+        return Memory((Part("engine and learner", "base", base), Part("engine", CACHE, cache), *learner), cache)
+    cache = float(config.engine.cache_mb << 20)
+    _check_cache(config, shapes, placement)
+    slots = (members(config) + 1) * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])  # one is the bare base
+    engine = (
+        Part("engine", "base", base / placement.engine_gpus),
+        Part("engine", "adapters", slots / placement.engine_gpus),
+        Part("engine", CACHE, cache),
+        Part("engine", OVERHEAD, overhead),
+    )
+    parts = (*engine, Part("learner", "base", base), *learner)
+    return Memory(parts, cache * placement.engine_gpus, config.engine.release_cache)
 
 
 def members(config: Config) -> int:
@@ -127,25 +135,12 @@ def rows_at_a_time(config: Config, shapes: Shapes) -> int:
     return min(config.engine.rows, (config.engine.cache_mb << 20) // size)
 
 
-def _vllm(config: Config, shapes: Shapes, hardware: Hardware, placement: Placement, assumed: Assumptions) -> tuple[tuple[Part, ...], float]:
-    """An engine's parts on one GPU and its cache on all of its GPUs: what is left of its share."""
-    itemsize, play = ITEMSIZE[config.base.dtype], config.selfplay
-    share = config.engine.memory_fraction * hardware.bytes
-    base = _base(config, shapes) / placement.engine_gpus
-    adapters = members(config) * adapter_bytes(config, shapes, itemsize) / placement.engine_gpus
-    room = share - base - adapters - assumed.overhead_gb * 1e9
-    longest = (play.max_prompt_tokens + play.max_response_tokens) * shapes.kv_bytes(itemsize)
-    if room * placement.engine_gpus < longest:
-        needed = base + adapters + assumed.overhead_gb * 1e9 + longest / placement.engine_gpus
+def _check_cache(config: Config, shapes: Shapes, placement: Placement) -> None:
+    """vLLM's cache holds prompts as well, and a row is spread over the GPUs of its engine."""
+    play = config.selfplay
+    longest = (play.max_prompt_tokens + play.max_response_tokens) * shapes.kv_bytes(ITEMSIZE[config.base.dtype])
+    if (needed := -(-longest // placement.engine_gpus >> 20)) > config.engine.cache_mb:
         raise ConfigError(
-            f"engine.memory_fraction is {config.engine.memory_fraction}, {share / 1e9:.1f} GB of a {hardware.name}: the engine needs at "
-            f"least {needed / 1e9:.1f} GB for the base, {members(config)} adapters and one response of full length. Raise it, raise "
-            "engine.tensor_parallel, or take a larger GPU or a smaller base."
+            f"engine.cache_mb is {config.engine.cache_mb}: a prompt and a response of full length, {play.max_prompt_tokens} + "
+            f"{play.max_response_tokens} tokens, need {needed}. Raise it or lower selfplay's limits."
         )
-    parts = (
-        Part("engine", "base", base),
-        Part("engine", "adapters", adapters),
-        Part("engine", CACHE, room),
-        Part("engine", "driver, workspaces, fragments", assumed.overhead_gb * 1e9),
-    )
-    return parts, room * placement.engine_gpus

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from populora.config import Config
 from populora.errors import ConfigError
-from populora.planning.assumptions import Assumptions, check_assumptions
+from populora.planning.assumptions import Assumptions, check_assumptions, within
 from populora.planning.hardware import CPU, Hardware
 from populora.planning.memory import Memory, step_memory
 from populora.planning.placement import Placement
@@ -37,13 +37,14 @@ class Plan:
 def make_plan(config: Config, shapes: Shapes, hardware: Hardware, placement: Placement, assumed: Assumptions) -> Plan:
     """Raises `ConfigError` for what cannot be planned; a plan that does not fit is a plan (`Plan.fits`)."""
     check_assumptions(assumed)
+    assumed = within(assumed, config.selfplay)
     check_context(config, shapes.context)
     if hardware.name != CPU and config.base.dtype != "bfloat16":
         raise ConfigError(
             f'base.dtype is "{config.base.dtype}": GPUs are planned in bfloat16, which their peaks are for; set base.dtype = "bfloat16"'
         )
     work, adapter = step_work(config, assumed), shapes.adapter(config.lora.rank, config.lora.targets)
-    memory = step_memory(config, shapes, hardware, placement, assumed)
+    memory = step_memory(config, shapes, placement, assumed)
     flops = {
         "prompts": prompt_flops(shapes, adapter, work.sampled),
         "decode": decode_flops(shapes, adapter, work.sampled),

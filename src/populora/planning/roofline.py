@@ -75,8 +75,7 @@ def step_seconds(
     phases = (work.proposals, work.attempts) if serial else (work.sampled,)
     rows = [resident_rows(config, shapes, placement, assumed, memory, texts) for texts in phases]
     decode = sum(decode_seconds(config, shapes, speed, placement, texts, at) for texts, at in zip(phases, rows, strict=True))
-    longest = assumed.longest_response or config.selfplay.max_response_tokens
-    tail = (2 if serial else 1) * longest * weight_bytes(config, shapes) / speed.read
+    tail = (2 if serial else 1) * assumed.longest_response * weight_bytes(config, shapes) / speed.read
     answered = work.sampled.rows / (config.sandbox.workers * assumed.verdicts_per_second)
     return Seconds(
         prompt_flops(shapes, adapter, work.sampled) / speed.sample,
