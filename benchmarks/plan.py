@@ -3,8 +3,8 @@
     python benchmarks/plan.py [--steps 4] [--threads 1]        writes plan/results.json; a few minutes on two quiet cores
 
 A run of each configuration does one step that is not counted and then ``--steps`` that are. The plan is made twice: as a user has it, with
-its own assumptions, and with the lengths and the share of valid proposals that were measured, which leaves only the rates to be wrong. Every
-phase is told in measured and planned seconds, and their ratio. Measured seconds are wall time.
+its own assumptions, and with the lengths and the share of valid proposals that were measured, which leaves only the rates to be wrong.
+Every phase is told in measured and planned seconds, and their ratio. Measured seconds are wall time.
 
 Beside them, what training and decoding reach of the calibrated peaks on random bases, one as narrow as the tiny base and one as wide as
 Qwen2.5-0.5B, few layers each: which part of the distance is the tiny model's own.

@@ -72,18 +72,16 @@ class EngineConfig:
     """What samples: the model that learns itself, or vLLM."""
 
     backend: Literal["inprocess", "vllm"] = "inprocess"
-    """``inprocess`` reads the very tensors that train; ``vllm`` holds its own copy of the base and gets every adapter after each update."""
+    """``inprocess`` reads the very tensors that train; ``vllm`` has a copy of the base and is given each adapter anew after it changed."""
     rows: int = 512
-    """Responses decoded at a time, at most, by each engine."""
+    """Responses decoded at a time, at most."""
     cache_mb: int = 1024
-    """In-process: memory for the keys and values of the responses being decoded, MiB, their prompts not counted: fewer are decoded at a
-    time where not all would fit, if each became as long as it may."""
-    memory_fraction: float = 0.5
-    """vLLM: share of a GPU's memory for an engine's base, adapters and cache together; the learner on the same GPU has the rest."""
+    """Memory for keys and values, MiB. In-process it is for the responses being decoded, their prompts not counted, and fewer are decoded
+    at a time where not all would fit, if each became as long as it may. vLLM holds prompts in it too, and decodes what fits."""
     tensor_parallel: int = 1
     """vLLM: GPUs that share one engine's base."""
     release_cache: bool = False
-    """vLLM: give the cache's memory back while adapters learn, for a base that leaves too little for both."""
+    """vLLM on a GPU: give the cache's memory back while adapters learn, where there is not enough for both."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ AT_LEAST_ONE = "a population needs at least one teacher and one student (or popu
 POSITIVE = (
     "steps", "checkpoint_every", "keep_checkpoints", "lora.rank", "lora.alpha", "selfplay.prompts_per_type",
     "selfplay.samples_per_prompt", "selfplay.rho_samples", "selfplay.max_prompt_tokens", "selfplay.max_response_tokens",
-    "selfplay.seeds", "engine.rows", "engine.cache_mb", "engine.memory_fraction", "engine.tensor_parallel",
-    "learner.learning_rate", "learner.epsilon", "learner.grad_clip", "learner.micro_batch_tokens", "league.sigma", "league.beta",
-    "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
+    "selfplay.seeds", "engine.rows", "engine.cache_mb", "engine.tensor_parallel", "learner.learning_rate", "learner.epsilon",
+    "learner.grad_clip", "learner.micro_batch_tokens", "league.sigma",
+    "league.beta", "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
     "sandbox.max_output_chars", "evaluation.problems_per_type",
 )  # fmt: skip
 NOT_NEGATIVE = (
@@ -69,9 +69,12 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
         (all(word.isascii() and word.strip() for word in c.tasks.banned_imports),
          f"tasks.banned_imports is {c.tasks.banned_imports}: expected names of modules"),
+        (c.engine.backend == "vllm" or c.engine.tensor_parallel == 1,
+         f"engine.tensor_parallel is {c.engine.tensor_parallel}: only engine.backend = 'vllm' shares a base among GPUs"),
+        (not c.engine.release_cache or (c.engine.backend == "vllm" and c.base.device != "cpu"),
+         "engine.release_cache is set: only engine.backend = 'vllm' on a GPU (base.device) can give its cache back"),
         (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
-        (c.engine.memory_fraction < 1, f"engine.memory_fraction is {c.engine.memory_fraction}: expected a share below 1"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
     ]  # fmt: skip
     return conditions

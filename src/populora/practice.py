@@ -39,4 +39,6 @@ def learn(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, Slot
         paid = [(one, student_reward(one.formatted, one.correct, config.rewards)) for one in own if not one.void]
         samples = [Sample(one.generation, reward, one.problem.id, "solve", one.problem.task) for one, reward in paid]
         rows += member_rows(slot, samples, config.learner.whitening)
-    return run.learner.update(rows)
+    updates = run.learner.update(rows)
+    run.publish(updates)
+    return updates

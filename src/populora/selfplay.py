@@ -91,6 +91,8 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     outcome = cross_evaluate(run.config, matchups, proposals, attempts, played.trained)
     with clock.phase("update"):
         updates = run.learner.update(train_rows(run, proposals, attempts, outcome))
+    with clock.phase("publish"):
+        run.publish(slot for slot, update in updates.items() if not update.skipped)
     run.population = rate(run.population, outcome.matchups, run.config.league)
     rated = run.population.members
     with clock.phase("store"):
@@ -103,6 +105,8 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     # (5) Evolution: every k steps the weakest of each role are replaced by children of the strongest.
     with clock.phase("evolve"):
         children = evolve_if_due(run, step)
+    with clock.phase("publish"):
+        run.publish(member.slot for member in run.population.members if member.lineage in children)
     run.step = step
     trained = sum(update.tokens for update in updates.values() if not update.skipped)
     return StepRecord(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from populora.analysis.coverage import Archive
@@ -43,6 +43,10 @@ class Run:
     def bank(self) -> LoraBank:
         """The stacked adapters, one slot a member."""
         return self.adapted.bank
+
+    def publish(self, slots: Iterable[int] | None = None) -> None:
+        """Tell the sampler that the adapters of these slots (default: all) have changed."""
+        self.sampler.publish(self.bank, range(self.bank.slots) if slots is None else slots)
 
     def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
         """Sample with the run's length limit and stop text, at temperature 1: the policy that the learner differentiates."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,8 @@ from populora.analysis.coverage import Archive
 from populora.buffer import ProblemBuffer
 from populora.config import Config
 from populora.config_check import check
+from populora.engine.backends import check_backend, open_sampler
 from populora.engine.canary import check_effect
-from populora.engine.inprocess import InProcessSampler
 from populora.engine.loading import base_folder, load_base
 from populora.engine.shapes import check_room
 from populora.evolution import check_operators
@@ -46,7 +46,7 @@ from populora.snapshot import put_back, snapshot
 from populora.state import Run
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import Verifier
-from populora.types import TaskType
+from populora.types import Member, TaskType
 
 CANARY_PROBES = 2
 
@@ -72,6 +72,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             put_back(run, checkpoint)
+            run.publish()
         else:
             display.phase("filling the buffer")
             seeded(run)
@@ -85,6 +86,7 @@ def prepared(config: Config) -> Iterator[Run]:
     """A run before its first step: checked settings, base, adapters, sampler, learner, sandbox. The sandbox ends with the block."""
     check(config)
     check_operators(config)
+    check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
     check_room(config)
@@ -101,14 +103,17 @@ def prepared(config: Config) -> Iterator[Run]:
     )
     adapted.bank.initialise(config.seed, config.lora.ranks)
     check_context(config, adapted.context)
-    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)
-    sampler.rows_at_a_time(config.selfplay.max_response_tokens)  # refuses a cache that is too small
-    with SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool:
-        yield Run(
+    with (
+        SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool,
+        open_sampler(config, adapted, tokenizer) as sampler,
+    ):
+        run = Run(
             config, prompts, sampler, Learner(adapted, config.learner),
             adapted, Verifier(pool, prompts, config.tasks, config.seed), {**facts, "sandbox": pool.tier}, population,
             ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip
+        run.publish()
+        yield run
 
 
 def seeded(run: Run) -> None:
@@ -142,11 +147,13 @@ def _digest(value: object) -> str:
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
     stopping, writing = stop(), 0.0
+    display.phase("canary")
+    _check_effect(run, run.population.members)
     while run.step < run.config.steps and not stopping:
         record = selfplay_step(run, display.phase)
         clock = PhaseClock(display.phase, {**record.seconds, "write": writing})
         with clock.phase("canary"):
-            _check_effect(run, record)
+            _check_effect(run, _changed(run, record))
         started = time.perf_counter()
         metrics = write_step(folder, replace(record, seconds=clock.seconds))
         stopping = stop()
@@ -159,12 +166,17 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
     return summary
 
 
-def _check_effect(run: Run, record: StepRecord) -> None:
-    """The canary: every updated adapter must differ from the base, alike for sampler and learner."""
+def _check_effect(run: Run, members: Sequence[Member]) -> None:
+    """The canary: every trained adapter must differ from the base, and sampler and learner must have the same ones."""
     probes = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[:CANARY_PROBES]]
-    newborn = {child.member for child in record.children}
-    updated = [m for m in record.members if m.id in record.updates and not record.updates[m.id].skipped and m.id not in newborn]
-    check_effect(run.adapted, run.sampler, probes, [member.slot for member in updated])
+    check_effect(run.adapted, run.sampler, probes, [member.slot for member in members])
+
+
+def _changed(run: Run, record: StepRecord) -> list[Member]:
+    """The members that the step updated or bred: those whose adapters were published."""
+    born = {child.member for child in record.children}
+    updated = {name for name, update in record.updates.items() if not update.skipped}
+    return [member for member in run.population.members if member.id in born | updated]
 
 
 def save_members(run: Run, folder: Path) -> None:

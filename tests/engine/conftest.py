@@ -18,24 +18,24 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SLOTS, RANK, ALPHA, CONTEXT = 3, 4, 8.0, 192
 
 
-def random_base() -> Qwen2ForCausalLM:
+def random_base(hidden: int = 64) -> Qwen2ForCausalLM:
     torch.manual_seed(0)
     shape = Qwen2Config(
-        vocab_size=vocabulary_size(build_tokenizer()), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=vocabulary_size(build_tokenizer()), hidden_size=hidden, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, intermediate_size=96, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
         initializer_range=0.06, pad_token_id=0, eos_token_id=1, bos_token_id=None, dtype="float32",
     )  # fmt: skip
     return Qwen2ForCausalLM(shape)
 
 
-def random_adapted(alpha: float = ALPHA) -> AdaptedModel:
-    made = AdaptedModel(random_base(), TARGETS, SLOTS, RANK, alpha)
+def random_adapted(alpha: float = ALPHA, hidden: int = 64) -> AdaptedModel:
+    made = AdaptedModel(random_base(hidden), TARGETS, SLOTS, RANK, alpha)
     made.bank.initialise(0)
     made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3))
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_base():
     return random_base
 

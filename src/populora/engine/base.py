@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from populora.lora.bank import LoraBank
 from populora.types import Generation, Request
 
 
@@ -18,6 +19,13 @@ class Feed(Protocol):
 
 class Sampler(Protocol):
     """A sampling backend. Its results depend on the seed and each request's key, never on scheduling."""
+
+    def publish(self, bank: LoraBank, slots: Iterable[int]) -> None:
+        """The adapters of these slots have changed: from now on requests are answered with what the bank holds for them.
+
+        To be called between two streams, and for all slots of a bank before the first. The bank's tensors stay as they are.
+        """
+        ...
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """One inner list of ``samples`` generations per request, in the order of the requests.

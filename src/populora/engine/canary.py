@@ -50,10 +50,13 @@ def check_effect(adapted: AdaptedModel, sampler: Sampler, probes: Sequence[str],
         differences, effect = (sampled - learner).abs(), float((learner - bare).abs().max())
         rare, difference = float(differences.max()), float(differences.sort().values[:-1].sum() / max(len(differences) - 1, 1))
         if not (difference <= adapted.agreement and rare <= RARE * adapted.agreement):
+            ignored = float((sampled - bare).abs().max()) <= RARE * adapted.agreement < effect
             raise AdapterEffectError(
                 f"slot {slot}: sampler and learner must agree within {adapted.agreement} nats in the mean and {RARE * adapted.agreement} "
-                f"for each token, but differ by {difference:.2e} and {rare:.2e} over its probes. The sampler does not have the adapter "
-                "that was trained, which is no fault of a setting: please report it. The last checkpoint is intact."
+                f"for each token, but differ by {difference:.2e} and {rare:.2e} over its probes. The sampler "
+                f"{'answers as the bare base' if ignored else 'has another adapter, perhaps an older one'}: "
+                "go on from the last checkpoint with `populora resume`, which is intact; if that does not cure it, set engine.backend to "
+                "'inprocess', whose sampler reads the learner's own weights, and report it."
             )
         worst = max(worst, difference)
         if not adapted.bank.untrained(slot):

@@ -6,22 +6,21 @@ places of finished rows are filled again from the requests that wait (`populora.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from populora.engine.base import Feed
 from populora.engine.drawing import Ending, Uniforms, decode
+from populora.engine.requests import Named, all_of, check_request, check_sampling
 from populora.engine.rows import Job, Row, Rows
 from populora.engine.steps import Decoding
 from populora.errors import ConfigError
+from populora.lora.bank import LoraBank
 from populora.lora.decoding import PAGE
 from populora.lora.model import AdaptedModel
 from populora.types import Generation, Request
-
-Named = tuple[int, tuple[str | int, ...]]
-"""Slot and key of a request."""
 
 
 class InProcessSampler:
@@ -34,6 +33,9 @@ class InProcessSampler:
         self._bytes_per_token = _cache_bytes_per_token(adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._endings: dict[str, Ending] = {}
+
+    def publish(self, bank: LoraBank, slots: Iterable[int]) -> None:
+        """Nothing to do: the bank is the one that is sampled from."""
 
     def count_tokens(self, prompt: str) -> int:
         """Length of the prompt in tokens."""
@@ -51,15 +53,12 @@ class InProcessSampler:
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.base.Sampler.generate`."""
-        stream = self.stream(_Given(requests), max_tokens, temperature, stop)
-        done = {(request.slot, request.key): generations for request, generations in stream}
-        return [done[request.slot, request.key] for request in requests]
+        return all_of(self, requests, max_tokens, temperature, stop)
 
     @torch.inference_mode()
     def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.base.Sampler.stream`."""
-        if max_tokens < 1 or temperature < 0:
-            raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
+        check_sampling(max_tokens, temperature)
         limit, steps = self.rows_at_a_time(max_tokens), self.decoding.start()
         rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature, steps)
         keys: set[Named] = set()
@@ -77,19 +76,8 @@ class InProcessSampler:
     def _jobs(self, requests: Sequence[Request], max_tokens: int, keys: set[Named]) -> list[Job]:
         """Tokenise and check everything before any work; ``keys`` are those of the stream so far."""
         jobs = [Job(request, self._encode(request.prompt), Uniforms(self.seed, request.key, request.samples)) for request in requests]
-        room = self.adapted.context - max_tokens
         for job in jobs:
-            request = job.request
-            if (request.slot, request.key) in keys:
-                raise ConfigError(f"two requests have the same key {request.key}: they would draw the same random numbers; name them apart")
-            keys.add((request.slot, request.key))
-            if not 0 < len(job.prompt) <= room:
-                raise ConfigError(
-                    f"request {request.key}: expected a prompt of 1 to {room} tokens (context {self.adapted.context} "
-                    f"minus {max_tokens} for the response), got {len(job.prompt)}. Shorten it or lower selfplay.max_response_tokens."
-                )
-            if not -1 <= request.slot < self.adapted.bank.slots:
-                raise ConfigError(f"request {request.key}: slot {request.slot} does not exist, there are {self.adapted.bank.slots}")
+            check_request(job.request, len(job.prompt), keys, self.adapted.context, max_tokens, self.adapted.bank.slots)
         return jobs
 
     def _ending(self, stop: str) -> Ending:
@@ -103,17 +91,6 @@ class InProcessSampler:
     def _generation(self, job: Job, row: Row) -> Generation:
         text = decode(self.tokenizer, row.tokens)
         return Generation(text, job.prompt, tuple(row.tokens), tuple(row.logprobs), row.entropy / len(row.tokens), row.stopped)
-
-
-class _Given:
-    """A feed of requests that are all there at once."""
-
-    def __init__(self, requests: Sequence[Request]):
-        self._requests = requests
-
-    def take(self, idle: bool) -> Sequence[Request]:
-        given, self._requests = self._requests, ()
-        return given
 
 
 def _cache_bytes_per_token(model: Any) -> int:

@@ -25,6 +25,7 @@ COLOURS = ("#0072b2", "#d55e00")
 """Of the first and the second parent's task (Okabe and Ito: told apart with any colour vision)."""
 LIVE = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
 SMOOTHED = 5
+COLUMNS = 4  # of a figure with one snapshot
 Cells = Sequence[Mapping[str, Any]]
 Panel = tuple[Variant, int]
 
@@ -50,13 +51,18 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
 
 
 def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]]]:
-    """Rows of panels by figure."""
+    """Rows of panels by figure: an operator's snapshots beside each other, or, where there is only one, the operators."""
     snapshots = sorted({cell["snapshot"] for cell in cells})
     by_arity = {arity: [child for child in config.children() if child.arity == arity] for arity in (1, 2)}
+    rows = {arity: [[(child, snapshot) for snapshot in snapshots] for child in own] for arity, own in by_arity.items()}
+    if len(snapshots) == 1:
+        for arity, own in rows.items():
+            panels = [panel for row in own for panel in row]
+            rows[arity] = [panels[start : start + COLUMNS] for start in range(0, len(panels), COLUMNS)]
     live = [[(child, config.repeated) for child in by_arity[arity] if child.name in LIVE] for arity in (1, 2)]
     return {
-        "mutations": [[(child, snapshot) for snapshot in snapshots] for child in by_arity[1]],
-        "crossovers": [[(child, snapshot) for snapshot in snapshots] for child in by_arity[2]],
+        "mutations": rows[1],
+        "crossovers": rows[2],
         "live": [row for row in live if row],
     }
 
@@ -65,9 +71,10 @@ def _grid(plt: Any, config: RetentionConfig, out: Path, cells: Cells, rows: Sequ
     columns = max(map(len, rows))
     size = (2.5 * columns + 0.6, 1.7 * len(rows) + 0.9)
     figure, axes = plt.subplots(len(rows), columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained")
-    for row, panels in zip(axes, rows, strict=True):
-        for axis in row[len(panels) :]:
+    for row, panels, above in zip(axes, rows, [axes[0], *axes[:-1]], strict=True):
+        for axis, upper in zip(row[len(panels) :], above[len(panels) :], strict=True):
             axis.set_visible(False)
+            upper.tick_params(labelbottom=True)
         for axis, (child, snapshot) in zip(row, panels, strict=False):
             _panel(axis, config, out, [cell for cell in cells if cell["snapshot"] == snapshot], child)
             axis.set_title(f"{child.name} ({child.operator.alias.replace('_', ' ')}), step {snapshot}", fontsize=7)

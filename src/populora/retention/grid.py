@@ -131,6 +131,7 @@ def _occupy(
         adapter, lineage = bred(_plan(child, run.config.seed, snapshot), own[::-1] if child.swapped else own, allow_copy=True)
         run.bank.load(slots[child.name], adapter)
         born[child.name] = asdict(lineage)
+    run.publish()
     return born
 
 

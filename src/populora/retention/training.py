@@ -90,6 +90,7 @@ def _restored(run: Run, folder: Path) -> tuple[int, Curve, float]:
     if checkpoint is None:
         return 0, [], 0.0
     run.bank.restore(checkpoint.tensors)
+    run.publish()
     return checkpoint.step, checkpoint.state["curve"], checkpoint.state["seconds"]
 
 

@@ -1,0 +1,118 @@
+"""What it takes to give an engine a changed adapter: rank 32 on q, k, v and o of Qwen2.5-7B, from the learner's bank to vLLM.
+
+    .vllm/bin/python benchmarks/publish.py [--rounds 15]      writes publish.json; 2 minutes, 5 GB of memory (`make test-vllm`
+makes .vllm)
+
+The base has the attention of Qwen2.5-7B (28 layers, hidden size 3584, 512 for keys and values), next to no MLP and a small vocabulary:
+adapters are as large as those of the whole, 38.5 MiB in bfloat16, and vLLM makes its random weights up. A publish copies one slot's factors
+out of the bank, writes them as a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. ``parts`` are
+the same work done apart. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "speed"))
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+
+import torch
+from machine import machine
+from transformers import Qwen2Config
+
+from populora.base.tokenizer import build_tokenizer, vocabulary_size
+from populora.config import BaseConfig, Config, EngineConfig, LoraConfig
+from populora.engine import vllm as backend
+from populora.lora.bank import LoraBank
+from populora.lora.peft_format import weights_bytes
+
+LAYERS, HIDDEN, KEY_VALUE, HEADS, RANK, SLOTS, CONTEXT = 28, 3584, 512, 28, 32, 2, 128
+TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
+GOAL_SECONDS = 0.2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    chosen = parser.parse_args()
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    found = {"machine": machine(), "rounds": chosen.rounds, **measure(chosen.rounds)}
+    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Seconds of whole publishes and of their parts, in turns."""
+    bank = random_bank()
+    with tempfile.TemporaryDirectory() as folder:
+        config = settings(Path(folder))
+        plain = backend.engine_settings
+        backend.engine_settings = lambda *given: {**plain(*given), "load_format": "dummy"}
+        with closing(backend.VllmSampler(config, build_tokenizer(), SLOTS, CONTEXT)) as sampler:
+            sampler.publish(bank, range(SLOTS))
+            adapter = replace(
+                bank.adapter(0), modules={name: (a.bfloat16(), b.bfloat16()) for name, (a, b) in bank.adapter(0).modules.items()}
+            )
+            work: dict[str, Callable[[], object]] = {
+                "publish": lambda: sampler.publish(bank, [1]),
+                "copy out of the bank": lambda: bank.adapter(1),
+                "write to shared memory": lambda: (sampler._folder / "measured").write_bytes(weights_bytes(adapter)),
+            }
+            seconds: dict[str, list[float]] = {name: [] for name in work}
+            for _ in range(rounds):
+                for name, one in work.items():
+                    started = time.perf_counter()
+                    one()
+                    seconds[name].append(time.perf_counter() - started)
+            size = (sampler._folder / "measured").stat().st_size
+    middle = {name: statistics.median(found) for name, found in seconds.items()}
+    return {
+        "adapter_mib": round(size / 2**20, 1),
+        "seconds": {
+            name: {"median": round(middle[name], 4), "min": round(min(of), 4), "max": round(max(of), 4)} for name, of in seconds.items()
+        },
+        "goal_seconds": GOAL_SECONDS,
+        "met": middle["publish"] <= GOAL_SECONDS,
+    }
+
+
+def random_bank() -> LoraBank:
+    layer = [{"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE}, {"o_proj": HIDDEN}]
+    families = [
+        {f"model.layers.{index}.self_attn.{name}": (HIDDEN, outer) for name, outer in family.items()}
+        for index in range(LAYERS)
+        for family in layer
+    ]
+    bank = LoraBank(families, SLOTS, RANK, 2.0 * RANK, dtype=torch.bfloat16)
+    bank.initialise(0)
+    bank.master += 0.01 * torch.randn(bank.master.shape, generator=torch.Generator().manual_seed(0))
+    return bank
+
+
+def settings(folder: Path) -> Config:
+    """The base's shape and tokenizer in ``folder``; vLLM makes up the weights."""
+    tokenizer = build_tokenizer()
+    Qwen2Config(
+        vocab_size=vocabulary_size(tokenizer), hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        num_key_value_heads=KEY_VALUE * HEADS // HIDDEN, intermediate_size=64, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
+        eos_token_id=1, bos_token_id=None, dtype="bfloat16", architectures=["Qwen2ForCausalLM"],
+    ).save_pretrained(folder)  # fmt: skip
+    tokenizer.save_pretrained(folder)
+    base = BaseConfig(path=str(folder), dtype="bfloat16")
+    return Config(base=base, lora=LoraConfig(rank=RANK), engine=EngineConfig(backend="vllm", rows=8, cache_mb=64))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Which sampler a run's settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from populora.config import Config
+from populora.engine.base import Sampler
+from populora.engine.inprocess import InProcessSampler
+from populora.engine.vllm import VllmSampler, checked_vllm
+from populora.lora.model import AdaptedModel
+
+
+def check_backend(config: Config) -> None:
+    """Raises `ConfigError`, before any model is loaded, if the backend of the settings is not to be had here."""
+    if config.engine.backend == "vllm":
+        checked_vllm(config.base.device)
+
+
+@contextmanager
+def open_sampler(config: Config, adapted: AdaptedModel, tokenizer: Any) -> Iterator[Sampler]:
+    """The sampler of a run; what it holds beside the learner's model goes with the block."""
+    if config.engine.backend == "vllm":
+        limits = config.selfplay
+        context = min(adapted.context, limits.max_prompt_tokens + limits.max_response_tokens)
+        with closing(VllmSampler(config, tokenizer, adapted.bank.slots, context)) as sampler:
+            yield sampler
+        return
+    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)
+    sampler.rows_at_a_time(config.selfplay.max_response_tokens)  # refuses a cache that is too small
+    yield sampler
