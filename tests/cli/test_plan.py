@@ -14,6 +14,7 @@ from populora.cli import main
 from populora.commands.plan import planned
 from populora.config import EvolutionConfig, PopulationConfig
 from populora.config_file import load_config
+from populora.planning.assumptions import Assumptions
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = [path for path in sorted(FOLDER.glob("*.toml")) if not path.stem.startswith("retention")]
@@ -46,6 +47,15 @@ def test_headers_say_what_the_plan_says(path: Path):
     hours = [seconds * config.steps / 3600 for seconds in (plan.seconds.lean, plan.seconds.longest)]
     assert plan.fits and "not measured: " in header
     assert f"{plan.memory.total / 1e9:.0f} GB on each GPU, {hours[0]:.1f} to {hours[1]:.1f} h." in header
+
+
+@pytest.mark.parametrize("path", [path for path in PLANNED if path.stem.startswith("paper")], ids=lambda path: path.stem)
+def test_the_page_says_what_the_plan_says(path: Path):
+    page, config = (FOLDER.parent / "docs" / "plan.md").read_text(), load_config(path)
+    usual, trained = (planned(config, assumed=Assumptions(valid=valid)).seconds for valid in (0.5, 0.125))
+    hours = [f"{one.lean * 200 / 3600:.1f} to {one.longest * 200 / 3600:.1f} h" for one in (usual, trained)]
+    steps = [f"{one.lean:.0f} to {one.longest:.0f} s" for one in (usual, trained)]
+    assert f"| `{path.stem}` | {steps[0]} | {hours[0]} | {steps[1]}, {hours[1]} |" in page
 
 
 def test_the_paper_s_arms_differ_in_their_population_alone():
