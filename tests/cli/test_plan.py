@@ -97,7 +97,7 @@ BAD = {
     "train paper_4t4s.toml --dry-run --lora.targets c_attn": "'c_attn' matches no linear module of the base; it has down_proj",
     "train paper_4t4s.toml --dry-run --lora.rank 1": "operator 'x3' needs lora.rank 2 or more",
     "train paper_4t4s.toml --dry-run --learner.activation-checkpointing none": "on each GPU, a h100-80gb has 80.0: set",
-    "train paper_4t4s.toml --dry-run --gpu rtx4090-24gb": "on each GPU, a rtx4090-24gb has 24.0: take another GPU: it fits h100-80gb or h200-141gb",
+    "train paper_4t4s.toml --dry-run --gpu rtx4090-24gb": "on each GPU, a rtx4090-24gb has 24.0: take another GPU: it fits h100-80gb",
     "train paper_4t4s.toml --dry-run --evaluation.every 5": "has no held-out suite",
     "train paper_4t4s.toml --dry-run --selfplay.max-response-tokens 16000": "smaller than one row of selfplay's limits",
     "train paper_4t4s.toml --dry-run --engine.tensor-parallel 0": "'engine.tensor_parallel': expected more than 0",
