@@ -15,6 +15,7 @@ from populora.errors import ConfigError, PopuloraError
 
 COMMANDS = {
     "train": "co-evolve a population: populora train configs/tiny.toml",
+    "plan": "memory and time of a run before it starts: populora plan configs/paper_4t4s.toml",
     "resume": "go on with a stopped run: populora resume runs/tiny",
     "show": "read the problems, answers, verdicts and rewards of a step",
     "export": "take one member out of a run as a PEFT folder",

@@ -23,12 +23,13 @@ from populora.config_check import check
 from populora.engine.backends import check_backend, open_sampler
 from populora.engine.canary import check_effect
 from populora.engine.loading import base_folder, load_base
-from populora.errors import ConfigError
+from populora.engine.shapes import check_room
 from populora.evolution import check_operators
 from populora.heldout import held_out_suite
 from populora.learner.learner import Learner
 from populora.lora.model import AdaptedModel
 from populora.lora.peft_format import save_adapter
+from populora.planning.plan import check_context
 from populora.population import initial_population
 from populora.proposing import check_prompts
 from populora.runlog.checkpoint import load_checkpoint, save_checkpoint
@@ -88,6 +89,7 @@ def prepared(config: Config) -> Iterator[Run]:
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
+    check_room(config)
     model, tokenizer = load_base(config.base)
     suite = held_out_suite(config)
     prompts, limits = load_prompts(config.base.prompts, config.tasks), sandbox_limits(config)
@@ -100,7 +102,7 @@ def prepared(config: Config) -> Iterator[Run]:
         model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha, config.learner.activation_checkpointing
     )
     adapted.bank.initialise(config.seed, config.lora.ranks)
-    _check_context(config, adapted.context)
+    check_context(config, adapted.context)
     with (
         SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool,
         open_sampler(config, adapted, tokenizer) as sampler,
@@ -123,15 +125,6 @@ def sandbox_limits(config: Config) -> Limits:
     """The verifier's limits."""
     box = config.sandbox
     return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
-
-
-def _check_context(config: Config, context: int) -> None:
-    settings = config.selfplay
-    if settings.max_prompt_tokens + settings.max_response_tokens > context:
-        raise ConfigError(
-            f"selfplay.max_prompt_tokens {settings.max_prompt_tokens} + selfplay.max_response_tokens {settings.max_response_tokens} exceed "
-            f"the base's context of {context} tokens: lower them, or start from a file of settings for this base, such as configs/tiny.toml"
-        )
 
 
 def _fingerprint(model: Any) -> str:

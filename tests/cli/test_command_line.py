@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from populora.cli import COMMANDS, main
-from populora.commands.train import parse_train
+from populora.commands.arguments import parse_settings
+from populora.commands.train import Train
 from populora.config import Config
 from populora.errors import ConfigError, SandboxUnavailableError
 from populora.runlog.directory import new_run
@@ -95,7 +96,7 @@ def test_bad_input_is_one_message_and_writes_nothing(line: str, empty_folder: Pa
 
 def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder: Path):
     (empty_folder / "x.toml").write_text("seed = 5\nsteps = 7\n[lora]\nrank = 4\ntargets = ['q_proj']\n")
-    chosen = parse_train(["--seed", "9", "x.toml", "--evolution.operators", "m1", "x2", "--learner.betas", "0.8", "0.9"])
+    chosen = parse_settings(Train, ["--seed", "9", "x.toml", "--evolution.operators", "m1", "x2", "--learner.betas", "0.8", "0.9"], "train")
     settings = chosen.settings
     assert (settings.seed, settings.steps, settings.lora.rank, settings.lora.targets) == (9, 7, 4, ("q_proj",))
     assert settings.evolution.operators == ("m1", "x2") and settings.learner.betas == (0.8, 0.9)
@@ -104,10 +105,10 @@ def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder: Path):
 
 def test_switches_can_be_turned_off_again(empty_folder: Path):
     (empty_folder / "x.toml").write_text("[population]\nsingle_agent = true\n")
-    assert parse_train(["x.toml"]).settings.population.single_agent
-    assert not parse_train(["x.toml", "--population.no-single-agent"]).settings.population.single_agent
+    assert parse_settings(Train, ["x.toml"], "train").settings.population.single_agent
+    assert not parse_settings(Train, ["x.toml", "--population.no-single-agent"], "train").settings.population.single_agent
     with pytest.raises(ConfigError, match=r"population\.no-teachers"):
-        parse_train(["--population.no-teachers"])
+        parse_settings(Train, ["--population.no-teachers"], "train")
 
 
 def test_run_directory_is_named_after_the_file_and_numbered(empty_folder: Path, training: Callable[..., None]):
@@ -195,7 +196,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "show", "resume", "export", "breed", "replay", "doctor", "base", "base build", "base gates", "base room"]
+    "command", ["train", "plan", "show", "resume", "export", "breed", "replay", "doctor", "base", "base build", "base gates", "base room"]
 )
 def test_help_of_a_command_needs_no_torch(command: str):
     probe = f"import sys\nfrom populora.cli import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr
+from dataclasses import replace
 from itertools import dropwhile, takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
+from populora.config_file import field_names, load_config, unknown_setting
 from populora.errors import ConfigError
 
 Kind = TypeVar("Kind")
@@ -31,6 +33,20 @@ def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kin
         if not error.code:
             raise
         raise ConfigError(f"{_plain(complaint.getvalue())} `{prog} --help` lists what is possible.") from error
+
+
+def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> Kind:
+    """As `parse`, for a command with ``settings`` of a run and the file ``config`` that they may come from: flags over the file's values.
+
+    Raises `ConfigError`, for a flag that does not exist with the nearest that do.
+    """
+    known = [name.removeprefix("settings.") for name in field_names(kind) if name != "config"]
+    for argument in arguments:
+        name = argument.removeprefix("--").split("=")[0].replace("-", "_")
+        if argument.startswith("--") and name.removeprefix("no_").replace(".no_", ".") not in (*known, "help"):
+            raise ConfigError(unknown_setting(name, known))
+    first: Any = parse(kind, arguments, command)
+    return parse(kind, arguments, command, default=replace(first, settings=load_config(first.config))) if first.config else first
 
 
 def _plain(framed: str) -> str:

@@ -1,20 +1,19 @@
-"""``populora train [CONFIG.toml] [--field value …] [--out DIR]``: start a run."""
+"""``populora train [CONFIG.toml] [--field value …] [--out DIR] [--dry-run]``: start a run, or only check that it could."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from populora.commands.arguments import parse
+from populora.commands.arguments import parse_settings
 from populora.commands.interrupt import StopRequest, two_stage_interrupt
 from populora.config import Config
 from populora.config_check import check
-from populora.config_file import field_names, load_config, unknown_setting
 from populora.errors import ConfigError
 from populora.runlog.directory import check_free, free_folder
 from populora.runlog.display import OpenDisplay, open_display
@@ -33,15 +32,27 @@ class Train:
     """Settings file; `configs/` has those that ship."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Run directory; by default `runs/` and the name of the settings file, numbered if that exists."""
+    dry_run: bool = False
+    """Check everything that needs neither weights nor a GPU, say what would run, and stop."""
+    gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
+    """With `--dry-run`: the GPU whose memory is compared, such as `h100-80gb`."""
+    gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """With `--dry-run`: how many of them."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Start a run; returns 0, or 130 if it was stopped before its last step. Raises `PopuloraError`."""
-    chosen = parse_train(arguments)
+    chosen = parse_settings(Train, arguments, "train")
     folder = chosen.out or free_folder(Path("runs"), chosen.config.stem if chosen.config else "default")
     check(chosen.settings)
     check_free(folder, chosen.settings)
+    if chosen.dry_run:
+        from populora.commands.dry_run import dry_run
+
+        return dry_run(chosen.settings, folder, chosen.gpu, chosen.gpus)
+    if chosen.gpu or chosen.gpus:
+        raise ConfigError("--gpu and --gpus name the hardware of a dry run: expected --dry-run with them. A run takes base.device.")
 
     def work(display: OpenDisplay, stop: StopRequest) -> Summary:
         from populora.training import train
@@ -50,24 +61,6 @@ def main(arguments: Sequence[str]) -> int:
 
     with two_stage_interrupt() as stop:
         return run_displayed(folder, open_display(folder, chosen.settings.steps, stopping=stop), stop, work)
-
-
-def parse_train(arguments: Sequence[str]) -> Train:
-    """Flags over the values of the TOML file they are given with. Raises `ConfigError`."""
-    _check_names(arguments)
-    first = parse(Train, arguments, "train")
-    if not first.config:
-        return first
-    loaded = replace(first, settings=load_config(first.config))
-    return parse(Train, arguments, "train", default=loaded)
-
-
-def _check_names(arguments: Sequence[str]) -> None:
-    known = {*field_names(), "out", "help"}
-    for argument in arguments:
-        name = argument.removeprefix("--").split("=")[0].replace("-", "_")
-        if argument.startswith("--") and name.replace(".no_", ".") not in known:
-            raise ConfigError(unknown_setting(name, field_names()))
 
 
 def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:

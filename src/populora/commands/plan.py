@@ -1,0 +1,75 @@
+"""``populora plan CONFIG.toml [--gpu NAME] [--gpus N]``: memory, work and time of a run before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from populora.commands.arguments import parse_settings
+from populora.commands.plan_text import render_plan
+from populora.config import Config
+from populora.config_check import check
+from populora.engine.shapes import base_shapes
+from populora.errors import ConfigError
+from populora.planning.assumptions import Assumptions
+from populora.planning.hardware import CPU, Hardware, gpu
+from populora.planning.placement import place
+from populora.planning.plan import Plan, make_plan
+
+GPU, NODE = "h100-80gb", 8
+"""Where no GPU is named: the paper's."""
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """Say what a run would need: memory of a GPU by part, tokens and FLOPs of a step, seconds of a step and hours of the run.
+
+    Nothing is loaded and no GPU is needed: shapes come from the base's config.json, or are known (Qwen2.5-Coder). What has to be
+    assumed is printed, and each assumption is a flag. Exits with 1 if the run does not fit, and says what to change.
+    """
+
+    config: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[CONFIG.toml]")] = None
+    """Settings file; `configs/` has those that ship."""
+    gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
+    """Such as `h100-80gb` or `rtx4090-24gb`; `cpu` measures this machine. By default what `base.device` says, an H100 for `cuda`."""
+    gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """GPUs of a node; by default 1 for the in-process engine and 8 for vLLM."""
+    nodes: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """Machines of so many GPUs."""
+    assume: Assumptions = field(default_factory=Assumptions)
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the plan; returns 0, or 1 if it does not fit. Raises `PopuloraError`."""
+    chosen = parse_settings(PlanRun, arguments, "plan")
+    check(chosen.settings)
+    plan = planned(chosen.settings, chosen.gpu, chosen.gpus, chosen.nodes, chosen.assume)
+    console = Console(highlight=False)
+    for part in render_plan(plan):
+        console.print(part)
+    return 0 if plan.fits else 1
+
+
+def planned(config: Config, name: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
+    """The plan of a configuration; empty ``name`` and 0 ``gpus`` take what its settings speak for."""
+    name = name or (CPU if config.base.device == "cpu" else GPU)
+    if name == CPU and (gpus > 1 or nodes > 1):
+        raise ConfigError(f"a plan for the processor is for this machine alone, but --gpus {gpus} --nodes {nodes} were asked: name a --gpu")
+    usual = NODE if config.engine.backend == "vllm" and name != CPU else 1
+    placement = place(config.engine, gpus or usual, nodes)
+    shapes = base_shapes(config.base)
+    return make_plan(config, shapes, _hardware(name, config), placement, assumed or Assumptions())
+
+
+def _hardware(name: str, config: Config) -> Hardware:
+    if name != CPU:
+        return gpu(name)
+    from populora.engine.calibration import calibrate
+
+    return calibrate(config.threads)
