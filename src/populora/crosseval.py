@@ -49,12 +49,15 @@ def cross_evaluate(
     )
     student = tuple(student_reward(a.formatted, a.correct, config.rewards) for a in attempts)
     trained = tuple((a.student, a.problem.id) in trained_ids and not a.void for a in attempts)
-    return Outcome(tuple(_decided(m, proposals, rhos, config.league) for m in matchups), teacher, rhos, void, student, trained)
+    own: dict[str, list[float]] = defaultdict(list)
+    for proposal, rho in zip(proposals, rhos, strict=True):
+        if rho is not None:
+            own[proposal.author].append(rho)
+    return Outcome(tuple(_decided(m, own.get(m.teacher, []), config.league) for m in matchups), teacher, rhos, void, student, trained)
 
 
-def _decided(matchup: Matchup, proposals: Sequence[Proposal], rhos: Sequence[float | None], league: LeagueConfig) -> Matchup:
-    """The matchup with its mean rho and winner; a teacher without a valid problem plays no game (reading 17)."""
-    own = [rho for proposal, rho in zip(proposals, rhos, strict=True) if proposal.author == matchup.teacher and rho is not None]
+def _decided(matchup: Matchup, own: Sequence[float], league: LeagueConfig) -> Matchup:
+    """The matchup with the mean of its teacher's ``own`` rhos and its winner; without a valid problem there is no game (reading 17)."""
     if not own:
         return matchup
     mean_rho = fmean(own)
@@ -65,11 +68,11 @@ def _decided(matchup: Matchup, proposals: Sequence[Proposal], rhos: Sequence[flo
 
 def rate(population: Population, matchups: Sequence[Matchup], league: LeagueConfig) -> Population:
     """The population after one TrueSkill game per decided matchup, in order."""
+    ratings = {member.id: member.rating for member in population.members}
     for matchup in matchups:
         if matchup.outcome == "none":
             continue
-        student, teacher = population.get(matchup.student), population.get(matchup.teacher)
-        winner, loser = (student, teacher) if matchup.outcome == "student" else (teacher, student)
-        won, lost = update(winner.rating, loser.rating, league)
-        population = population.rated({winner.id: won, loser.id: lost})
-    return population
+        student_won = matchup.outcome == "student"
+        winner, loser = (matchup.student, matchup.teacher) if student_won else (matchup.teacher, matchup.student)
+        ratings[winner], ratings[loser] = update(ratings[winner], ratings[loser], league)
+    return population.rated(ratings)

@@ -47,6 +47,20 @@ def micro_batches(rows: Sequence[TrainRow], budget: int) -> list[list[Unit]]:
     return [sorted(batch, key=lambda unit: unit.group.slot) for batch in batches]
 
 
+def added_tokens(row: TrainRow, budget: int) -> int:
+    """Tokens of a forward over a row, without its prompt: a response's last token is predicted but never fed.
+
+    Raises `ConfigError` if the row and its prompt exceed ``budget``.
+    """
+    added = len(row.tokens) - 1
+    if len(row.prompt_tokens) + added > budget:
+        raise ConfigError(
+            f"learner.micro_batch_tokens is {budget}, smaller than one row of {len(row.prompt_tokens) + added} tokens: raise it "
+            "or lower the token limits of selfplay"
+        )
+    return added
+
+
 def _units(rows: Sequence[TrainRow], budget: int) -> list[Unit]:
     sharing: dict[tuple[int, tuple[int, ...]], list[TrainRow]] = {}
     for row in rows:
@@ -56,12 +70,7 @@ def _units(rows: Sequence[TrainRow], budget: int) -> list[Unit]:
         chosen: list[TrainRow] = []
         size = len(prompt)
         for row in members:
-            added = len(row.tokens) - 1
-            if len(prompt) + added > budget:
-                raise ConfigError(
-                    f"learner.micro_batch_tokens is {budget}, smaller than one row of {len(prompt) + added} tokens: raise it "
-                    "or lower the token limits of selfplay"
-                )
+            added = added_tokens(row, budget)
             if size + added > budget:
                 units.append(_unit(slot, prompt, chosen))
                 chosen, size = [], len(prompt)

@@ -1,0 +1,1 @@
+"""Many processes and machines: who learns what, and the actors that do it."""
