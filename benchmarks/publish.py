@@ -1,12 +1,13 @@
 """What it takes to give an engine a changed adapter: rank 32 on q, k, v and o of Qwen2.5-7B, from the learner's bank to vLLM.
 
-    .vllm/bin/python benchmarks/publish.py [--rounds 15]      writes publish.json; 2 minutes, 5 GB of memory (`make test-vllm`
-makes .vllm)
+    .vllm/bin/python benchmarks/publish.py [--rounds 9]      writes publish.json; half a minute, 5 GB of memory
+
+`make test-vllm` makes .vllm; its comments in the Makefile say how vLLM is set up for a small machine.
 
 The base has the attention of Qwen2.5-7B (28 layers, hidden size 3584, 512 for keys and values), next to no MLP and a small vocabulary:
 adapters are as large as those of the whole, 38.5 MiB in bfloat16, and vLLM makes its random weights up. A publish copies one slot's factors
-out of the bank, writes them as a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. ``parts`` are
-the same work done apart. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
+out of the bank, writes them as a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. The other
+lines are parts of it, done apart. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ GOAL_SECONDS = 0.2
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     chosen = parser.parse_args()
     chosen.out.parent.mkdir(parents=True, exist_ok=True)

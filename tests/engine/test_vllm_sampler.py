@@ -9,17 +9,9 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+from small_run import SMALL, Silent
 
-from populora.config import (
-    Config,
-    EngineConfig,
-    EvaluationConfig,
-    EvolutionConfig,
-    LearnerConfig,
-    LoraConfig,
-    PopulationConfig,
-    SelfplayConfig,
-)
+from populora.config import EngineConfig, LearnerConfig, LoraConfig
 from populora.config_check import check
 from populora.engine import vllm as backend
 from populora.engine.vllm import VllmSampler, checked_vllm, engine_settings
@@ -27,27 +19,8 @@ from populora.errors import AdapterEffectError, ConfigError
 from populora.training import resume, train
 from populora.types import Request
 
-TINY = Config(
-    seed=5, steps=4, threads=1,
-    lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
-    selfplay=SelfplayConfig(
-        prompts_per_type=1, samples_per_prompt=3, rho_samples=3, max_prompt_tokens=256, max_response_tokens=96, buffer_size=64, seeds=16
-    ),
-    learner=LearnerConfig(learning_rate=1e-3), evolution=EvolutionConfig(every=2),
-    evaluation=EvaluationConfig(every=2, problems_per_type=2), engine=EngineConfig(backend="vllm", cache_mb=64),
-)  # fmt: skip
+TINY = replace(SMALL, engine=EngineConfig(backend="vllm", cache_mb=64))
 needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
-
-
-class Silent:
-    def phase(self, name):
-        pass
-
-    def step(self, record, metrics):
-        pass
-
-    def close(self, summary):
-        pass
 
 
 def installed(monkeypatch, device: str = "cpu", **versions: str) -> None:
