@@ -47,6 +47,11 @@ class PopulationConfig:
     single_agent: bool = False
     """The AZR baseline: one adapter proposes and solves; ``teachers`` and ``students`` are ignored."""
 
+    @property
+    def members(self) -> int:
+        """Adapters of a run."""
+        return 1 if self.single_agent else self.teachers + self.students
+
 
 @dataclass(frozen=True)
 class SelfplayConfig:

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from populora.config import Config, PopulationConfig
+from populora.config import Config
 from populora.config_file import field_names
 from populora.errors import ConfigError
 
@@ -41,10 +41,6 @@ def _value(config: Config, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), config)
 
 
-def _members(population: PopulationConfig) -> int:
-    return 1 if population.single_agent else population.teachers + population.students
-
-
 def _conditions(c: Config) -> list[tuple[bool, str]]:
     p, s, e, n = c.population, c.selfplay, c.evolution, c.learner
     conditions = [(_value(c, name) > 0, f"setting '{name}': expected more than 0, got {_value(c, name)}") for name in POSITIVE]
@@ -61,7 +57,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
-        (not c.lora.ranks or len(c.lora.ranks) == _members(p), f"lora.ranks has {len(c.lora.ranks)} values for {_members(p)} members"),
+        (not c.lora.ranks or len(c.lora.ranks) == p.members, f"lora.ranks has {len(c.lora.ranks)} values for {p.members} members"),
         (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),
         (not e.every or p.single_agent or all(len(set(own)) < 2 for own in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
          f"lora.ranks is {c.lora.ranks}: evolution breeds within a role, whose members need one rank; set evolution.every = 0"),

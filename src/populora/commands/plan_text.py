@@ -13,7 +13,6 @@ from rich.text import Text
 from populora.config import Config
 from populora.planning.advice import cure, limit
 from populora.planning.hardware import CPU
-from populora.planning.memory import members
 from populora.planning.placement import Placement
 from populora.planning.plan import Plan
 from populora.runlog.style import plural
@@ -93,7 +92,7 @@ def _step(plan: Plan) -> Table:
 
 def _run(plan: Plan) -> Iterator[Text]:
     low, high, steps = plan.seconds.lean, plan.seconds.longest, plan.config.steps
-    each = f"{_seconds(low / members(plan.config))} to {_seconds(high / members(plan.config))} s for each adapter"
+    each = f"{_seconds(low / plan.config.population.members)} to {_seconds(high / plan.config.population.members)} s for each adapter"
     yield Text(
         f"A step takes {_seconds(low)} to {_seconds(high)} s ({each}); {steps} steps take {_hours(low * steps)} to {_hours(high * steps)}."
     )

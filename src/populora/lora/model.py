@@ -23,6 +23,7 @@ from populora.lora.head import chosen_logprobs
 from populora.lora.linear import Current, StackedLinears, StackedLoraLinear
 from populora.lora.packing import Group, Packed, pack
 from populora.lora.routing import Mixture, Route
+from populora.planning.shapes import targeted
 
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """Largest mean difference (nats) between the log-probabilities of tokens in sampler and learner, by precision of the base."""
@@ -133,12 +134,4 @@ class AdaptedModel:
 def _matching(model: Any, targets: Sequence[str], head: nn.Module) -> dict[str, nn.Linear]:
     """Linear modules by name, in the model's order, whose last name part is one of the targets."""
     linears = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head}
-    for target in targets:
-        if not any(_named(name, target) for name in linears):
-            known = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linears}))
-            raise BaseModelError(f"lora.targets: '{target}' matches no linear module of the base; it has {known}")
-    return {name: linear for name, linear in linears.items() if any(_named(name, target) for target in targets)}
-
-
-def _named(name: str, target: str) -> bool:
-    return name == target or name.endswith("." + target)
+    return {name: linears[name] for name in targeted(linears, targets)}

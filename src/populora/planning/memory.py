@@ -57,7 +57,7 @@ def step_memory(config: Config, shapes: Shapes, placement: Placement, assumed: A
         return Memory((Part("engine and learner", "base", base), Part("engine", CACHE, cache), *learner), cache)
     cache = float(config.engine.cache_mb << 20)
     _check_cache(config, shapes, placement)
-    slots = (members(config) + 1) * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])  # one is the bare base
+    slots = (config.population.members + 1) * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])  # one is the bare base
     engine = (
         Part("engine", "base", base / placement.engine_gpus),
         Part("engine", "adapters", slots / placement.engine_gpus),
@@ -66,11 +66,6 @@ def step_memory(config: Config, shapes: Shapes, placement: Placement, assumed: A
     )
     parts = (*engine, Part("learner", "base", base), *learner)
     return Memory(parts, cache * placement.engine_gpus, config.engine.release_cache)
-
-
-def members(config: Config) -> int:
-    """Adapters of a run."""
-    return 1 if config.population.single_agent else config.population.teachers + config.population.students
 
 
 def adapter_bytes(config: Config, shapes: Shapes, itemsize: int) -> int:
@@ -101,7 +96,7 @@ def _base(config: Config, shapes: Shapes) -> float:
 def _learner(config: Config, shapes: Shapes, placement: Placement) -> tuple[Part, ...]:
     """Adapters, optimiser, activations and head; a learner owns whole adapters."""
     itemsize, tokens = ITEMSIZE[config.base.dtype], config.learner.micro_batch_tokens
-    own = -(-members(config) // placement.learners)
+    own = -(-config.population.members // placement.learners)
     single = adapter_bytes(config, shapes, 4)
     ranks = config.lora.rank * len(shapes.adapted(config.lora.targets)) // shapes.layers
     kept = shapes.layers * kept_bytes(shapes, ranks, itemsize, config.learner.activation_checkpointing)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from populora.config import Config
 from populora.planning.assumptions import Assumptions
 from populora.planning.hardware import Hardware
-from populora.planning.memory import Memory, adapter_bytes, members, rows_at_a_time
+from populora.planning.memory import Memory, adapter_bytes, rows_at_a_time
 from populora.planning.placement import Placement
 from populora.planning.shapes import ITEMSIZE, Shapes
 from populora.planning.work import Texts, Work, decode_flops, prompt_flops, train_flops
@@ -90,7 +90,7 @@ def step_seconds(
 def weight_bytes(config: Config, shapes: Shapes) -> float:
     """What a decoding step reads however few rows there are: linear modules, head and adapters."""
     itemsize = ITEMSIZE[config.base.dtype]
-    return itemsize * (shapes.linear + shapes.head) + members(config) * adapter_bytes(config, shapes, itemsize)
+    return itemsize * (shapes.linear + shapes.head) + config.population.members * adapter_bytes(config, shapes, itemsize)
 
 
 def resident_rows(config: Config, shapes: Shapes, placement: Placement, assumed: Assumptions, memory: Memory, texts: Texts) -> float:

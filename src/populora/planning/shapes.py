@@ -6,7 +6,7 @@ of it is; every other base is read by `populora.engine.shapes`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from populora.errors import BaseModelError
@@ -51,15 +51,21 @@ class Shapes:
 
     def adapted(self, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
         """The linear modules that ``lora.targets`` names. Raises `BaseModelError` for a target that matches none."""
-        for target in targets:
-            if not any(_named(name, target) for name in self.linears):
-                known = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in self.linears}))
-                raise BaseModelError(f"lora.targets: '{target}' matches no linear module of the base; it has {known}")
-        return {name: shape for name, shape in self.linears.items() if any(_named(name, target) for target in targets)}
+        return {name: self.linears[name] for name in targeted(self.linears, targets)}
 
     def adapter(self, rank: int, targets: Sequence[str]) -> int:
         """Parameters of one adapter."""
         return sum(rank * (inner + outer) for inner, outer in self.adapted(targets).values())
+
+
+def targeted(linears: Collection[str], targets: Sequence[str]) -> list[str]:
+    """Those of a base's linear modules, in their order, whose last name part is one of ``lora.targets``. Raises `BaseModelError` for a
+    target that matches none."""
+    for target in targets:
+        if not any(_named(name, target) for name in linears):
+            known = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linears}))
+            raise BaseModelError(f"lora.targets: '{target}' matches no linear module of the base; it has {known}")
+    return [name for name in linears if any(_named(name, target) for target in targets)]
 
 
 def _named(name: str, target: str) -> bool:
