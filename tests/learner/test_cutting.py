@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from populora.config import LearnerConfig
@@ -26,6 +26,7 @@ def forward_tokens(rows):
 steps = st.lists(st.builds(row, st.integers(0, 4), st.integers(1, 9), st.integers(1, 3), st.integers(1, 200)), min_size=1, max_size=80)
 
 
+@example([row(0, 1, 1, 38), row(0, 1, 1, 1), row(0, 1, 1, 9)], 250, 5, 1)
 @given(steps, st.sampled_from([250, 1000]), st.integers(5, 9), st.integers(1, 64))
 def test_every_row_is_in_one_piece_of_its_slot_within_the_budget(rows, budget, slots, parts):
     pieces = cut(rows, budget, slots, parts)

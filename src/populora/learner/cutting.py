@@ -49,8 +49,10 @@ def cut(rows: Sequence[TrainRow], budget: int, slots: int, parts: int = PARTS) -
     pieces: dict[int, list[Piece]] = {}
     for (slot, prompt), members in prompts.items():
         limit = min(budget, max(math.ceil(mean / WHOLE), ANEW * len(prompt)))
-        for part in _parts(members, added, len(prompt), limit):
-            _join(pieces.setdefault(slot, []), part, min(budget, math.ceil(mean / parts)))
+        first, *others = _parts(members, added, len(prompt), limit)
+        own = pieces.setdefault(slot, [])
+        _join(own, first, min(budget, math.ceil(mean / parts)))
+        own += others  # parts of one prompt stay apart: together they would have its tokens once
     return pieces
 
 
