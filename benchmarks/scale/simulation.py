@@ -13,8 +13,8 @@ from traffic import FAR_HELP_TOKENS, GRADIENT_GB, HELP_TOKENS, RANKS_PER_NODE, W
 
 from populora.cluster.balance import Assignment, assign, owners_of
 from populora.config import LearnerConfig
+from populora.learner.batching import TrainRow
 from populora.learner.cutting import Piece, cut
-from populora.learner.learner import TrainRow
 
 BUDGET = LearnerConfig().micro_batch_tokens
 

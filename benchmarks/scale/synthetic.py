@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from populora.learner.learner import TrainRow
+from populora.learner.batching import TrainRow
 from populora.rng import stream
 
 PROMPTS, SAMPLES, PROMPT_TOKENS, LONGEST = 72, 8, 500, 8096

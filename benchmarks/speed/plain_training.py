@@ -15,7 +15,7 @@ from composition import Composition
 from padding import padded
 
 from populora.config import LearnerConfig
-from populora.learner.learner import TrainRow
+from populora.learner.batching import TrainRow
 
 
 def train(made: Composition, rows: Sequence[TrainRow], config: LearnerConfig) -> None:

@@ -15,7 +15,9 @@ import torch
 from processes import timed
 
 from populora.config import Config
-from populora.learner.learner import Learner, SlotUpdate, TrainRow
+from populora.learner.base import Updater
+from populora.learner.batching import TrainRow
+from populora.learner.update import SlotUpdate
 from populora.runlog.checkpoint import Checkpoint
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits, Verdict
@@ -38,14 +40,16 @@ class RecordedPool(SandboxPool):
         return super().run(jobs, twice)
 
 
-class RecordedLearner(Learner):
-    """A learner that keeps the rows of its last update."""
+class RecordedLearner:
+    """A run's learner, and the rows of its last update."""
 
-    rows: tuple[TrainRow, ...] = ()
+    def __init__(self, learner: Updater):
+        self._learner, self.agreement, self.logprobs = learner, learner.agreement, learner.logprobs
+        self.rows: tuple[TrainRow, ...] = ()
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
         self.rows = tuple(rows)
-        return super().update(rows)
+        return self._learner.update(rows)
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def before_step(config: Config, step: int) -> Iterator[Replay]:
     """A run of ``config`` that has done all steps before ``step``."""
     box, limits = config.sandbox, sandbox_limits(config)
     with prepared(config) as run, RecordedPool(limits, box.workers, box.allow_weak) as pool:
-        run.learner = learner = RecordedLearner(run.adapted, config.learner)
+        run.learner = learner = RecordedLearner(run.learner)
         seeded(run)
         while run.step < step - 1:
             selfplay_step(run)

@@ -17,7 +17,7 @@ from replay import Replay, Taken, before_step, check_same
 from timing import ratio, spread
 
 from populora.config import Config
-from populora.learner.learner import TrainRow
+from populora.learner.batching import TrainRow
 from populora.runlog.checkpoint import Checkpoint
 from populora.sandbox.protocol import Job, Limits
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from populora.crosseval import Outcome
-from populora.learner.learner import TrainRow
+from populora.learner.batching import TrainRow
 from populora.rl.advantages import advantages
 from populora.state import Run
 from populora.types import Attempt, Generation, Proposal, TaskType

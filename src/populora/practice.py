@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from populora.batches import Sample, member_rows
-from populora.learner.learner import SlotUpdate
+from populora.learner.update import SlotUpdate
 from populora.rl.rewards import student_reward
 from populora.state import Run
 from populora.tasks.render import solve_prompt

@@ -18,7 +18,7 @@ from populora.crosseval import Outcome, cross_evaluate, rate
 from populora.evolution import evolution_due, evolve
 from populora.heldout import evaluation_due, held_out_accuracy
 from populora.league.matchmaking import pair
-from populora.learner.learner import SlotUpdate
+from populora.learner.update import SlotUpdate
 from populora.lora.adapter import Adapter
 from populora.playing import play
 from populora.proposing import measure

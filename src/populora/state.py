@@ -9,9 +9,8 @@ from populora.analysis.coverage import Archive
 from populora.buffer import ProblemBuffer
 from populora.config import Config
 from populora.engine.base import Feed, Sampler
-from populora.learner.learner import Learner
+from populora.learner.base import Updater
 from populora.lora.bank import LoraBank
-from populora.lora.model import AdaptedModel
 from populora.population import Population
 from populora.tasks.render import PromptSet
 from populora.tasks.verifier import Verifier
@@ -25,8 +24,9 @@ class Run:
     config: Config
     prompts: PromptSet
     sampler: Sampler
-    learner: Learner
-    adapted: AdaptedModel
+    learner: Updater
+    bank: LoraBank
+    """The adapters, one slot a member: in one process the very tensors that sampler and learner use, else what they have copies of."""
     verifier: Verifier
     facts: dict[str, str]
     """What a resume must find unchanged: fingerprint of the base, prompt set, sandbox tier."""
@@ -38,11 +38,6 @@ class Run:
     step: int = 0
     valid_counts: dict[str, list[int]] = field(default_factory=dict)
     """Per proposer, valid and all proposals since the last evolution."""
-
-    @property
-    def bank(self) -> LoraBank:
-        """The stacked adapters, one slot a member."""
-        return self.adapted.bank
 
     def publish(self, slots: Iterable[int] | None = None) -> None:
         """Tell the sampler that the adapters of these slots (default: all) have changed."""

@@ -109,7 +109,7 @@ def prepared(config: Config) -> Iterator[Run]:
     ):
         run = Run(
             config, prompts, sampler, Learner(adapted, config.learner),
-            adapted, Verifier(pool, prompts, config.tasks, config.seed), {**facts, "sandbox": pool.tier}, population,
+            adapted.bank, Verifier(pool, prompts, config.tasks, config.seed), {**facts, "sandbox": pool.tier}, population,
             ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip
         run.publish()

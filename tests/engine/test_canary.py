@@ -10,7 +10,8 @@ from populora.config import LearnerConfig
 from populora.engine.canary import check_effect
 from populora.engine.inprocess import InProcessSampler
 from populora.errors import AdapterEffectError
-from populora.learner.learner import Learner, TrainRow
+from populora.learner.batching import TrainRow
+from populora.learner.learner import Learner
 from populora.types import Request
 
 PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")

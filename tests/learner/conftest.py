@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from populora.learner.learner import TrainRow
+from populora.learner.batching import TrainRow
 from populora.lora.model import AdaptedModel
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")

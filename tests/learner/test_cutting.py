@@ -66,7 +66,7 @@ def test_gradients_of_pieces_add_up_to_those_of_the_step(adapted, make_rows):
 
     def gradient(chosen):
         adapted.bank.gradient.zero_()
-        learner._accumulate(chosen, tokens)
+        learner.accumulate(micro_batches(chosen, 64), tokens)
         return adapted.bank.gradient.clone()
 
     pieces = [piece for own in cut(rows, 64, 4).values() for piece in own]

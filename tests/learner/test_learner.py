@@ -10,7 +10,9 @@ import torch
 
 from populora.config import LearnerConfig
 from populora.errors import AdapterEffectError, ConfigError, PopuloraError
-from populora.learner.learner import Learner, SlotUpdate, TrainRow
+from populora.learner.batching import TrainRow
+from populora.learner.learner import Learner
+from populora.learner.update import SlotUpdate
 
 # At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
 CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)

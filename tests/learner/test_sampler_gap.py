@@ -10,7 +10,8 @@ import torch
 
 from populora.config import LearnerConfig
 from populora.errors import AdapterEffectError
-from populora.learner.learner import Learner, TrainRow
+from populora.learner.batching import TrainRow
+from populora.learner.learner import Learner
 from populora.learner.loss import policy_loss, truncation
 from populora.lora.packing import Group, pack
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from populora.lora.bank import LoraBank
+from populora.lora.adapter import Adapter
 from populora.types import Generation, Request
 
 
@@ -17,13 +17,21 @@ class Feed(Protocol):
         ...
 
 
+class Adapters(Protocol):
+    """Where a sampler finds adapters by slot; a `LoraBank` is one."""
+
+    def adapter(self, slot: int) -> Adapter:
+        """The adapter of a slot, on the CPU."""
+        ...
+
+
 class Sampler(Protocol):
     """A sampling backend. Its results depend on the seed and each request's key, never on scheduling."""
 
-    def publish(self, bank: LoraBank, slots: Iterable[int]) -> None:
-        """The adapters of these slots have changed: from now on requests are answered with what the bank holds for them.
+    def publish(self, adapters: Adapters, slots: Iterable[int]) -> None:
+        """The adapters of these slots have changed: from now on requests are answered with what ``adapters`` has for them.
 
-        To be called between two streams, and for all slots of a bank before the first. The bank's tensors stay as they are.
+        To be called between two streams, and for all slots before the first. The tensors of ``adapters`` stay as they are.
         """
         ...
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
 from populora.engine.base import Sampler
 from populora.errors import AdapterEffectError
+from populora.learner.base import Updater
 from populora.lora.bank import LoraBank
 from populora.lora.model import RARE
-from populora.types import Generation, Request
+from populora.types import Request
 
 TOKENS = 8  # greedy tokens per probe
 
@@ -32,20 +32,7 @@ class Effect:
     """Sampler against learner: the mean of a slot without its worst token, and of those the largest."""
 
 
-class Scorer(Protocol):
-    """The learner's side of the canary."""
-
-    @property
-    def agreement(self) -> float:
-        """Largest mean difference (nats) of log-probabilities between sampler and learner."""
-        ...
-
-    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """Log-probabilities (nats) of all the answers' tokens [N] under the adapter in ``slot`` (-1: the bare base)."""
-        ...
-
-
-def check_effect(learner: Scorer, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None) -> Effect:
+def check_effect(learner: Updater, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None) -> Effect:
     """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base.
 
     Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` naming the slot when a trained adapter changes

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from populora.engine.base import Feed
+from populora.engine.base import Adapters, Feed
 from populora.engine.drawing import Ending, Uniforms, decode
 from populora.engine.requests import Named, all_of, check_request, check_sampling
 from populora.engine.rows import Job, Row, Rows
 from populora.engine.steps import Decoding
 from populora.errors import ConfigError
-from populora.lora.bank import LoraBank
 from populora.lora.decoding import PAGE
 from populora.lora.model import AdaptedModel
 from populora.types import Generation, Request
@@ -34,8 +33,11 @@ class InProcessSampler:
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._endings: dict[str, Ending] = {}
 
-    def publish(self, bank: LoraBank, slots: Iterable[int]) -> None:
-        """Nothing to do: the bank is the one that is sampled from."""
+    def publish(self, adapters: Adapters, slots: Iterable[int]) -> None:
+        """Copy adapters that come from elsewhere. Nothing is to be done for those of the bank that is sampled from."""
+        if adapters is not self.adapted.bank:
+            for slot in slots:
+                self.adapted.bank.load(slot, adapters.adapter(slot))
 
     def count_tokens(self, prompt: str) -> int:
         """Length of the prompt in tokens."""

@@ -24,13 +24,12 @@ from typing import Any
 import torch
 
 from populora.config import Config
-from populora.engine.base import Feed
+from populora.engine.base import Adapters, Feed
 from populora.engine.drawing import decode
 from populora.engine.loading import base_folder
 from populora.engine.requests import Named, all_of, check_request, check_sampling
 from populora.errors import ConfigError
 from populora.lora.adapter import Adapter
-from populora.lora.bank import LoraBank
 from populora.lora.peft_format import WEIGHTS_FILE, weights_bytes
 from populora.lora.peft_settings import CONFIG_FILE, plain_settings
 from populora.rng import stream_key
@@ -64,12 +63,12 @@ class VllmSampler:
         self._versions.clear()
         self._engine.engine_core.shutdown()
 
-    def publish(self, bank: LoraBank, slots: Iterable[int]) -> None:
+    def publish(self, adapters: Adapters, slots: Iterable[int]) -> None:
         """See `populora.engine.base.Sampler.publish`."""
         for slot in slots:
-            self._publish(slot, bank.adapter(slot))
+            self._publish(slot, adapters.adapter(slot))
         if BASE not in self._versions:
-            self._publish(BASE, _without_effect(bank.adapter(0)))
+            self._publish(BASE, _without_effect(adapters.adapter(0)))
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.base.Sampler.generate`."""

@@ -13,7 +13,7 @@ once. Ranks may differ by member: r is the largest, a smaller adapter is padded 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,8 @@ from populora.lora.adapter import Adapter
 from populora.lora.routing import Route
 from populora.rng import stream
 
+STATE = ("master", "first_moment", "second_moment", "steps", "ranks", "alphas")
+"""What a slot is, by the names of the bank's tensors."""
 Shape = tuple[int, int]
 """(in, out) of a linear module."""
 Stacked = tuple[torch.Tensor, torch.Tensor]
@@ -47,8 +49,10 @@ class LoraBank:
     """S slots of factors of rank ``rank`` at most, for ``families`` of modules by name that read the same input.
 
     ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps,
-    ``ranks`` and ``alphas`` [S] are the adapters' own. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r]) of views into
-    the master; the model multiplies with ``families``, views into the master itself where ``dtype`` is float32.
+    ``ranks`` and ``alphas`` [S] are the adapters' own. ``changes`` counts per slot how often it was written as a whole, not by an
+    optimiser: who has a copy of it elsewhere can tell that it is an old one. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r])
+    of views into the master; the model multiplies with ``families``, views into the master itself where ``dtype`` is float32. ``layout``
+    are the families that it was made from.
     """
 
     def __init__(
@@ -62,8 +66,8 @@ class LoraBank:
     ):
         if slots < 1 or rank < 1:
             raise AdapterError(f"a bank needs at least one slot and rank 1, got {slots} slots of rank {rank}")
-        self._families = [dict(family) for family in families]
-        self.modules = {name: shape for family in self._families for name, shape in family.items()}
+        self.layout = [dict(family) for family in families]
+        self.modules = {name: shape for family in self.layout for name, shape in family.items()}
         self.slots, self.rank = slots, rank
         size = sum(rank * (inner + outer) for inner, outer in self.modules.values())
         self.master = torch.zeros(slots, size, device=device)
@@ -73,6 +77,7 @@ class LoraBank:
         self.steps = torch.zeros(slots, dtype=torch.int64)
         self.ranks = torch.full((slots,), rank, dtype=torch.int64)
         self.alphas = torch.full((slots,), alpha, dtype=torch.float64)
+        self.changes = [0] * slots
         self.factors = self.by_module(self.master)
         self.families = [Family(*own, *grad) for own, grad in zip(self._compute(dtype), self._parts(self.gradient), strict=True)]
 
@@ -104,7 +109,7 @@ class LoraBank:
             draw = torch.from_numpy(generator.uniform(-bound, bound, (self.rank, inner)).astype("float32"))
             for slot, rank in enumerate(self.ranks.tolist()):
                 self.factors[name][0][slot, :rank] = draw[:rank].to(self.master.device)
-        self.sync()
+        self._changed(range(self.slots))
 
     def adapter(self, slot: int) -> Adapter:
         """A copy of one slot's factors on the CPU, at the slot's own rank."""
@@ -123,7 +128,7 @@ class LoraBank:
             self.factors[name][0][slot, : adapter.rank] = a.detach()
             self.factors[name][1][slot, :, : adapter.rank] = b.detach()
         self.ranks[slot], self.alphas[slot] = adapter.rank, adapter.alpha
-        self.sync(slot)
+        self._changed([slot])
 
     def sync(self, slot: int | slice = slice(None)) -> None:
         """Bring what the model multiplies with up to date with the master; nothing to do in float32, where they are one."""
@@ -137,30 +142,39 @@ class LoraBank:
         """Whether every B of the slot is zero: such an adapter is the bare base."""
         return not any(bool(b[slot].count_nonzero()) for _, b in self.factors.values())
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Copies of everything that a bit-exact resume needs."""
-        names = ("master", "first_moment", "second_moment", "steps", "ranks", "alphas")
-        return {name: getattr(self, name).clone().cpu() for name in names}
+    def state(self, slots: Sequence[int] | None = None) -> dict[str, torch.Tensor]:
+        """Copies, on the CPU, of everything that a bit-exact resume needs: of all slots, or of these in this order."""
+        chosen = range(self.slots) if slots is None else slots
+        return {name: getattr(self, name)[list(chosen)].cpu() for name in STATE}
 
-    def restore(self, state: dict[str, torch.Tensor]) -> None:
-        """Undo to `state`. Raises `AdapterError` for a state of another bank, before any change."""
-        for name, mine in self.state().items():
-            if name not in state or state[name].shape != mine.shape or state[name].dtype != mine.dtype:
+    def restore(self, state: Mapping[str, torch.Tensor], slots: Sequence[int] | None = None) -> None:
+        """Undo to `state`, also to one of another bank's slots. Raises `AdapterError` for a state of other adapters, before any change."""
+        chosen = list(range(self.slots) if slots is None else slots)
+        for name in STATE:
+            mine = getattr(self, name)
+            shape = (len(chosen), *mine.shape[1:])
+            if name not in state or tuple(state[name].shape) != shape or state[name].dtype != mine.dtype:
                 found = f"{tuple(state[name].shape)} {state[name].dtype}" if name in state else "nothing"
                 raise AdapterError(
-                    f"adapter state '{name}': expected {tuple(mine.shape)} {mine.dtype}, got {found}. "
+                    f"adapter state '{name}': expected {shape} {mine.dtype}, got {found}. "
                     "It was saved with other adapter settings or another base; resume with the configuration of that run."
                 )
-        for name, saved in state.items():
-            getattr(self, name).copy_(saved)
-        self.gradient.zero_()
-        self.sync()
+        for name in STATE:
+            mine = getattr(self, name)
+            mine[chosen] = state[name].to(mine.device)
+        self.gradient[chosen] = 0.0
+        self._changed(chosen)
+
+    def _changed(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            self.changes[slot] += 1
+            self.sync(slot)
 
     def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
         """Per family, views of ``flat``: the A's on top of each other [S, K r, in], then each module's B [S, out, r], which lies
         transposed: so it is read in order when it expands a few tokens."""
         parts, start = [], 0
-        for family in self._families:
+        for family in self.layout:
             inner = next(iter(family.values()))[0]
             sizes = [len(family) * self.rank * inner, *(self.rank * outer for _, outer in family.values())]
             a, *b = flat[:, start : start + sum(sizes)].split(sizes, 1)
@@ -180,7 +194,7 @@ class LoraBank:
         """Views of a tensor in the layout of the master, [S, P], as A and B of each module."""
         return {
             name: pair
-            for family, (a, b) in zip(self._families, self._parts(flat), strict=True)
+            for family, (a, b) in zip(self.layout, self._parts(flat), strict=True)
             for name, pair in zip(family, zip(a.split(self.rank, 1), b, strict=True), strict=True)
         }
 
