@@ -19,13 +19,13 @@ from populora.learner.base import Updater
 from populora.learner.batching import TrainRow
 from populora.learner.update import SlotUpdate
 from populora.runlog.checkpoint import Checkpoint
-from populora.sandbox.pool import SandboxPool
+from populora.sandbox.pool import SandboxPool, limits_of
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.selfplay import StepRecord, selfplay_step
 from populora.snapshot import put_back, snapshot
 from populora.state import Run
 from populora.tasks.verifier import Verifier
-from populora.training import prepared, sandbox_limits, seeded
+from populora.training import prepared, seeded
 
 
 class RecordedPool(SandboxPool):
@@ -96,7 +96,7 @@ class Replay:
 @contextmanager
 def before_step(config: Config, step: int) -> Iterator[Replay]:
     """A run of ``config`` that has done all steps before ``step``."""
-    box, limits = config.sandbox, sandbox_limits(config)
+    box, limits = config.sandbox, limits_of(config.sandbox)
     with prepared(config) as run, RecordedPool(limits, box.workers, box.allow_weak) as pool:
         run.learner = learner = RecordedLearner(run.learner)
         seeded(run)

@@ -199,6 +199,26 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class ClusterConfig:
+    """The processes of a run, as Ray actors. Without ``learners`` everything is in one process, and nothing else here may be set."""
+
+    learners: int = 0
+    """How many there are, each with the whole base; adapters are theirs by turns. On GPUs as many as engines' GPUs: they share them."""
+    shards: int = 1
+    """GPUs that share one learner's base (FSDP2), for bases larger than one."""
+    engines: int = 1
+    """How many sample, each with ``engine.tensor_parallel`` GPUs."""
+    verifiers: int = 1
+    """Sandboxes with ``sandbox.workers`` workers each, spread over the machines."""
+    address: str = ""
+    """A Ray cluster to join: ``host:port``, or ``auto`` for the one of this machine. Empty: a Ray of its own, on this machine alone."""
+    help_cost: float = 1000.0
+    """What it costs, in tokens, that one learner helps another with an adapter on the same machine; twice that on another."""
+    wait_seconds: float = 600.0
+    """How long a place for an actor is waited for, at the start and after a machine was lost."""
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a run."""
 
@@ -219,4 +239,5 @@ class Config:
     league: LeagueConfig = field(default_factory=LeagueConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from populora.config import Config
+from populora.config import ClusterConfig, Config
 from populora.config_file import field_names
 from populora.errors import ConfigError
 
@@ -29,11 +29,13 @@ POSITIVE = (
     "selfplay.seeds", "engine.rows", "engine.cache_mb", "engine.tensor_parallel", "learner.learning_rate", "learner.epsilon",
     "learner.grad_clip", "learner.micro_batch_tokens", "league.sigma",
     "league.beta", "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
-    "sandbox.max_output_chars", "evaluation.problems_per_type",
+    "sandbox.max_output_chars", "cluster.shards", "cluster.engines", "cluster.verifiers", "cluster.wait_seconds",
+    "evaluation.problems_per_type",
 )  # fmt: skip
 NOT_NEGATIVE = (
     "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl", "learner.min_ess",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
+    "cluster.learners", "cluster.help_cost",
 )  # fmt: skip
 
 
@@ -69,8 +71,26 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
          f"engine.tensor_parallel is {c.engine.tensor_parallel}: only engine.backend = 'vllm' shares a base among GPUs"),
         (not c.engine.release_cache or (c.engine.backend == "vllm" and c.base.device != "cpu"),
          "engine.release_cache is set: only engine.backend = 'vllm' on a GPU (base.device) can give its cache back"),
+        *_of_cluster(c),
         (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
     ]  # fmt: skip
     return conditions
+
+
+def _of_cluster(c: Config) -> list[tuple[bool, str]]:
+    k, device = c.cluster, c.base.device
+    if not k.learners:
+        return [(k == ClusterConfig(), "cluster.learners is 0, one process, but cluster has other settings: set it to 1 or more")]
+    gpus, held, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
+    reproducible = (
+        'selfplay.overlap is "reproducible", which only one process can be: with cluster.learners set it to "off" (equal seeds give equal '
+        'bytes) or "eager" (faster)'
+    )
+    return [
+        (c.selfplay.overlap != "reproducible", reproducible),
+        (device == kind, f"base.device is '{device}': expected '{kind}' in a cluster, where Ray chooses the GPU"),
+        (device == "cpu" or gpus == held,
+         f"cluster.engines x engine.tensor_parallel is {gpus} GPUs, cluster.learners x cluster.shards is {held}: they share GPUs, one each"),
+    ]  # fmt: skip

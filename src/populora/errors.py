@@ -33,3 +33,7 @@ class SandboxUnavailableError(PopuloraError, RuntimeError):
 
 class SandboxFault(PopuloraError, RuntimeError):
     """The sandbox itself failed repeatedly (our fault): the step stops rather than paying a reward for it."""
+
+
+class ClusterError(PopuloraError, RuntimeError):
+    """Processes of a run cannot be had, or are lost again and again."""

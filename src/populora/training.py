@@ -14,22 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from populora.analysis.coverage import Archive
 from populora.buffer import ProblemBuffer
+from populora.cluster.parts import cluster_parts
 from populora.config import Config
 from populora.config_check import check
-from populora.engine.backends import check_backend, open_sampler
 from populora.engine.canary import check_effect
-from populora.engine.loading import base_folder, load_base
-from populora.engine.shapes import check_room
+from populora.engine.loading import base_folder
 from populora.evolution import check_operators
 from populora.heldout import held_out_suite
-from populora.learner.learner import Learner
-from populora.lora.model import AdaptedModel
 from populora.lora.peft_format import save_adapter
-from populora.planning.plan import check_context
+from populora.parts import local_parts
 from populora.population import initial_population
 from populora.proposing import check_prompts
 from populora.runlog.checkpoint import load_checkpoint, save_checkpoint
@@ -38,8 +33,6 @@ from populora.runlog.display import Display
 from populora.runlog.files import remove_folder
 from populora.runlog.journal import cut_back, write_step
 from populora.runlog.summary import Summary, summarise
-from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import Limits
 from populora.seeding import seed_buffer
 from populora.selfplay import PhaseClock, StepRecord, selfplay_step
 from populora.snapshot import put_back, snapshot
@@ -83,33 +76,20 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
 
 @contextmanager
 def prepared(config: Config) -> Iterator[Run]:
-    """A run before its first step: checked settings, base, adapters, sampler, learner, sandbox. The sandbox ends with the block."""
+    """A run before its first step: checked settings, base, adapters, sampler, learner, sandbox. All of it ends with the block."""
     check(config)
     check_operators(config)
-    check_backend(config)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    check_room(config)
-    model, tokenizer = load_base(config.base)
-    suite = held_out_suite(config)
-    prompts, limits = load_prompts(config.base.prompts, config.tasks), sandbox_limits(config)
-    facts = {
-        "base_sha256": _fingerprint(model), "tokenizer_sha256": _tokenizer_fingerprint(tokenizer),
-        "prompts": f"{prompts.name} {prompts.version}", **({"held_out_sha256": _digest(suite)} if suite else {}),
-    }  # fmt: skip
-    population = initial_population(config)
-    adapted = AdaptedModel(
-        model, config.lora.targets, len(population.members), config.lora.rank, config.lora.alpha, config.learner.activation_checkpointing
-    )
-    adapted.bank.initialise(config.seed, config.lora.ranks)
-    check_context(config, adapted.context)
-    with (
-        SandboxPool(limits, config.sandbox.workers, config.sandbox.allow_weak) as pool,
-        open_sampler(config, adapted, tokenizer) as sampler,
-    ):
+    suite, prompts, population = held_out_suite(config), load_prompts(config.base.prompts, config.tasks), initial_population(config)
+    with (cluster_parts if config.cluster.learners else local_parts)(config) as parts:
+        parts.bank.initialise(config.seed, config.lora.ranks)
+        facts = {
+            "base_sha256": parts.base_sha256, "tokenizer_sha256": _tokenizer_fingerprint(parts.tokenizer),
+            "prompts": f"{prompts.name} {prompts.version}", **({"held_out_sha256": _digest(suite)} if suite else {}),
+            "sandbox": parts.tier,
+        }  # fmt: skip
+        verifier = Verifier(parts.judge, prompts, config.tasks, config.seed)
         run = Run(
-            config, prompts, sampler, Learner(adapted, config.learner),
-            adapted.bank, Verifier(pool, prompts, config.tasks, config.seed), {**facts, "sandbox": pool.tier}, population,
+            config, prompts, parts.sampler, parts.learner, parts.bank, verifier, facts, population,
             ProblemBuffer(config.selfplay.buffer_size), Archive(), suite,
         )  # fmt: skip
         run.publish()
@@ -119,21 +99,6 @@ def prepared(config: Config) -> Iterator[Run]:
 def seeded(run: Run) -> None:
     """Fill the buffer from the base's own file of seeds, or by its own proposals."""
     seed_buffer(run, base_folder(run.config.base) / "seeds.jsonl")
-
-
-def sandbox_limits(config: Config) -> Limits:
-    """The verifier's limits."""
-    box = config.sandbox
-    return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
-
-
-def _fingerprint(model: Any) -> str:
-    """SHA-256 over the loaded weights of a base, wherever they came from."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _tokenizer_fingerprint(tokenizer: Any) -> str:

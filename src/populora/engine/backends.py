@@ -20,12 +20,13 @@ def check_backend(config: Config) -> None:
 
 
 @contextmanager
-def open_sampler(config: Config, adapted: AdaptedModel, tokenizer: Any) -> Iterator[Sampler]:
-    """The sampler of a run; what it holds beside the learner's model goes with the block."""
-    if config.engine.backend == "vllm":
+def open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) -> Iterator[Sampler]:
+    """The sampler of a run, with room for its longest prompt and response. What it holds beside ``adapted``, which vLLM does not need,
+    goes with the block."""
+    if adapted is None or config.engine.backend == "vllm":
         limits = config.selfplay
-        context = min(adapted.context, limits.max_prompt_tokens + limits.max_response_tokens)
-        with closing(VllmSampler(config, tokenizer, adapted.bank.slots, context)) as sampler:
+        context = limits.max_prompt_tokens + limits.max_response_tokens
+        with closing(VllmSampler(config, tokenizer, config.population.members, context)) as sampler:
             yield sampler
         return
     sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)

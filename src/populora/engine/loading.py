@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from populora.config import BaseConfig
@@ -24,34 +27,59 @@ def base_folder(config: BaseConfig) -> Path:
 
 def load_base(config: BaseConfig) -> tuple[Any, Any]:
     """The model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable."""
-    folder = base_folder(config)
-    if config.path == TINY and not (folder / "config.json").is_file():
-        raise BaseModelError(
-            f"the tiny base is missing from the package (expected {folder}/config.json). Reinstall populora, make it with "
-            "`populora base build`, or set base.path to another model."
-        )
-    return _load(str(folder) if config.path == TINY else config.path, config)
-
-
-def _load(path: str, config: BaseConfig) -> tuple[Any, Any]:
+    path, device = _source(config), torch_device(config.device)
     disable_progress_bar()  # it would print into the live table
-    device = torch_device(config.device)
-    try:
+    with _reading(path):
         found: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)
         model, loaded = found
-        tokenizer: Any = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise BaseModelError(
-            f"base.path '{path}': expected a folder or hub name of a causal LM with its tokenizer; loading failed: {error}"
-        ) from error
     if loaded["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(loaded["missing_keys"])
         raise BaseModelError(
             f"base.path '{path}': expected weights for every parameter, but {len(missing)} have none ({', '.join(missing[:3])}, …): "
             "the files are incomplete or of another architecture; download them again."
         )
-    _check_tokenizer(tokenizer, model.get_input_embeddings().num_embeddings, path)
+    tokenizer = load_tokenizer(config, model.get_input_embeddings().num_embeddings)
     return model.to(device).eval().requires_grad_(False), tokenizer
+
+
+def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
+    """The base's tokenizer alone; ``vocabulary`` are the ids that its model has. Raises `BaseModelError` if it is missing or another's."""
+    path = _source(config)
+    with _reading(path):
+        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        _check_tokenizer(tokenizer, vocabulary or AutoConfig.from_pretrained(path).vocab_size, path)
+    return tokenizer
+
+
+def fingerprint(model: Any) -> str:
+    """SHA-256 over the loaded weights of a base, wherever they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _source(config: BaseConfig) -> str:
+    folder = base_folder(config)
+    if config.path == TINY and not (folder / "config.json").is_file():
+        raise BaseModelError(
+            f"the tiny base is missing from the package (expected {folder}/config.json). Reinstall populora, make it with "
+            "`populora base build`, or set base.path to another model."
+        )
+    return str(folder) if config.path == TINY else config.path
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseModelError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise BaseModelError(
+            f"base.path '{path}': expected a folder or hub name of a causal LM with its tokenizer; loading failed: {error}"
+        ) from error
 
 
 def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:

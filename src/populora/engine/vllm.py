@@ -134,7 +134,7 @@ class VllmSampler:
         folder.mkdir()
         name = self._base.path
         (folder / CONFIG_FILE).write_text(json.dumps(plain_settings(adapter, name, self._targets)))
-        (folder / WEIGHTS_FILE).write_bytes(weights_bytes(_in_precision(adapter, getattr(torch, self._base.dtype))))
+        (folder / WEIGHTS_FILE).write_bytes(weights_bytes(adapter.to(getattr(torch, self._base.dtype))))
         new = self._vllm.lora.request.LoRARequest(folder.name, number, str(folder))
         old = self._versions.pop(slot, None)
         if old is not None:
@@ -193,10 +193,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _in_precision(adapter: Adapter, dtype: torch.dtype) -> Adapter:
-    return replace(adapter, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in adapter.modules.items()})
 
 
 def _without_effect(adapter: Adapter) -> Adapter:

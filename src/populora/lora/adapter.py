@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,6 +24,10 @@ class Adapter:
     rank: int
     """Of every module; of a folder whose ranks differ by module (`read_folder` in `populora.lora.peft_format`) the smallest."""
     alpha: float
+
+    def to(self, dtype: torch.dtype) -> Adapter:
+        """The adapter in another precision."""
+        return replace(self, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in self.modules.items()})
 
     def fingerprint(self) -> str:
         """SHA-256 over names, shapes and bytes: equal exactly when the adapters are, in whatever order their modules are listed."""

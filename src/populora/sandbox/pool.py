@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from populora.config import SandboxConfig
 from populora.errors import ConfigError, SandboxFault
 from populora.sandbox.layers import Tier, isolation
 from populora.sandbox.protocol import Job, Limits, Verdict
@@ -110,6 +111,11 @@ class SandboxPool:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close(now=kind is not None)
+
+
+def limits_of(box: SandboxConfig) -> Limits:
+    """The limits that these settings ask for."""
+    return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
 
 
 def _is_too_long(job: Job, longest: int) -> bool:

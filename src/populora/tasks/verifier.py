@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from threading import Lock
+from typing import Protocol
 
 from populora.config import TasksConfig
 from populora.errors import SandboxFault
-from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Measures, Verdict
 from populora.tasks.attempts import AttemptEntry, answer_job, gold_jobs, graded, read_answer
 from populora.tasks.jobs import key_of, measure_job, reason_of, run_job
@@ -24,10 +24,16 @@ from populora.types import Attempt, Problem, Proposal, VerdictKind
 MEASURES_KEPT = 65536
 
 
+class Judge(Protocol):
+    """What runs jobs, here or elsewhere; see `SandboxPool.run`."""
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]: ...
+
+
 class Verifier:
     """Validates and judges with one pool, also in two threads at once. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
 
-    def __init__(self, pool: SandboxPool, prompts: PromptSet, tasks: TasksConfig, seed: int):
+    def __init__(self, pool: Judge, prompts: PromptSet, tasks: TasksConfig, seed: int):
         self._pool = pool
         self._prompts = prompts
         self._tasks = tasks

@@ -1,0 +1,72 @@
+"""An engine's process: a sampler that answers batches, and joins those that come together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from populora.cluster.process import settle_in
+from populora.cluster.serving import How, Serving
+from populora.config import Config
+from populora.engine.backends import check_backend, open_sampler
+from populora.engine.loading import load_base, load_tokenizer
+from populora.engine.shapes import check_room
+from populora.lora.adapter import Adapter
+from populora.lora.model import AdaptedModel
+from populora.types import Generation, Request
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Adapters as a sampler wants them, from a mapping."""
+
+    adapters: Mapping[int, Adapter]
+
+    def adapter(self, slot: int) -> Adapter:
+        return self.adapters[slot]
+
+
+class EngineHost:
+    """Loads what it needs when it is opened, not when it is made: a base that cannot be loaded is that error, and not a dead actor."""
+
+    def __init__(self, process: int = 0) -> None:
+        self._open = ExitStack()
+
+    def gpus(self) -> list[str]:
+        """The GPUs of this process's bundle, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
+        return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+
+    def open(self, config: Config, adapters: Mapping[int, Adapter]) -> None:
+        """Load the base and publish ``adapters``. Raises as a run in one process does."""
+        settle_in(config)
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a process of vLLM's own would outlive this one and hold the GPU
+        check_backend(config)
+        check_room(config)
+        adapted = None
+        if config.engine.backend == "vllm":
+            tokenizer = load_tokenizer(config.base)
+        else:
+            model, tokenizer = load_base(config.base)
+            adapted = AdaptedModel(model, config.lora.targets, config.population.members, config.lora.rank, config.lora.alpha)
+        self._sampler = self._open.enter_context(open_sampler(config, tokenizer, adapted))
+        self._serving = Serving(self._sampler)
+        self.publish(adapters)
+
+    def publish(self, adapters: Mapping[int, Adapter]) -> None:
+        """Adapters by slot that have changed; between `rest` and the next batch."""
+        self._sampler.publish(_Given(adapters), sorted(adapters))
+
+    async def sample(self, requests: Sequence[Request], how: How) -> list[list[Generation]]:
+        """The generations of each request. Has no effect on the engine: it may be asked again, here or elsewhere."""
+        return await asyncio.wrap_future(self._serving.submit(requests, how))
+
+    async def rest(self) -> None:
+        """Give back what only a stream needs; done when all batches are."""
+        await asyncio.wrap_future(self._serving.rest())
+
+    def close(self) -> None:
+        """Give everything back, files included."""
+        self._open.close()

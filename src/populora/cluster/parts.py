@@ -1,0 +1,93 @@
+"""A run's parts as Ray actors. This process keeps the adapters, the tokenizer and the loop; no model is loaded in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from populora.cluster.balance import owners_of
+from populora.cluster.crew import Ask, Call, Crew, Kind
+from populora.cluster.engine_host import EngineHost
+from populora.cluster.learner_host import Described, LearnerHost
+from populora.cluster.learning import CONTROL, ClusterLearner
+from populora.cluster.sampling import ClusterSampler
+from populora.cluster.session import Session, session
+from populora.cluster.verifier_host import VerifierHost
+from populora.cluster.verifying import ClusterPool
+from populora.config import Config
+from populora.engine.loading import load_tokenizer
+from populora.errors import ClusterError
+from populora.lora.adapter import Adapter
+from populora.lora.bank import LoraBank
+from populora.parts import Parts
+from populora.planning.plan import check_context
+from populora.sandbox.pool import limits_of
+
+CALLS = 10_000
+"""An engine answers so many calls at a time: an eager stream asks for each request by itself."""
+JUDGED = 4
+"""A verifier answers so many: proposals and attempts are verified beside each other."""
+
+
+@contextmanager
+def cluster_parts(config: Config) -> Iterator[Parts]:
+    """Raises `ConfigError` for a cluster that cannot be reached or is too small, before any model is loaded. All actors end with it."""
+    with session(config) as joined:
+        tokenizer = load_tokenizer(config.base)
+        published: dict[int, Adapter] = {}
+        engines = _engines(config, joined, published)
+        learners = _learners(config, joined, engines)
+        verifiers = _verifiers(config, joined)
+        described: Described = _same("learners", learners.prepared)
+        check_context(config, described.context)
+        bank = LoraBank(described.layout, config.population.members, config.lora.rank, config.lora.alpha)
+        dtype = getattr(torch, config.base.dtype)
+        sampler = ClusterSampler(engines, published, tokenizer, dtype, config.selfplay.overlap == "eager")
+        learner = ClusterLearner(config, learners, bank, described.agreement, [0] * len(learners))
+        try:
+            yield Parts(
+                tokenizer, sampler, learner, bank, ClusterPool(verifiers), _same("verifiers", verifiers.prepared), described.base_sha256
+            )
+        finally:
+            for crew in (engines, verifiers):
+                crew.close()
+
+
+def _engines(config: Config, joined: Session, published: dict[int, Adapter]) -> Crew:
+    gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
+    kind = Kind("engine", EngineHost, config.threads or 1, gpus, calls=CALLS)
+    places = [[place] for place in joined.places.engines]
+    return Crew(joined, kind, places, lambda index, ask: ask("open", config, published), config.cluster.wait_seconds)
+
+
+def _learners(config: Config, joined: Session, engines: Crew) -> Crew:
+    cluster, every = config.cluster, joined.places.learners
+    owners = owners_of(config.population.members, cluster.learners)
+    places = [every[rank * cluster.shards : (rank + 1) * cluster.shards] for rank in range(cluster.learners)]
+
+    def prepare(rank: int, ask: Ask) -> Described:
+        visible = [None if place.gpu is None else engines.each([Call(place.bundle, "gpus")])[0][place.gpu] for place in places[rank]]
+        return ask("open", config, [slot for slot, owner in owners.items() if owner == rank], visible, ask("address"))
+
+    return Crew(joined, Kind("learner", LearnerHost, config.threads or 1, beside=(CONTROL,)), places, prepare, cluster.wait_seconds)
+
+
+def _verifiers(config: Config, joined: Session) -> Crew:
+    box = config.sandbox
+    places = [[place] for place in joined.places.verifiers]
+    prepare = lambda index, ask: ask("open", limits_of(box), box.workers, box.allow_weak)  # noqa: E731
+    return Crew(joined, Kind("verifier", VerifierHost, box.workers, calls=JUDGED), places, prepare, config.cluster.wait_seconds)
+
+
+def _same(kind: str, found: Sequence[Any]) -> Any:
+    """What all found. Raises `ClusterError` if they differ."""
+    different = [index for index, one in enumerate(found) if one != found[0]]
+    if different:
+        raise ClusterError(
+            f"expected all {kind} to find the same, but number {different[0]} has {found[different[0]]} and number 0 {found[0]}: the "
+            "machines differ in their base, their libraries or what they allow a sandbox; make them alike"
+        )
+    return found[0]
