@@ -90,7 +90,7 @@ def _of_cluster(c: Config) -> list[tuple[bool, str]]:
     )
     return [
         (c.selfplay.overlap != "reproducible", reproducible),
-        (device == kind, f"base.device is '{device}': expected '{kind}' in a cluster, where Ray chooses the GPU"),
+        (device == kind, f"base.device is '{device}': expected '{kind}', Ray chooses a cluster's GPUs"),
         (device == "cpu" or gpus == held,
-         f"cluster.engines x engine.tensor_parallel is {gpus} GPUs, cluster.learners x cluster.shards is {held}: they share GPUs, one each"),
+         f"cluster.engines x engine.tensor_parallel is {gpus} GPUs, cluster.learners x cluster.shards is {held}: expected the same"),
     ]  # fmt: skip

@@ -73,7 +73,7 @@ class Crew:
     def __init__(
         self, session: Session, kind: Kind, places: Sequence[Sequence[Place]], prepare: Callable[[int, Ask], Any], wait_seconds: float
     ):
-        self.kind, self.ray, self.faults = kind, session.ray, 0
+        self.kind, self.faults, self.ray = kind, 0, session.ray
         self._session, self._places, self._prepare, self._wait = session, places, prepare, wait_seconds
         self._host = session.ray.remote(concurrency_groups=dict.fromkeys(kind.beside, 1))(kind.host)
         self._losses = [0] * len(places)
@@ -121,6 +121,10 @@ class Crew:
                 self.replace(lost)
                 waiting[self.ask(calls[number])] = number
         return [found[number] for number in range(len(calls))]
+
+    def share(self, value: Any) -> Any:
+        """A reference to ``value``, which then goes to each machine once, however many actors are asked with it."""
+        return self.ray.put(value)
 
     def close(self) -> None:
         """Ask all members to end what an abrupt end would leave behind; those that are dead have left it."""

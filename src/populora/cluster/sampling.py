@@ -36,7 +36,7 @@ class ClusterSampler:
         changed = {slot: adapters.adapter(slot).to(self._dtype) for slot in slots}
         self._published |= changed
         if changed:
-            shared = self._crew.ray.put(changed)
+            shared = self._crew.share(changed)
             self._crew.each([Call(engine, "publish", (shared,)) for engine in range(len(self._crew))])
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:

@@ -39,8 +39,11 @@ def shard(adapted: AdaptedModel, part: Shard) -> AdaptedModel:
     distributed.init_process_group(
         backend, init_method=f"tcp://{part.address}", rank=part.rank, world_size=part.size, timeout=timedelta(seconds=part.patience)
     )
-    for layer in adapted.backbone.layers:
-        fully_shard(layer)
+    layers = adapted.backbone.layers
+    whole = set(adapted.backbone.parameters()) - set(layers.parameters())
+    for layer in layers:
+        fully_shard(layer, reshard_after_forward=True)
+    fully_shard(adapted.backbone, ignored_params=whole)  # has nothing of its own: it gathers a layer while the one before it computes
     return adapted
 
 
