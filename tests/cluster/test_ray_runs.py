@@ -1,0 +1,141 @@
+"""Runs on Ray's actors: the same bytes as without, and the same again when processes and machines are lost on the way."""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import logging
+import re
+import threading
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from local_crew import SETTINGS
+from processes import KINDS, actors, kill
+from small_run import SMALL, Silent, contents
+
+from populora.cluster.crew import Crew
+from populora.cluster.learning import ClusterLearner
+from populora.cluster.parts import cluster_parts
+from populora.config import ClusterConfig
+from populora.training import train
+
+pytestmark = [pytest.mark.ray, pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed")]
+
+OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"))
+TWO = replace(OFF, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, help_cost=1.0))
+KILLS, RECOVERY_SECONDS = 20, 30.0
+SETTINGS_OF_RUN = ("config.json", "run.json")  # they say how many processes there were
+
+
+@pytest.fixture(autouse=True)
+def watchdog():
+    """A hang is a failure, with everybody's stack."""
+    faulthandler.dump_traceback_later(500, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "undisturbed"
+    train(TWO, folder, Silent())
+    return contents(folder)
+
+
+def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
+    return {name: value for name, value in files.items() if name not in names}
+
+
+def test_one_actor_of_each_kind_writes_the_bytes_of_a_run_in_one_process(tmp_path):
+    train(OFF, tmp_path / "one", Silent())
+    train(replace(OFF, cluster=ClusterConfig(learners=1)), tmp_path / "actors", Silent())
+    assert without(contents(tmp_path / "actors"), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
+
+
+def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alone, uneven_rows):
+    settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
+    with cluster_parts(settings) as parts:
+        parts.bank.restore(alone.adapted.bank.state())
+        parts.learner.agreement = float("inf")
+        for _ in range(3):
+            parts.learner.update(uneven_rows)
+            alone.update(uneven_rows)
+        assert parts.learner.helps > 0
+    ours, theirs = parts.bank.master, alone.adapted.bank.master
+    assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
+
+
+def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatch, caplog):
+    """Engines, learners and verifiers die by SIGKILL, up to a quarter second after a call that chance names."""
+    chance, calls, strikes, killed, ask = np.random.default_rng(7), itertools.count(), [60], [], Crew.ask
+
+    def strike(draw: float, kind: str) -> None:
+        victims = [pid for found, pid in actors() if found == kind]
+        if victims and kill(victims[int(draw * len(victims))]):
+            killed.append(kind)
+
+    def counting(self, *arguments, **named):
+        if (call := next(calls)) >= strikes[-1] and len(killed) < KILLS:
+            threading.Timer(chance.uniform(0.0, 0.25), strike, (chance.random(), KINDS[len(strikes) % len(KINDS)])).start()
+            strikes.append(call + int(chance.integers(1, 16)))
+        return ask(self, *arguments, **named)
+
+    monkeypatch.setattr(Crew, "ask", counting)
+    with caplog.at_level(logging.WARNING, logger="populora"):
+        train(TWO, tmp_path / "run", Silent())
+    recoveries = [float(seconds) for seconds in re.findall(r"works again after ([0-9.]+) s", caplog.text)]
+    print(f"{next(calls)} calls, {len(killed)} kills, {len(recoveries)} recoveries of {max(recoveries):.1f} s at most")
+    assert len(killed) >= KILLS and set(killed) == set(KINDS)
+    assert len(recoveries) >= len(killed) - 4  # who dies twice before it is missed is replaced once
+    assert max(recoveries) < RECOVERY_SECONDS
+    assert contents(tmp_path / "run") == undisturbed
+
+
+def test_an_eager_run_draws_the_same_tokens_though_an_engine_is_killed(tmp_path, monkeypatch, caplog):
+    """What else is decoded beside a request is up to chance; what it draws is not, as long as no last bit decides."""
+    eager, ask, sampled = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), Crew.ask, itertools.count(1)
+
+    def asking(self, call, *arguments, **named):
+        if call.method == "sample" and next(sampled) == 12:
+            kill(next(pid for kind, pid in actors() if kind == "Engine"))
+        return ask(self, call, *arguments, **named)
+
+    train(replace(TWO, steps=1), tmp_path / "off", Silent())
+    monkeypatch.setattr(Crew, "ask", asking)
+    with caplog.at_level(logging.WARNING, logger="populora"):
+        train(eager, tmp_path / "eager", Silent())
+    assert "engine 0 was lost" in caplog.text or "engine 1 was lost" in caplog.text
+    proposals = [pq.read_table(tmp_path / name / "steps/step_00001/proposals.parquet") for name in ("off", "eager")]
+    assert proposals[0]["text"].to_pylist() == proposals[1]["text"].to_pylist()
+
+
+def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturbed, monkeypatch, caplog):
+    """Three machines of a Ray cluster, one of them taken away in the second step; the actors it had start on what is left."""
+    from ray.cluster_utils import Cluster
+
+    for name, value in {"period_ms": 500, "timeout_ms": 500, "failure_threshold": 3, "initial_delay_ms": 0}.items():
+        monkeypatch.setenv(f"RAY_health_check_{name}", str(value))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4})
+    nodes = [cluster.add_node(num_cpus=6), cluster.add_node(num_cpus=6)]
+    joined = replace(TWO, cluster=replace(TWO.cluster, address=cluster.address))
+    lost = threading.Event()
+    update = ClusterLearner.update
+
+    def updating(self, rows):
+        if not lost.is_set() and self._bank.steps.max() == 1:  # the second step's update
+            lost.set()
+            threading.Timer(0.05, lambda: cluster.remove_node(nodes[0], allow_graceful=False)).start()
+        return update(self, rows)
+
+    monkeypatch.setattr(ClusterLearner, "update", updating)
+    try:
+        with caplog.at_level(logging.WARNING, logger="populora"):
+            train(joined, tmp_path / "run", Silent())
+    finally:
+        cluster.shutdown()
+    assert lost.is_set() and "was lost" in caplog.text and "works again" in caplog.text
+    assert without(contents(tmp_path / "run"), *SETTINGS_OF_RUN) == without(undisturbed, *SETTINGS_OF_RUN)
