@@ -1,4 +1,5 @@
-"""What every sampling backend has to do, asked of the in-process sampler and of vLLM: the same tests, with PEFT as oracle.
+"""What every sampling backend has to do: the same tests of the in-process sampler, of vLLM, and of two of either in Ray's actors, with PEFT
+as oracle.
 
 vLLM pins its own versions of many libraries and has an environment of its own (`make test-vllm`); elsewhere its half is skipped. On a
 CPU it is asked in float32, so that tokens and log-probabilities can be compared one by one.
@@ -6,17 +7,23 @@ CPU it is asked in float32, so that tokens and log-probabilities can be compared
 
 from __future__ import annotations
 
-import dataclasses
+import threading
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel
+from processes import actors, kill
 from transformers import AutoModelForCausalLM
 
-from populora.config import BaseConfig, Config, EngineConfig, LearnerConfig, LoraConfig
+from populora.cluster.crew import Crew
+from populora.cluster.parts import engine_crew
+from populora.cluster.sampling import ClusterSampler
+from populora.cluster.session import session
+from populora.config import BaseConfig, ClusterConfig, Config, EngineConfig, LearnerConfig, LoraConfig
 from populora.engine.canary import check_effect
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.vllm import VllmSampler
@@ -35,6 +42,17 @@ PROMPTS = (
 )
 LONG = "def h(x):\n" + "    x = x * 2 + 1\n" * 9
 STOP = "</answer>"
+
+
+needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed: make test-ray")
+
+
+def clustered(settings: Config, backend: str) -> Config:
+    """Two engines as Ray actors, with the context of the model that all are asked with."""
+    lengths = replace(settings.selfplay, overlap="eager", max_prompt_tokens=CONTEXT // 2, max_response_tokens=CONTEXT // 2)
+    engine = EngineConfig(backend=backend, cache_mb=64)
+    return replace(settings, selfplay=lengths, engine=engine, cluster=ClusterConfig(learners=1, engines=2))
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +77,23 @@ def adapted(base) -> AdaptedModel:
 
 
 @pytest.fixture(
-    scope="module", params=["inprocess", pytest.param("vllm", marks=pytest.mark.skipif(not find_spec("vllm"), reason="no vLLM"))]
+    scope="module",
+    params=[
+        "inprocess",
+        pytest.param("vllm", marks=needs_vllm),
+        pytest.param("two inprocess engines", marks=[needs_ray, pytest.mark.ray]),
+        pytest.param("two vllm engines", marks=[needs_vllm, needs_ray, pytest.mark.ray]),
+    ],
 )
 def sampler(request, adapted, settings, tokenizer):
     if request.param == "inprocess":
         yield InProcessSampler(adapted, tokenizer, SEED)
+        return
+    if request.param.startswith("two"):
+        with session(engines := clustered(settings, request.param.split()[1])) as joined:
+            made = ClusterSampler(engine_crew(engines, joined, published := {}), published, tokenizer, torch.float32, eager=True)
+            made.publish(adapted.bank, range(SLOTS))
+            yield made
         return
     with closing(VllmSampler(settings, tokenizer, SLOTS, CONTEXT)) as made:
         made.publish(adapted.bank, range(SLOTS))
@@ -135,10 +165,10 @@ def test_log_probabilities_of_sampled_tokens_are_those_of_peft(sampler, peft_mod
             assert float((expected - torch.tensor(one.logprobs)).abs().max()) < 1e-4
 
 
-def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted):
+def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted, tokenizer):
     """vLLM only estimates it, from the tokens that were drawn."""
     results = sampler.generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
-    exact = InProcessSampler(adapted, sampler.tokenizer, SEED + 1).generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
+    exact = InProcessSampler(adapted, tokenizer, SEED + 1).generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
     found, expected = (sum(one.entropy for one in many) / 64 for many in (results, exact))
     assert found == pytest.approx(expected, rel=0.05)
 
@@ -146,6 +176,8 @@ def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted):
 def test_the_same_seed_gives_the_same_tokens_and_another_does_not(sampler, monkeypatch):
     first = sampler.generate(requests(), 30, 1.0, STOP)
     assert close(first, sampler.generate(requests(), 30, 1.0, STOP))
+    if isinstance(sampler, ClusterSampler):  # its engines have the seed, and do not change it
+        return
     monkeypatch.setattr(sampler, "seed", SEED + 1)
     assert tokens_of(first) != tokens_of(sampler.generate(requests(), 30, 1.0, STOP))
 
@@ -159,9 +191,7 @@ def test_a_request_draws_the_same_whatever_else_is_sampled(sampler):
 
 def test_samples_of_one_request_differ_and_zero_samples_are_none(sampler):
     request = requests()[0]
-    none, many = sampler.generate(
-        [dataclasses.replace(request, samples=0, key=("none",)), dataclasses.replace(request, samples=6)], 20, 1.0, STOP
-    )
+    none, many = sampler.generate([replace(request, samples=0, key=("none",)), replace(request, samples=6)], 20, 1.0, STOP)
     assert none == [] and len({one.tokens for one in many}) == 6
 
 
@@ -220,7 +250,7 @@ def test_what_an_abandoned_stream_had_begun_is_dropped(sampler):
     assert close(expected, sampler.generate(requests(), 20, 1.0, STOP))
 
 
-def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(sampler, adapted):
+def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(sampler, adapted, tokenizer):
     """The prompt is long and repeated: what an engine keeps of prompts must not outlive the adapter that it was computed with."""
     asked = [Request(LONG, slot, 1, ("long", slot)) for slot in (0, 1, -1)]
     before = adapted.bank.state()
@@ -228,13 +258,13 @@ def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(
     assert close(*old)
     try:
         child = adapted.bank.adapter(1)
-        adapted.bank.load(1, dataclasses.replace(child, modules={name: (-a, b) for name, (a, b) in child.modules.items()}))
+        adapted.bank.load(1, replace(child, modules={name: (-a, b) for name, (a, b) in child.modules.items()}))
         given = adapted.bank.state()
         sampler.publish(adapted.bank, [1])
         assert all(torch.equal(tensor, given[name]) for name, tensor in adapted.bank.state().items())
         new = sampler.generate(asked, 30, 0.0, "")
         assert close([old[0][0], old[0][2]], [new[0], new[2]]) and old[0][1][0].tokens != new[1][0].tokens
-        assert close(new, InProcessSampler(adapted, sampler.tokenizer, SEED).generate(asked, 30, 0.0, ""))
+        assert close(new, InProcessSampler(adapted, tokenizer, SEED).generate(asked, 30, 0.0, ""))
     finally:
         adapted.bank.restore(before)
         sampler.publish(adapted.bank, [1])
@@ -244,11 +274,11 @@ def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(
 def test_the_probe_passes_and_stops_for_an_adapter_that_was_not_published(sampler, adapted):
     learner = Learner(adapted, LearnerConfig())
     assert check_effect(learner, sampler, adapted.bank, PROMPTS).sampler < 1e-5
-    stale = isinstance(sampler, VllmSampler)
+    stale = not isinstance(sampler, InProcessSampler)
     before = adapted.bank.state()
     child = adapted.bank.adapter(1)
     try:
-        adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
+        adapted.bank.load(1, replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
         if not stale:
             check_effect(learner, sampler, adapted.bank, PROMPTS)  # it reads the very tensors
             return
@@ -272,3 +302,20 @@ def test_what_does_not_fit_is_known_before_any_work(sampler):
         with pytest.raises(ConfigError, match=complaint):
             sampler.generate(asked, limit, 1.0, STOP)
     assert sampler.generate([Request("x", 0, 1, ("a",))], 5, 1.0, STOP)
+
+
+def test_what_a_killed_engine_was_asked_is_answered_by_another(sampler, monkeypatch):
+    if not isinstance(sampler, ClusterSampler):
+        pytest.skip("an engine in this process dies with it: `populora resume`")
+    expected = sampler.generate(requests(), 40, 1.0, STOP)
+    ask, victims, faults = Crew.ask, [pid for kind, pid in actors() if kind == "Engine"], sampler._crew.faults
+    assert len(victims) == 2
+
+    def asking(self, call, *arguments, **named):
+        if call.method == "sample" and victims:
+            threading.Timer(0.1, kill, (victims.pop(),)).start()  # both, one after the other, while they sample
+        return ask(self, call, *arguments, **named)
+
+    monkeypatch.setattr(Crew, "ask", asking)
+    assert close(expected, sampler.generate(requests(), 40, 1.0, STOP))
+    assert sampler._crew.faults == faults + 2

@@ -49,7 +49,7 @@ def test_a_base_of_another_kind_is_refused(tmp_path: Path):
 def test_a_gpu_too_small_for_the_base_is_refused_before_any_weight_is_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=12e9))
-    monkeypatch.setattr("populora.training.load_base", lambda config: pytest.fail("weights were read"))
+    monkeypatch.setattr("populora.parts.load_base", lambda config: pytest.fail("weights were read"))
     config = Config(base=BaseConfig(path="Qwen/Qwen2.5-Coder-7B", dtype="bfloat16", device="cuda", prompts="azr"))
     with pytest.raises(ConfigError, match=r"needs 15\.2 GB for its weights alone, cuda has 12\.0: take a smaller base"), prepared(config):
         pass

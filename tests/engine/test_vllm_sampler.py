@@ -48,7 +48,7 @@ def installed(monkeypatch, device: str = "cpu", **versions: str) -> None:
 )
 def test_another_vllm_than_the_tested_is_refused_before_any_model_loads(monkeypatch, tmp_path, versions, said):
     installed(monkeypatch, **versions)
-    monkeypatch.setattr("populora.training.load_base", lambda base: pytest.fail("the base was loaded"))
+    monkeypatch.setattr("populora.parts.load_base", lambda base: pytest.fail("the base was loaded"))
     with pytest.raises(ConfigError, match=said):
         train(TINY, tmp_path / "run", Silent())
     assert not (tmp_path / "run").exists()

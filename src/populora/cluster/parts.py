@@ -38,7 +38,7 @@ def cluster_parts(config: Config) -> Iterator[Parts]:
     with session(config) as joined:
         tokenizer = load_tokenizer(config.base)
         published: dict[int, Adapter] = {}
-        engines = _engines(config, joined, published)
+        engines = engine_crew(config, joined, published)
         learners = _learners(config, joined, engines)
         verifiers = _verifiers(config, joined)
         described: Described = _same("learners", learners.prepared)
@@ -56,7 +56,8 @@ def cluster_parts(config: Config) -> Iterator[Parts]:
                 crew.close()
 
 
-def _engines(config: Config, joined: Session, published: dict[int, Adapter]) -> Crew:
+def engine_crew(config: Config, joined: Session, published: dict[int, Adapter]) -> Crew:
+    """The engines of a run, each of which is given what was ``published`` when it starts, also later."""
     gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
     kind = Kind("engine", EngineHost, config.threads or 1, gpus, calls=CALLS)
     places = [[place] for place in joined.places.engines]

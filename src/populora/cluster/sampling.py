@@ -17,7 +17,7 @@ import torch
 from populora.cluster.crew import Asked, Call, Crew, Lost
 from populora.cluster.serving import How
 from populora.engine.base import Adapters, Feed
-from populora.engine.requests import all_of
+from populora.engine.requests import Named, all_of, check_key
 from populora.lora.adapter import Adapter
 from populora.types import Generation, Request
 
@@ -45,9 +45,11 @@ class ClusterSampler:
 
     def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.base.Sampler.stream`."""
-        how = How(max_tokens, temperature, stop)
-        yield from (self._as_they_come if self._eager else self._in_rounds)(feed, how)
-        self._crew.each([Call(engine, "rest") for engine in range(len(self._crew))])
+        feed, how = _Named(feed), How(max_tokens, temperature, stop)
+        try:
+            yield from (self._as_they_come if self._eager else self._in_rounds)(feed, how)
+        finally:
+            self._crew.each([Call(engine, "rest") for engine in range(len(self._crew))])
 
     def count_tokens(self, prompt: str) -> int:
         """Length of the prompt in tokens."""
@@ -86,3 +88,16 @@ class ClusterSampler:
                 start(request)
                 continue
             yield request, generations
+
+
+class _Named:
+    """A feed whose requests are told apart here: two of the same key may go to two engines."""
+
+    def __init__(self, feed: Feed):
+        self._feed, self._keys = feed, set[Named]()
+
+    def take(self, idle: bool) -> Sequence[Request]:
+        requests = self._feed.take(idle)
+        for request in requests:
+            check_key(request, self._keys)
+        return requests

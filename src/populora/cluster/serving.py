@@ -26,7 +26,7 @@ class How:
     stop: str
 
 
-@dataclass
+@dataclass(eq=False)
 class _Batch:
     requests: Sequence[Request]
     how: How
@@ -68,9 +68,9 @@ class _Stream:
     """One stream of the sampler and its feed; ends at a `Serving.rest`, or with the last batch before one of another `How`."""
 
     def __init__(self, sampler: Sampler, waiting: queue.SimpleQueue[_Batch | Future[None]], first: _Batch):
-        self._sampler, self._waiting, self._how = sampler, waiting, first.how
+        self._sampler, self._waiting, self._first, self._how = sampler, waiting, first, first.how
         self._next: deque[_Batch | Future[None]] = deque([first])
-        self._taken: list[_Batch] = []
+        self._taken: list[_Batch | Future[None]] = []
         self._owner: dict[tuple[int, tuple[str | int, ...]], _Batch] = {}
 
     def run(self) -> None:
@@ -79,11 +79,13 @@ class _Stream:
             for request, generations in self._sampler.stream(self, how.max_tokens, how.temperature, how.stop):
                 self._finished(request, generations)
         except Exception as error:  # noqa: BLE001 - it goes to whoever waits for an answer
+            self._taken += [one for one in self._next if one is self._first]  # it may not even have come to that
             for batch in self._taken:
                 if not batch.answer.done():
                     batch.answer.set_exception(error)
         for one in self._next:
-            self._waiting.put(one)
+            if one not in self._taken:
+                self._waiting.put(one)
 
     def take(self, idle: bool) -> Sequence[Request]:
         """See `populora.engine.base.Feed`."""

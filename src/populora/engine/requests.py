@@ -18,11 +18,16 @@ def check_sampling(max_tokens: int, temperature: float) -> None:
         raise ConfigError(f"expected max_tokens >= 1 and temperature >= 0, got {max_tokens} and {temperature}")
 
 
-def check_request(request: Request, tokens: int, keys: set[Named], context: int, max_tokens: int, slots: int) -> None:
-    """Raises `ConfigError` for a request that cannot be answered; ``keys`` are those of the stream so far, to which its own is added."""
+def check_key(request: Request, keys: set[Named]) -> None:
+    """Raises `ConfigError` for a key that the stream had before; ``keys`` are those so far, to which it is added."""
     if (request.slot, request.key) in keys:
         raise ConfigError(f"two requests have the same key {request.key}: they would draw the same random numbers; name them apart")
     keys.add((request.slot, request.key))
+
+
+def check_request(request: Request, tokens: int, keys: set[Named], context: int, max_tokens: int, slots: int) -> None:
+    """Raises `ConfigError` for a request that cannot be answered; ``keys`` as in `check_key`."""
+    check_key(request, keys)
     room = context - max_tokens
     if not 0 < tokens <= room:
         raise ConfigError(
