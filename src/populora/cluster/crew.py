@@ -195,4 +195,5 @@ class Crew:
 
 
 def _lost(error: Exception) -> Lost:
-    return Lost(getattr(error, "actor_id", None), (str(error).strip().splitlines() or [type(error).__name__])[0])
+    said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return Lost(getattr(error, "actor_id", None), said[0] if len(said) == 1 else f"{said[0]} ... {said[-1]}")

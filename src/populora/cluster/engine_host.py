@@ -40,7 +40,7 @@ class EngineHost:
         return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
     def open(self, config: Config, adapters: Mapping[int, Adapter]) -> None:
-        """Load the base and publish ``adapters``. Raises as a run in one process does."""
+        """Load the base and publish ``adapters``, if there are any yet. Raises as a run in one process does."""
         settle_in(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a process of vLLM's own would outlive this one and hold the GPU
         check_backend(config)
@@ -53,7 +53,8 @@ class EngineHost:
             adapted = AdaptedModel(model, config.lora.targets, config.population.members, config.lora.rank, config.lora.alpha)
         self._sampler = self._open.enter_context(open_sampler(config, tokenizer, adapted))
         self._serving = Serving(self._sampler)
-        self.publish(adapters)
+        if adapters:
+            self.publish(adapters)
 
     def publish(self, adapters: Mapping[int, Adapter]) -> None:
         """Adapters by slot that have changed; between `rest` and the next batch."""

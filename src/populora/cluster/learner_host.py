@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -23,6 +23,7 @@ from populora.learner.sharding import Shard, ShardedLearner, shard
 from populora.lora.adapter import Adapter
 from populora.lora.bank import Shape
 from populora.lora.model import AdaptedModel
+from populora.runlog.directory import versions
 from populora.types import Generation
 
 State = dict[str, torch.Tensor]
@@ -39,6 +40,8 @@ class Described:
     context: int
     agreement: float
     base_sha256: str
+    versions: dict[str, str]
+    machine: str = field(compare=False)
 
 
 class AbortedError(PopuloraError):
@@ -71,7 +74,7 @@ class LearnerHost:
         self._places = {slot: place for place, slot in enumerate(owned)}
         self._budget, self._part = config.learner.micro_batch_tokens, part
         self._learner = ShardedLearner(shard(adapted, part), config.learner, part) if part else Learner(adapted, config.learner)
-        return Described(adapted.bank.layout, adapted.context, adapted.agreement, base)
+        return Described(adapted.bank.layout, adapted.context, adapted.agreement, base, versions(), socket.gethostname())
 
     def load(self, slots: Sequence[int], state: State) -> None:
         """Take over these owned slots, weights and moments."""

@@ -17,7 +17,7 @@ import torch
 
 from populora.cluster.balance import Assignment, Share, assign, owners_of
 from populora.cluster.crew import Asked, Call, Crew, Lost
-from populora.cluster.learner_host import State, Sums
+from populora.cluster.learner_host import Described, State, Sums
 from populora.config import Config
 from populora.learner.batching import TrainRow
 from populora.learner.cutting import Piece, cut
@@ -41,13 +41,18 @@ class _Work:
 
 
 class ClusterLearner:
-    """A `populora.learner.base.Updater` of the adapters in ``bank``, which is the truth; the learners of ``crew`` have copies. ``machines``
-    are the machines that they are on."""
+    """A `populora.learner.base.Updater` of the adapters in ``bank``, which is the truth; the learners of ``crew`` have copies.
 
-    def __init__(self, config: Config, crew: Crew, bank: LoraBank, agreement: float, machines: Sequence[int]):
+    Who helps whom depends on the machines that learners were ``described`` to be on at first. It stays as it is when one moves, so that
+    bytes do too.
+    """
+
+    def __init__(self, config: Config, crew: Crew, bank: LoraBank, agreement: float, described: Sequence[Described]):
         self.agreement, self.helps = agreement, 0
         """``helps``: pairs of slot and helper in the last update."""
-        self._config, self._crew, self._bank, self._machines = config, crew, bank, machines
+        self._config, self._crew, self._bank = config, crew, bank
+        names = [one.machine for one in described]
+        self._machines = [names.index(name) for name in names]
         self._owners = owners_of(bank.slots, len(crew))
         self._held: dict[int, int] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def cluster_parts(config: Config) -> Iterator[Parts]:
         bank = LoraBank(described.layout, config.population.members, config.lora.rank, config.lora.alpha)
         dtype = getattr(torch, config.base.dtype)
         sampler = ClusterSampler(engines, published, tokenizer, dtype, config.selfplay.overlap == "eager")
-        learner = ClusterLearner(config, learners, bank, described.agreement, [0] * len(learners))
+        learner = ClusterLearner(config, learners, bank, described.agreement, learners.prepared)
         try:
             yield Parts(
                 tokenizer, sampler, learner, bank, ClusterPool(verifiers), _same("verifiers", verifiers.prepared), described.base_sha256
@@ -85,10 +86,16 @@ def _verifiers(config: Config, joined: Session) -> Crew:
 
 def _same(kind: str, found: Sequence[Any]) -> Any:
     """What all found. Raises `ClusterError` if they differ."""
-    different = [index for index, one in enumerate(found) if one != found[0]]
-    if different:
-        raise ClusterError(
-            f"expected all {kind} to find the same, but number {different[0]} has {found[different[0]]} and number 0 {found[0]}: the "
-            "machines differ in their base, their libraries or what they allow a sandbox; make them alike"
-        )
+    for index, one in enumerate(found):
+        if one != found[0]:
+            mine, first = ([f"{one}"], [f"{found[0]}"]) if isinstance(one, str) else (_listed(one), _listed(found[0]))
+            here, there = next((left, right) for left, right in zip(mine, first, strict=True) if left != right)
+            raise ClusterError(
+                f"expected all {kind} to find the same, but number {index} has {here} and number 0 {there}: the machines differ in "
+                "their base, their libraries or what they allow a sandbox; make them alike"
+            )
     return found[0]
+
+
+def _listed(described: Described) -> list[str]:
+    return [f"{item.name} {getattr(described, item.name)}" for item in fields(described) if item.compare]

@@ -70,7 +70,7 @@ class _Stream:
     def __init__(self, sampler: Sampler, waiting: queue.SimpleQueue[_Batch | Future[None]], first: _Batch):
         self._sampler, self._waiting, self._first, self._how = sampler, waiting, first, first.how
         self._next: deque[_Batch | Future[None]] = deque([first])
-        self._taken: list[_Batch | Future[None]] = []
+        self._taken: list[_Batch] = []
         self._owner: dict[tuple[int, tuple[str | int, ...]], _Batch] = {}
 
     def run(self) -> None:
@@ -79,7 +79,8 @@ class _Stream:
             for request, generations in self._sampler.stream(self, how.max_tokens, how.temperature, how.stop):
                 self._finished(request, generations)
         except Exception as error:  # noqa: BLE001 - it goes to whoever waits for an answer
-            self._taken += [one for one in self._next if one is self._first]  # it may not even have come to that
+            if not self._taken:  # it did not even come to that
+                self._taken.append(self._first)
             for batch in self._taken:
                 if not batch.answer.done():
                     batch.answer.set_exception(error)
