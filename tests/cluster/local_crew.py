@@ -64,6 +64,8 @@ class LocalCrew:
                 raise one.values[0].error
         return [one.values[0].value for one in asked]
 
+    def worked(self, index: int) -> None: ...
+
     def replace(self, lost: Lost) -> None:
         self.faults += 1
         self.hosts[int(lost.actor)] = self.make(int(lost.actor))

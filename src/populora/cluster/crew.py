@@ -21,7 +21,7 @@ from populora.cluster.session import Place, Session
 from populora.errors import ClusterError, PopuloraError
 
 PATIENCE = 3
-"""A member may be lost so many times in a row without answering anything; then the cause is no accident."""
+"""A member may be lost so many times in a row without finishing anything; then the cause is no accident."""
 _log = logging.getLogger(__name__)
 Ask = Callable[..., Any]
 """Ask a member by the name of a method and its arguments, and wait for the answer."""
@@ -99,9 +99,11 @@ class Crew:
         while waiting:
             (done,), waiting = self.ray.wait(waiting)
             self._answer(done)
-        for one in asked:
-            self._losses[one.index] = 0
         return [self._answer(one.values[0]) for one in asked]
+
+    def worked(self, index: int) -> None:
+        """This member has done what it is there for: losses are counted from here again."""
+        self._losses[index] = 0
 
     def first(self, asked: Iterable[Asked], seconds: float | None = None) -> Asked | None:
         """The first of them whose answer has come, or that was lost; None if there is none within ``seconds``."""
@@ -117,6 +119,7 @@ class Crew:
             number = waiting.pop(asked)
             try:
                 (found[number],) = self.answers([asked])
+                self.worked(asked.index)
             except Lost as lost:
                 self.replace(lost)
                 waiting[self.ask(calls[number])] = number
@@ -155,8 +158,8 @@ class Crew:
         self._losses[index] += 1
         if self._losses[index] > PATIENCE:
             raise ClusterError(
-                f"{self.kind.name} {index} was lost {PATIENCE + 1} times in a row without an answer (last: {lost}): that is no accident. "
-                "See Ray's logs, then go on with `populora resume`: no more than the step in flight is lost."
+                f"{self.kind.name} {index} was lost {PATIENCE + 1} times in a row without finishing anything (last: {lost}): that is no "
+                "accident. See Ray's logs, then go on with `populora resume`: no more than the step in flight is lost."
             )
         _log.warning("%s %d was lost (%s); it is replaced", self.kind.name, index, lost)
         for actor in self._actors[index]:
@@ -196,4 +199,5 @@ class Crew:
 
 def _lost(error: Exception) -> Lost:
     said = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return Lost(getattr(error, "actor_id", None), said[0] if len(said) == 1 else f"{said[0]} ... {said[-1]}")
+    reason = f"{said[0]} {said[-1]}" if "creation task" in said[0] else said[0]  # who could not even be made says why at the end
+    return Lost(getattr(error, "actor_id", None), reason)

@@ -132,7 +132,10 @@ class ClusterLearner:
         """``attempt``, made again until no learner is lost in it: the others end theirs at once, and all start from the bank."""
         while True:
             try:
-                return attempt()
+                found = attempt()
+                for rank in range(len(self._crew)):
+                    self._crew.worked(rank)
+                return found
             except Lost as lost:
                 self._held.clear()
                 self._tell("abort", beside=CONTROL)

@@ -83,6 +83,7 @@ class ClusterSampler:
             loads[asked.index] -= request.samples
             try:
                 ((generations,),) = self._crew.answers([asked])
+                self._crew.worked(asked.index)
             except Lost as lost:
                 self._crew.replace(lost)
                 start(request)
