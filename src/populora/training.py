@@ -17,7 +17,7 @@ from typing import Any
 from populora.analysis.coverage import Archive
 from populora.buffer import ProblemBuffer
 from populora.cluster.parts import cluster_parts
-from populora.config import Config
+from populora.config import ClusterConfig, Config
 from populora.config_check import check
 from populora.engine.canary import check_effect
 from populora.engine.loading import base_folder
@@ -55,9 +55,10 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
             return _loop(run, folder, display, stop)
 
 
-def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
-    """Go on from the newest checkpoint of a run. What was logged beyond it is cut back, once it is certain that the run can go on."""
-    with open_run(folder) as config, prepared(config) as run:
+def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: False, cluster: ClusterConfig | None = None) -> Summary:
+    """Go on from the newest checkpoint of a run, with the processes that it began with or those of ``cluster``. What was logged beyond it
+    is cut back, once it is certain that the run can go on."""
+    with open_run(folder) as config, prepared(replace(config, cluster=cluster or config.cluster)) as run:
         check_facts(folder, run.facts)
         for unfinished in (folder / "adapters").glob(".*"):  # a kill came while a member was being written
             if unfinished.is_dir():

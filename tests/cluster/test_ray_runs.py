@@ -21,7 +21,7 @@ from populora.cluster.crew import Crew
 from populora.cluster.learning import ClusterLearner
 from populora.cluster.parts import cluster_parts
 from populora.config import ClusterConfig
-from populora.training import train
+from populora.training import resume, train
 
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed")]
 
@@ -56,6 +56,16 @@ def test_one_actor_of_each_kind_writes_the_bytes_of_a_run_in_one_process(tmp_pat
     assert without(contents(tmp_path / "actors"), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
 
 
+def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_round(tmp_path):
+    train(OFF, tmp_path / "one", Silent())
+    actors_of_one = ClusterConfig(learners=1)
+    for name, first, then in (("left", actors_of_one, ClusterConfig()), ("joined", ClusterConfig(), actors_of_one)):
+        asked = itertools.count()
+        train(replace(OFF, cluster=first), tmp_path / name, Silent(), stop=lambda asked=asked: next(asked) == 2)
+        assert resume(tmp_path / name, Silent(), cluster=then).step == OFF.steps
+        assert without(contents(tmp_path / name), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
+
+
 def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alone, uneven_rows):
     settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
     with cluster_parts(settings) as parts:
@@ -65,6 +75,21 @@ def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alon
             parts.learner.update(uneven_rows)
             alone.update(uneven_rows)
         assert parts.learner.helps > 0
+    ours, theirs = parts.bank.master, alone.adapted.bank.master
+    assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
+
+
+def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(alone, uneven_rows):
+    settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
+    with cluster_parts(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as parts:
+        parts.bank.restore(alone.adapted.bank.state())
+        parts.learner.agreement = float("inf")
+        for _ in range(2):
+            parts.learner.update(uneven_rows)
+            alone.update(uneven_rows)
+            kill(next(pid for kind, pid in actors() if kind == "Learner"))  # the other one goes with it
+        parts.learner.update(uneven_rows)
+        alone.update(uneven_rows)
     ours, theirs = parts.bank.master, alone.adapted.bank.master
     assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
 
