@@ -1,10 +1,10 @@
-"""A run on Ray's actors beside the same run in one process: seconds of a step, what publishing takes of it, and what a killed process costs.
+"""A run on Ray's actors beside the same run in one process: seconds of a step, publishing's share of it, and what a killed process costs.
 
     python benchmarks/cluster.py [--steps 8] [--kills 12]     writes cluster.json; about six minutes on two cores
 
-Needs Ray (`pip install 'populora[cluster]'`). The run is `configs/tiny.toml` with overlap "off": alone, on two engines, two learners and two
-verifiers, and on these again while processes of all three kinds die by SIGKILL at moments that chance chooses. On two cores the actors
-share what one process has to itself, so this measures what being apart costs, not what more machines bring.
+Needs Ray (`pip install 'populora[cluster]'`). The run is `configs/tiny.toml` with overlap "off": alone, on two engines, two learners and
+two verifiers, and on these again while processes of all three kinds die by SIGKILL at moments that chance chooses. On two cores the
+actors share what one process has to itself, so this measures what being apart costs, not what more machines bring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
-sys.path[:0] = [str(REPOSITORY / "benchmarks/speed"), str(REPOSITORY / "tests/cluster"), str(REPOSITORY / "tests/e2e")]
+sys.path.insert(0, str(REPOSITORY / "benchmarks/speed"))
+sys.path.insert(0, str(REPOSITORY / "tests/cluster"))
+sys.path.insert(0, str(REPOSITORY / "tests/e2e"))
 
 import numpy as np
 from machine import machine
@@ -74,9 +76,9 @@ def measure(config: Config, folder: Path, kills: int) -> dict[str, Any]:
 
 def phases(folder: Path) -> dict[str, float]:
     """Median seconds of the steps of a run by phase, but for the first."""
-    lines = [json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines()][1:]
-    sums = [{**line, "step": sum(line.values())} for line in lines]
-    return {name: round(statistics.median(one.get(name, 0.0) for one in sums), 4) for name in sums[-1]}
+    lines = [json.loads(line) for line in (folder / "timings.jsonl").read_text().splitlines()][1:]
+    phases = [name for name in lines[-1] if name.startswith("seconds/")]
+    return {name.removeprefix("seconds/"): round(statistics.median(line.get(name, 0.0) for line in lines), 4) for name in phases}
 
 
 def killed_run(config: Config, folder: Path, kills: int) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def checked_ray() -> Any:
     if find_spec("ray") is None:
         raise ConfigError("cluster.learners is set: it needs Ray, which is not installed. `pip install 'populora[cluster]'` has it.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # what an aborted update raised, which nobody waits for any more
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     return import_module("ray")
 
