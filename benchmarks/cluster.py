@@ -21,10 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).parents[1]
-sys.path.insert(0, str(REPOSITORY / "benchmarks/speed"))
-sys.path.insert(0, str(REPOSITORY / "tests/cluster"))
-sys.path.insert(0, str(REPOSITORY / "tests/e2e"))
+sys.path.insert(0, str(Path(__file__).parent / "speed"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/cluster"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/e2e"))
 
 import numpy as np
 from machine import machine
@@ -52,7 +51,7 @@ def main() -> None:
 
 
 def settings(steps: int) -> Config:
-    config = load_config(REPOSITORY / "configs/tiny.toml")
+    config = load_config(Path(__file__).parents[1] / "configs/tiny.toml")
     return replace(config, steps=steps, threads=1, selfplay=replace(config.selfplay, overlap="off"))
 
 

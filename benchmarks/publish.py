@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +62,11 @@ def measure(rounds: int) -> dict[str, Any]:
         backend.engine_settings = lambda *given: {**plain(*given), "load_format": "dummy"}
         with closing(backend.VllmSampler(config, build_tokenizer(), SLOTS, CONTEXT)) as sampler:
             sampler.publish(bank, range(SLOTS))
-            adapter = replace(
-                bank.adapter(0), modules={name: (a.bfloat16(), b.bfloat16()) for name, (a, b) in bank.adapter(0).modules.items()}
-            )
+            adapter, measured = bank.adapter(0).to(torch.bfloat16), backend.SHARED_MEMORY / f"populora.measured.{os.getpid()}"
             work: dict[str, Callable[[], object]] = {
                 "publish": lambda: sampler.publish(bank, [1]),
                 "copy out of the bank": lambda: bank.adapter(1),
-                "write to shared memory": lambda: (sampler._folder / "measured").write_bytes(weights_bytes(adapter)),
+                "write to shared memory": lambda: measured.write_bytes(weights_bytes(adapter)),
             }
             seconds: dict[str, list[float]] = {name: [] for name in work}
             for _ in range(rounds):
@@ -77,7 +74,8 @@ def measure(rounds: int) -> dict[str, Any]:
                     started = time.perf_counter()
                     one()
                     seconds[name].append(time.perf_counter() - started)
-            size = (sampler._folder / "measured").stat().st_size
+            size = measured.stat().st_size
+            measured.unlink()
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     return {
         "adapter_mib": round(size / 2**20, 1),

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 
 import torch
 
@@ -57,7 +58,7 @@ class LearnerHost:
     def address(self) -> str:
         """Where the processes that share a base with this one can meet it."""
         with socket.create_server(("", 0)) as server:
-            return f"{socket.gethostbyname(socket.gethostname())}:{server.getsockname()[1]}"
+            return f"{import_module('ray.util').get_node_ip_address()}:{server.getsockname()[1]}"
 
     def open(self, config: Config, owned: Sequence[int], gpus: Sequence[str | None], address: str) -> Described:
         """Load the base and make room for the slots ``owned`` and a guest; ``gpus`` are those of the processes that share the base, which

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -54,12 +53,10 @@ class VllmSampler:
         self._release = config.engine.release_cache
         self._numbers, self._requests = itertools.count(1), itertools.count()
         self._versions: dict[int, Any] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="populora.", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
         self._engine = vllm.LLM(**engine_settings(config, slots, context)).llm_engine
 
     def close(self) -> None:
-        """Remove the adapters from shared memory and let the engine go."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Let the engine go."""
         self._versions.clear()
         self._engine.engine_core.shutdown()
 
@@ -130,17 +127,15 @@ class VllmSampler:
     def _publish(self, slot: int, adapter: Adapter) -> None:
         """Load an adapter under a new name and retire the one before it. Its weights come in the base's precision, as the learner's do."""
         number = next(self._numbers)
-        folder = self._folder / f"slot{slot}@v{number}"
-        folder.mkdir()
-        name = self._base.path
-        (folder / CONFIG_FILE).write_text(json.dumps(plain_settings(adapter, name, self._targets)))
-        (folder / WEIGHTS_FILE).write_bytes(weights_bytes(adapter.to(getattr(torch, self._base.dtype))))
-        new = self._vllm.lora.request.LoRARequest(folder.name, number, str(folder))
         old = self._versions.pop(slot, None)
         if old is not None:
             self._engine.remove_lora(old.lora_int_id)
-            shutil.rmtree(old.lora_path)
-        self._engine.add_lora(new)
+        # Gone as soon as it is loaded: vLLM has room for all adapters and reads none again, and a process that is killed leaves no files.
+        with tempfile.TemporaryDirectory(prefix="populora.", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
+            Path(folder, CONFIG_FILE).write_text(json.dumps(plain_settings(adapter, self._base.path, self._targets)))
+            Path(folder, WEIGHTS_FILE).write_bytes(weights_bytes(adapter.to(getattr(torch, self._base.dtype))))
+            new = self._vllm.lora.request.LoRARequest(f"slot{slot}@v{number}", number, folder)
+            self._engine.add_lora(new)
         self._versions[slot] = new
 
     def _wake(self) -> None:
