@@ -32,7 +32,7 @@ from machine import machine  # noqa: E402
 from processes import noise  # noqa: E402
 from roofline import Base  # noqa: E402
 
-from populora.config import Config, EngineConfig, LoraConfig  # noqa: E402
+from populora.config import Config, LoraConfig  # noqa: E402
 from populora.config_file import load_config  # noqa: E402
 from populora.engine.calibration import calibrate  # noqa: E402
 from populora.engine.shapes import base_shapes  # noqa: E402
@@ -131,7 +131,7 @@ def as_measured(measured: Row) -> Assumptions:
 
 
 def make(config: Config, hardware: Hardware, assumed: Assumptions) -> Plan:
-    return make_plan(config, base_shapes(config.base), hardware, place(config.engine, 1), assumed)
+    return make_plan(config, base_shapes(config.base), hardware, place(config), assumed)
 
 
 def planned(plan: Plan) -> Row:
@@ -159,7 +159,8 @@ def shares(base: Base, hardware: Hardware, rounds: int = 3) -> Row:
     decode = card.decoding(CARD, base, hardware.gigabytes_per_second, rounds)["64 rows"]["8 adapters"]
     hidden, layers, inner, heads, kv_heads = base.widths
     shapes = qwen2("random", hidden, inner, layers, heads, kv_heads, base.vocabulary, base.tied, card.CONTEXT)
-    config, placement = Config(lora=LoraConfig(rank=CARD.rank)), place(EngineConfig(), 1)  # 4 teachers, 4 students
+    config = Config(lora=LoraConfig(rank=CARD.rank))  # 4 teachers, 4 students
+    placement = place(config)
     texts = Texts(CARD.rows[0], CARD.rows[0], CARD.prompt, CARD.new)
     whole = decode_seconds(config, shapes, rates(hardware, placement, Assumptions()), placement, texts, texts.rows)
     return {

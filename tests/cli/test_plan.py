@@ -56,6 +56,8 @@ def test_the_page_says_what_the_plan_says(path: Path):
     hours = [f"{one.lean * 200 / 3600:.1f} to {one.longest * 200 / 3600:.1f} h" for one in (usual, trained)]
     steps = [f"{one.lean:.0f} to {one.longest:.0f} s" for one in (usual, trained)]
     assert f"| `{path.stem}` | {steps[0]} | {hours[0]} | {steps[1]}, {hours[1]} |" in page
+    assert f"| `{path.stem}` | {usual.publish:.1f} s | {usual.publish_share:.1%} | {trained.publish_share:.1%} |" in page
+    assert max(usual.publish_share, trained.publish_share) < 0.02
 
 
 def test_the_paper_s_arms_differ_in_their_population_alone():
@@ -67,7 +69,11 @@ def test_the_paper_s_arms_differ_in_their_population_alone():
 def test_a_plan_shows_parts_limit_and_assumptions(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", str(FOLDER / "paper_4t4s.toml"), "--assume.valid", "0.125"]) == 0
     out = capsys.readouterr().out
-    for text in ("4 teachers + 4 students on Qwen/Qwen2.5-Coder-7B, 8 x h100-80gb: 8 engines, 8 learners", "keys and values", "fits"):
+    for text in (
+        "4 teachers + 4 students on Qwen/Qwen2.5-Coder-7B, 8 x h100-80gb: 8 engines, 8 learners, 8 verifiers",
+        "keys and values",
+        "fits",
+    ):
         assert text in out
     assert "Limit: training" in out and "--assume.valid" in out and "0.125" in out and "4,608" in out
 
@@ -78,6 +84,35 @@ def test_a_plan_that_does_not_fit_says_what_to_change_and_fails(capsys: pytest.C
     assert "does not fit" in out and 'To make it fit: set learner.activation_checkpointing = "layer".' in out
 
 
+def test_several_gpus_without_cluster_settings_are_planned_with_some(capsys: pytest.CaptureFixture[str]):
+    config = str(FOLDER / "one_gpu_1.5b.toml")
+    assert main(["plan", config, "--gpus", "8"]) == 0
+    out = capsys.readouterr().out
+    assert 'one process. Planned with cluster.learners = 8, cluster.engines = 8, selfplay.overlap = "eager":' in out
+    assert "8 x h100-80gb: 8 engines, 8 learners, 1 verifier" in out and "idle" not in out
+    assert main(["plan", config]) == 0
+    out = capsys.readouterr().out
+    assert "Planned with" not in out and "1 x h100-80gb: one process that samples and learns" in out
+
+
+def test_gpus_that_stay_idle_are_told(capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", str(FOLDER / "paper_4t4s.toml"), "--gpus", "8", "--nodes", "2"]) == 0
+    assert "8 of 16 GPUs stay idle: cluster.engines x engine.tensor_parallel is 8" in capsys.readouterr().out
+    assert main(["train", str(FOLDER / "one_gpu_7b.toml"), "--dry-run", "--gpus", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "1 x h100-80gb: one process that samples and learns" in out
+    settings = 'cluster.learners = 8, cluster.engines = 8, selfplay.overlap = "eager"'
+    assert f"7 of 8 GPUs stay idle: a run without cluster settings is one process; {settings} would use them" in out
+
+
+def test_a_cluster_on_processors_is_planned_by_its_processes(capsys: pytest.CaptureFixture[str]):
+    cluster = ["--cluster.learners", "3", "--cluster.engines", "2", "--selfplay.overlap", "off"]
+    assert main(["plan", str(FOLDER / "tiny.toml"), *cluster]) == 0
+    out = capsys.readouterr().out
+    assert "cores of its own for each process: 2 engines, 3 learners, 1 verifier" in out and "memory of an engine and a learner" in out
+    assert main(["train", str(FOLDER / "tiny.toml"), "--dry-run", *cluster]) == 0
+
+
 def test_a_plan_for_this_machine_measures_its_processor(capsys: pytest.CaptureFixture[str]):
     assert main(["plan", str(FOLDER / "tiny.toml")]) == 0
     assert "measured now: fp32 products of 1024 x 1024" in capsys.readouterr().out
@@ -85,11 +120,15 @@ def test_a_plan_for_this_machine_measures_its_processor(capsys: pytest.CaptureFi
 
 BAD = {
     "plan --gpu h100": "unknown GPU 'h100': expected cpu or one of h100-80gb",
-    "plan --gpu h100-80gb --base.dtype bfloat16 --gpus 2": "one process on one GPU, but 2 were asked for",
+    "plan paper_4t4s.toml --gpus 4": "expected 8 GPUs, those of an engine on one node (8 engines x engine.tensor_parallel 1), got --gpus 4",
+    "plan paper_4t4s.toml --nodes 2": "--nodes 2: expected --gpus with it",
+    "plan tiny.toml --cluster.learners 2 --selfplay.overlap off --gpu h100-80gb": "is 1 GPUs, cluster.learners x cluster.shards is 2",
+    "plan paper_4t4s.toml --assume.publish-gb-per-second 0": "--assume.publish-gb-per-second: expected a number above 0, got 0",
     "plan --gpus 2": "a plan for the processor is for this machine alone",
     "plan --asume.valid 1": "unknown setting 'asume.valid'. Did you mean 'assume.valid'",
     "plan --assume.valid 2": "--assume.valid: expected a share",
-    "plan paper_4t4s.toml --gpus 3 --engine.tensor-parallel 2": "tensor_parallel is 2: expected a number of GPUs that divides the 3",
+    "plan paper_4t4s.toml --engine.tensor-parallel 2": "is 16 GPUs, cluster.learners x cluster.shards is 8: expected the same",
+    "train paper_4t4s.toml --dry-run --gpus 1": "got --gpus 1 --nodes 1: give more, or lower cluster.engines and cluster.learners",
     "plan paper_4t4s.toml --engine.cache-mb 100": "a prompt and a response of full length, 6144 + 8096 tokens, need 779",
     "plan --base.path nowhere/at-all": "base.path 'nowhere/at-all': expected a folder or hub name whose config.json can be read, or one of",
     "train --gpu h100-80gb": "expected --dry-run with them",

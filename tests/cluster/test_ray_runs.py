@@ -13,8 +13,8 @@ from importlib.util import find_spec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from actor_processes import KINDS, actors, kill
 from local_crew import SETTINGS
-from processes import KINDS, actors, kill
 from small_run import SMALL, Silent, contents
 
 from populora.cluster.crew import Crew

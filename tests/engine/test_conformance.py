@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from actor_processes import actors, kill
 from peft import PeftModel
-from processes import actors, kill
 from transformers import AutoModelForCausalLM
 
 from populora.cluster.crew import Crew

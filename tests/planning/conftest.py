@@ -9,7 +9,7 @@ import pytest
 from populora.config import BaseConfig, Config, EngineConfig, LearnerConfig, PopulationConfig
 from populora.planning.assumptions import Assumptions
 from populora.planning.hardware import gpu
-from populora.planning.placement import place
+from populora.planning.placement import place, spread
 from populora.planning.plan import Plan, make_plan
 from populora.planning.shapes import Shapes, known_shapes
 
@@ -42,9 +42,10 @@ def paper() -> Callable[..., Config]:
 
 @pytest.fixture(scope="session")
 def planned(seven: Shapes) -> Callable[..., Plan]:
-    """``planned(config, gpu="h100-80gb", gpus=8, assumed=…)`` for the 7B base."""
+    """``planned(config, gpu="h100-80gb", gpus=8, assumed=…)`` for the 7B base, with cluster settings for so many GPUs if there are none."""
 
     def make(config: Config, name: str = "h100-80gb", gpus: int = 8, assumed: Assumptions = ONLY_TRAINED) -> Plan:
-        return make_plan(config, seven, gpu(name), place(config.engine, gpus), assumed)
+        config = spread(config, gpus)
+        return make_plan(config, seven, gpu(name), place(config), assumed)
 
     return make

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from populora.config import Config, EngineConfig
+from populora.config import Config
 from populora.errors import ConfigError
 from populora.planning.advice import check_fits, cure, limit
 from populora.planning.assumptions import Assumptions, check_assumptions
 from populora.planning.hardware import gpu
-from populora.planning.placement import place
 from populora.planning.plan import Plan
 
 
@@ -52,25 +51,6 @@ def test_what_takes_most_of_a_step_is_named(paper: Callable[..., Config], planne
 def test_unknown_gpus_name_the_known_ones():
     with pytest.raises(ConfigError, match=r"unknown GPU 'h100': expected cpu or one of h100-80gb, .* Did you mean 'h100-80gb'\?"):
         gpu("h100")
-
-
-@pytest.mark.parametrize(
-    ("engine", "gpus", "nodes", "message"),
-    [
-        (EngineConfig(), 8, 1, r'"inprocess", one process on one GPU, but 8 were asked for: set engine.backend = "vllm"'),
-        (EngineConfig("vllm", tensor_parallel=4), 2, 1, r"tensor_parallel is 4: expected a number of GPUs that divides the 2"),
-        (EngineConfig("vllm", tensor_parallel=3), 8, 2, r"divides the 8"),
-        (EngineConfig("vllm"), 0, 1, r"at least one GPU"),
-        (EngineConfig("vllm"), 8, 0, r"at least one GPU on at least one node, got 8 and 0"),
-    ],
-)
-def test_impossible_placements_are_refused(engine: EngineConfig, gpus: int, nodes: int, message: str):
-    with pytest.raises(ConfigError, match=message):
-        place(engine, gpus, nodes)
-
-
-def test_nodes_multiply_gpus():
-    assert place(EngineConfig("vllm", tensor_parallel=2), 8, 2).engines == 8
 
 
 @pytest.mark.parametrize("wrong", [{"prompt_tokens": 0.0}, {"train_mfu": 1.5}, {"valid": -0.1}, {"bandwidth": float("nan")}])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from populora.config import BaseConfig, Config, EngineConfig, SelfplayConfig
+from populora.config import BaseConfig, ClusterConfig, Config, EngineConfig, SelfplayConfig
 from populora.errors import ConfigError
 from populora.planning.memory import ACTIVATIONS, CACHE, CHUNK, head_bytes, kept_bytes, rows_at_a_time
 from populora.planning.plan import Plan
@@ -111,6 +111,29 @@ def test_an_engine_on_several_gpus_spreads_its_cache(paper: Callable[..., Config
     planned(paper(cache_mb=200, tensor_parallel=4))
     with pytest.raises(ConfigError, match=r"cache_mb is 200: a prompt and a response of full length, 6144 \+ 8096 tokens, need 779"):
         planned(paper(cache_mb=200))
+
+
+def test_a_learner_of_a_cluster_has_room_for_what_it_owns_and_a_guest(paper: Callable[..., Config], planned: Callable[..., Plan]):
+    single, three = 20_185_088, replace(paper(), cluster=ClusterConfig(learners=3, engines=3))
+    plan = planned(three)  # 8 members: 3, 3 and 2 of them
+    assert part(plan, "gradients of the adapters, fp32") == (3 + 1) * 4 * single
+    assert part(plan, "adapters and their moments, fp32") == (3 + 1) * 12 * single
+    assert part(plan, "adapters as the base computes") == (3 + 1) * 2 * single
+    assert part(planned(paper(), gpus=1), "gradients of the adapters, fp32") == 8 * 4 * single  # one process: all, and no guest
+
+
+def test_the_gpus_of_a_learner_share_layers_only(seven: Shapes, paper: Callable[..., Config], planned: Callable[..., Plan]):
+    plan = planned(replace(paper(), cluster=ClusterConfig(learners=2, shards=4, engines=8)))
+    whole = seven.parameters - seven.linear
+    assert part(plan, "base", "learner") == pytest.approx(2 * (whole + seven.linear * (1 / 4 + 2 / 28)))
+    assert part(plan, "base", "engine") == 2 * seven.parameters
+    assert part(plan, "gradients of the adapters, fp32") == (4 + 1) * 4 * 20_185_088  # adapters are whole
+
+
+def test_an_in_process_engine_of_a_cluster_has_its_own_base_and_bank(paper: Callable[..., Config], planned: Callable[..., Plan]):
+    plan = planned(paper(backend="inprocess", cache_mb=8192))
+    assert part(plan, "base", "engine") == part(plan, "base", "learner") > 15e9
+    assert part(plan, "adapters and their moments, fp32", "engine") == 8 * 12 * 20_185_088
 
 
 def test_vllm_holds_an_adapter_more_than_there_are_members(paper: Callable[..., Config], planned: Callable[..., Plan]):

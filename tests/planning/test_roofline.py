@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from populora.config import Config, PopulationConfig
+from populora.config import ClusterConfig, Config, PopulationConfig
 from populora.planning.assumptions import Assumptions
 from populora.planning.hardware import gpu
-from populora.planning.placement import place
+from populora.planning.placement import place, spread
 from populora.planning.plan import Plan, make_plan
 from populora.planning.roofline import decode_seconds, rates
 from populora.planning.shapes import Shapes, qwen2
@@ -48,8 +50,8 @@ def test_seconds_are_those_of_the_roofline_made_by_hand(
 
 
 def test_one_adapter_with_short_answers(seven: Shapes, paper: Callable[..., Config]):
-    config = replace(paper(), population=PopulationConfig(single_agent=True))
-    placement, assumed = place(config.engine, 8), Assumptions()
+    config = spread(replace(paper(), population=PopulationConfig(single_agent=True)), 8)
+    placement, assumed = place(config), Assumptions()
     speed, texts = rates(gpu("h100-80gb"), placement, assumed), Texts(72, 576, 500, 250)
     adapter = seven.adapter(32, config.lora.targets)
     assert round(decode_seconds(config, seven, speed, placement, texts, 72)) == 2
@@ -106,7 +108,7 @@ def test_checkpointing_mlps_costs_less_than_whole_layers(seven: Shapes):
 
 def test_sandbox_that_is_slower_than_the_sampler_lengthens_a_step(paper: Callable[..., Config], planned: Callable[..., Plan]):
     slow = planned(paper(), assumed=Assumptions(valid=0.125, verdicts_per_second=1.0)).seconds
-    assert slow.verdicts == pytest.approx(4608 / 2) and slow.longest == pytest.approx(slow.verdicts + slow.train)
+    assert slow.verdicts == pytest.approx(4608 / 2) and slow.longest == pytest.approx(slow.verdicts + slow.train + slow.publish)
 
 
 def test_small_shapes_count_by_hand():
@@ -122,6 +124,25 @@ def test_plans_are_in_the_precision_of_the_peaks(seven: Shapes, paper: Callable[
 
     config = paper()
     with pytest.raises(ConfigError, match=r'base.dtype is "float32".*set base.dtype = "bfloat16"'):
-        make_plan(
-            replace(config, base=replace(config.base, dtype="float32")), seven, gpu("h100-80gb"), place(config.engine, 8), Assumptions()
-        )
+        make_plan(replace(config, base=replace(config.base, dtype="float32")), seven, gpu("h100-80gb"), place(config), Assumptions())
+
+
+def test_publishing_gives_every_engine_all_adapters_in_the_base_s_precision(paper: Callable[..., Config], planned: Callable[..., Plan]):
+    one, eight = planned(paper(), "h200-141gb", 1).seconds, planned(paper()).seconds
+    assert one.publish == eight.publish == pytest.approx(8 * 2 * 20_185_088 / 0.23e9)  # engines do it at the same time
+    assert eight.publish_share == eight.publish / (eight.prompts + eight.decode + eight.train + eight.publish)
+    own = paper(backend="inprocess", cache_mb=8192)
+    assert planned(own, gpus=1).seconds.publish == 0.0  # it reads what learns
+    assert planned(own).seconds.publish == eight.publish
+
+
+def test_the_assumed_rate_of_publishing_is_the_measured_one():
+    measured = json.loads((Path(__file__).parents[2] / "benchmarks" / "publish.json").read_text())
+    rate = measured["adapter_mib"] * 2**20 / measured["seconds"]["publish"]["median"]
+    assert Assumptions().publish_gb_per_second == pytest.approx(rate / 1e9, rel=0.02)
+
+
+def test_gpus_of_a_learner_train_together_and_verifiers_judge_together(paper: Callable[..., Config], planned: Callable[..., Plan]):
+    alone = planned(replace(paper(), cluster=ClusterConfig(learners=8, engines=8)))
+    shared = planned(replace(paper(), cluster=ClusterConfig(learners=2, shards=4, engines=8, verifiers=4)))
+    assert shared.seconds.train == alone.seconds.train and shared.seconds.verdicts == alone.seconds.verdicts / 4

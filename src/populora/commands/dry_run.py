@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from populora.commands.plan import planned
-from populora.commands.plan_text import places, population
+from populora.commands.plan_text import idle, places, population
 from populora.config import Config
 from populora.evolution import check_operators
 from populora.heldout import held_out_suite
@@ -38,6 +38,8 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     asked = "" if gpu or plan.hardware.name == CPU else " (not asked for: see --gpu and --gpus)"
     memory = f"{plan.memory.total / 1e9:.1f} of {plan.hardware.gigabytes:.1f} GB planned"
     console.print(f"hardware: {places(plan)}; {memory}{asked}")
+    if plan.placement.idle:
+        console.print(f"hardware: {idle(plan)}")
     console.print("checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory")
     for what in (*UNCHECKED, *_absent(config)):
         console.print(f"not checked: {what}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +18,10 @@ from populora.engine.shapes import base_shapes
 from populora.errors import ConfigError
 from populora.planning.assumptions import Assumptions
 from populora.planning.hardware import CPU, Hardware, gpu
-from populora.planning.placement import place
+from populora.planning.placement import place, spread, spread_settings
 from populora.planning.plan import Plan, make_plan
 
-GPU, NODE = "h100-80gb", 8
+GPU = "h100-80gb"
 """Where no GPU is named: the paper's."""
 
 
@@ -38,7 +38,7 @@ class PlanRun:
     gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """Such as `h100-80gb` or `rtx4090-24gb`; `cpu` measures this machine. By default what `base.device` says, an H100 for `cuda`."""
     gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """GPUs of a node; by default 1 for the in-process engine and 8 for vLLM."""
+    """GPUs of a node; by default as many as the configuration uses. For more, one without cluster settings is planned with some."""
     nodes: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Machines of so many GPUs."""
     assume: Assumptions = field(default_factory=Assumptions)
@@ -49,20 +49,25 @@ def main(arguments: Sequence[str]) -> int:
     """Print the plan; returns 0, or 1 if it does not fit. Raises `PopuloraError`."""
     chosen = parse_settings(PlanRun, arguments, "plan")
     check(chosen.settings)
-    plan = planned(chosen.settings, chosen.gpu, chosen.gpus, chosen.nodes, chosen.assume)
+    config = spread(chosen.settings, chosen.gpus, chosen.nodes)
+    plan = planned(config, chosen.gpu, chosen.gpus, chosen.nodes, chosen.assume)
     console = Console(highlight=False)
+    if config is not chosen.settings:
+        console.print(f"The configuration has no cluster settings, a run of it is one process. Planned with {spread_settings(config)}:")
     for part in render_plan(plan):
         console.print(part)
     return 0 if plan.fits else 1
 
 
 def planned(config: Config, name: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
-    """The plan of a configuration; empty ``name`` and 0 ``gpus`` take what its settings speak for."""
+    """The plan of a run; empty ``name`` and 0 ``gpus`` take what its settings speak for. Raises `ConfigError` where there is none."""
     name = name or (CPU if config.base.device == "cpu" else GPU)
     if name == CPU and (gpus > 1 or nodes > 1):
         raise ConfigError(f"a plan for the processor is for this machine alone, but --gpus {gpus} --nodes {nodes} were asked: name a --gpu")
-    usual = NODE if config.engine.backend == "vllm" and name != CPU else 1
-    placement = place(config.engine, gpus or usual, nodes)
+    if name != CPU and config.base.device == "cpu":
+        config = replace(config, base=replace(config.base, device="cuda"))
+        check(config)
+    placement = place(config, gpus, nodes)
     shapes = base_shapes(config.base)
     return make_plan(config, shapes, _hardware(name, config), placement, assumed or Assumptions())
 
@@ -72,4 +77,4 @@ def _hardware(name: str, config: Config) -> Hardware:
         return gpu(name)
     from populora.engine.calibration import calibrate
 
-    return calibrate(config.threads)
+    return calibrate(config.threads or (1 if config.cluster.learners else 0))  # a process of a cluster takes one unless it is told

@@ -13,7 +13,7 @@ from rich.text import Text
 from populora.config import Config
 from populora.planning.advice import cure, limit
 from populora.planning.hardware import CPU
-from populora.planning.placement import Placement
+from populora.planning.placement import Placement, spread, spread_settings
 from populora.planning.plan import Plan
 from populora.runlog.style import plural
 
@@ -21,6 +21,8 @@ from populora.runlog.style import plural
 def render_plan(plan: Plan) -> Iterator[RenderableType]:
     """What `populora plan` prints, part by part."""
     yield Text(f"{population(plan.config)} on {plan.config.base.path}, {places(plan)}")
+    if plan.placement.idle:
+        yield Text(idle(plan))
     yield _hardware(plan)
     yield _memory(plan)
     yield _step(plan)
@@ -38,15 +40,34 @@ def population(config: Config) -> str:
 def places(plan: Plan) -> str:
     """Which GPUs do what."""
     placement, name = plan.placement, plan.hardware.name
-    where = "this machine's processor" if name == CPU else f"{placement.gpus} x {name}"
+    cores = ", cores of its own for each process" if plan.config.cluster.learners else ""
+    where = f"this machine's processor{cores}" if name == CPU else f"{placement.gpus} x {name}"
     return f"{where}: {_placed(placement, plan.config)}"
 
 
+def idle(plan: Plan) -> str:
+    """Why some GPUs have nothing to do, and which settings would use them."""
+    placement = plan.placement
+    there = placement.gpus + placement.idle
+    if plan.config.cluster.learners:
+        why = f"cluster.engines x engine.tensor_parallel is {placement.gpus}"
+    else:
+        wider = spread(plan.config, there)
+        cure = f"; {spread_settings(wider)} would use them" if wider.cluster.learners else ""
+        why = f"a run without cluster settings is one process{cure}"
+    return f"{placement.idle} of {there} GPUs stay idle: {why}"
+
+
 def _placed(placement: Placement, config: Config) -> str:
-    if config.engine.backend == "inprocess":
-        return "one process that samples and learns"
-    each = "" if placement.engine_gpus == 1 else f" of {placement.engine_gpus} GPUs each"
-    return f"{plural(placement.engines, 'engine')}{each}, {plural(placement.learners, 'learner')}"
+    engines = plural(placement.engines, "engine") + _of_each(placement.engine_gpus)
+    learners = plural(placement.learners, "learner") + _of_each(placement.learner_gpus)
+    if config.cluster.learners:
+        return f"{engines}, {learners}, {plural(config.cluster.verifiers, 'verifier')}"
+    return "one process that samples and learns" if config.engine.backend == "inprocess" else f"one process with {engines}, {learners}"
+
+
+def _of_each(gpus: int) -> str:
+    return "" if gpus == 1 else f" of {gpus} GPUs each"
 
 
 def _hardware(plan: Plan) -> Text:
@@ -63,7 +84,8 @@ def _table(*columns: str) -> Table:
 
 
 def _memory(plan: Plan) -> Table:
-    table = _table("memory of a GPU" if plan.hardware.name != CPU else "memory", "GB", "held by")
+    whole = "memory of an engine and a learner" if plan.config.cluster.learners else "memory"
+    table = _table("memory of a GPU" if plan.hardware.name != CPU else whole, "GB", "held by")
     for part in plan.memory.parts:
         table.add_row(part.name, f"{part.bytes / 1e9:.2f}", part.owner)
     shared = ", cache given back while adapters learn" if plan.memory.released else ""
@@ -83,8 +105,9 @@ def _step(plan: Plan) -> Table:
     )  # fmt: skip
     trained = work.trained.read + work.trained.written
     table.add_row("train", _count(work.trained.rows), _count(trained), _peta(plan.flops["train"]), _seconds(seconds.train))
+    table.add_row(f"publish adapters, {seconds.publish_share:.1%} of a step", "", "", "", _seconds(seconds.publish))
     table.add_section()
-    table.add_row("what the tokens cost", "", "", _peta(sum(plan.flops.values())), _seconds(seconds.lean))
+    table.add_row("all of that", "", "", _peta(sum(plan.flops.values())), _seconds(seconds.lean))
     table.add_row("the longest response decoding alone, at most", "", "", "", "+" + _seconds(seconds.tail))
     table.add_row("verdicts, beside the sampler", _count(work.sampled.rows), "", "", _seconds(seconds.verdicts))
     return table

@@ -10,7 +10,6 @@ from populora.config import Config
 from populora.errors import ConfigError
 from populora.planning.hardware import GPUS, Hardware
 from populora.planning.memory import step_memory
-from populora.planning.placement import place
 from populora.planning.plan import Plan
 from populora.planning.shapes import ITEMSIZE
 
@@ -28,8 +27,9 @@ def limit(plan: Plan) -> str:
         "training, by the FLOPs of the learners": seconds.train,
         "decoding, by what the engines read or compute": seconds.decode,
         "prompts, by the FLOPs of the engines": seconds.prompts,
+        "publishing, by what an engine takes over in a second": seconds.publish,
         "the longest response, which decodes alone": seconds.tail,
-        "the sandbox: raise sandbox.workers": seconds.verdicts - seconds.prompts - seconds.decode,
+        "the sandbox: raise sandbox.workers or cluster.verifiers": seconds.verdicts - seconds.prompts - seconds.decode,
     }
     return max(phases, key=lambda name: phases[name])
 
@@ -39,8 +39,7 @@ def cure(plan: Plan) -> str:
 
     def fits(config: Config, hardware: Hardware = plan.hardware) -> bool:
         try:
-            placement = place(config.engine, plan.placement.gpus)
-            return step_memory(config, plan.shapes, placement, plan.assumed).total <= hardware.bytes
+            return step_memory(config, plan.shapes, plan.placement, plan.assumed).total <= hardware.bytes
         except ConfigError:
             return False
 
@@ -57,7 +56,7 @@ def cure(plan: Plan) -> str:
     larger = [gpu.name for gpu in GPUS if fits(plan.config, gpu)] or [gpu.name for gpu in GPUS if fits(config, gpu)]
     if larger:
         return f"take another GPU: it fits {' or '.join(larger)}"
-    return "take a smaller base, or engines of several GPUs (engine.tensor_parallel) where the learner's part fits"
+    return "take a smaller base, or share it among GPUs (engine.tensor_parallel for engines, cluster.shards for learners)"
 
 
 def _changes(plan: Plan) -> Iterator[Change]:

@@ -49,23 +49,17 @@ WHILE_LEARNING = (ACTIVATIONS, HEAD)
 
 
 def step_memory(config: Config, shapes: Shapes, placement: Placement, assumed: Assumptions) -> Memory:
-    """Raises `ConfigError` for an engine whose cache cannot hold one response of full length."""
-    base, overhead = _base(config, shapes), assumed.overhead_gb * 1e9
+    """Of a GPU with a share of an engine and a learner, or a part of one. Raises `ConfigError` for an engine whose cache cannot hold one
+    response of full length."""
+    overhead = assumed.overhead_gb * 1e9
     learner = (*_learner(config, shapes, placement), Part("learner", OVERHEAD, overhead))
-    if config.engine.backend == "inprocess":
+    if config.engine.backend == "inprocess" and not config.cluster.learners:
         cache = _own_cache(config, shapes)
-        return Memory((Part("engine and learner", "base", base), Part("engine", CACHE, cache), *learner), cache)
-    cache = float(config.engine.cache_mb << 20)
-    _check_cache(config, shapes, placement)
-    slots = (config.population.members + 1) * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])  # one is the bare base
-    engine = (
-        Part("engine", "base", base / placement.engine_gpus),
-        Part("engine", "adapters", slots / placement.engine_gpus),
-        Part("engine", CACHE, cache),
-        Part("engine", OVERHEAD, overhead),
-    )
-    parts = (*engine, Part("learner", "base", base), *learner)
-    return Memory(parts, cache * placement.engine_gpus, config.engine.release_cache)
+        return Memory((Part("engine and learner", "base", _base(config, shapes)), Part("engine", CACHE, cache), *learner), cache)
+    engine = _engine(config, shapes, placement)
+    cache = sum(part.bytes for part in engine if part.name == CACHE) * placement.engine_gpus
+    base = Part("learner", "base", _base(config, shapes, placement.learner_gpus))
+    return Memory((*engine, Part("engine", OVERHEAD, overhead), base, *learner), cache, config.engine.release_cache)
 
 
 def adapter_bytes(config: Config, shapes: Shapes, itemsize: int) -> int:
@@ -89,23 +83,47 @@ def head_bytes(shapes: Shapes, tokens: int, itemsize: int) -> float:
     return chunk * (2 * 4 + (itemsize if itemsize < 4 else 0)) + tokens * shapes.hidden * itemsize
 
 
-def _base(config: Config, shapes: Shapes) -> float:
-    return ITEMSIZE[config.base.dtype] * shapes.parameters
+def _base(config: Config, shapes: Shapes, shards: int = 1) -> float:
+    """Shards have their part of the layers and two layers whole, the one that computes and the next. The rest is whole in each: embeddings,
+    head, and here also the layers' norms and biases, which are few."""
+    there = 1.0 if shards == 1 else 1 / shards + 2 / shapes.layers
+    return ITEMSIZE[config.base.dtype] * (shapes.parameters - shapes.linear + there * shapes.linear)
+
+
+def _engine(config: Config, shapes: Shapes, placement: Placement) -> tuple[Part, ...]:
+    """One with a base of its own: vLLM, or an in-process one of a cluster, whose adapters are in a bank like a learner's."""
+    members, base = config.population.members, _base(config, shapes)
+    if config.engine.backend == "inprocess":
+        return Part("engine", "base", base), *_bank("engine", config, shapes, members), Part("engine", CACHE, _own_cache(config, shapes))
+    _check_cache(config, shapes, placement)
+    slots = (members + 1) * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])  # one is the bare base
+    return (
+        Part("engine", "base", base / placement.engine_gpus),
+        Part("engine", "adapters", slots / placement.engine_gpus),
+        Part("engine", CACHE, float(config.engine.cache_mb << 20)),
+    )
+
+
+def _bank(owner: str, config: Config, shapes: Shapes, slots: int) -> tuple[Part, ...]:
+    """`populora.lora.bank.LoraBank` of so many slots."""
+    itemsize, single = ITEMSIZE[config.base.dtype], adapter_bytes(config, shapes, 4)
+    copies = [Part(owner, "adapters as the base computes", slots * adapter_bytes(config, shapes, itemsize))] if itemsize < 4 else []
+    return (
+        *copies,
+        Part(owner, "adapters and their moments, fp32", 3 * slots * single),
+        Part(owner, "gradients of the adapters, fp32", slots * single),
+    )
 
 
 def _learner(config: Config, shapes: Shapes, placement: Placement) -> tuple[Part, ...]:
-    """Adapters, optimiser, activations and head; a learner owns whole adapters."""
+    """Adapters, optimiser, activations and head. A learner of a cluster owns whole adapters and has room for one guest."""
     itemsize, tokens = ITEMSIZE[config.base.dtype], config.learner.micro_batch_tokens
-    own = -(-config.population.members // placement.learners)
-    single = adapter_bytes(config, shapes, 4)
+    slots = -(-config.population.members // placement.learners) + (1 if config.cluster.learners else 0)
     ranks = config.lora.rank * len(shapes.adapted(config.lora.targets)) // shapes.layers
     kept = shapes.layers * kept_bytes(shapes, ranks, itemsize, config.learner.activation_checkpointing)
     at_work = kept_bytes(shapes, ranks, itemsize, "none") + 2 * itemsize * shapes.inner  # one layer and the gradients inside its MLP
-    copies = [Part("learner", "adapters as the base computes", own * adapter_bytes(config, shapes, itemsize))] if itemsize < 4 else []
     return (
-        *copies,
-        Part("learner", "adapters and their moments, fp32", 3 * own * single),
-        Part("learner", "gradients of the adapters, fp32", own * single),
+        *_bank("learner", config, shapes, slots),
         Part("learner", ACTIVATIONS, tokens * (kept + at_work)),
         Part("learner", HEAD, head_bytes(shapes, tokens, itemsize)),
     )

@@ -36,18 +36,19 @@ def rates(hardware: Hardware, placement: Placement, assumed: Assumptions) -> Rat
     peak = hardware.teraflops * 1e12
     engine = placement.engine_gpus * peak * assumed.sample_mfu
     read = placement.engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth
-    return Rates(placement.learners * peak * assumed.train_mfu, placement.engines * engine, engine, read)
+    return Rates(placement.learners * placement.learner_gpus * peak * assumed.train_mfu, placement.engines * engine, engine, read)
 
 
 @dataclass(frozen=True)
 class Seconds:
     """A step, phase by phase. ``tail`` comes on top, at most: what the longest response takes when it decodes alone, once if students start
     while teachers still write (one that is cut at the limit is no problem, so nobody waits for it), else twice. ``verdicts`` run beside
-    the sampler."""
+    the sampler. ``publish`` is what engines need to take over the adapters after they learned, during which nothing else happens."""
 
     prompts: float
     decode: float
     train: float
+    publish: float
     tail: float
     verdicts: float
     rows: float
@@ -55,14 +56,19 @@ class Seconds:
 
     @property
     def lean(self) -> float:
-        """Without the tail: what the tokens cost."""
-        return self.prompts + self.decode + self.train
+        """Without the tail: what the tokens cost, and publishing."""
+        return self.prompts + self.decode + self.train + self.publish
+
+    @property
+    def publish_share(self) -> float:
+        """Of a step, at most: of one without the tail."""
+        return self.publish / self.lean
 
     @property
     def longest(self) -> float:
         """With all of the tail, and with the verdicts that come later than the sampler ends."""
         sampled = self.prompts + self.decode + self.tail
-        return max(sampled, self.verdicts) + self.train
+        return max(sampled, self.verdicts) + self.train + self.publish
 
 
 def step_seconds(
@@ -76,11 +82,12 @@ def step_seconds(
     rows = [resident_rows(config, shapes, placement, assumed, memory, texts) for texts in phases]
     decode = sum(decode_seconds(config, shapes, speed, placement, texts, at) for texts, at in zip(phases, rows, strict=True))
     tail = (2 if serial else 1) * assumed.longest_response * weight_bytes(config, shapes) / speed.read
-    answered = work.sampled.rows / (config.sandbox.workers * assumed.verdicts_per_second)
+    answered = work.sampled.rows / (config.cluster.verifiers * config.sandbox.workers * assumed.verdicts_per_second)
     return Seconds(
         prompt_flops(shapes, adapter, work.sampled) / speed.sample,
         decode,
         train_flops(shapes, adapter, work.trained, config.learner.activation_checkpointing) / speed.train,
+        published_bytes(config, shapes) / (assumed.publish_gb_per_second * 1e9),
         tail,
         answered,
         max(rows),
@@ -91,6 +98,13 @@ def weight_bytes(config: Config, shapes: Shapes) -> float:
     """What a decoding step reads however few rows there are: linear modules, head and adapters."""
     itemsize = ITEMSIZE[config.base.dtype]
     return itemsize * (shapes.linear + shapes.head) + config.population.members * adapter_bytes(config, shapes, itemsize)
+
+
+def published_bytes(config: Config, shapes: Shapes) -> int:
+    """What every engine is given after a step in which all members learned: none where it reads the very tensors that learn."""
+    if config.engine.backend == "inprocess" and not config.cluster.learners:
+        return 0
+    return config.population.members * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])
 
 
 def resident_rows(config: Config, shapes: Shapes, placement: Placement, assumed: Assumptions, memory: Memory, texts: Texts) -> float:
