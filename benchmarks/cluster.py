@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests/cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/e2e"))
 
 import numpy as np
-from machine import machine
 from actor_processes import KINDS, actors, kill
+from machine import machine
 from small_run import Silent, contents
 
 from populora.config import ClusterConfig, Config

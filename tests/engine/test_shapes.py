@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from populora.config import BaseConfig, Config, EngineConfig
+from populora.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.engine.loading import load_base
 from populora.engine.shapes import base_shapes, check_room, model_shapes
 from populora.errors import BaseModelError, ConfigError
@@ -56,6 +56,10 @@ def test_a_gpu_too_small_for_the_base_is_refused_before_any_weight_is_read(monke
     check_room(replace(config, base=replace(config.base, path="Qwen/Qwen2.5-Coder-1.5B")))
     with pytest.raises(ConfigError, match=r"tensor_parallel is 4: expected as many GPUs, found 1"):
         check_room(replace(config, engine=EngineConfig("vllm", tensor_parallel=4)))
+    shared = replace(config, engine=EngineConfig("vllm", tensor_parallel=4), cluster=ClusterConfig(learners=1, shards=4))
+    check_room(shared)  # a quarter of the base twice; a process of a cluster sees only its own GPU
+    with pytest.raises(ConfigError, match=r"needs 19\.0 GB for its weights alone"):
+        check_room(replace(shared, cluster=ClusterConfig(learners=4)))
 
 
 def test_a_gpu_that_is_not_there_is_refused():

@@ -22,8 +22,11 @@ CONFIG = LearnerConfig(micro_batch_tokens=96)
 ANSWER = Generation("", (5, 6, 7), (8, 9, 10), (-1.0,) * 3, 0.0, True)
 
 
-def made(checkpointing: str = "none") -> AdaptedModel:
-    adapted = AdaptedModel(load_base(BaseConfig())[0], ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj"), SLOTS, 4, 8.0, checkpointing)
+def made(checkpointing: str = "none", part: Shard | None = None) -> AdaptedModel:
+    model = load_base(BaseConfig())[0]
+    if part:
+        model = shard(model, part, torch.device("cpu"))
+    adapted = AdaptedModel(model, ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj"), SLOTS, 4, 8.0, checkpointing)
     adapted.bank.initialise(0)
     adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(3))
     return adapted
@@ -51,9 +54,11 @@ def learn(learner: Learner) -> dict[str, torch.Tensor]:
 
 def process(rank: int, address: str, folder: str, checkpointing: str) -> None:
     torch.set_num_threads(1)
-    adapted, part = made(checkpointing), Shard(rank, SIZE, address, patience=60.0)
+    part = Shard(rank, SIZE, address, patience=60.0)
+    adapted = made(checkpointing, part)
     held = sum(parameter.numel() for parameter in adapted.backbone.layers.parameters())
-    learner = ShardedLearner(shard(adapted, part), CONFIG, part)
+    learner = ShardedLearner(adapted, CONFIG, part)
+    learner.logprobs(0, [ANSWER])  # as the canary asks before the first update
     learner.agreement = float("inf")
     found = learn(learner)
     found["share"] = torch.tensor(sum(part.to_local().numel() for part in adapted.backbone.layers.parameters()) / held)

@@ -15,7 +15,7 @@ import torch
 
 from populora.cluster.process import settle_in
 from populora.config import Config
-from populora.engine.loading import fingerprint, load_base
+from populora.engine.loading import fingerprint, load_base, torch_device
 from populora.engine.shapes import check_room
 from populora.errors import PopuloraError
 from populora.learner.batching import TrainRow, Unit, micro_batches
@@ -67,14 +67,16 @@ class LearnerHost:
         gpu = gpus[self._process]
         settle_in(config, gpu)
         check_room(config)
-        model, _ = load_base(config.base)
+        model, _ = load_base(replace(config.base, device="cpu") if part else config.base)
         base = fingerprint(model)
+        if part:
+            model = shard(model, part, torch_device(config.base.device))
         lora = config.lora
         adapted = AdaptedModel(model, lora.targets, len(owned) + 1, lora.rank, lora.alpha, config.learner.activation_checkpointing)
         self._bank, self._guest = adapted.bank, len(owned)
         self._places = {slot: place for place, slot in enumerate(owned)}
         self._budget, self._part = config.learner.micro_batch_tokens, part
-        self._learner = ShardedLearner(shard(adapted, part), config.learner, part) if part else Learner(adapted, config.learner)
+        self._learner = ShardedLearner(adapted, config.learner, part) if part else Learner(adapted, config.learner)
         return Described(adapted.bank.layout, adapted.context, adapted.agreement, base, versions(), socket.gethostname())
 
     def load(self, slots: Sequence[int], state: State) -> None:

@@ -71,10 +71,11 @@ def check_room(config: Config) -> None:
     device = torch_device(config.base.device)
     if device.type != "cuda":
         return
-    found, wanted = torch.cuda.device_count(), config.engine.tensor_parallel
-    if config.engine.backend == "vllm" and wanted > found:
+    found, wanted, apart = torch.cuda.device_count(), config.engine.tensor_parallel, config.cluster.learners > 0
+    if config.engine.backend == "vllm" and wanted > found and not apart:  # a cluster's processes see only their own
         raise ConfigError(f"engine.tensor_parallel is {wanted}: expected as many GPUs, found {found}. Lower it or take a larger machine.")
-    copies = 1 + 1 / wanted if config.engine.backend == "vllm" else 1
+    engine = 1 / wanted if config.engine.backend == "vllm" or apart else 0.0  # in-process it is the learner's own
+    copies = 1 / config.cluster.shards + engine
     needed = copies * ITEMSIZE[config.base.dtype] * base_shapes(config.base).parameters
     room = torch.cuda.get_device_properties(device).total_memory
     if needed > room:

@@ -29,7 +29,7 @@ class Learner:
         self.adapted, self.config = adapted, config
         self.agreement = adapted.agreement if agreement is None else agreement
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
         """See `populora.learner.base.Updater.logprobs`."""
         packed = pack([Group(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers], self.adapted.device)

@@ -1,8 +1,9 @@
 """One base on several processes: FSDP2 shards its frozen layers, while the adapters are whole in each.
 
-For bases that one GPU cannot hold. Each process computes some of the micro-batches; as their layers are gathered by all at the same
-time, all do equally many, the last ones with an empty one where they do not come out even. Gradients and sums are added up over the
-processes once a step, after which each makes the same optimiser step. Embeddings, norms outside layers and the head stay whole.
+For bases that one GPU cannot hold: a process reads the base into its machine's memory and moves its part of it to the GPU. Each computes
+some of the micro-batches; as their layers are gathered by all at the same time, all do equally many, the last ones with an empty one
+where they do not come out even. Gradients and sums are added up over the processes once a step, after which each makes the same
+optimiser step. Embeddings, norms outside layers and the head stay whole.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from populora.config import LearnerConfig
@@ -33,18 +36,21 @@ class Shard:
     """Seconds that a process waits for the others. Whoever watches them ends all as soon as one is lost."""
 
 
-def shard(adapted: AdaptedModel, part: Shard) -> AdaptedModel:
-    """Join the others and keep this process's part of every layer; returns ``adapted``."""
-    backend = "gloo" if adapted.device.type == "cpu" else "nccl"
+def shard(model: Any, part: Shard, device: torch.device) -> Any:
+    """Join the others and keep this process's part of every layer of ``model``, a causal LM on the CPU, on ``device``; returns it."""
+    backend = "gloo" if device.type == "cpu" else "nccl"
     distributed.init_process_group(
         backend, init_method=f"tcp://{part.address}", rank=part.rank, world_size=part.size, timeout=timedelta(seconds=part.patience)
     )
-    layers = adapted.backbone.layers
-    whole = set(adapted.backbone.parameters()) - set(layers.parameters())
-    for layer in layers:
-        fully_shard(layer, reshard_after_forward=True)
-    fully_shard(adapted.backbone, ignored_params=whole)  # has nothing of its own: it gathers a layer while the one before it computes
-    return adapted
+    mesh, backbone = init_device_mesh(device.type, (part.size,)), model.get_decoder()
+    whole = set(model.parameters()) - set(backbone.layers.parameters())
+    for layer in backbone.layers:
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    # It has nothing of its own, but gathers a layer while the one before it computes.
+    fully_shard(backbone, mesh=mesh, ignored_params=whole & set(backbone.parameters()))
+    for tensor in (*whole, *model.buffers()):
+        tensor.data = tensor.data.to(device)
+    return model
 
 
 class ShardedLearner(Learner):

@@ -94,7 +94,7 @@ class AdaptedModel:
 
         return checkpointed
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference mode: what shards of a base gather in it could not be used in a backward
     def _probed(self, linears: dict[str, nn.Linear]) -> tuple[torch.Tensor, list[list[str]]]:
         """The base's own logits for a probe, and its adapted modules by the input that they read."""
         readers: list[tuple[torch.Tensor, list[str]]] = []
@@ -120,7 +120,7 @@ class AdaptedModel:
     def _check_base(self, expected: torch.Tensor) -> None:
         kinds = set(getattr(self.model.config, "layer_types", None) or {"full_attention"})
         packed = pack([Group(-1, self._probe().tolist())], self.device)
-        with torch.inference_mode():
+        with torch.no_grad():
             ours = self.logits(self.forward(packed.ids, packed.positions, packed.route, packed.plan))
         tolerance = 1e-4 if self.head.weight.dtype == torch.float32 else 0.05
         difference = float((ours - expected).abs().max() / expected.abs().max())
