@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from populora.cluster.crew import Asked, Call, Lost
+from populora.cluster.calls import Asked, Call, Lost
 from populora.config import ClusterConfig, Config, LearnerConfig, LoraConfig, PopulationConfig
 
 SLOTS, VOCABULARY = 5, 200
@@ -55,8 +56,8 @@ class LocalCrew:
         references = self._done(call, returns)
         if -self.calls in self.dies:
             self.hosts[call.index] = None
-            references = [Reference(error=Lost(str(call.index), "killed"))] * returns
-        return Asked(call.index, tuple(references))
+            references = [Reference(error=Lost(call.index, (), "killed"))] * returns
+        return Asked(call.index, (), tuple(references))
 
     def answers(self, asked: Sequence[Asked]) -> list[Any]:
         for one in asked:
@@ -64,18 +65,19 @@ class LocalCrew:
                 raise one.values[0].error
         return [one.values[0].value for one in asked]
 
-    def worked(self, index: int) -> None: ...
+    def kill(self, lost: Lost) -> None:
+        self.hosts[lost.index] = None
 
-    def replace(self, lost: Lost) -> None:
+    def bear(self, losses: Counter, what: Any, lost: Lost) -> None:
         self.faults += 1
-        self.hosts[int(lost.actor)] = self.make(int(lost.actor))
+        self.hosts[lost.index] = self.make(lost.index)
 
     def _done(self, call: Call, returns: int) -> list[Reference]:
         host = self.hosts[call.index]
         arguments = [one.value if isinstance(one, Reference) else one for one in call.arguments]
         errors = [one.error for one in call.arguments if isinstance(one, Reference) and one.error]
         if host is None or errors:
-            return [Reference(error=(errors or [Lost(str(call.index), "dead")])[0])] * returns
+            return [Reference(error=(errors or [Lost(call.index, (), "dead")])[0])] * returns
         try:
             value = getattr(host, call.method)(*pickle.loads(pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - it is the answer

@@ -1,12 +1,16 @@
 """Many learners make the update of one, whoever computes what and whoever dies at which call; and nothing counts before all of it does."""
 
 import math
+import pickle
+import threading
+import time
 
 import pytest
 import torch
 from local_crew import SETTINGS, SLOTS, LocalCrew, stirred
 
 from populora.cluster.balance import owners_of
+from populora.cluster.learner_host import AbortedError
 from populora.cluster.learning import ClusterLearner
 from populora.errors import AdapterEffectError, ConfigError
 from populora.learner.batching import TrainRow
@@ -114,3 +118,24 @@ def test_an_adapter_that_was_bred_reaches_its_learner_without_being_told(make_le
     learner.update(uneven_rows)
     alone.update(uneven_rows)
     assert close(learner._bank, alone.adapted.bank)
+
+
+def test_an_update_that_is_not_wanted_any_more_ends_at_the_next_micro_batch(make_host, uneven_rows):
+    host = make_host(range(SLOTS))
+    tokens = dict.fromkeys(range(SLOTS), 100)
+    threading.Timer(0.3, host.abort).start()
+    started = time.perf_counter()
+    with pytest.raises(AbortedError):
+        host.learn(uneven_rows * 100, tokens)
+    assert time.perf_counter() - started < 10.0  # all of it takes longer
+    with pytest.raises(AbortedError):
+        host.learn(uneven_rows, tokens)
+    host.settle()
+    assert set(host.learn(uneven_rows, tokens)) == set(range(SLOTS))
+
+
+def test_a_helper_sends_one_gradient_and_not_those_of_its_own_slots(make_host, alone, uneven_rows):
+    host = make_host(range(1, SLOTS))
+    _, gradient = host.help(alone.adapted.bank.adapter(0), [row for row in uneven_rows if row.slot == 0], 1000)
+    size = alone.adapted.bank.master.shape[1]
+    assert gradient.shape == (size,) and len(pickle.dumps(gradient)) < 4 * size + 1000

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+import torch
 from small_run import SMALL, Silent
 
 from populora.cluster import session as sessions
-from populora.cluster.crew import PATIENCE, Call, Crew, Kind
+from populora.cluster.calls import Call
+from populora.cluster.crew import PATIENCE, Crew, Kind
 from populora.cluster.parts import _same
+from populora.cluster.sampling import ClusterSampler
 from populora.cluster.session import Place, places, session
 from populora.config import BaseConfig, ClusterConfig, Config, EngineConfig, SandboxConfig, SelfplayConfig
 from populora.config_check import check
 from populora.errors import ClusterError, ConfigError
 from populora.training import train
+from populora.types import Request
 
 OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"), cluster=ClusterConfig(learners=1))
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed: make test-ray")
@@ -88,13 +94,21 @@ def deadly() -> type:
     """A host that dies when it is asked to; made here, so that Ray sends it to workers that cannot import it."""
 
     class Deadly:
-        def __init__(self, process: int = 0): ...
+        def __init__(self, process: int = 0):
+            self.opened = False
 
-        def open(self, dead: bool) -> int:
-            return os._exit(1) if dead else os.getpid()
+        def open(self, how: str) -> int:
+            time.sleep(0.5)
+            self.opened = True
+            return os._exit(1) if how == "dead" else os.getpid() if how == "different" else 7
 
-        def die(self) -> None:
+        def work(self, *arguments: object) -> bool:
+            return self.opened
+
+        def die(self, *arguments: object) -> None:
             os._exit(1)
+
+        sample, close = die, work
 
     return Deadly
 
@@ -119,24 +133,63 @@ def test_fewer_machines_than_asked_are_refused_before_any_model_loads(tmp_path, 
 @pytest.mark.ray
 @needs_ray
 def test_one_that_dies_whenever_it_is_asked_is_given_up(joined):
-    crew = Crew(joined, Kind("engine", deadly(), 0.0), [[Place(0)]], lambda index, ask: ask("open", False), 20.0)
+    crew = Crew(joined, Kind("engine", deadly(), 0.0, calls=4), [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
     with pytest.raises(ClusterError, match=rf"engine 0 was lost {PATIENCE + 1} times in a row"):
+        crew.each([Call(0, "work"), Call(0, "die"), Call(0, "work")])  # though the others are answered each time
+    assert crew.faults == PATIENCE
+
+
+@pytest.mark.ray
+@needs_ray
+def test_nobody_asks_a_new_one_before_it_is_ready(joined):
+    """Two threads ask at once, as proposals and attempts are verified; one notices the death and the other one must wait, too."""
+    crew = Crew(joined, Kind("verifier", deadly(), 0.0, calls=4), [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda: found.extend(crew.each([Call(0, "work")] * 40))) for _ in range(4)]
+    crew.ask(Call(0, "die"))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 160 and crew.faults == 1
+
+
+@pytest.mark.ray
+@needs_ray
+def test_one_that_finds_something_else_than_the_one_before_is_not_taken(joined):
+    crew = Crew(joined, Kind("learner", deadly(), 0.0), [[Place(0)]], lambda index, ask: ask("open", "different"), 20.0)
+    with pytest.raises(ClusterError, match=r"learner 0 was lost, and its successor found [0-9]+ instead of [0-9]+"):
         crew.each([Call(0, "die")])
-    assert crew.faults == PATIENCE + 1
+
+
+@pytest.mark.ray
+@needs_ray
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(joined, monkeypatch, eager):
+    crew = Crew(joined, Kind("engine", deadly(), 0.0, calls=4), [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
+    sampler = ClusterSampler(crew, {}, None, torch.float32, eager)
+
+    def nowhere(self, index):
+        raise ClusterError("no place")
+
+    monkeypatch.setattr(Crew, "_ready", nowhere)
+    with pytest.raises(ClusterError, match="no place"):
+        sampler.generate([Request("x", 0, 1, ("a",))], 5, 1.0, "")
+    crew.close()
 
 
 @pytest.mark.ray
 @needs_ray
 def test_one_that_dies_at_its_start_is_given_up(joined):
     with pytest.raises(ClusterError, match=r"learner 0 was lost .* that is no accident"):
-        Crew(joined, Kind("learner", deadly(), 0.0), [[Place(0)]], lambda index, ask: ask("open", True), 20.0)
+        Crew(joined, Kind("learner", deadly(), 0.0), [[Place(0)]], lambda index, ask: ask("open", "dead"), 20.0)
 
 
 @pytest.mark.ray
 @needs_ray
 def test_a_place_that_does_not_come_is_an_error_and_not_a_wait_for_ever(joined):
     everything = Kind("verifier", deadly(), joined.places.bundles[0]["CPU"])
-    first = Crew(joined, everything, [[Place(0)]], lambda index, ask: ask("open", False), 20.0)
+    first = Crew(joined, everything, [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
     with pytest.raises(ClusterError, match=r"verifier 0: expected a place in the cluster within cluster.wait_seconds \(1\)"):
-        Crew(joined, everything, [[Place(0)]], lambda index, ask: ask("open", False), 1.0)
+        Crew(joined, everything, [[Place(0)]], lambda index, ask: ask("open", "alike"), 1.0)
     assert len(first) == 1

@@ -79,17 +79,24 @@ def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alon
     assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
 
 
-def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(alone, uneven_rows):
+def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(alone, uneven_rows, monkeypatch):
     settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
     with cluster_parts(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as parts:
         parts.bank.restore(alone.adapted.bank.state())
         parts.learner.agreement = float("inf")
-        for _ in range(2):
+        ask, deaths = Crew.ask, itertools.count()
+
+        def asking(self, call, *arguments, **named):
+            if call.method == "learn" and next(deaths) in (1, 3):  # in the second update, and in the third
+                victim = next(pid for kind, pid in actors() if kind == "Learner")
+                threading.Timer(0.1, kill, (victim,)).start()  # while they gather layers from each other; the other one goes with it
+            return ask(self, call, *arguments, **named)
+
+        monkeypatch.setattr(Crew, "ask", asking)
+        for _ in range(3):
             parts.learner.update(uneven_rows)
             alone.update(uneven_rows)
-            kill(next(pid for kind, pid in actors() if kind == "Learner"))  # the other one goes with it
-        parts.learner.update(uneven_rows)
-        alone.update(uneven_rows)
+        assert parts.learner._crew.faults == 2
     ours, theirs = parts.bank.master, alone.adapted.bank.master
     assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
 
@@ -120,22 +127,28 @@ def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, mon
     assert contents(tmp_path / "run") == undisturbed
 
 
-def test_an_eager_run_draws_the_same_tokens_though_an_engine_is_killed(tmp_path, monkeypatch, caplog):
+def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
     """What else is decoded beside a request is up to chance; what it draws is not, as long as no last bit decides."""
-    eager, ask, sampled = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), Crew.ask, itertools.count(1)
+    eager, ask = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), Crew.ask
+    methods, at = {"sample": "Engine", "run": "Verifier", "learn": "Learner"}, {"sample": 12, "run": 9, "learn": 1}
 
     def asking(self, call, *arguments, **named):
-        if call.method == "sample" and next(sampled) == 12:
-            kill(next(pid for kind, pid in actors() if kind == "Engine"))
+        if call.method in at:
+            at[call.method] -= 1
+            if at[call.method] == 0:
+                kill(next(pid for kind, pid in actors() if kind == methods[call.method]))
         return ask(self, call, *arguments, **named)
 
     train(replace(TWO, steps=1), tmp_path / "off", Silent())
     monkeypatch.setattr(Crew, "ask", asking)
     with caplog.at_level(logging.WARNING, logger="populora"):
         train(eager, tmp_path / "eager", Silent())
-    assert "engine 0 was lost" in caplog.text or "engine 1 was lost" in caplog.text
-    proposals = [pq.read_table(tmp_path / name / "steps/step_00001/proposals.parquet") for name in ("off", "eager")]
-    assert proposals[0]["text"].to_pylist() == proposals[1]["text"].to_pylist()
+    assert {kind for kind in ("engine", "learner", "verifier") if re.search(rf"{kind} \d was lost", caplog.text)} == {
+        "engine", "learner", "verifier",
+    }  # fmt: skip
+    for table in ("proposals", "attempts"):
+        texts = [pq.read_table(tmp_path / name / f"steps/step_00001/{table}.parquet")["text"].to_pylist() for name in ("off", "eager")]
+        assert texts[0] == texts[1]
 
 
 def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturbed, monkeypatch, caplog):

@@ -12,10 +12,11 @@ from populora.cluster.process import settle_in
 from populora.cluster.serving import How, Serving
 from populora.config import Config
 from populora.engine.backends import check_backend, open_sampler
-from populora.engine.loading import load_base, load_tokenizer
+from populora.engine.loading import fingerprint, load_base, load_tokenizer
 from populora.engine.shapes import check_room
 from populora.lora.adapter import Adapter
 from populora.lora.model import AdaptedModel
+from populora.runlog.directory import versions
 from populora.types import Generation, Request
 
 
@@ -39,22 +40,25 @@ class EngineHost:
         """The GPUs of this process's bundle, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
         return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
-    def open(self, config: Config, adapters: Mapping[int, Adapter]) -> None:
-        """Load the base and publish ``adapters``, if there are any yet. Raises as a run in one process does."""
+    def open(self, config: Config, adapters: Mapping[int, Adapter]) -> tuple[str, dict[str, str]]:
+        """Load the base and publish ``adapters``, if there are any yet. Returns the fingerprint of the base, if it was loaded here, and
+        what is installed. Raises as a run in one process does."""
         settle_in(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a process of vLLM's own would outlive this one and hold the GPU
         check_backend(config)
         check_room(config)
-        adapted = None
+        adapted, base = None, ""
         if config.engine.backend == "vllm":
             tokenizer = load_tokenizer(config.base)
         else:
             model, tokenizer = load_base(config.base)
+            base = fingerprint(model)
             adapted = AdaptedModel(model, config.lora.targets, config.population.members, config.lora.rank, config.lora.alpha)
         self._sampler = self._open.enter_context(open_sampler(config, tokenizer, adapted))
         self._serving = Serving(self._sampler)
         if adapters:
             self.publish(adapters)
+        return base, versions()
 
     def publish(self, adapters: Mapping[int, Adapter]) -> None:
         """Adapters by slot that have changed; between `rest` and the next batch."""

@@ -87,7 +87,8 @@ class LearnerHost:
         """Sums and gradient [P] of rows of another learner's adapter; ``tokens`` are the response tokens of its whole step."""
         self._bank.load(self._guest, adapter)
         sums = self._accumulated([replace(row, slot=self._guest) for row in rows], {self._guest: tokens})
-        return sums[self._guest], self._bank.gradient[self._guest].cpu() if self._is_first else None
+        gradient = self._bank.gradient[self._guest].cpu().clone()  # a view would be sent with all the slots
+        return sums[self._guest], gradient if self._is_first else None
 
     def learn(self, rows: Sequence[TrainRow], tokens: Mapping[int, int]) -> Sums:
         """Sums of rows of owned slots; their gradients stay here. ``tokens`` are the response tokens of the whole step by slot."""
@@ -111,7 +112,7 @@ class LearnerHost:
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
         """See `populora.learner.base.Updater.logprobs`; of an owned slot, or -1."""
-        return self._learner.logprobs(self._places.get(slot, -1) if slot >= 0 else -1, answers)
+        return self._learner.logprobs(self._places[slot] if slot >= 0 else -1, answers)
 
     def abort(self) -> None:
         """Called beside an update: end it at the next micro-batch, and whatever is asked before `settle`. Processes that share a base go

@@ -8,7 +8,8 @@ has not happened, and a process that is lost before it means that the update is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from typing import Any
 import torch
 
 from populora.cluster.balance import Assignment, Share, assign, owners_of
-from populora.cluster.crew import Asked, Call, Crew, Lost
+from populora.cluster.calls import Asked, Call, Lost
+from populora.cluster.crew import Crew
 from populora.cluster.learner_host import Described, State, Sums
 from populora.config import Config
 from populora.learner.batching import TrainRow
@@ -110,10 +112,10 @@ class ClusterLearner:
         self._synchronise(ranks)
         guests = {pair: ask(Call(pair[1], "help", self._of_guest(pair[0], rows, batch)), returns=2) for pair, rows in work.helped.items()}
         learned = [ask(Call(rank, "learn", (work.own.get(rank, []), dict(batch.tokens)))) for rank in ranks]
-        added = [ask(Call(rank, "add", _gradients(rank, self._owners, guests))) for rank in ranks]
-        found = answers([*guests.values(), *learned, *added])
-        guest_sums, sums, norms = found[: len(guests)], found[len(guests) : -len(ranks)], _merged(found[-len(ranks) :])
-        updates = guarded(batch, _summed(_merged(sums), zip(guests, guest_sums, strict=True)), norms, self.agreement, self._config.learner)
+        found = answers([*guests.values(), *learned])  # before owners are asked for more: what waits behind that could not be aborted
+        sums = _summed(_merged(found[len(guests) :]), zip(guests, found, strict=False))
+        norms = _merged(answers([ask(Call(rank, "add", _gradients(rank, self._owners, guests))) for rank in ranks]))
+        updates = guarded(batch, sums, norms, self.agreement, self._config.learner)
         states = answers([ask(Call(rank, "step", ({slot: norms[slot] for slot in active[rank]},))) for rank in ranks])
         return updates, [(active[rank], state) for rank, state in zip(ranks, states, strict=True)]
 
@@ -130,17 +132,19 @@ class ClusterLearner:
 
     def _done(self, attempt: Callable[[], Any]) -> Any:
         """``attempt``, made again until no learner is lost in it: the others end theirs at once, and all start from the bank."""
+        losses = Counter[Hashable]()
         while True:
             try:
-                found = attempt()
-                for rank in range(len(self._crew)):
-                    self._crew.worked(rank)
-                return found
+                return attempt()
             except Lost as lost:
                 self._held.clear()
+                self._crew.kill(lost)
                 self._tell("abort", beside=CONTROL)
-                self._crew.replace(lost)
+                self._crew.bear(losses, lost.index, lost)
                 self._tell("settle")
+            except BaseException:
+                self._held.clear()  # some may have stepped
+                raise
 
     def _tell(self, method: str, beside: str = "") -> None:
         """Ask all learners; a dead one is noticed, and replaced, by what comes after this."""

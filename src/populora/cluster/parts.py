@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from typing import Any
 
 import torch
 
 from populora.cluster.balance import owners_of
-from populora.cluster.crew import Ask, Call, Crew, Kind
+from populora.cluster.calls import Call
+from populora.cluster.crew import Ask, Crew, Kind
 from populora.cluster.engine_host import EngineHost
 from populora.cluster.learner_host import Described, LearnerHost
 from populora.cluster.learning import CONTROL, ClusterLearner
@@ -36,25 +37,23 @@ JUDGED = 4
 @contextmanager
 def cluster_parts(config: Config) -> Iterator[Parts]:
     """Raises `ConfigError` for a cluster that cannot be reached or is too small, before any model is loaded. All actors end with it."""
-    with session(config) as joined:
+    with ExitStack() as opened:
+        joined = opened.enter_context(session(config))
         tokenizer = load_tokenizer(config.base)
+        verifiers = _verifiers(config, joined)  # first: a machine without isolation is known before any model is loaded
+        opened.callback(verifiers.close)
+        tier = _same("verifiers", verifiers.prepared)
         published: dict[int, Adapter] = {}
         engines = engine_crew(config, joined, published)
+        opened.callback(engines.close)
         learners = _learners(config, joined, engines)
-        verifiers = _verifiers(config, joined)
         described: Described = _same("learners", learners.prepared)
         check_context(config, described.context)
         bank = LoraBank(described.layout, config.population.members, config.lora.rank, config.lora.alpha)
         dtype = getattr(torch, config.base.dtype)
         sampler = ClusterSampler(engines, published, tokenizer, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, described.agreement, learners.prepared)
-        try:
-            yield Parts(
-                tokenizer, sampler, learner, bank, ClusterPool(verifiers), _same("verifiers", verifiers.prepared), described.base_sha256
-            )
-        finally:
-            for crew in (engines, verifiers):
-                crew.close()
+        yield Parts(tokenizer, sampler, learner, bank, ClusterPool(verifiers), tier, described.base_sha256)
 
 
 def engine_crew(config: Config, joined: Session, published: dict[int, Adapter]) -> Crew:

@@ -9,15 +9,18 @@ chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from populora.cluster.crew import Asked, Call, Crew, Lost
+from populora.cluster.calls import Asked, Call, Lost
+from populora.cluster.crew import Crew
 from populora.cluster.serving import How
 from populora.engine.base import Adapters, Feed
 from populora.engine.requests import Named, all_of, check_key
+from populora.errors import ClusterError
 from populora.lora.adapter import Adapter
 from populora.types import Generation, Request
 
@@ -48,12 +51,19 @@ class ClusterSampler:
         feed, how = _Named(feed), How(max_tokens, temperature, stop)
         try:
             yield from (self._as_they_come if self._eager else self._in_rounds)(feed, how)
-        finally:
-            self._crew.each([Call(engine, "rest") for engine in range(len(self._crew))])
+        except (ClusterError, KeyboardInterrupt):  # there is nobody to be asked, or no time
+            raise
+        except BaseException:
+            self._rest()
+            raise
+        self._rest()
 
     def count_tokens(self, prompt: str) -> int:
         """Length of the prompt in tokens."""
         return len(self._tokenizer(prompt)["input_ids"])
+
+    def _rest(self) -> None:
+        self._crew.each([Call(engine, "rest") for engine in range(len(self._crew))])
 
     def _in_rounds(self, feed: Feed, how: How) -> Iterator[tuple[Request, list[Generation]]]:
         engines = len(self._crew)
@@ -65,6 +75,7 @@ class ClusterSampler:
     def _as_they_come(self, feed: Feed, how: How) -> Iterator[tuple[Request, list[Generation]]]:
         loads = [0] * len(self._crew)
         waiting: dict[Asked, Request] = {}
+        losses = Counter[Hashable]()
 
         def start(request: Request) -> None:
             engine = loads.index(min(loads))
@@ -83,9 +94,8 @@ class ClusterSampler:
             loads[asked.index] -= request.samples
             try:
                 ((generations,),) = self._crew.answers([asked])
-                self._crew.worked(asked.index)
             except Lost as lost:
-                self._crew.replace(lost)
+                self._crew.bear(losses, request, lost)
                 start(request)
                 continue
             yield request, generations

@@ -116,8 +116,10 @@ def _join(ray: Any, config: Config, wanted: Places) -> None:
         _check_reachable(address)
     try:
         ray.init(address=address, **options)
-    except (ConnectionError, RuntimeError) as error:
+    except ConnectionError as error:
         raise ConfigError(f"cluster.address is '{address}': {_reach(str(error).splitlines()[0])}") from error
+    except RuntimeError as error:  # another version of Ray or Python
+        raise ConfigError(f"cluster.address is '{address}': its Ray cannot be joined from here: {error}") from error
 
 
 def _check_reachable(address: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from populora.cluster.crew import Call, Crew
+from populora.cluster.calls import Call
+from populora.cluster.crew import Crew
 from populora.sandbox.protocol import Job, Verdict
 
 PARTS = 4

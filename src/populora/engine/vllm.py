@@ -155,8 +155,9 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
     ranks = [rank for rank in RANKS if rank >= config.lora.rank]
     if not ranks:
         raise ConfigError(f"lora.rank is {config.lora.rank}: vLLM takes adapters of rank {RANKS[-1]} at most")
-    on_cpu = config.base.device == "cpu"
+    on_cpu, shared = config.base.device == "cpu", config.engine.tensor_parallel > 1
     return {
+        **({"distributed_executor_backend": "mp"} if shared else {}),  # its own choice inside a Ray actor, Ray, has one GPU a bundle
         "model": str(base_folder(config.base)), "dtype": config.base.dtype, "seed": 0, "max_model_len": context,
         "max_num_seqs": config.engine.rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
         "gpu_memory_utilization": 0.05,  # of no meaning beside the line above, but so much has to be free at the start
