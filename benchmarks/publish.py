@@ -1,13 +1,13 @@
 """What it takes to give an engine a changed adapter: rank 32 on q, k, v and o of Qwen2.5-7B, from the learner's bank to vLLM.
 
-    .vllm/bin/python benchmarks/publish.py [--rounds 9]      writes publish.json; half a minute, 5 GB of memory
+    .vllm/bin/python benchmarks/publish.py [--rounds 9]      writes publish.json; two minutes, 8 GB of memory and 2 of disk
 
 `make test-vllm` makes .vllm; its comments in the Makefile say how vLLM is set up for a small machine.
 
 The base has the attention of Qwen2.5-7B (28 layers, hidden size 3584, 512 for keys and values), next to no MLP and a small vocabulary:
-adapters are as large as those of the whole, 38.5 MiB in bfloat16, and vLLM makes its random weights up. A publish copies one slot's factors
-out of the bank, writes them as a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. The other
-lines are parts of it, done apart. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
+adapters are as large as those of the whole, 38.5 MiB in bfloat16. A publish copies one slot's factors out of the bank, writes them as
+a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. The second and third line are parts of it, done
+apart; the last is the same to an engine in a Ray actor. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import torch
 from machine import machine
-from transformers import Qwen2Config
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
-from populora.config import BaseConfig, Config, EngineConfig, LoraConfig
+from populora.cluster.parts import engine_crew
+from populora.cluster.sampling import ClusterSampler
+from populora.cluster.session import session
+from populora.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.engine import vllm as backend
 from populora.lora.bank import LoraBank
 from populora.lora.peft_format import weights_bytes
@@ -58,8 +61,6 @@ def measure(rounds: int) -> dict[str, Any]:
     bank = random_bank()
     with tempfile.TemporaryDirectory() as folder:
         config = settings(Path(folder))
-        plain = backend.engine_settings
-        backend.engine_settings = lambda *given: {**plain(*given), "load_format": "dummy"}
         with closing(backend.VllmSampler(config, build_tokenizer(), SLOTS, CONTEXT)) as sampler:
             sampler.publish(bank, range(SLOTS))
             adapter, measured = bank.adapter(0).to(torch.bfloat16), backend.SHARED_MEMORY / f"populora.measured.{os.getpid()}"
@@ -68,14 +69,13 @@ def measure(rounds: int) -> dict[str, Any]:
                 "copy out of the bank": lambda: bank.adapter(1),
                 "write to shared memory": lambda: measured.write_bytes(weights_bytes(adapter)),
             }
-            seconds: dict[str, list[float]] = {name: [] for name in work}
-            for _ in range(rounds):
-                for name, one in work.items():
-                    started = time.perf_counter()
-                    one()
-                    seconds[name].append(time.perf_counter() - started)
+            seconds = timed(work, rounds)
             size = measured.stat().st_size
             measured.unlink()
+        with session(config) as joined:
+            cluster = ClusterSampler(engine_crew(config, joined, given := {}), given, build_tokenizer(), torch.bfloat16, eager=False)
+            cluster.publish(bank, range(SLOTS))
+            seconds |= timed({"publish to an engine's actor": lambda: cluster.publish(bank, [1])}, rounds)
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     return {
         "adapter_mib": round(size / 2**20, 1),
@@ -85,6 +85,17 @@ def measure(rounds: int) -> dict[str, Any]:
         "goal_seconds": GOAL_SECONDS,
         "met": middle["publish"] <= GOAL_SECONDS,
     }
+
+
+def timed(work: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each, in turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(rounds):
+        for name, one in work.items():
+            started = time.perf_counter()
+            one()
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
 
 
 def random_bank() -> LoraBank:
@@ -101,16 +112,22 @@ def random_bank() -> LoraBank:
 
 
 def settings(folder: Path) -> Config:
-    """The base's shape and tokenizer in ``folder``; vLLM makes up the weights."""
+    """A random base with its tokenizer in ``folder``, and a cluster of one engine."""
     tokenizer = build_tokenizer()
-    Qwen2Config(
+    shape = Qwen2Config(
         vocab_size=vocabulary_size(tokenizer), hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
         num_key_value_heads=KEY_VALUE * HEADS // HIDDEN, intermediate_size=64, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
-        eos_token_id=1, bos_token_id=None, dtype="bfloat16", architectures=["Qwen2ForCausalLM"],
-    ).save_pretrained(folder)  # fmt: skip
+        eos_token_id=1, bos_token_id=None, dtype="bfloat16",     )  # fmt: skip
+    torch.set_default_dtype(torch.bfloat16)
+    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    torch.set_default_dtype(torch.float32)
     tokenizer.save_pretrained(folder)
     base = BaseConfig(path=str(folder), dtype="bfloat16")
-    return Config(base=base, lora=LoraConfig(rank=RANK), engine=EngineConfig(backend="vllm", rows=8, cache_mb=64))
+    lengths = SelfplayConfig(max_prompt_tokens=CONTEXT // 2, max_response_tokens=CONTEXT // 2, overlap="off")
+    return Config(
+        base=base, lora=LoraConfig(rank=RANK), engine=EngineConfig(backend="vllm", rows=8, cache_mb=64), selfplay=lengths,
+        population=PopulationConfig(1, SLOTS - 1), cluster=ClusterConfig(learners=1),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

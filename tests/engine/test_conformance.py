@@ -173,11 +173,14 @@ def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted, token
     assert found == pytest.approx(expected, rel=0.05)
 
 
-def test_the_same_seed_gives_the_same_tokens_and_another_does_not(sampler, monkeypatch):
+def test_the_same_seed_gives_the_same_tokens(sampler):
+    assert close(sampler.generate(requests(), 30, 1.0, STOP), sampler.generate(requests(), 30, 1.0, STOP))
+
+
+def test_another_seed_gives_other_tokens(sampler, monkeypatch):
+    if isinstance(sampler, ClusterSampler):
+        pytest.skip("its engines have the seed: they are one of the samplers that this is asked of")
     first = sampler.generate(requests(), 30, 1.0, STOP)
-    assert close(first, sampler.generate(requests(), 30, 1.0, STOP))
-    if isinstance(sampler, ClusterSampler):  # its engines have the seed, and do not change it
-        return
     monkeypatch.setattr(sampler, "seed", SEED + 1)
     assert tokens_of(first) != tokens_of(sampler.generate(requests(), 30, 1.0, STOP))
 

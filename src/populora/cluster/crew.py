@@ -136,17 +136,17 @@ class Crew:
 
     def _ready(self, index: int) -> tuple[tuple[Any, ...], Any]:
         """New actors for a member, prepared, and what they found."""
-        for attempt in range(PATIENCE + 1):
-            kind, session = self.kind, self._session
+        kind, session, losses = self.kind, self._session, 0
+        while True:
             options = [session.options(place, kind.cpus, kind.gpus) for place in self._places[index]]
             actors = tuple(self._host.options(max_concurrency=kind.calls, **one).remote(number) for number, one in enumerate(options))
             try:
                 return actors, self._prepare(index, self._asking(index, actors))
             except Lost as lost:
                 self.kill(lost)
-                if attempt == PATIENCE:
+                losses += 1
+                if losses > PATIENCE:
                     raise self._no_accident(lost) from lost
-        raise AssertionError("the last attempt returns or raises")
 
     def _asking(self, index: int, actors: tuple[Any, ...]) -> Ask:
         try:
