@@ -42,6 +42,8 @@ PROMPTS = (
 )
 LONG = "def h(x):\n" + "    x = x * 2 + 1\n" * 9
 STOP = "</answer>"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""Of the samplers; PEFT computes on the CPU."""
 
 
 needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
@@ -65,14 +67,16 @@ def base(tmp_path_factory, make_base, tokenizer) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(base) -> Config:
-    return Config(seed=SEED, base=BaseConfig(path=str(base)), lora=LoraConfig(RANK, ALPHA, TARGETS), engine=EngineConfig(cache_mb=64))
+    return Config(
+        seed=SEED, base=BaseConfig(path=str(base), device=DEVICE), lora=LoraConfig(RANK, ALPHA, TARGETS), engine=EngineConfig(cache_mb=64)
+    )
 
 
 @pytest.fixture(scope="module")
 def adapted(base) -> AdaptedModel:
-    made = AdaptedModel(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), TARGETS, SLOTS, RANK, ALPHA)
+    made = AdaptedModel(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).to(DEVICE), TARGETS, SLOTS, RANK, ALPHA)
     made.bank.initialise(0)
-    made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3))
+    made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE)
     return made
 
 
