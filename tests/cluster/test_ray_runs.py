@@ -89,7 +89,7 @@ def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_
         def asking(self, call, *arguments, **named):
             if call.method == "learn" and next(deaths) in (1, 3):  # in the second update, and in the third
                 victim = next(pid for kind, pid in actors() if kind == "Learner")
-                threading.Timer(0.1, kill, (victim,)).start()  # while they gather layers from each other; the other one goes with it
+                threading.Timer(0.02, kill, (victim,)).start()  # while they gather layers from each other; the other one goes with it
             return ask(self, call, *arguments, **named)
 
         monkeypatch.setattr(Crew, "ask", asking)
