@@ -17,7 +17,7 @@ import pytest
 from populora.cli import COMMANDS, main
 from populora.commands.arguments import parse_settings
 from populora.commands.train import Train
-from populora.config import Config
+from populora.config import ClusterConfig, Config, SelfplayConfig
 from populora.errors import ConfigError, SandboxUnavailableError
 from populora.runlog.directory import new_run
 from populora.runlog.summary import Summary
@@ -34,7 +34,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put a function in the place of `populora.training.train` and ``resume``."""
 
     def install(train: Callable[..., Summary]) -> None:
-        stand_in = SimpleNamespace(train=train, resume=lambda folder, display, stop: train(None, folder, display, stop))
+        stand_in = SimpleNamespace(train=train, resume=lambda folder, display, stop, cluster=None: train(None, folder, display, stop))
         monkeypatch.setitem(sys.modules, "populora.training", stand_in)
 
     return install
@@ -186,6 +186,26 @@ def test_a_resume_under_another_version_says_so_and_goes_on(
     monkeypatch.setattr("populora.runlog.directory.version", lambda package: "99.0")
     assert main(["resume", "mine"]) == 0
     assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the run goes on, but perhaps not to the bytes" in said
+
+
+def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    found: list[ClusterConfig] = []
+
+    def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig) -> Summary:
+        found.append(cluster)
+        return summary(folder, 30, stopped=False)
+
+    monkeypatch.setitem(sys.modules, "populora.training", SimpleNamespace(resume=resume))
+    off = replace(Config(), selfplay=SelfplayConfig(overlap="off"), cluster=ClusterConfig(learners=2))
+    for name, config in (("apart", off), ("alone", Config())):
+        with new_run(Path(name), config, {}):
+            pass
+    assert main(["resume", "apart", "--cluster.engines", "3"]) == 0 and main(["resume", "apart", "--cluster.learners", "0"]) == 0
+    assert found == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
+    assert main(["resume", "alone", "--cluster.learners", "2"]) == 2
+    assert 'selfplay.overlap is "reproducible", which only one process can be' in capsys.readouterr().err
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy():
