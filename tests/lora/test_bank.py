@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import pytest
 import torch
@@ -158,3 +159,16 @@ def test_a_bank_of_another_precision_computes_with_a_copy_that_follows_the_maste
     bank.sync(0)
     assert follows(0) and not follows(1)
     assert all(x.is_contiguous() for family in bank.families for x in (family.a, *(b.mT for b in family.b)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_pickled_adapter_comes_back_to_the_bit_as_one_array(dtype):
+    bank = LoraBank([{"a": (6, 4), "b": (6, 2)}, {"c": (3, 5)}], 2, 3, 6.0)
+    bank.initialise(0)
+    bank.master += torch.randn(bank.master.shape, generator=torch.Generator().manual_seed(1))
+    adapter, buffers = bank.adapter(1).to(dtype), []
+    back = pickle.loads(pickle.dumps(adapter, protocol=5, buffer_callback=buffers.append), buffers=[bytes(one.raw()) for one in buffers])
+    assert len(buffers) == 1 and (back.rank, back.alpha) == (adapter.rank, adapter.alpha) and list(back.modules) == list(adapter.modules)
+    for name, pair in adapter.modules.items():
+        assert all(mine.dtype == dtype and torch.equal(mine, theirs) for mine, theirs in zip(back.modules[name], pair, strict=True))
+    back.modules["a"][0].zero_()  # its own memory, though what carried it is read-only

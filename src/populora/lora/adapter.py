@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
 Factors = tuple[torch.Tensor, torch.Tensor]
@@ -25,6 +27,13 @@ class Adapter:
     """Of every module; of a folder whose ranks differ by module (`read_folder` in `populora.lora.peft_format`) the smallest."""
     alpha: float
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as one array: what carries it between processes then need not copy hundreds of tensors one by one."""
+        layout = {name: [(tuple(factor.shape), factor.dtype) for factor in pair] for name, pair in self.modules.items()}
+        factors = [factor.detach().cpu().contiguous() for pair in self.modules.values() for factor in pair]
+        flat = torch.cat([factor.view(torch.uint8).flatten() for factor in factors]) if factors else torch.empty(0, dtype=torch.uint8)
+        return _unpickled, (layout, self.rank, self.alpha, flat.numpy())
+
     def to(self, dtype: torch.dtype) -> Adapter:
         """The adapter in another precision."""
         return replace(self, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in self.modules.items()})
@@ -37,6 +46,13 @@ class Adapter:
             for tensor in pair:
                 digest.update(tensor.detach().contiguous().numpy().data)  # its own memory, not a copy
         return digest.hexdigest()
+
+
+def _unpickled(layout: dict[str, list[tuple[tuple[int, ...], torch.dtype]]], rank: int, alpha: float, flat: np.ndarray) -> Adapter:
+    kinds = [kind for pair in layout.values() for kind in pair]
+    parts = torch.from_numpy(flat.copy()).split([math.prod(shape) * dtype.itemsize for shape, dtype in kinds])  # theirs may be read-only
+    factors = iter([part.view(dtype).view(shape) for part, (shape, dtype) in zip(parts, kinds, strict=True)])
+    return Adapter({name: (next(factors), next(factors)) for name in layout}, rank, alpha)
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
