@@ -129,7 +129,7 @@ def test_plans_are_in_the_precision_of_the_peaks(seven: Shapes, paper: Callable[
 
 def test_publishing_gives_every_engine_all_adapters_in_the_base_s_precision(paper: Callable[..., Config], planned: Callable[..., Plan]):
     one, eight = planned(paper(), "h200-141gb", 1).seconds, planned(paper()).seconds
-    assert one.publish == eight.publish == pytest.approx(8 * 2 * 20_185_088 / 0.23e9)  # engines do it at the same time
+    assert one.publish == eight.publish == pytest.approx(8 * 2 * 20_185_088 / 0.2e9)  # engines do it at the same time
     assert eight.publish_share == eight.publish / (eight.prompts + eight.decode + eight.train + eight.publish)
     own = paper(backend="inprocess", cache_mb=8192)
     assert planned(own, gpus=1).seconds.publish == 0.0  # it reads what learns
@@ -138,7 +138,7 @@ def test_publishing_gives_every_engine_all_adapters_in_the_base_s_precision(pape
 
 def test_the_assumed_rate_of_publishing_is_the_measured_one():
     measured = json.loads((Path(__file__).parents[2] / "benchmarks" / "publish.json").read_text())
-    rate = measured["adapter_mib"] * 2**20 / measured["seconds"]["publish"]["median"]
+    rate = measured["adapter_mib"] * 2**20 / measured["seconds"]["publish to an engine's actor"]["median"]
     assert Assumptions().publish_gb_per_second == pytest.approx(rate / 1e9, rel=0.02)
 
 

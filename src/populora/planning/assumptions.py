@@ -32,9 +32,9 @@ class Assumptions:
     """Memory of each engine and each learner for the driver, workspaces and fragments, 10^9 bytes."""
     verdicts_per_second: float = 100.0
     """Programs and answers that one sandbox worker judges; a CPU does it beside the GPUs. See benchmarks/sandbox."""
-    publish_gb_per_second: float = 0.23
+    publish_gb_per_second: float = 0.2
     """10^9 bytes of changed adapters that an engine takes over in a second; all engines do it at the same time. What vLLM's CPU build does
-    with a rank-32 adapter of a 7B base, from a bank of its own machine: benchmarks/publish.json. A network is not in it."""
+    in an actor of the same machine with a rank-32 adapter of a 7B base: benchmarks/publish.json. A network is not in it."""
 
 
 def within(assumed: Assumptions, limits: SelfplayConfig) -> Assumptions:
