@@ -73,11 +73,11 @@ class Crew:
         """The first value of each, in order. Raises what an actor raised, and `Lost` as soon as one of them will not come."""
         asked = list(asked)
         owner = {reference: one for one in asked for reference in (one.values[0], *one.others)}
-        waiting = list(owner)
+        waiting, found = list(owner), {}
         while waiting:
             (done,), waiting = self.ray.wait(waiting)
-            self._answer(owner[done], done)
-        return [self._answer(one, one.values[0]) for one in asked]
+            found[done] = self._answer(owner[done], done)
+        return [found[one.values[0]] for one in asked]
 
     def first(self, asked: Iterable[Asked], seconds: float | None = None) -> Asked | None:
         """The first of them whose answer has come, or that was lost; None if there is none within ``seconds``."""

@@ -73,5 +73,5 @@ class EngineHost:
         await asyncio.wrap_future(self._serving.rest())
 
     def close(self) -> None:
-        """Give everything back, files included."""
+        """Let the sampler go."""
         self._open.close()

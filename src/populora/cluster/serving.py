@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from populora.engine.base import Sampler
+from populora.engine.requests import Named
 from populora.types import Generation, Request
 
 
@@ -31,7 +32,7 @@ class _Batch:
     requests: Sequence[Request]
     how: How
     answer: Future[list[list[Generation]]]
-    done: dict[tuple[int, tuple[str | int, ...]], list[Generation]] = field(default_factory=dict)
+    done: dict[Named, list[Generation]] = field(default_factory=dict)
 
 
 class Serving:
@@ -70,8 +71,8 @@ class _Stream:
     def __init__(self, sampler: Sampler, waiting: queue.SimpleQueue[_Batch | Future[None]], first: _Batch):
         self._sampler, self._waiting, self._first, self._how = sampler, waiting, first, first.how
         self._next: deque[_Batch | Future[None]] = deque([first])
-        self._taken: list[_Batch] = []
-        self._owner: dict[tuple[int, tuple[str | int, ...]], _Batch] = {}
+        self._open: set[_Batch] = set()
+        self._owner: dict[Named, _Batch] = {}
 
     def run(self) -> None:
         how = self._how
@@ -79,14 +80,13 @@ class _Stream:
             for request, generations in self._sampler.stream(self, how.max_tokens, how.temperature, how.stop):
                 self._finished(request, generations)
         except Exception as error:  # noqa: BLE001 - it goes to whoever waits for an answer
-            if not self._taken:  # it did not even come to that
-                self._taken.append(self._first)
-            for batch in self._taken:
-                if not batch.answer.done():
-                    batch.answer.set_exception(error)
+            if self._next and self._next[0] is self._first:  # it did not even come to that
+                self._next.popleft()
+                self._open.add(self._first)
+            for batch in self._open:
+                batch.answer.set_exception(error)
         for one in self._next:
-            if one not in self._taken:
-                self._waiting.put(one)
+            self._waiting.put(one)
 
     def take(self, idle: bool) -> Sequence[Request]:
         """See `populora.engine.base.Feed`."""
@@ -95,8 +95,9 @@ class _Stream:
         taken: list[Request] = []
         while self._next and isinstance(batch := self._next[0], _Batch) and batch.how == self._how:
             self._next.popleft()
-            self._taken.append(batch)
-            if not batch.requests:
+            if batch.requests:
+                self._open.add(batch)
+            else:
                 batch.answer.set_result([])
             self._owner |= {(request.slot, request.key): batch for request in batch.requests}
             taken += batch.requests
@@ -114,4 +115,5 @@ class _Stream:
         batch = self._owner.pop(name)
         batch.done[name] = generations
         if len(batch.done) == len(batch.requests):
+            self._open.remove(batch)  # a stream is long: it would keep the responses of all that it has answered
             batch.answer.set_result([batch.done[one.slot, one.key] for one in batch.requests])
