@@ -1,0 +1,105 @@
+"""The benchmarks: the paper's ten (section 5.1), CRUXEval, and the held-out suite of the tiny base. Names, data files and how each is graded."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from populora.errors import ConfigError
+
+Group = Literal["code", "math", "cruxeval", "tiny"]
+Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "selfplay"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark. ``sha256`` is empty where the user brings data that we cannot pin."""
+
+    name: str
+    title: str
+    """Its column in the paper's downstream table."""
+    group: Group
+    grading: Grading
+    items: int
+    id_field: str
+    """Field of an item's name; items without it are named by their line, from 0."""
+    template: str
+    """Default prompt template (`populora.evals.prompts`)."""
+    max_tokens: int
+    """Longest response, as in AZR's evaluation; 0 takes the run's own limit."""
+    headline: str
+    """Which reading of a completion (`Grade.readings`) the score counts."""
+    file: str = ""
+    sha256: str = ""
+    source: str = ""
+    """Where the file's bytes come from: ``owner/repository@commit:path`` of a public Git repository."""
+
+
+_AZR = "LeapLabTHU/Absolute-Zero-Reasoner@a82124e514e27692aa9860c5ee21dbf9d81e3bc5:evaluation/math_eval/eval/data"
+
+
+def _math(name: str, title: str, items: int, id_field: str, sha256: str) -> Benchmark:
+    source = f"{_AZR}/{name}/test.jsonl"
+    return Benchmark(name, title, "math", "mathematics", items, id_field, "azr_math", 16000, "lenient", f"{name}.jsonl", sha256, source)
+
+
+BENCHMARKS = {
+    one.name: one
+    for one in (
+        Benchmark(
+            "humaneval_plus", "HE+", "code", "code", 164, "task_id", "evalplus_chat", 768, "lenient", "humaneval_plus.jsonl",
+            "42526ec0e7d5f3ee0b06d6ced98f8c8bae3d76519151bfb3d36f79010645bd7f",
+            "evalplus/humanevalplus_release@200defce9e3429d28ca215b6dd061c0f7f31c18b:HumanEvalPlus.jsonl.gz",
+        ),
+        Benchmark(
+            "mbpp_plus", "MBPP+", "code", "code", 378, "task_id", "evalplus_chat", 768, "lenient", "mbpp_plus.jsonl",
+            "b54e762755248ca411b523c917fa9f93c07b5ff2966bf60b3917b853926a3dad",
+            "evalplus/mbppplus_release@dadf43da556a00f7bacd71cb154f2932757d9144:MbppPlus.jsonl.gz",
+        ),
+        Benchmark("livecodebench", "LCB", "code", "livecodebench", 880, "question_id", "azr_livecodebench", 8096, "lenient", "livecodebench"),
+        _math("aime24", "AIME24", 30, "id", "af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac"),
+        _math("aime25", "AIME25", 30, "id", "20c1ca392758d96bd1e28af15d9f30df5660257927cacc9eac7301c29f677d1a"),
+        _math("amc23", "AMC", 40, "id", "43707e1ca784602d8479de24ee8ce36609dbebc46dd152b0b12a46611aa898a4"),
+        _math("math500", "M-500", 500, "unique_id", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"),
+        _math("minerva_math", "Min.", 272, "idx", "0e656b430d3a0a1dab6aa853f453ba3805e28e2cabe4fc72486a897cc09d8ba2"),
+        _math("gsm8k", "GSM", 1319, "idx", "9f098df7ff4522078d6ccec27a5c38a454790fdb51131bedfaa0e490070d5394"),
+        _math("olympiadbench", "Oly.", 675, "id", "bb8c1e38a16ea9eacb77530315a674d883f267fbff79183effc53681b4fcc416"),
+        *(
+            Benchmark(
+                f"cruxeval_{mode}", f"CRUX-{mode[0].upper()}", "cruxeval", "cruxeval", 800, "id", "solve", 8096, "lenient", "cruxeval.jsonl",
+                "8368b81047dc5014e4caf5a2f97604eff7644e0ecd7415e3ceeb184bbc2e0c96",
+                "facebookresearch/cruxeval@190faf16d175b5847b0af05d937872b1fb395942:data/cruxeval.jsonl",
+            )
+            for mode in ("input", "output")
+        ),
+        Benchmark("tiny", "tiny", "tiny", "selfplay", 648, "id", "solve", 0, "strict", "held_out.jsonl"),
+    )
+}  # fmt: skip
+"""By name, in the order of the paper's table."""
+
+GROUPS: tuple[Group, ...] = ("code", "math", "cruxeval", "tiny")
+
+_ALIASES = {
+    "humaneval": "humaneval_plus", "humanevalplus": "humaneval_plus", "mbpp": "mbpp_plus", "mbppplus": "mbpp_plus", "lcb": "livecodebench",
+    "minerva": "minerva_math", "olympiad": "olympiadbench", "math_500": "math500", "aime_24": "aime24", "aime_25": "aime25",
+    "amc_23": "amc23", "amc": "amc23", "cruxeval_i": "cruxeval_input", "cruxeval_o": "cruxeval_output",
+}  # fmt: skip
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of that name, however it is written (``HumanEval+``, ``cruxeval-o``). Raises `ConfigError`."""
+    plain = name.lower().replace("-", "_").replace("+", "_plus")
+    found = BENCHMARKS.get(_ALIASES.get(plain, plain))
+    if found is None:
+        near = difflib.get_close_matches(plain, [*BENCHMARKS, *_ALIASES], n=2)
+        hint = f" Did you mean {' or '.join(repr(_ALIASES.get(one, one)) for one in dict.fromkeys(near))}?" if near else ""
+        raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{hint}")
+    return found
+
+
+def suite(names: Sequence[str]) -> list[Benchmark]:
+    """The benchmarks of groups (``code``, ``math``, …) and of single names, each once, in the table's order. Raises `ConfigError`."""
+    chosen = {one.name for name in names for one in ([b for b in BENCHMARKS.values() if b.group == name] or [benchmark(name)])}
+    return [one for one in BENCHMARKS.values() if one.name in chosen]
