@@ -15,6 +15,7 @@ import struct
 import subprocess
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from populora.errors import SandboxUnavailableError
 from populora.sandbox.launch import command, package_folders
@@ -58,7 +59,8 @@ class Zygote:
         packages = package_folders(limits.packages)
         self._control, theirs = socket.socketpair()
         settings = {
-            "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "place": place, "packages": packages
+            "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "place": place, "packages": packages,
+            "harness": [Path(file).read_text("utf-8") for file in limits.harness],
         }  # fmt: skip
         with theirs:
             arguments, environment = command(

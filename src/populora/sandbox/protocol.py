@@ -46,6 +46,9 @@ class Limits:
     """Whether arguments may be pure expressions (`populora.sandbox.expressions`) and not only literals."""
     threads: bool = False
     """Whether programs may start threads (where a system-call filter holds); processes they never may."""
+    harness: tuple[str, ...] = ()
+    """Python files of ours, loaded one after the other into the module ``harness`` before programs are forked; they may import the
+    ``packages``."""
 
     def __post_init__(self) -> None:
         for name in ("cpu_seconds", "wall_seconds", "memory_mb", "max_output_chars", "max_source_chars"):

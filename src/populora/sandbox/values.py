@@ -29,6 +29,8 @@ class Value:
     """Type-tagged text: ``1``, ``True`` and ``1.0`` differ (strict equality)."""
     comparable: str
     """Text under Python's ``==``: ``True == 1 == 1.0``, ``-0.0 == 0.0``, a set equals its frozenset."""
+    text: str | None = None
+    """The string itself, where the value is one."""
 
 
 class TooLong(ValueError):
@@ -71,7 +73,7 @@ def _scalar(tree: Any) -> Value:
         case bool():
             return Value(repr(tree), repr(tree), f"i{int(tree)}")
         case None | str():
-            return Value(repr(tree), repr(tree), repr(tree))
+            return Value(repr(tree), repr(tree), repr(tree), tree)
         case ["i", str(text)] if _INT.fullmatch(text):
             return Value(text, f"i{text}", _int_comparable(text))
         case ["f", str(text)] if len(text) < 32:

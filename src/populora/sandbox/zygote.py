@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import sys
+import types
 from dataclasses import dataclass
 from time import clock_gettime, monotonic, sleep  # as they are before the surroundings are settled
 from typing import Any, NoReturn
@@ -42,14 +43,14 @@ REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts":
 def serve(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
-    ``settings`` has ``limits``, ``layers``, ``parent``, ``place`` (in the pair) and ``packages`` (folders). Each job is one byte
-    with the job's socket; each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
+    ``settings`` has ``limits``, ``layers``, ``parent``, ``place`` (in the pair), ``packages`` (folders) and ``harness`` (sources). Each
+    job is one byte with the job's socket; each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
     limits, layers = settings["limits"], settings["layers"]
     # Above every file of ours: the control socket has the number that it had in the trainer.
     jailed = Jailed(limits, max(jail.OPEN_FILES, control + 1), limits["threads"] and "seccomp" in layers, "namespaces" in layers)
-    _preload(limits["packages"], settings["packages"], settings["place"])
+    _preload(limits["packages"], settings["packages"], settings["harness"], settings["place"])
     outer, jailed.call_filter = jail.filters(jailed.threads) if "seccomp" in layers else (None, None)
     jail.drop_privileges(become_nobody="seccomp" not in layers)
     if "namespaces" not in layers:
@@ -97,7 +98,7 @@ class Jailed:
     call_filter: jail.Filter | None = None
 
 
-def _preload(packages: list[str], folders: list[str], place: int) -> None:
+def _preload(packages: list[str], folders: list[str], harness: list[str], place: int) -> None:
     """Surroundings first, as modules keep the functions that they find. Packages are found once and not searched for again."""
     surroundings.settle(place)
     for name in PRELOADED:
@@ -105,6 +106,10 @@ def _preload(packages: list[str], folders: list[str], place: int) -> None:
     sys.path += {os.path.dirname(folder) for folder in folders}
     for name in packages:
         importlib.import_module(name)
+    if harness:
+        sys.modules["harness"] = types.ModuleType("harness")
+    for source in harness:
+        exec(compile(source, "<harness>", "exec", dont_inherit=True), vars(sys.modules["harness"]))  # noqa: S102 - files of ours
     sys.path[:] = [entry for entry in sys.path if entry not in {os.path.dirname(folder) for folder in folders}]
     os.environ.clear()  # it was for the interpreter and the packages
     for name in [name for name in sys.modules if name.partition(".")[0] == "populora"]:

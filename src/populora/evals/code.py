@@ -1,0 +1,55 @@
+"""HumanEval+ and MBPP+: what counts as the solution in a completion, and evalplus's verdict on it (`harness/code.py`).
+
+``lenient`` is the paper's and AZR's: evalplus's extraction, which keeps of the longest text that is Python what the entry point needs.
+``strict`` takes the code where the prompt asked for it: in the fence that the prompt opened, or in the first one of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from populora.evals.benchmarks import Benchmark
+from populora.evals.jailed import Refused, ask, harness_limits
+from populora.evals.records import Grade, Item
+from populora.tasks.verifier import Judge
+
+PACKAGES = ("numpy", "evalplus", "tree_sitter", "tree_sitter_python")
+LIMITS = harness_limits("code", PACKAGES, cpu_seconds=240)
+"""CPU seconds of the reference solution and both checks; tests and checks have limits of their own, AZR's and evalplus's."""
+
+_OPENING = re.compile(r"```(?:python|py)[^\n`]*\n")
+_FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "base_input", "plus_input", "atol")
+
+
+def fenced(completion: str) -> str:
+    """The code in the first Python fence of an answer; where none is opened, the text up to the end of the one that the prompt opened."""
+    opening = _OPENING.search(completion)
+    return completion[opening.end() if opening else 0 :].partition("```")[0]
+
+
+def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:
+    """The verdict on a completion; ``is_solution``: it is plain code, nothing has to be extracted. Raises `SandboxFault`."""
+    entry_point = item.fields["entry_point"]
+    try:
+        texts = {"strict": completion, "lenient": completion} if is_solution else {"strict": fenced(completion)}
+        if not is_solution:
+            texts["lenient"] = ask(pool, {"extract": completion, "entry_point": entry_point})["solution"]
+        verdicts = {text: _verdict(pool, item, text) for text in dict.fromkeys(texts.values())}
+    except Refused as refusal:
+        return Grade(item.id, False, str(refusal), readings={"strict": False, "lenient": False})
+    readings = {name: verdicts[text] == "" for name, text in texts.items()}
+    headline = texts[benchmark.headline]
+    return Grade(item.id, readings[benchmark.headline], verdicts[headline], headline, readings)
+
+
+def _verdict(pool: Judge, item: Item, solution: str) -> str:
+    """Empty if all tests pass, else the reason: ``no_answer``, ``not_loadable``, ``wrong:plus:17``, ``timeout:base:0``, or the sandbox's."""
+    if not solution.strip():
+        return "no_answer"
+    try:
+        found = ask(pool, {**{name: item.fields[name] for name in _FIELDS}, "solution": solution})
+    except Refused as refusal:
+        return str(refusal)
+    if found["verdict"] == "pass":
+        return ""
+    return "not_loadable" if found["verdict"] == "not_loadable" else f"{found['verdict']}:{found['check']}:{found['test']}"

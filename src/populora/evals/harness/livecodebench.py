@@ -1,0 +1,67 @@
+"""LiveCodeBench inside the sandbox: a program's outputs on given inputs, by standard input or by calls. Loaded as ``harness``.
+
+The outputs leave the sandbox and are compared outside (`populora.evals.livecodebench`): a program knows its inputs and nothing else.
+Each test has its own time, in CPU seconds; the first failure ends the work, as in the official grader.
+"""
+
+import io
+import json
+import math
+import sys
+
+from harness import Clock  # clock.py
+
+PREAMBLE = (
+    "from string import *\nfrom re import *\nfrom datetime import *\nfrom collections import *\nfrom heapq import *\nfrom bisect import *\n"
+    "from copy import *\nfrom math import *\nfrom random import *\nfrom statistics import *\nfrom itertools import *\nfrom functools import *\n"
+    "from operator import *\nfrom io import *\nfrom sys import *\nfrom json import *\nfrom builtins import *\nfrom typing import *\n"
+    "import string\nimport re\nimport datetime\nimport collections\nimport heapq\nimport bisect\nimport copy\nimport math\nimport random\n"
+    "import statistics\nimport itertools\nimport functools\nimport operator\nimport io\nimport sys\nimport json\n"
+)
+"""What solutions may use without an import, as in the official grader."""
+RECURSION = 50_000
+
+
+def f(request):
+    """The JSON of ``{"code", "function", "inputs", "seconds"}`` to that of ``{"outputs", "failure"}``: the outputs up to the first failure."""
+    asked = json.loads(request)
+    sys.setrecursionlimit(RECURSION)
+    clock, outputs = Clock(math.inf), []
+    try:
+        with clock.limit(asked["seconds"]):
+            call = _by_call(asked["code"], asked["function"]) if asked["function"] else _by_stdin(asked["code"])
+        for given in asked["inputs"]:
+            with clock.limit(asked["seconds"]):
+                outputs.append(call(given))
+    except BaseException as error:  # the solution's own failure, whatever it raises, is its result
+        return json.dumps({"outputs": outputs, "failure": "timeout" if clock.expired else type(error).__name__})
+    return json.dumps({"outputs": outputs, "failure": ""})
+
+
+def _by_stdin(code):
+    program = compile(PREAMBLE + code, "<solution>", "exec")
+
+    def call(given):
+        stdin, stdout = io.TextIOWrapper(io.BytesIO(given.encode())), io.TextIOWrapper(io.BytesIO(), write_through=True)
+        kept = sys.stdin, sys.stdout
+        sys.stdin, sys.stdout = stdin, stdout
+        try:
+            exec(program, {"__name__": "__main__"})  # noqa: S102 - in a child, behind the jail
+        except SystemExit:
+            pass  # a program may end itself: what it printed counts
+        finally:
+            sys.stdin, sys.stdout = kept
+        return stdout.buffer.getvalue().decode(errors="replace")
+
+    return call
+
+
+def _by_call(code, name):
+    namespace = {"__name__": "solution"}
+    exec(compile(PREAMBLE + code, "<solution>", "exec"), namespace)  # noqa: S102
+    function = getattr(namespace["Solution"](), name) if "Solution" in namespace else namespace[name]
+    return lambda given: json.dumps(_listed(function(*[json.loads(line) for line in given.split("\n")])))
+
+
+def _listed(value):
+    return list(value) if isinstance(value, tuple) else value
