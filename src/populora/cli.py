@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
     "retention": "measure which operators' children learn on: populora retention configs/retention.toml",
     "base": "make the tiny base again (base build) and measure it (base gates, base room)",
+    "evaluate": "judge members on benchmarks: populora evaluate runs/tiny --suite tiny",
     "doctor": "check this machine: versions, sandbox, base model, adapters",
 }
 """Name and help of each subcommand; its module in `populora.commands` has ``main(arguments) -> exit code``."""

@@ -126,7 +126,7 @@ def _reason(pool: Judge, solution: str, function: str, inputs: list[str], output
         found = ask(pool, {"code": solution, "function": function, "inputs": inputs, "seconds": SECONDS})
     except Refused as refusal:
         return str(refusal)
-    for index, (given, wanted) in enumerate(zip(found["outputs"], outputs, strict=False)):
+    for index, (given, wanted) in enumerate(zip(found["outputs"], outputs, strict=False)):  # outputs end at the first failure
         if not (_equal_values(given, wanted) if function else _equal_lines(given, wanted)):
             return f"wrong:{index}"
     return "" if len(found["outputs"]) == len(outputs) and not found["failure"] else f"{found['failure']}:{len(found['outputs'])}"

@@ -50,6 +50,10 @@ class Grade:
     """What was taken for the answer."""
     readings: dict[str, bool] = field(default_factory=dict)
     """Whether it is right in each way of reading it (``strict``, ``lenient``, …); ``correct`` is the benchmark's headline one."""
+    again: str = ""
+    """``confirmed`` or ``overturned`` where it failed and was graded once more, alone."""
+    of: str = ""
+    """Digest of the completion."""
 
 
 def append(path: Path, record: Completion | Grade) -> None:

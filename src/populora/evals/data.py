@@ -1,0 +1,142 @@
+"""The benchmarks' data files: from a folder, from a dataset repository of the Hugging Face hub, or from the public Git trees that they come from.
+
+Whichever way, a file counts only with the pinned SHA-256: all figures of this project were measured on these very bytes. The hub's own
+editions of these benchmarks are other files (HumanEval+ and MBPP+ there lack the inputs that evalplus needs), so what is taken from
+the hub is a mirror, by its revision.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from populora.errors import ConfigError, PopuloraError
+from populora.evals.benchmarks import Benchmark
+from populora.evals.livecodebench import load_livecodebench
+from populora.evals.records import Item
+from populora.runlog.files import disk_errors, write_file
+
+_MIRROR = re.compile(r"hf://(?:datasets/)?(?P<repository>[^/@]+/[^/@]+)@(?P<revision>.*)")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SECONDS = 60
+
+
+class MissingDataError(PopuloraError):
+    """A benchmark's data is not to be had: it is named and skipped."""
+
+
+def find_data(benchmark: Benchmark, data: str = "") -> Path:
+    """The benchmark's file, or folder for LiveCodeBench. ``data``: a folder, ``hf://OWNER/NAME@COMMIT``, or empty to download it.
+
+    Raises `MissingDataError`, and `ConfigError` for a place that is none.
+    """
+    if benchmark.grading == "selfplay":
+        return Path(str(files("populora").joinpath("base", "tiny", benchmark.file)))
+    if data.startswith("hf://"):
+        return _from_hub(benchmark, data)
+    if data:
+        return _from_folder(benchmark, Path(data))
+    return _downloaded(benchmark)
+
+
+def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[Item]:
+    """All items of a data file. Raises `ConfigError` for a file that is not the pinned one (unless not to ``verify``) or no items."""
+    if benchmark.grading == "livecodebench":
+        return load_livecodebench(path)
+    with disk_errors(path, "read"):
+        content = path.read_bytes()
+    if verify and benchmark.sha256 and (found := digest(content)) != benchmark.sha256:
+        raise ConfigError(
+            f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {found}. Figures on other data cannot "
+            f"be compared; the file is {benchmark.source or 'part of the package'}."
+        )
+    rows = [_row(path, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    items = [Item(str(row.get(benchmark.id_field, index)), row) for index, row in enumerate(rows)]
+    _check_distinct(path, [item.id for item in items])
+    return items
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"'{path}', line {number}: expected an item as a JSON object ({error})") from error
+    if not isinstance(row, dict):
+        raise ConfigError(f"'{path}', line {number}: expected an item as a JSON object, got a {type(row).__name__}")
+    return row
+
+
+def _check_distinct(path: Path, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"'{path}' has item '{twice}' more than once")
+
+
+def _from_folder(benchmark: Benchmark, folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ConfigError(f"--data is '{folder}': expected a folder with the benchmarks' files, or hf://OWNER/NAME@COMMIT")
+    path = folder / benchmark.file
+    if not path.exists():
+        raise MissingDataError(f"{benchmark.name}: '{path}' is not there")
+    return path
+
+
+def _from_hub(benchmark: Benchmark, place: str) -> Path:
+    match = _MIRROR.fullmatch(place)
+    if match is None or not _COMMIT.fullmatch(match["revision"]):
+        raise ConfigError(f"--data is '{place}': expected hf://OWNER/NAME@COMMIT with a whole commit, 40 hexadecimal digits: a branch moves")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    patterns = [benchmark.file, f"{benchmark.file}/*"]
+    try:
+        found = snapshot_download(match["repository"], repo_type="dataset", revision=match["revision"], allow_patterns=patterns)
+    except (HfHubHTTPError, OSError) as error:
+        raise MissingDataError(f"{benchmark.name}: '{place}' cannot be reached ({type(error).__name__}: {error})") from error
+    return _from_folder(benchmark, Path(found))
+
+
+def _downloaded(benchmark: Benchmark) -> Path:
+    """The file in the user's cache, taken from its public Git tree if it is not there yet."""
+    if not benchmark.source:
+        raise MissingDataError(f"{benchmark.name}: only from a folder of yours (--data DIR with '{benchmark.file}' in it)")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora" / "benchmarks"
+    path = cache / benchmark.file
+    if not path.exists():
+        content = _fetched(benchmark)
+        if digest(content) != benchmark.sha256:
+            raise MissingDataError(f"{benchmark.name}: what was downloaded has SHA-256 {digest(content)}, expected {benchmark.sha256}")
+        with disk_errors(cache, "create"):
+            cache.mkdir(parents=True, exist_ok=True)
+        write_file(path, content)
+    return path
+
+
+def _fetched(benchmark: Benchmark) -> bytes:
+    tree, _, path = benchmark.source.partition(":")
+    url = f"{_raw_files()}/{tree.replace('@', '/')}/{path}"
+    try:
+        with urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - a fixed https address
+            content = answer.read()
+    except (URLError, OSError) as error:
+        raise MissingDataError(f"{benchmark.name}: '{url}' cannot be reached ({error}); with the file at hand, use --data DIR") from error
+    return gzip.decompress(content) if path.endswith(".gz") else content
+
+
+def _raw_files() -> str:
+    """Where public Git trees are served file by file; a mirror can stand in for it."""
+    return os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")

@@ -1,0 +1,199 @@
+"""Completions to verdicts: every item of a benchmark gets one line, in the order of its data; stopped work goes on item by item.
+
+Nothing here loads torch. Programs, and what reads model text, run in the sandbox; what failed is graded once more when nothing else
+runs, so that a busy machine cannot fail anybody. A verdict is kept with the digest of its completion: another completion is graded
+anew, and so is everything when versions, limits or data are others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from populora.errors import ConfigError, RunDirectoryError
+from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
+from populora.evals.benchmarks import Benchmark, Grading
+from populora.evals.data import digest
+from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of
+from populora.runlog.directory import processor, versions
+from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Limits
+
+Grader = Callable[..., Grade]
+Progress = Callable[[int, int], None]
+"""Called with the numbers of graded items and of all."""
+
+
+@dataclass(frozen=True)
+class GraderSettings:
+    """How the benchmarks of one kind are graded."""
+
+    grade: Grader
+    limits: Limits
+    libraries: tuple[str, ...] = ()
+    """What decides verdicts beside this package: their versions stand in the result."""
+    reads_solutions: bool = False
+    """Whether a completion may be said to be plain code."""
+    again: bool = True
+    """Whether failures are graded once more, alone."""
+
+
+GRADERS: dict[Grading, GraderSettings] = {
+    "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), True),
+    "mathematics": GraderSettings(mathematics.grade_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy")),
+    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",)),
+    "livecodebench": GraderSettings(livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), True),
+    "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again=False),  # two processes agreed already
+}
+
+UNJUDGED = ("missing", "too_long", "no_answer")
+"""Reasons that no program decided: grading again would change nothing."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a benchmark's completions. Counts are of items."""
+
+    items: int
+    correct: int
+    readings: dict[str, int]
+    """How many are right in each reading."""
+    missing: tuple[str, ...]
+    """Items without a completion: they count as wrong."""
+    overturned: tuple[str, ...]
+    """Items that failed at first and were right when graded alone."""
+    reasons: dict[str, int]
+    """How many failed for which reason, most frequent first."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Completions to grade: ``texts`` by item. ``is_solution``: they are plain code."""
+
+    benchmark: Benchmark
+    items: Sequence[Item]
+    texts: Mapping[str, str]
+    data_sha256: str
+    is_solution: bool = False
+
+    @property
+    def settings(self) -> GraderSettings:
+        return GRADERS[self.benchmark.grading]
+
+
+@contextmanager
+def grading_pool(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[SandboxPool]:
+    """The sandbox that grades this benchmark. Raises `ConfigError` where a library is missing, `SandboxUnavailableError`."""
+    settings = GRADERS[benchmark.grading]
+    if absent := [name for name in settings.libraries if versions((name,))[name] == "not installed"]:
+        raise ConfigError(
+            f"grading {benchmark.name} needs {', '.join(absent)}: `pip install 'populora[evaluate]'`, then `pip install --no-deps "
+            "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
+        )
+    with SandboxPool(settings.limits, workers, allow_weak) as pool:
+        yield pool
+
+
+def grade(work: Work, out: Path, pool: SandboxPool, workers: int, progress: Progress = lambda done, of: None) -> Summary:
+    """Write one verdict for each item into ``out``, and counts and facts beside it (``.json``).
+
+    What ``out`` holds already under the same facts is kept. Raises `RunDirectoryError` and `SandboxFault`.
+    """
+    facts, beside = _facts(work), out.with_suffix(".json")
+    done = _kept(out, work) if beside.exists() and read_json(beside).get("facts") == facts else {}
+    write_file(out, b"".join(map(line_of, done.values())))
+    write_file(beside, json_bytes({"facts": facts}))
+    _first(work, done, out, pool, workers, progress)
+    if work.settings.again:
+        _again(work, done, out, pool)
+    grades = [done[item.id] for item in work.items]
+    summary = _summary(grades)
+    machine = {"processor": processor(), "cores": os.cpu_count(), "workers": workers, "sandbox_tier": pool.tier}
+    write_file(out, b"".join(map(line_of, grades)))
+    write_file(beside, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
+    return summary
+
+
+def read_grades(path: Path) -> dict[str, Grade]:
+    """Verdicts by item; a last line that a kill cut short is left out. Raises `RunDirectoryError` for any other that is none."""
+    with disk_errors(path, "read"):
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return {found.item_id: found for found in (_read(path, line) for line in lines if line.endswith(b"\n"))}
+
+
+def _read(path: Path, line: bytes) -> Grade:
+    try:
+        return Grade(**json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise RunDirectoryError(f"'{path}' has a line that is no verdict ({error}): {line[:60]!r}. Remove the file to grade anew.") from error
+
+
+def _facts(work: Work) -> dict[str, Any]:
+    """All that decides the verdicts beside the completions."""
+    limits = {name: value for name, value in asdict(work.settings.limits).items() if name not in ("harness", "packages")}
+    facts = {
+        "benchmark": work.benchmark.name, "data_sha256": work.data_sha256, "is_solution": work.is_solution,
+        "versions": versions(("populora", *work.settings.libraries)), "limits": limits,
+    }  # fmt: skip
+    return facts | ({"release": livecodebench.release_of(len(work.items))} if work.benchmark.grading == "livecodebench" else {})
+
+
+def _kept(out: Path, work: Work) -> dict[str, Grade]:
+    """Verdicts of an earlier start that are about these very completions."""
+    return {name: found for name, found in read_grades(out).items() if found.of == _name_of(work.texts.get(name))}
+
+
+def _name_of(text: str | None) -> str:
+    return "" if text is None else digest(text.encode(errors="surrogatepass"))[:16]
+
+
+def _first(work: Work, done: dict[str, Grade], out: Path, pool: SandboxPool, workers: int, progress: Progress) -> None:
+    graders = ThreadPoolExecutor(workers)
+    try:
+        for future in as_completed([graders.submit(_graded, work, item, pool) for item in work.items if item.id not in done]):
+            _note(future.result(), done, out)
+            progress(len(done), len(work.items))
+    finally:
+        graders.shutdown(cancel_futures=True)
+
+
+def _again(work: Work, done: dict[str, Grade], out: Path, pool: SandboxPool) -> None:
+    """Failures once more, one after the other."""
+    for item in work.items:
+        first = done[item.id]
+        if not (first.again or all(first.readings.values()) or first.reason in UNJUDGED):
+            second = _graded(work, item, pool)
+            _note(replace(second, again="overturned" if second.correct and not first.correct else "confirmed"), done, out)
+
+
+def _note(found: Grade, done: dict[str, Grade], out: Path) -> None:
+    done[found.item_id] = found
+    append(out, found)
+
+
+def _graded(work: Work, item: Item, pool: SandboxPool) -> Grade:
+    text, settings = work.texts.get(item.id), work.settings
+    if text is None:
+        return Grade(item.id, False, "missing")
+    if len(text) > LONGEST_COMPLETION:
+        return Grade(item.id, False, "too_long", of=_name_of(text))
+    options = {"is_solution": work.is_solution} if settings.reads_solutions else {}
+    return replace(settings.grade(pool, work.benchmark, item, text, **options), of=_name_of(text))
+
+
+def _summary(grades: Sequence[Grade]) -> Summary:
+    readings = Counter(name for found in grades for name, right in found.readings.items() if right)
+    reasons = Counter(found.reason.partition(":")[0] for found in grades if not found.correct)
+    return Summary(
+        len(grades), sum(found.correct for found in grades), dict(sorted(readings.items())),
+        tuple(found.item_id for found in grades if found.reason == "missing"),
+        tuple(found.item_id for found in grades if found.again == "overturned"), dict(reasons.most_common()),
+    )  # fmt: skip

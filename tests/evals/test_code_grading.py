@@ -1,0 +1,121 @@
+"""HumanEval+ and MBPP+ by evalplus in the sandbox, on items made here. The published items are in test_published_gold.py."""
+
+import importlib
+import sys
+import types
+
+import pytest
+
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.code import fenced, grade_code
+from populora.evals.records import Item
+
+HUMANEVAL, MBPP = BENCHMARKS["humaneval_plus"], BENCHMARKS["mbpp_plus"]
+PROMPT = 'def double(x):\n    """Twice x."""\n'
+
+
+def item(name="HumanEval/900", prompt=PROMPT, entry_point="double", canonical="    return 2 * x\n", base=((1,), (2,)), plus=((0,), (-3,)), atol=0):
+    inputs = {"base_input": [list(one) for one in base], "plus_input": [list(one) for one in plus]}
+    return Item(name, {"task_id": name, "prompt": prompt, "entry_point": entry_point, "canonical_solution": canonical, "atol": atol, **inputs})
+
+
+@pytest.fixture(scope="module")
+def verdict(pool_of):
+    def of(one, solution, benchmark=HUMANEVAL):
+        return grade_code(pool_of(benchmark.name), benchmark, one, solution, is_solution=True).reason
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "solution, reason",
+    [
+        ("def double(x):\n    return x + x", ""),
+        ("def double(x):\n    return 2.0 * x", ""),  # 2.0 == 2
+        ("def double(x):\n    return None", "wrong:base:0"),
+        ("def double(x):\n    return 2 if x == 1 else 4", "wrong:plus:0"),
+        ("def double(x):\n    return [2 * x]", "wrong:base:0"),
+        ("def double(x):\n    raise SystemExit(0)", "wrong:base:0"),
+        ("import os\ndef double(x):\n    os._exit(0)", "error:exit_without_result"),
+        ("def double(x)\n    return 2 * x", "not_loadable"),
+        ("def half(x):\n    return x", "not_loadable"),
+        ("", "no_answer"),
+        ("def double(x):\n    return open('/tmp/x', 'w')", "wrong:base:0"),
+        ("print('hello')\ndef double(x):\n    print(x)\n    return 2 * x", ""),
+        ("def double(x):\n    return input()", "wrong:base:0"),
+    ],
+)
+def test_a_solution_passes_if_all_its_tests_do(verdict, solution, reason):
+    assert verdict(item(), solution) == reason
+
+
+def test_floats_are_compared_with_a_tolerance_and_types_are_not_mixed_there(verdict):
+    third = item(entry_point="third", prompt="def third(x):\n", canonical="    return x / 3\n")
+    assert verdict(third, "def third(x):\n    return x * (1 / 3) + 1e-9") == ""
+    assert verdict(third, "def third(x):\n    return x / 3 + 1e-3") == "wrong:base:0"
+
+
+def test_a_root_of_humaneval_32_is_judged_by_the_polynomial_not_by_the_reference_root(verdict):
+    """evalplus 0.3.1 leaves this test unrecorded, so that no solution at all passes."""
+    prompt = "def find_zero(xs):\n"
+    one = item("HumanEval/32", prompt, "find_zero", "    return 1.0\n", base=([[-1, 0, 1]],), plus=([[-4, 0, 1]],), atol=1e-4)
+    assert verdict(one, "def find_zero(xs):\n    return -((-xs[0]) ** 0.5)") == ""  # the other root
+    assert verdict(one, "def poly(xs, x):\n    return 0\ndef find_zero(xs):\n    return 0.0") == "wrong:base:0"
+    assert verdict(one, "def find_zero(xs):\n    return None") == "wrong:base:0"
+    assert verdict(one, "x = 1") == "not_loadable"
+
+
+def test_an_mbpp_task_that_is_compared_as_a_set_is_and_its_inputs_become_tuples(verdict):
+    prompt = '"""\nShared elements.\n"""\n'
+    canonical = "def similar_elements(a, b):\n    return tuple(set(a) & set(b))\n"
+    one = item("Mbpp/2", prompt, "similar_elements", canonical, base=(([1, 2, 3], [3, 2]),), plus=())
+    assert verdict(one, "def similar_elements(a, b):\n    assert type(a) is tuple\n    return [3, 2]", MBPP) == ""
+    assert verdict(one, "def similar_elements(a, b):\n    return [3]", MBPP) == "wrong:base:0"
+
+
+def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch):
+    assert verdict(item(), "def double(x):\n    while True:\n        pass") == "timeout:base:0"
+    stubborn = "def double(x):\n    while True:\n        try:\n            while True:\n                pass\n        except Exception:\n            pass"
+    assert verdict(item(), stubborn).startswith(("timeout", "out_of_resources"))
+
+
+@pytest.mark.parametrize(
+    "completion, strict, lenient",
+    [
+        ("def double(x):\n    return 2 * x", True, True),  # the prompt opened a fence, the stop text closed it
+        ("def double(x):\n    return 2 * x\n```\nIt doubles.", True, True),
+        ("Sure!\n```python\ndef double(x):\n    return 2 * x\n```\nDone.", True, True),
+        ("Sure! This does it:\n\ndef double(x):\n    return 2 * x\n\nand that is all.", False, True),
+        ("I do not know.", False, False),
+        ("```python\ndef double(x):\n    return 3 * x\n```", False, False),
+    ],
+)
+def test_code_is_taken_where_it_was_asked_for_or_as_evalplus_finds_it(pool_of, completion, strict, lenient):
+    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), completion)
+    assert found.readings == {"strict": strict, "lenient": lenient} and found.correct == lenient
+
+
+@pytest.fixture
+def sanitize(monkeypatch):
+    """evalplus's own, in this process; what it imports for downloads alone is not installed."""
+    for name in ("appdirs", "datasets", "tempdir", "termcolor", "wget"):
+        stand_in = types.ModuleType(name)
+        stand_in.__getattr__ = lambda _: lambda *_: None  # type: ignore[method-assign]
+        monkeypatch.setitem(sys.modules, name, stand_in)
+    return importlib.import_module("evalplus.sanitize").sanitize
+
+
+@pytest.mark.parametrize("text", ["x = 1\ndef double(x):\n    return helper(x)\ndef helper(x):\n    return x", "no code at all", "def f(:\n"])
+def test_the_lenient_reading_is_evalpluss_own_extraction(pool_of, sanitize, text):
+    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
+    assert found.answer == sanitize(text, "double")
+
+
+@pytest.mark.parametrize("text, code", [("a = 1\n```\nmore", "a = 1\n"), ("x\n```py\nb\n```\n```python\nc\n```", "b\n"), ("plain", "plain")])
+def test_the_strict_reading_is_the_fence(text, code):
+    assert fenced(text) == code
+
+
+def test_text_that_is_no_unicode_is_graded_and_wrong(pool_of):
+    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "def double(x):\n    return '\ud800'")
+    assert not found.correct and found.reason

@@ -1,0 +1,124 @@
+"""LiveCodeBench's semantics on a folder of files in its official format, made here."""
+
+import base64
+import json
+import pickle
+import zlib
+
+import pytest
+
+from populora.errors import ConfigError
+from populora.evals import livecodebench
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.livecodebench import grade_livecodebench, load_livecodebench, release_of, solutions, tests_of
+
+LCB = BENCHMARKS["livecodebench"]
+
+
+def packed(tests):
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+def case(given, wanted, kind="stdin"):
+    return {"input": given, "output": wanted, "testtype": kind}
+
+
+def row(name, public, private, function="", starter=""):
+    metadata = json.dumps({"func_name": function} if function else {})
+    return {
+        "question_id": name, "question_content": "Add.", "starter_code": starter, "public_test_cases": json.dumps(public),
+        "private_test_cases": private, "metadata": metadata,
+    }  # fmt: skip
+
+
+ADD = row("add", [case("1 2\n", "3\n")], packed([case("5 6\n", "11"), case("2 2", "4\n\n")]))
+CALL = row("call", [case("[1, 2]\n3", "[4, 5]", "functional")], json.dumps([case("[]\n1", "[]", "functional")]), "shift")
+HALF = row("half", [case("1\n", "0.50 1\nok\n")], packed([]))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "test.jsonl").write_text(json.dumps(ADD) + "\n" + json.dumps(CALL) + "\n")
+    (tmp_path / "test2.jsonl").write_text(json.dumps(HALF) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def reason(folder, pool_of):
+    items = {item.id: item for item in load_livecodebench(folder)}
+    return lambda name, code: grade_livecodebench(pool_of("livecodebench"), LCB, items[name], code, is_solution=True).reason
+
+
+def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
+    items = load_livecodebench(folder)
+    assert [item.id for item in items] == ["add", "call", "half"]
+    assert tests_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
+    assert tests_of(items[1])[0] == "shift" and "input" not in items[0].fields
+    assert release_of(880) == "release_v5" and release_of(3) == "3 problems, not release_v5 (880)"
+
+
+@pytest.mark.parametrize(
+    "name, code, found",
+    [
+        ("add", "print(sum(map(int, input().split())))", ""),
+        ("add", "import sys\na, b = sys.stdin.buffer.read().split()\nprint(int(a) + int(b))", ""),
+        ("add", "import sys\nfor line in sys.stdin:\n    print(sum(map(int, line.split())))", ""),
+        ("add", "a, b = map(int, open(0).read().split())\nprint(a + b)", "OSError:0"),
+        ("add", "def main():\n    print(sum(map(int, input().split())))\nif __name__ == '__main__':\n    main()", ""),
+        ("add", "print(sum(map(int, input().split())))\nexit()", ""),
+        ("add", "print('sum', sum(map(int, input().split())))", "wrong:0"),
+        ("add", "a, b = map(int, input().split())\nprint(a + b if a < 5 else 0)", "wrong:1"),
+        ("add", "print(1 / 0)", "ZeroDivisionError:0"),
+        ("add", "print(", "SyntaxError:0"),
+        ("add", "", "no_answer"),
+        ("half", "print('0.5   1')\nprint('  ok ')", ""),  # decimals and white space
+        ("half", "print('0.5 1.0001')\nprint('ok')", "wrong:0"),
+        ("half", "print('0.5 1')", "wrong:0"),  # a line too few
+        ("call", "class Solution:\n    def shift(self, xs: List[int], k):\n        return [x + k for x in xs]", ""),
+        ("call", "def shift(xs, k):\n    return tuple(x + k for x in xs)", ""),
+        ("call", "def shift(xs, k):\n    return xs", "wrong:0"),
+        ("call", "def other(xs, k):\n    return xs", "KeyError:0"),
+        ("call", "def shift(xs, k):\n    return {1, 2}", "TypeError:0"),
+    ],
+)
+def test_programs_are_judged_as_upstream_judges_them(reason, name, code, found):
+    assert reason(name, code) == found
+
+
+def test_a_test_has_its_own_time(reason, monkeypatch):
+    monkeypatch.setattr(livecodebench, "SECONDS", 0.3)
+    assert reason("add", "while True:\n    pass") == "timeout:0"
+
+
+def test_only_a_pickled_string_is_read(folder):
+    class Harmful:
+        def __reduce__(self):
+            return print, ("read",)
+
+    bad = base64.b64encode(zlib.compress(pickle.dumps(Harmful()))).decode()
+    (folder / "test.jsonl").write_text(json.dumps({**ADD, "private_test_cases": bad}) + "\n")
+    with pytest.raises(ConfigError, match=r"'add' cannot be read .*expected a pickled string, got builtins.print"):
+        tests_of(load_livecodebench(folder)[0])
+
+
+def test_damaged_files_are_named(folder, tmp_path):
+    (folder / "test3.jsonl").write_text(json.dumps(ADD) + "\n")
+    with pytest.raises(ConfigError, match="'add' more than once"):
+        load_livecodebench(folder)
+    (folder / "test3.jsonl").write_text('{"question_id": "x"}\n')
+    with pytest.raises(ConfigError, match=r"test3.jsonl', byte 0: a problem lacks metadata"):
+        load_livecodebench(folder)
+    with pytest.raises(ConfigError, match="has no test"):
+        load_livecodebench(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "completion, strict, lenient",
+    [
+        ("so</think><answer>```python\nprint(1)\n```</answer>", "print(1)\n", "print(1)\n"),
+        ("```python\na\n```\n```python\nb\n```", "", "b\n"),
+        ("print(1)", "", "print(1)"),
+    ],
+)
+def test_the_program_is_the_last_fence_of_the_answer_or_all_of_it(completion, strict, lenient):
+    assert solutions(completion) == {"strict": strict, "lenient": lenient}
