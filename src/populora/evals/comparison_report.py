@@ -26,7 +26,8 @@ def _comparison(differences: Sequence[Difference], confidence: float) -> Layout:
     tests = " and ".join(dict.fromkeys(one.test for one in differences if one.test))
     absent = [name for name in over if name not in {one.column for one in differences}]
     notes = [
-        f"{arm} minus {against}, in points, paired item by item. The interval is a bootstrap over items: it says nothing about other training seeds.",
+        f"Points: {arm} minus {against}, paired item by item.",
+        "The interval is a bootstrap over items: it says nothing about other training seeds.",
         f"Tests: {tests}, two-sided; Holm's correction is over all of them in this comparison. Bold: below {SURE} after it.",
         *([f"No {', '.join(absent)}: a benchmark of it is graded only in part."] if absent else []),
     ]

@@ -138,10 +138,8 @@ def _incomplete(table: Table, evaluations: Sequence[Evaluation]) -> Iterator[str
     if part:
         some = ", ".join(f"{one.source} on {BENCHMARKS[one.benchmark].title} {one.graded}/{one.items}" for one in part[:4])
         more = f" and {len(part) - 4} more" if len(part) > 4 else ""
-        yield (
-            f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}. In brackets, items graded of all; in a mean, worst "
-            "or best, members counted of all. Bold is the best of what is whole."
-        )
+        yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}."
+        yield "In brackets: items graded of all; in a mean, worst or best, members counted of all. Bold is the best of what is whole."
     never = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in table.benchmarks)
     if never:
         yield f"Asked for, but not graded at all: {', '.join(never)}."
