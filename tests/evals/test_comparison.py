@@ -1,0 +1,235 @@
+"""Differences of arms against scipy's own functions, the test's false positives, and what cannot be compared."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from scipy import stats
+
+from populora.errors import ConfigError
+from populora.evals.comparison import Arm, Difference, compare, read_arm
+from populora.evals.comparison_report import comparisons
+from populora.evals.filing import csv_text
+from populora.evals.latex import latex
+from populora.evals.layout import markdown, terminal
+from populora.evals.paired import holm, interval, paired_test
+from populora.evals.records import Grade, append
+from populora.evals.results import Source, verdict_file
+from populora.rng import stream
+
+FEW = 999
+
+
+def arm(name: str, sources: int = 1, benchmarks: dict[str, int] | None = None, rate: float = 0.5, key: str = "") -> Arm:
+    sizes = benchmarks or {"humaneval_plus": 60, "amc23": 40}
+    draws = stream(0, "test", key or name)
+    answers = {
+        one: {f"S{index}": {f"{one}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(sources)}
+        for one, items in sizes.items()
+    }
+    return Arm(name, answers, sizes)
+
+
+def by_column(differences: list[Difference]) -> dict[str, Difference]:
+    return {one.column: one for one in differences}
+
+
+def answers_of(one: Arm, benchmark: str, source: str = "S0") -> np.ndarray:
+    return np.array([one.answers[benchmark][source][item] for item in sorted(one.answers[benchmark][source])], float)
+
+
+def test_two_single_sources_are_tested_by_mcnemar_on_the_items_that_only_one_has_right():
+    first, other = arm("a"), arm("b", rate=0.8)
+    found = by_column(compare([first, other], resamples=FEW))["humaneval_plus"]
+    a, b = answers_of(first, "humaneval_plus"), answers_of(other, "humaneval_plus")
+    gained, lost = int(((b == 1) & (a == 0)).sum()), int(((b == 0) & (a == 1)).sum())
+    assert found.test == "McNemar" and found.p == stats.binomtest(gained, gained + lost, 0.5).pvalue
+    assert found.difference == pytest.approx(100 * (gained - lost) / 60) and found.value - found.other == pytest.approx(found.difference)
+    assert (found.arm, found.against, found.items, found.of) == ("b", "a", 60, 60)
+
+
+def test_alike_arms_differ_by_nothing_and_have_no_interval():
+    first = arm("a")
+    for found in compare([first, replace(first, name="b")], resamples=FEW):
+        assert found.difference == 0 and found.low is None and found.high is None and found.p in (1.0, None)
+
+
+def test_the_interval_is_scipys_percentile_bootstrap_over_items():
+    first, other = arm("a", 2), arm("b", 3, rate=0.7)
+    found = by_column(compare([first, other], seed=5, resamples=FEW))["amc23"]
+    a = np.mean([answers_of(first, "amc23", f"S{index}") for index in range(2)], axis=0)
+    b = np.mean([answers_of(other, "amc23", f"S{index}") for index in range(3)], axis=0)
+    draws = stream(5, "compare", "b", "amc23", "bootstrap")
+    expected = stats.bootstrap((b - a,), np.mean, n_resamples=FEW, method="percentile", batch=500, rng=draws).confidence_interval
+    assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
+    assert found.test == "sign-flip" and found.difference == pytest.approx(100 * (b - a).mean())
+
+
+def test_an_aggregate_counts_each_benchmark_alike_and_its_interval_is_near_the_normal_one():
+    sizes = {"humaneval_plus": 164, "mbpp_plus": 378, "livecodebench": 880}
+    first, other = arm("a", 1, sizes), arm("b", 1, sizes, rate=0.6)
+    found = by_column(compare([first, other], resamples=2000))
+    code = found["Code"]
+    assert code.difference == pytest.approx(np.mean([found[name].difference for name in sizes])) and code.p is None
+    errors = [stats.sem(answers_of(other, name) - answers_of(first, name)) for name in sizes]
+    half = 100 * 1.96 * math.sqrt(sum(error**2 for error in errors)) / 3
+    assert code.low is not None and code.high is not None
+    assert code.low == pytest.approx(code.difference - half, abs=0.3) and code.high == pytest.approx(code.difference + half, abs=0.3)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_no_arm_changes_anothers():
+    first, second, third = arm("a", 2), arm("b", 2), arm("c", 3)
+    both = compare([first, second, third], seed=1, resamples=FEW)
+    assert both == compare([first, second, third], seed=1, resamples=FEW)
+    alone = compare([first, third], seed=1, resamples=FEW)
+    assert [replace(one, adjusted=None) for one in both if one.arm == "c"] == [replace(one, adjusted=None) for one in alone]
+    assert both != compare([first, second, third], seed=2, resamples=FEW)
+
+
+def null_scores(draws: np.random.Generator, items: int, own: int, other: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two models that are as good as one another but at other items: by item, the shares of their samples that are right."""
+    difficulty = 2 * draws.normal(size=items)
+    chances = [1 / (1 + np.exp(-difficulty - draws.normal(size=items))) for _ in range(2)]
+    a, b = ((draws.random((count, items)) < chance).mean(axis=0) for count, chance in zip((own, other), chances, strict=True))
+    return a, b
+
+
+@pytest.mark.parametrize("own, other, items", [(1, 1, 164), (4, 4, 40), (8, 1, 164), (8, 2, 164)])
+def test_the_test_rejects_arms_of_one_quality_no_more_often_than_it_says(own: int, other: int, items: int):
+    draws, rejected, trials = stream(0, "false positives", own, other), 0, 300
+    for _ in range(trials):
+        a, b = null_scores(draws, items, own, other)
+        rejected += paired_test(a, b, own == other == 1, draws, resamples=399)[1] <= 0.05
+    assert stats.binomtest(rejected, trials, 0.05, alternative="greater").pvalue > 0.005, rejected / trials
+
+
+@pytest.mark.parametrize("own, other, items", [(1, 1, 164), (4, 4, 164), (8, 1, 500)])
+def test_the_interval_covers_the_truth_as_often_as_it_says(own: int, other: int, items: int):
+    draws, trials = stream(0, "coverage", own, other), 400
+    covered = 0
+    for _ in range(trials):
+        a, b = null_scores(draws, items, own, other)
+        low, high = interval([a - b], draws, 0.95, 499) or (0, 0)
+        covered += low <= 0 <= high
+    assert covered / trials > 0.92
+
+
+def test_the_test_finds_what_is_there():
+    first, other = arm("a", 4, {"gsm8k": 400}), arm("b", 4, {"gsm8k": 400}, rate=0.6)
+    found = by_column(compare([first, other]))["gsm8k"]
+    assert found.p is not None and found.p < 0.001 and found.low is not None and found.low > 0
+
+
+def test_one_source_against_several_is_tested_by_sign_flips():
+    several, one = arm("a", 3), arm("b")
+    for arms in ([several, one], [one, several]):
+        assert {found.test for found in compare(arms, resamples=FEW) if found.p is not None} == {"sign-flip"}
+
+
+def test_sign_flips_of_single_sources_agree_with_mcnemar():
+    draws = stream(0, "agree")
+    a, b = (draws.random(200) < 0.5).astype(float), (draws.random(200) < 0.6).astype(float)
+    exact, flipped = paired_test(a, b, True, draws)[1], paired_test(a, b, False, draws)[1]
+    assert flipped == pytest.approx(exact, abs=0.02)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == [] and holm([0.7]) == [0.7] and holm([0.6, 0.9]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_rejects_what_its_step_down_procedure_rejects(p: list[float]):
+    adjusted = holm(p)
+    assert all(own <= new <= min(1, own * len(p)) + 1e-12 for own, new in zip(p, adjusted, strict=True))
+    assert sorted(adjusted) == [adjusted[index] for index in sorted(range(len(p)), key=lambda index: (p[index], adjusted[index]))]
+    for level in (0.05, 0.3):
+        rejected, order = set[int](), sorted(range(len(p)), key=p.__getitem__)
+        for rank, index in enumerate(order):
+            if p[index] * (len(p) - rank) > level:
+                break
+            rejected.add(index)
+        assert rejected == {index for index, new in enumerate(adjusted) if new <= level}
+
+
+def test_p_values_are_corrected_over_all_that_is_tested():
+    found = compare([arm("a"), arm("b"), arm("c")], resamples=FEW)
+    tested = [one for one in found if one.p is not None]
+    assert len(tested) == 4 and [one.adjusted for one in tested] == holm([one.p for one in tested if one.p is not None])
+    assert all(one.adjusted is None for one in found if one.p is None)
+
+
+def without(one: Arm, benchmark: str, source: str, count: int) -> Arm:
+    kept = dict(list(one.answers[benchmark][source].items())[count:])
+    return replace(one, answers={**one.answers, benchmark: {**one.answers[benchmark], source: kept}})
+
+
+@pytest.mark.parametrize(
+    "arms, said",
+    [
+        ([arm("a")], "at least two evaluations"),
+        ([arm("a"), arm("a", key="b")], "at least two evaluations of different names"),
+        ([arm("a"), arm("b"), arm("b", key="c")], "different names"),
+        ([arm("a"), arm("b", benchmarks={"gsm8k": 5})], "'b' and 'a' have no benchmark in common"),
+        (
+            [arm("a"), without(arm("b"), "amc23", "S0", 4)],
+            r"amc23: S0 of 'b' has no verdict on 4 of the items that S0 of 'a' has \(amc23/0, ",
+        ),
+        (
+            [without(arm("a"), "amc23", "S0", 1), arm("b")],
+            r"amc23: S0 of 'a' has no verdict on 1 of the items that S0 of 'b' has \(amc23/0\)",
+        ),
+        ([arm("a"), without(arm("b", 3), "amc23", "S2", 40)], "amc23: S2 of 'b' has no verdict on 40"),
+        ([without(arm("a", 2), "amc23", "S1", 1), arm("b")], "amc23: S1 of 'a' has no verdict on 1"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(arms: list[Arm], said: str):
+    with pytest.raises(ConfigError, match=said):
+        compare(arms, resamples=FEW)
+
+
+@pytest.mark.parametrize("confidence, resamples", [(95, FEW), (0, FEW), (0.95, 0)])
+def test_a_confidence_that_is_no_share_is_refused(confidence: float, resamples: int):
+    with pytest.raises(ConfigError, match="confidence between 0 and 1"):
+        compare([arm("a"), arm("b")], confidence=confidence, resamples=resamples)
+
+
+def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
+    sizes = {"humaneval_plus": 60, "amc23": 40, "aime24": 30}
+    arms = [without(arm(name, 1, sizes), "amc23", "S0", 10) for name in ("a", "b")]
+    found = by_column(compare(arms, resamples=FEW))
+    assert (found["amc23"].items, found["amc23"].of) == (30, 40) and "Math" not in found and "All" not in found and "Code" in found
+    layout = comparisons(compare(arms, resamples=FEW))[0]
+    assert any(line.entries[0].value == "30/40" for line in layout.lines) and any("No Math, All" in note for note in layout.notes)
+
+
+def test_arms_are_read_from_folders_in_the_reading_asked_for(tmp_path: Path):
+    for number in range(2):
+        file = verdict_file(tmp_path, "aime24", f"T{number}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        append(file, Grade("a", True, readings={"strict": number == 0}))
+    sources = [Source("T0", "teacher"), Source("T1", "teacher")]
+    read = read_arm(tmp_path, "run", sources, {"aime24": 30, "gsm8k": 1319}, "strict")
+    assert read.answers == {"aime24": {"T0": {"a": True}, "T1": {"a": False}}} and read.items["aime24"] == 30
+    assert read_arm(tmp_path, "run", sources, {"aime24": 30}).answers["aime24"]["T1"] == {"a": True}
+
+
+def test_a_comparison_is_printed_in_every_form():
+    found = compare([arm("first_run", 2), arm("second", 2, rate=0.9)], resamples=FEW)
+    (layout,) = comparisons(found)
+    assert [line.label for line in layout.lines] == ["HE+", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
+    assert layout.lines[0].entries[3].bold and layout.lines[2].entries[-1].value == "–"
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(terminal(layout, 80))
+    assert "second against first_run" in console.export_text()
+    assert r"first\_run" in latex(layout, "tab:x") and r"first\_run" in markdown(layout)
+    assert csv_text(found).splitlines()[0].startswith("arm,against,column,items,of,value,other,difference,low,high,test,p,adjusted")
+    assert len(comparisons(compare([arm("a"), arm("b"), arm("c")], resamples=FEW))) == 2

@@ -1,0 +1,129 @@
+"""The paper's table computed again from itself: what it means, and where it is not at one with itself."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+import pytest
+
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.published import published, published_notes
+from populora.evals.report import tables
+from populora.evals.results import Evaluation, Score, Source
+from populora.evals.tables import Row, Table, averaged, best_of
+
+TEN = tuple(name for name, one in BENCHMARKS.items() if one.group in ("code", "math"))
+ROWS = {row.label: row for block in published() for row in block.rows}
+IN_TABLE = {label: row for label, row in ROWS.items() if not label.startswith("main text")}
+COUNTS = {"humaneval_plus": 130, "mbpp_plus": 258, "livecodebench": 126, "aime24": 2, "aime25": 1, "amc23": 15}
+
+
+def rounded(row: Row, names: tuple[str, ...]) -> float:
+    return statistics.fmean(row.cells[name].value for name in names)
+
+
+@pytest.mark.parametrize("label", IN_TABLE)
+def test_aggregates_of_every_row_are_means_of_their_benchmarks(label: str):
+    """Of values rounded to 0.1, so up to 0.05 off, and printed to 0.1. This also shows what the aggregates of Worst and Best are."""
+    for name, over in averaged(TEN).items():
+        assert IN_TABLE[label].cells[name].value == pytest.approx(rounded(IN_TABLE[label], over), abs=0.1)
+
+
+def test_the_base_has_its_aggregates_only_before_rounding():
+    row = ROWS["Qwen2.5-Coder-7B"]
+    assert [row.cells[name].value for name in ("Code", "Math", "All")] == [53.9, 32.3, 38.8]
+    code = averaged(TEN)["Code"]
+    assert round(rounded(row, code), 1) == 54.0
+    assert round(statistics.fmean(100 * COUNTS[name] / BENCHMARKS[name].items for name in code), 1) == 53.9
+
+
+def test_values_of_single_adapters_are_whole_numbers_of_items():
+    """Also those of Worst and Best, each of which is some adapter's. LCB fits the 880 items of release_v5."""
+    for row in IN_TABLE.values():
+        for name in TEN if row.kind != "mean" else ():
+            items = BENCHMARKS[name].items
+            assert abs(100 * round(row.cells[name].value * items / 100) / items - row.cells[name].value) < 0.0501, (row.label, name)
+
+
+def test_the_worst_and_best_of_each_benchmark_enclose_the_means():
+    for population in ("4T+4S", "8T+8S"):
+        worst, best = ROWS[f"{population} Worst"].cells, ROWS[f"{population} Best"].cells
+        for role in ("Teacher", "Student"):
+            cells = ROWS[f"{population} {role}"].cells
+            assert all(worst[name].value <= cells[name].value <= best[name].value for name in (*TEN, "Code", "Math", "All"))
+
+
+@pytest.mark.parametrize("population, members", [("4T+4S", 4), ("8T+8S", 8)])
+@pytest.mark.parametrize("role", ["Teacher", "Student"])
+@pytest.mark.parametrize("name", ["aime24", "aime25"])
+def test_the_spread_of_populations_is_the_sample_deviation(population: str, members: int, role: str, name: str):
+    """No scores of 30 items between Worst and Best have the printed mean and, as the population's deviation, the printed spread."""
+    worst, cell, best = (ROWS[f"{population} {one}"].cells[name] for one in ("Worst", role, "Best"))
+    assert cell.std is not None
+    counts = range(round(worst.value * 0.3), round(best.value * 0.3) + 1)
+    combinations = itertools.combinations_with_replacement([100 * count / 30 for count in counts], members)
+    fitting = [values for values in combinations if abs(statistics.fmean(values) - cell.value) < 0.0501]
+    assert any(abs(statistics.stdev(values) - cell.std) < 0.0501 for values in fitting)
+    assert not any(abs(statistics.pstdev(values) - cell.std) < 0.0501 for values in fitting)
+
+
+def test_the_spread_of_an_aggregate_is_the_mean_of_the_spreads_of_its_columns():
+    for row in ROWS.values():
+        for name, over in averaged(TEN).items() if row.cells["humaneval_plus"].std is not None else ():
+            spreads = [row.cells[one].std for one in over]
+            assert row.cells[name].std == pytest.approx(statistics.fmean(one for one in spreads if one is not None), abs=0.101)
+
+
+def test_the_baseline_of_the_table_is_two_adapters_of_which_the_main_text_compares_one():
+    table, text = ROWS["Baseline AZR (LoRA)"].cells, ROWS["main text: baseline LoRA"].cells
+    for name in text.keys() - {"Code", "Math", "All"}:
+        std = table[name].std
+        assert std is not None
+        pair = (text[name].value, 2 * table[name].value - text[name].value)
+        assert statistics.pstdev(pair) == pytest.approx(std, abs=0.151) and statistics.stdev(pair) > std + 0.2
+    assert text["Math"].value == 34.1 and table["Math"].value == 37.1
+
+
+def test_the_population_mean_of_the_main_text_is_of_neither_population_of_the_table():
+    text = ROWS["main text: population mean"].cells
+    outside: dict[str, set[str]] = {}
+    for population in ("4T+4S", "8T+8S"):
+        worst, best = ROWS[f"{population} Worst"].cells, ROWS[f"{population} Best"].cells
+        outside[population] = {name for name in text if not worst[name].value <= text[name].value <= best[name].value}
+    assert outside["4T+4S"] == {"humaneval_plus", "mbpp_plus", "aime24", "minerva_math"}
+    assert outside["8T+8S"] == outside["4T+4S"] | {"livecodebench", "math500"}
+
+
+def test_the_populations_mean_is_below_the_baseline_on_two_math_benchmarks():
+    baseline = ROWS["Baseline AZR (LoRA)"].cells
+    below = {
+        n for n in TEN if statistics.fmean(ROWS[f"4T+4S {role}"].cells[n].value for role in ("Teacher", "Student")) < baseline[n].value
+    }
+    assert below == {"aime24", "gsm8k"}
+
+
+def test_the_values_that_the_paper_sets_in_bold_are_found():
+    bold = {
+        "humaneval_plus": 82.9, "mbpp_plus": 71.2, "livecodebench": 27.5, "aime24": 10.0, "aime25": 10.0, "amc23": 55.0, "math500": 73.8,
+        "minerva_math": 32.0, "gsm8k": 89.5, "olympiadbench": 37.3, "Code": 59.5, "Math": 41.8, "All": 47.1,
+    }  # fmt: skip
+    table = Table(TEN, tuple(published()))
+    assert {column: best_of(table, column)["paper"] for column in bold} == {column: str(value) for column, value in bold.items()}
+
+
+def test_laid_beside_fewer_benchmarks_the_papers_aggregates_are_over_the_same():
+    base = Source("base", "base")
+    ours = Evaluation("run", (base,), tuple(Score("base", name, 1, 2, 2, {}) for name in ("humaneval_plus", "mbpp_plus", "amc23")))
+    layout = tables([ours], with_published=True)[0]
+    assert layout.columns == ("HE+", "MBPP+", "AMC", "Code (2/3)", "Math (1/7)", "All (3/10)")
+    paper = {line.label: [entry.plain for entry in line.entries] for line in layout.lines}
+    assert paper["Qwen2.5-Coder-7B"] == ["79.3", "68.3", "37.5", "73.8", "37.5", "61.7"]
+    assert paper["Baseline AZR (LoRA)"][3] == f"{(79.0 + 68.1) / 2:.1f}"  # without a spread, for none can be had
+    assert all(note in layout.notes for note in published_notes())
+
+
+def test_nothing_is_laid_beside_what_the_paper_does_not_evaluate():
+    ours = Evaluation("run", (Source("base", "base"),), (Score("base", "tiny", 1, 2, 2, {}),))
+    layout = tables([ours], with_published=True)[0]
+    assert [line.label for line in layout.lines] == ["base"] and not layout.notes
