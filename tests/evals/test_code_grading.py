@@ -14,9 +14,13 @@ HUMANEVAL, MBPP = BENCHMARKS["humaneval_plus"], BENCHMARKS["mbpp_plus"]
 PROMPT = 'def double(x):\n    """Twice x."""\n'
 
 
-def item(name="HumanEval/900", prompt=PROMPT, entry_point="double", canonical="    return 2 * x\n", base=((1,), (2,)), plus=((0,), (-3,)), atol=0):
+def item(
+    name="HumanEval/900", prompt=PROMPT, entry_point="double", canonical="    return 2 * x\n", base=((1,), (2,)), plus=((0,), (-3,)), atol=0
+):
     inputs = {"base_input": [list(one) for one in base], "plus_input": [list(one) for one in plus]}
-    return Item(name, {"task_id": name, "prompt": prompt, "entry_point": entry_point, "canonical_solution": canonical, "atol": atol, **inputs})
+    return Item(
+        name, {"task_id": name, "prompt": prompt, "entry_point": entry_point, "canonical_solution": canonical, "atol": atol, **inputs}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +77,13 @@ def test_an_mbpp_task_that_is_compared_as_a_set_is_and_its_inputs_become_tuples(
     assert verdict(one, "def similar_elements(a, b):\n    return [3]", MBPP) == "wrong:base:0"
 
 
-def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch):
-    assert verdict(item(), "def double(x):\n    while True:\n        pass") == "timeout:base:0"
-    stubborn = "def double(x):\n    while True:\n        try:\n            while True:\n                pass\n        except Exception:\n            pass"
-    assert verdict(item(), stubborn).startswith(("timeout", "out_of_resources"))
+@pytest.mark.parametrize(
+    "caught, reason", [("Exception", "timeout:base:0"), ("BaseException", "error:exit_without_result")], ids=["cannot", "will not"]
+)
+def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, caught, reason):
+    """Ten seconds of CPU time, AZR's least; a program that catches what wakes it is ended a little later."""
+    stubborn = f"    while True:\n        try:\n            while True:\n                pass\n        except {caught}:\n            pass"
+    assert verdict(item(), f"def double(x):\n{stubborn}") == reason
 
 
 @pytest.mark.parametrize(
@@ -105,13 +112,17 @@ def sanitize(monkeypatch):
     return importlib.import_module("evalplus.sanitize").sanitize
 
 
-@pytest.mark.parametrize("text", ["x = 1\ndef double(x):\n    return helper(x)\ndef helper(x):\n    return x", "no code at all", "def f(:\n"])
+@pytest.mark.parametrize(
+    "text", ["x = 1\ndef double(x):\n    return helper(x)\ndef helper(x):\n    return x", "no code at all", "def f(:\n"]
+)
 def test_the_lenient_reading_is_evalpluss_own_extraction(pool_of, sanitize, text):
     found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
     assert found.answer == sanitize(text, "double")
 
 
-@pytest.mark.parametrize("text, code", [("a = 1\n```\nmore", "a = 1\n"), ("x\n```py\nb\n```\n```python\nc\n```", "b\n"), ("plain", "plain")])
+@pytest.mark.parametrize(
+    "text, code", [("a = 1\n```\nmore", "a = 1\n"), ("x\n```py\nb\n```\n```python\nc\n```", "b\n"), ("plain", "plain")]
+)
 def test_the_strict_reading_is_the_fence(text, code):
     assert fenced(text) == code
 

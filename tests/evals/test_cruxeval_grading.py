@@ -6,7 +6,8 @@ from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.cruxeval import grade_cruxeval
 from populora.evals.records import Item
 
-ITEM = Item("sample_0", {"id": "sample_0", "code": "def f(xs):\n    return {x: xs.count(x) for x in xs}", "input": "[1, 1, 2]", "output": "{1: 2, 2: 1}"})
+CODE = "def f(xs):\n    return {x: xs.count(x) for x in xs}"
+ITEM = Item("sample_0", {"id": "sample_0", "code": CODE, "input": "[1, 1, 2]", "output": "{1: 2, 2: 1}"})
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def graded(pool_of):
         ("f([1]) == {1: 2, 2: 1}", "error:exception:ValueError"),
         ("[ANSWER]f([1, 1, 2])[/ANSWER]", ""),
         ("f([1, 1, 2]) or exit()", ""),
-        ("f(exit())", "error:exception:SystemExit"),
+        ("f(__import__('sys').exit())", "error:exception:SystemExit"),
         ("", "no_answer"),
     ],
 )

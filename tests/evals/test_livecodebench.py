@@ -10,7 +10,7 @@ import pytest
 from populora.errors import ConfigError
 from populora.evals import livecodebench
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.livecodebench import grade_livecodebench, load_livecodebench, release_of, solutions, tests_of
+from populora.evals.livecodebench import cases_of, grade_livecodebench, load_livecodebench, release_of, solutions
 
 LCB = BENCHMARKS["livecodebench"]
 
@@ -52,8 +52,8 @@ def reason(folder, pool_of):
 def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     items = load_livecodebench(folder)
     assert [item.id for item in items] == ["add", "call", "half"]
-    assert tests_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
-    assert tests_of(items[1])[0] == "shift" and "input" not in items[0].fields
+    assert cases_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
+    assert cases_of(items[1])[0] == "shift" and "input" not in items[0].fields
     assert release_of(880) == "release_v5" and release_of(3) == "3 problems, not release_v5 (880)"
 
 
@@ -63,7 +63,7 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
         ("add", "print(sum(map(int, input().split())))", ""),
         ("add", "import sys\na, b = sys.stdin.buffer.read().split()\nprint(int(a) + int(b))", ""),
         ("add", "import sys\nfor line in sys.stdin:\n    print(sum(map(int, line.split())))", ""),
-        ("add", "a, b = map(int, open(0).read().split())\nprint(a + b)", "OSError:0"),
+        ("add", "a, b = map(int, open(0).read().split())\nprint(a + b)", ""),
         ("add", "def main():\n    print(sum(map(int, input().split())))\nif __name__ == '__main__':\n    main()", ""),
         ("add", "print(sum(map(int, input().split())))\nexit()", ""),
         ("add", "print('sum', sum(map(int, input().split())))", "wrong:0"),
@@ -98,7 +98,7 @@ def test_only_a_pickled_string_is_read(folder):
     bad = base64.b64encode(zlib.compress(pickle.dumps(Harmful()))).decode()
     (folder / "test.jsonl").write_text(json.dumps({**ADD, "private_test_cases": bad}) + "\n")
     with pytest.raises(ConfigError, match=r"'add' cannot be read .*expected a pickled string, got builtins.print"):
-        tests_of(load_livecodebench(folder)[0])
+        cases_of(load_livecodebench(folder)[0])
 
 
 def test_damaged_files_are_named(folder, tmp_path):

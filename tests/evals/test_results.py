@@ -76,7 +76,6 @@ def test_a_last_line_that_a_kill_cut_short_is_no_verdict(tmp_path: Path):
         ('{"item_id": "b", "correct": "yes"}', "'correct' is 'yes'"),
         ('{"item_id": "b", "correct": 1}', "'correct' is 1"),
         ('{"item_id": "b", "correct": true, "readings": {"strict": 1}}', "'readings' is"),
-        ('{"item_id": "a", "correct": true}', "item 'a' was graded before"),
     ],
 )
 def test_a_line_that_is_no_verdict_is_named(tmp_path: Path, line: str, said: str):
@@ -85,6 +84,11 @@ def test_a_line_that_is_no_verdict_is_named(tmp_path: Path, line: str, said: str
     with pytest.raises(RunDirectoryError, match="line 2") as error:
         read_grades(file)
     assert said in str(error.value) and str(file) in str(error.value)
+
+
+def test_of_two_verdicts_on_an_item_the_later_counts(tmp_path: Path):
+    file = write(tmp_path / "v.jsonl", Grade("a", False, "wrong"), Grade("a", True, again="overturned"))
+    assert read_grades(file) == {"a": Grade("a", True, again="overturned")}
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The benchmarks: the paper's ten (section 5.1), CRUXEval, and the held-out suite of the tiny base. Names, data files and how each is graded."""
+"""The benchmarks: the paper's ten (section 5.1), CRUXEval, and the tiny base's held-out suite; where their data are and who grades them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ BENCHMARKS = {
             "b54e762755248ca411b523c917fa9f93c07b5ff2966bf60b3917b853926a3dad",
             "evalplus/mbppplus_release@dadf43da556a00f7bacd71cb154f2932757d9144:MbppPlus.jsonl.gz",
         ),
-        Benchmark("livecodebench", "LCB", "code", "livecodebench", 880, "question_id", "azr_livecodebench", 8096, "lenient", "livecodebench"),
+        Benchmark(
+            "livecodebench", "LCB", "code", "livecodebench", 880, "question_id", "azr_livecodebench", 8096, "lenient", "livecodebench",
+        ),
         _math("aime24", "AIME24", 30, "id", "af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac"),
         _math("aime25", "AIME25", 30, "id", "20c1ca392758d96bd1e28af15d9f30df5660257927cacc9eac7301c29f677d1a"),
         _math("amc23", "AMC", 40, "id", "43707e1ca784602d8479de24ee8ce36609dbebc46dd152b0b12a46611aa898a4"),
@@ -68,7 +70,8 @@ BENCHMARKS = {
         _math("olympiadbench", "Oly.", 675, "id", "bb8c1e38a16ea9eacb77530315a674d883f267fbff79183effc53681b4fcc416"),
         *(
             Benchmark(
-                f"cruxeval_{mode}", f"CRUX-{mode[0].upper()}", "cruxeval", "cruxeval", 800, "id", "solve", 8096, "lenient", "cruxeval.jsonl",
+                f"cruxeval_{mode}", f"CRUX-{mode[0].upper()}", "cruxeval", "cruxeval", 800, "id", "solve", 8096, "lenient",
+                "cruxeval.jsonl",
                 "8368b81047dc5014e4caf5a2f97604eff7644e0ecd7415e3ceeb184bbc2e0c96",
                 "facebookresearch/cruxeval@190faf16d175b5847b0af05d937872b1fb395942:data/cruxeval.jsonl",
             )

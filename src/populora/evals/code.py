@@ -43,7 +43,7 @@ def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, i
 
 
 def _verdict(pool: Judge, item: Item, solution: str) -> str:
-    """Empty if all tests pass, else the reason: ``no_answer``, ``not_loadable``, ``wrong:plus:17``, ``timeout:base:0``, or the sandbox's."""
+    """Empty if all tests pass, else why not: ``no_answer``, ``not_loadable``, ``wrong:plus:17``, ``timeout:base:0``, or the sandbox's."""
     if not solution.strip():
         return "no_answer"
     try:

@@ -1,4 +1,4 @@
-"""Completions from JSON Lines: ``{"item_id", "completion"}`` a line, of ours or of anybody. What is wrong with a line is told, the rest is used."""
+"""Completions from JSON Lines, ``{"item_id", "completion"}``, of ours or of anybody. What is wrong with a line is told, the rest used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Completions:
 def read_completions(path: Path, items: Sequence[Item]) -> Completions:
     """All usable lines of a file; of several for one item the first counts. Raises `ConfigError` for a file that cannot be read."""
     if not path.is_file():
-        raise ConfigError(f"there is no file '{path}': expected one JSON object with \"item_id\" and \"completion\" a line")
+        raise ConfigError(f'there is no file \'{path}\': expected one JSON object with "item_id" and "completion" a line')
     known, texts, complaints = {item.id for item in items}, {}, []
     with disk_errors(path, "read"), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):

@@ -1,4 +1,5 @@
-"""The benchmarks' data files: from a folder, from a dataset repository of the Hugging Face hub, or from the public Git trees that they come from.
+"""The benchmarks' data files: from a folder, from a dataset repository of the Hugging Face hub, or from the public Git trees that they
+come from.
 
 Whichever way, a file counts only with the pinned SHA-256: all figures of this project were measured on these very bytes. The hub's own
 editions of these benchmarks are other files (HumanEval+ and MBPP+ there lack the inputs that evalplus needs), so what is taken from
@@ -98,7 +99,9 @@ def _from_folder(benchmark: Benchmark, folder: Path) -> Path:
 def _from_hub(benchmark: Benchmark, place: str) -> Path:
     match = _MIRROR.fullmatch(place)
     if match is None or not _COMMIT.fullmatch(match["revision"]):
-        raise ConfigError(f"--data is '{place}': expected hf://OWNER/NAME@COMMIT with a whole commit, 40 hexadecimal digits: a branch moves")
+        raise ConfigError(
+            f"--data is '{place}': expected hf://OWNER/NAME@COMMIT with all 40 hexadecimal digits of a commit: a branch moves"
+        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -7,7 +7,6 @@ anew, and so is everything when versions, limits or data are others.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError, RunDirectoryError
+from populora.errors import ConfigError
 from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.data import digest
-from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of
+from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of, read_grades
 from populora.runlog.directory import processor, versions
-from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
+from populora.runlog.files import json_bytes, read_json, write_file
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 
@@ -120,20 +119,6 @@ def grade(work: Work, out: Path, pool: SandboxPool, workers: int, progress: Prog
     write_file(out, b"".join(map(line_of, grades)))
     write_file(beside, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
     return summary
-
-
-def read_grades(path: Path) -> dict[str, Grade]:
-    """Verdicts by item; a last line that a kill cut short is left out. Raises `RunDirectoryError` for any other that is none."""
-    with disk_errors(path, "read"):
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return {found.item_id: found for found in (_read(path, line) for line in lines if line.endswith(b"\n"))}
-
-
-def _read(path: Path, line: bytes) -> Grade:
-    try:
-        return Grade(**json.loads(line))
-    except (ValueError, TypeError) as error:
-        raise RunDirectoryError(f"'{path}' has a line that is no verdict ({error}): {line[:60]!r}. Remove the file to grade anew.") from error
 
 
 def _facts(work: Work) -> dict[str, Any]:

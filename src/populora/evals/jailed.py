@@ -16,7 +16,6 @@ from populora.tasks.jobs import reason_of
 from populora.tasks.verifier import Judge
 from populora.types import VerdictKind
 
-
 _ROOM = 16 << 20
 """Characters of a question, and of an answer."""
 

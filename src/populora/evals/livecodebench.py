@@ -73,7 +73,7 @@ def _row(path: Path, offset: int, line: bytes) -> dict[str, Any]:
     return row
 
 
-def tests_of(item: Item) -> tuple[str, list[str], list[str]]:
+def cases_of(item: Item) -> tuple[str, list[str], list[str]]:
     """The function to call (empty: standard input), inputs and outputs of all public and private tests. Raises `ConfigError`."""
     path = Path(item.fields["path"])
     with path.open("rb") as file:
@@ -113,7 +113,7 @@ def solutions(completion: str) -> dict[str, str]:
 def grade_livecodebench(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:
     """The verdict on a completion. Raises `ConfigError` for tests that cannot be read, `SandboxFault`."""
     texts = dict.fromkeys(("strict", "lenient"), completion) if is_solution else solutions(completion)
-    tests = tests_of(item)
+    tests = cases_of(item)
     reasons = {text: _reason(pool, text, *tests) for text in dict.fromkeys(texts.values())}
     headline = texts[benchmark.headline]
     return Grade(item.id, reasons[headline] == "", reasons[headline], headline, {name: reasons[text] == "" for name, text in texts.items()})

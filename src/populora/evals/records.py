@@ -6,15 +6,16 @@ Files are appended to item by item, so work that was stopped goes on where it wa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from populora.errors import RunDirectoryError
 from populora.runlog.files import disk_errors
 
 LONGEST_COMPLETION = 1 << 18
-"""Characters of a completion that is graded. Far above any benchmark's limit of tokens; a longer one is wrong, with the reason ``too_long``."""
+"""Characters of a completion that is graded: far more than any benchmark's limit of tokens. A longer one is wrong: ``too_long``."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,44 @@ def append(path: Path, record: Completion | Grade) -> None:
 def line_of(record: Completion | Grade) -> bytes:
     """The record as a line of ASCII JSON."""
     return json.dumps(asdict(record)).encode("ascii") + b"\n"
+
+
+def read_grades(file: Path) -> dict[str, Grade]:
+    """Verdicts by item; none where there is no file. A last line that a kill cut short is no verdict; of two about an item, which a
+    kill between the two looks at it leaves, the later one counts.
+
+    Raises `RunDirectoryError` with the line for anything else that is not a verdict.
+    """
+    if not file.exists():
+        return {}
+    with disk_errors(file, "read"):
+        lines = file.read_bytes().split(b"\n")[:-1]
+    grades: dict[str, Grade] = {}
+    for number, line in enumerate(lines, 1):
+        grade = _grade(line, f"'{file}', line {number}")
+        grades[grade.item_id] = grade
+    return grades
+
+
+def _grade(line: bytes, where: str) -> Grade:
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise RunDirectoryError(f"{where}: expected a verdict as JSON, got {line[:60]!r} ({error}). Grade the file again.") from error
+    wrong = list(_wrong(values))
+    if wrong:
+        raise RunDirectoryError(f"{where}: expected a verdict, but {', '.join(wrong)}. Grade the file again.")
+    known = {one.name for one in fields(Grade)}
+    return Grade(**{name: value for name, value in values.items() if name in known})
+
+
+def _wrong(values: Any) -> Iterator[str]:
+    if not isinstance(values, dict):
+        yield f"it is {type(values).__name__}"
+        return
+    for name, kind in (("item_id", str), ("correct", bool)):
+        if not isinstance(values.get(name), kind):
+            yield f"'{name}' is {values.get(name)!r}, not {kind.__name__}"
+    readings = values.get("readings", {})
+    if not isinstance(readings, dict) or not all(isinstance(value, bool) for value in readings.values()):
+        yield f"'readings' is {readings!r}, not names with true or false"

@@ -6,16 +6,14 @@ graded only in part is shown as that, and never enters a mean (`populora.evals.t
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from populora.errors import ConfigError, RunDirectoryError
 from populora.evals.benchmarks import benchmark
-from populora.evals.records import Grade
-from populora.runlog.files import disk_errors
+from populora.evals.records import Grade, read_grades
 
 SourceRole = Literal["base", "agent", "teacher", "student", "adapter"]
 HEADLINE = "headline"
@@ -114,47 +112,6 @@ def readings_of(evaluations: Iterable[Evaluation]) -> list[str]:
     """Names of all readings that were reported, ``strict`` and ``lenient`` first."""
     found = {name for evaluation in evaluations for score in evaluation.scores for name in score.readings}
     return sorted(found, key=lambda name: (name != "strict", name != "lenient", name))
-
-
-def read_grades(file: Path) -> dict[str, Grade]:
-    """Verdicts by item, in the order they were given; none where there is no file. A last line that a kill cut short is no verdict.
-
-    Raises `RunDirectoryError` with the line for anything else that is not a verdict, and for an item that was graded twice.
-    """
-    if not file.exists():
-        return {}
-    with disk_errors(file, "read"):
-        lines = file.read_bytes().split(b"\n")[:-1]
-    grades: dict[str, Grade] = {}
-    for number, line in enumerate(lines, 1):
-        grade = _grade(line, f"'{file}', line {number}")
-        if grade.item_id in grades:
-            raise RunDirectoryError(f"'{file}', line {number}: item '{grade.item_id}' was graded before. Keep one of its lines.")
-        grades[grade.item_id] = grade
-    return grades
-
-
-def _grade(line: bytes, where: str) -> Grade:
-    try:
-        values = json.loads(line)
-    except ValueError as error:
-        raise RunDirectoryError(f"{where}: expected a verdict as JSON, got {line[:60]!r} ({error}). Grade the file again.") from error
-    wrong = list(_wrong(values))
-    if wrong:
-        raise RunDirectoryError(f"{where}: expected a verdict, but {', '.join(wrong)}. Grade the file again.")
-    return Grade(values["item_id"], values["correct"], values.get("reason", ""), values.get("answer", ""), values.get("readings", {}))
-
-
-def _wrong(values: Any) -> Iterator[str]:
-    if not isinstance(values, dict):
-        yield f"it is {type(values).__name__}"
-        return
-    for name, kind in (("item_id", str), ("correct", bool)):
-        if not isinstance(values.get(name), kind):
-            yield f"'{name}' is {values.get(name)!r}, not {kind.__name__}"
-    readings = values.get("readings", {})
-    if not isinstance(readings, dict) or not all(isinstance(value, bool) for value in readings.values()):
-        yield f"'readings' is {readings!r}, not names with true or false"
 
 
 def _check_once(names: Sequence[str], evaluation: str) -> None:

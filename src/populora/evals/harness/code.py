@@ -117,7 +117,7 @@ def _reference(item, inputs):
 def root_check(solution, atol):
     """HumanEval/32: whether what ``find_zero`` of a solution finds is a root. Several are right, so outputs cannot be compared."""
     namespace = {}
-    exec(solution, namespace)  # noqa: S102 - in a child, behind the jail
+    exec(solution, namespace)
     find_zero = namespace["find_zero"]
     return lambda xs: bool(abs(_poly(xs, find_zero(copy.deepcopy(xs)))) <= atol)
 

@@ -13,8 +13,8 @@ def f(request):
     """The JSON of ``{"code", "answer"}`` to the answer's value. Raises what the program or the answer raises."""
     asked = json.loads(request)
     namespace = {}
-    exec(compile(asked["code"], "<program>", "exec"), namespace)  # noqa: S102 - in a child, behind the jail
-    first, *others = [_plain(eval(code, namespace)) for code in _sides(asked["answer"])]  # noqa: S307
+    exec(compile(asked["code"], "<program>", "exec"), namespace)
+    first, *others = [_plain(eval(code, namespace)) for code in _sides(asked["answer"])]
     if any(other != first for other in others):
         raise ValueError("the sides of the comparison differ")
     return first

@@ -4,6 +4,7 @@ The outputs leave the sandbox and are compared outside (`populora.evals.livecode
 Each test has its own time, in CPU seconds; the first failure ends the work, as in the official grader.
 """
 
+import builtins
 import io
 import json
 import math
@@ -11,19 +12,16 @@ import sys
 
 from harness import Clock  # clock.py
 
-PREAMBLE = (
-    "from string import *\nfrom re import *\nfrom datetime import *\nfrom collections import *\nfrom heapq import *\nfrom bisect import *\n"
-    "from copy import *\nfrom math import *\nfrom random import *\nfrom statistics import *\nfrom itertools import *\nfrom functools import *\n"
-    "from operator import *\nfrom io import *\nfrom sys import *\nfrom json import *\nfrom builtins import *\nfrom typing import *\n"
-    "import string\nimport re\nimport datetime\nimport collections\nimport heapq\nimport bisect\nimport copy\nimport math\nimport random\n"
-    "import statistics\nimport itertools\nimport functools\nimport operator\nimport io\nimport sys\nimport json\n"
-)
+_NAMES = (
+    "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json builtins typing"
+).split()
+PREAMBLE = "".join([*(f"from {name} import *\n" for name in _NAMES), *(f"import {name}\n" for name in _NAMES)])
 """What solutions may use without an import, as in the official grader."""
 RECURSION = 50_000
 
 
 def f(request):
-    """The JSON of ``{"code", "function", "inputs", "seconds"}`` to that of ``{"outputs", "failure"}``: the outputs up to the first failure."""
+    """The JSON of ``{"code", "function", "inputs", "seconds"}`` to that of ``{"outputs", "failure"}``: outputs up to the first failure."""
     asked = json.loads(request)
     sys.setrecursionlimit(RECURSION)
     clock, outputs = Clock(math.inf), []
@@ -43,14 +41,15 @@ def _by_stdin(code):
 
     def call(given):
         stdin, stdout = io.TextIOWrapper(io.BytesIO(given.encode())), io.TextIOWrapper(io.BytesIO(), write_through=True)
-        kept = sys.stdin, sys.stdout
+        kept = sys.stdin, sys.stdout, builtins.open
         sys.stdin, sys.stdout = stdin, stdout
+        builtins.open = lambda *_, **__: io.StringIO(given)  # as upstream: programs open file 0, or /dev/stdin
         try:
-            exec(program, {"__name__": "__main__"})  # noqa: S102 - in a child, behind the jail
+            exec(program, {"__name__": "__main__"})
         except SystemExit:
             pass  # a program may end itself: what it printed counts
         finally:
-            sys.stdin, sys.stdout = kept
+            sys.stdin, sys.stdout, builtins.open = kept
         return stdout.buffer.getvalue().decode(errors="replace")
 
     return call
@@ -58,7 +57,7 @@ def _by_stdin(code):
 
 def _by_call(code, name):
     namespace = {"__name__": "solution"}
-    exec(compile(PREAMBLE + code, "<solution>", "exec"), namespace)  # noqa: S102
+    exec(compile(PREAMBLE + code, "<solution>", "exec"), namespace)
     function = getattr(namespace["Solution"](), name) if "Solution" in namespace else namespace[name]
     return lambda given: json.dumps(_listed(function(*[json.loads(line) for line in given.split("\n")])))
 

@@ -1,0 +1,129 @@
+"""Where the benchmarks' data come from, and that they are what they should be."""
+
+import dataclasses
+import gzip
+import http.server
+import threading
+
+import pytest
+
+from populora.errors import ConfigError
+from populora.evals import data
+from populora.evals.benchmarks import BENCHMARKS, GROUPS, benchmark, suite
+from populora.evals.data import MissingDataError, digest, find_data, load_items
+
+CONTENT = b'{"id": 7, "problem": "1+1"}\n{"problem": "2+2"}\n'
+AIME = dataclasses.replace(BENCHMARKS["aime24"], sha256=digest(CONTENT), source="owner/tree@abc:folder/test.jsonl.gz")
+
+
+def test_items_have_the_name_of_their_field_or_of_their_line(tmp_path):
+    (tmp_path / "aime24.jsonl").write_bytes(CONTENT)
+    items = load_items(AIME, find_data(AIME, str(tmp_path)))
+    assert [item.id for item in items] == ["7", "1"] and items[0].fields["problem"] == "1+1"
+
+
+def test_other_bytes_than_the_pinned_ones_are_refused(tmp_path):
+    (tmp_path / "aime24.jsonl").write_bytes(CONTENT + b"\n")
+    with pytest.raises(ConfigError, match="not the pinned aime24: expected SHA-256"):
+        load_items(AIME, tmp_path / "aime24.jsonl")
+    assert len(load_items(AIME, tmp_path / "aime24.jsonl", verify=False)) == 2
+
+
+@pytest.mark.parametrize("line, said", [(b"{", "line 3: expected an item"), (b"[]", "got a list"), (b'{"id": 7}', "'7' more than once")])
+def test_a_damaged_file_is_named_with_its_line(tmp_path, line, said):
+    (tmp_path / "aime24.jsonl").write_bytes(CONTENT + line + b"\n")
+    with pytest.raises(ConfigError, match=said):
+        load_items(AIME, tmp_path / "aime24.jsonl", verify=False)
+
+
+def test_a_benchmark_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(MissingDataError, match="aime24: .* is not there"):
+        find_data(AIME, str(tmp_path))
+    with pytest.raises(ConfigError, match="expected a folder"):
+        find_data(AIME, str(tmp_path / "nowhere"))
+    with pytest.raises(MissingDataError, match="livecodebench: only from a folder of yours"):
+        find_data(BENCHMARKS["livecodebench"])
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A place that serves what is in its dictionary, and counts what it was asked for."""
+    answers, asked = {}, []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200 if self.path in answers else 404)
+            self.end_headers()
+            self.wfile.write(answers.get(self.path, b""))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("POPULORA_RAW_FILES", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield answers, asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_data_are_downloaded_once_from_the_pinned_commit(served):
+    answers, asked = served
+    answers["/owner/tree/abc/folder/test.jsonl.gz"] = gzip.compress(CONTENT)
+    for _ in range(2):
+        assert len(load_items(AIME, find_data(AIME))) == 2
+    assert asked == ["/owner/tree/abc/folder/test.jsonl.gz"]
+
+
+def test_a_download_of_other_bytes_is_not_kept(served, tmp_path):
+    served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = gzip.compress(b"{}\n")
+    with pytest.raises(MissingDataError, match="what was downloaded has SHA-256"):
+        find_data(AIME)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_download_that_fails_names_the_way_without_it(served):
+    with pytest.raises(MissingDataError, match=r"aime24: .* cannot be reached .*--data DIR"):
+        find_data(AIME)
+
+
+def test_a_mirror_on_the_hub_is_taken_by_its_whole_commit(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    asked = {}
+    (tmp_path / "aime24.jsonl").write_bytes(CONTENT)
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda repository, **how: asked.update(how, repository=repository) or tmp_path
+    )
+    commit = "0123456789" * 4
+    assert find_data(AIME, f"hf://datasets/lab/mirror@{commit}") == tmp_path / "aime24.jsonl"
+    assert (asked["repository"], asked["revision"], asked["repo_type"]) == ("lab/mirror", commit, "dataset")
+    for place in ("hf://lab/mirror", "hf://lab/mirror@main", "hf://mirror@" + commit):
+        with pytest.raises(ConfigError, match="expected hf://OWNER/NAME@COMMIT"):
+            find_data(AIME, place)
+
+
+def test_the_published_files_are_the_pinned_ones(benchmark_data):
+    for one in BENCHMARKS.values():
+        if one.grading not in ("livecodebench", "selfplay"):
+            assert len(load_items(one, find_data(one, str(benchmark_data)))) == one.items
+
+
+def test_the_tiny_suite_ships_with_the_package():
+    tiny = BENCHMARKS["tiny"]
+    assert len(load_items(tiny, find_data(tiny))) == tiny.items == 648
+
+
+@pytest.mark.parametrize("name, found", [("HumanEval+", "humaneval_plus"), ("MBPP-plus", "mbpp_plus"), ("cruxeval-o", "cruxeval_output")])
+def test_benchmarks_are_found_however_they_are_written(name, found):
+    assert benchmark(name).name == found
+
+
+def test_a_suite_is_groups_and_names_in_the_tables_order():
+    assert [one.name for one in suite(["gsm8k", "code", "mbpp_plus"])] == ["humaneval_plus", "mbpp_plus", "livecodebench", "gsm8k"]
+    assert {one.name for one in suite(GROUPS)} == set(BENCHMARKS)
+    with pytest.raises(ConfigError, match="unknown benchmark 'maths'"):
+        suite(["maths"])
+    assert data.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -1,0 +1,162 @@
+"""Files of completions to files of verdicts: everything that can be wrong with them is named, and the rest is graded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from populora.cli import main
+from populora.evals import code, grading
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.records import LONGEST_COMPLETION, Grade
+
+ITEMS = [{"id": f"sample_{n}", "code": f"def f(x):\n    return x + {n}", "input": "1", "output": str(1 + n)} for n in range(6)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS))
+
+    def write(*lines):
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        (tmp_path / "completions.jsonl").write_text("".join(text + "\n" for text in texts))
+        return tmp_path
+
+    return write
+
+
+def grade(folder, *more, name="cruxeval_output"):
+    arguments = ["evaluate", "grade", name, str(folder / "completions.jsonl"), "--data", str(folder / "data.jsonl")]
+    return main([*arguments, "--out", str(folder / "verdicts.jsonl"), "--allow-weak", *more])
+
+
+def verdicts(folder):
+    rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    return {row["item_id"]: (row["correct"], row["reason"]) for row in rows}
+
+
+def right(n):
+    return {"item_id": f"sample_{n}", "completion": str(1 + n)}
+
+
+def test_every_item_gets_a_verdict_in_the_order_of_the_data(files, capsys):
+    folder = files(*[right(n) for n in (5, 3, 0, 1, 2, 4)])
+    assert grade(folder) == 0
+    assert list(verdicts(folder)) == [item["id"] for item in ITEMS] and all(correct for correct, _ in verdicts(folder).values())
+    assert "cruxeval_output: 6 of 6 correct (100.0 %); lenient 6, strict 6" in capsys.readouterr().out
+
+
+def test_bad_lines_are_named_by_their_number_and_the_rest_is_graded(files, capsys):
+    folder = files(
+        right(0), right(1), {**right(1), "completion": "0"}, {"item_id": "sample_2", "completion": ""},
+        {"item_id": "sample_3", "completion": "x" * 10_000_000}, {"item_id": "sample_99", "completion": "1"},
+        '{"item_id": "sample_4", "completion": ', {"item_id": "sample_4"}, "[1]", {"item_id": "sample_4", "completion": 5},
+    )  # fmt: skip
+    assert grade(folder) == 1
+    assert verdicts(folder) == {
+        "sample_0": (True, ""), "sample_1": (True, ""), "sample_2": (False, "no_answer"), "sample_3": (False, "too_long"),
+        "sample_4": (False, "missing"), "sample_5": (False, "missing"),
+    }  # fmt: skip
+    said = capsys.readouterr().err
+    for complaint in (
+        "line 3: item 'sample_1' has a completion already", "line 6: there is no item 'sample_99'", "line 7: no JSON",
+        'line 8: expected "completion" to be a string', "line 9: expected an object", "line 10: expected \"completion\"",
+        "2 items have no completion and count as wrong: sample_4, sample_5", "not the pinned cruxeval_output",
+    ):  # fmt: skip
+        assert complaint in said
+
+
+def test_numbers_may_name_items(files):
+    folder = files({"item_id": 0, "completion": "1"})
+    (folder / "data.jsonl").write_text('{"id": 0, "code": "def f(x):\\n    return x", "input": "1", "output": "1"}\n')
+    assert grade(folder) == 0
+
+
+def test_work_that_was_stopped_goes_on_where_it_was(files, monkeypatch):
+    folder = files(*[right(n) for n in range(6)])
+    grade(folder)
+    whole = (folder / "verdicts.jsonl").read_bytes()
+    first_half = b"".join(whole.splitlines(keepends=True)[:3])
+    (folder / "verdicts.jsonl").write_bytes(first_half + whole.splitlines()[3][:20])
+    asked = []
+    monkeypatch.setitem(grading.GRADERS, "cruxeval", counted(grading.GRADERS["cruxeval"], asked))
+    assert grade(folder) == 0
+    assert asked == ["sample_3", "sample_4", "sample_5"] or sorted(asked) == ["sample_3", "sample_4", "sample_5"]
+    assert (folder / "verdicts.jsonl").read_bytes() == whole
+
+
+def counted(settings, asked):
+    def graded(pool, benchmark, item, text):
+        asked.append(item.id)
+        return settings.grade(pool, benchmark, item, text)
+
+    return grading.GraderSettings(graded, settings.limits, settings.libraries)
+
+
+def test_another_completion_or_another_data_file_is_graded_anew(files):
+    folder = files(*[right(n) for n in range(6)])
+    grade(folder)
+    (folder / "completions.jsonl").write_text((folder / "completions.jsonl").read_text().replace('"1"', '"7"'))
+    grade(folder)
+    assert verdicts(folder)["sample_0"] == (False, "wrong")
+    (folder / "data.jsonl").write_text((folder / "data.jsonl").read_text().replace('"output": "1"', '"output": "7"'))
+    grade(folder)
+    assert verdicts(folder)["sample_0"] == (True, "")
+
+
+def test_what_fails_is_graded_once_more_alone_and_what_then_passes_is_told(files, monkeypatch, capsys):
+    folder, seen = files(*[right(n) for n in range(6)]), []
+
+    def at_first_too_slow(pool, benchmark, item, text):
+        seen.append(item.id)
+        slow = (item.id == "sample_2" and seen.count(item.id) == 1) or item.id == "sample_4"
+        return Grade(item.id, not slow, "out_of_resources" if slow else "", readings={"strict": not slow})
+
+    monkeypatch.setitem(grading.GRADERS, "cruxeval", grading.GraderSettings(at_first_too_slow, code.LIMITS))
+    assert grade(folder) == 0
+    assert verdicts(folder)["sample_2"] == (True, "") and verdicts(folder)["sample_4"] == (False, "out_of_resources")
+    assert seen[-2:] == ["sample_2", "sample_4"] and len(seen) == 8
+    assert "right when graded alone, wrong at first: sample_2" in capsys.readouterr().err
+    summary = json.loads((folder / "verdicts.json").read_text())
+    assert summary["overturned"] == ["sample_2"] and summary["correct"] == 5 and summary["reasons"] == {"out_of_resources": 1}
+    assert summary["facts"]["versions"]["populora"] and summary["facts"]["limits"]["cpu_seconds"] and summary["machine"]["processor"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["humaneval+", "x.jsonl", "--out", "v"], "expected one of the benchmark's"),
+        (["gsm9k", "x.jsonl", "--out", "v"], "unknown benchmark 'gsm9k'.*Did you mean 'gsm8k'"),
+        (["gsm8k", "x.jsonl", "--data", "nowhere.jsonl", "--out", "v"], "cannot read 'nowhere.jsonl'"),
+        (["gsm8k", "x.jsonl", "--completion-is-solution", "--out", "v"], "is for code benchmarks, gsm8k is none"),
+    ],
+)
+def test_what_cannot_be_graded_is_said_in_one_line(arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POPULORA_RAW_FILES", "http://127.0.0.1:9")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["evaluate", "grade", *arguments]) in (2, 3)
+    import re
+
+    said = capsys.readouterr().err
+    assert re.search(message, said) or "cannot be reached" in said
+
+
+def test_a_missing_library_is_named_with_the_commands_that_install_it(monkeypatch):
+    monkeypatch.setattr(grading, "versions", lambda names: dict.fromkeys(names, "not installed"))
+    with pytest.raises(Exception, match="needs evalplus, .*pip install --no-deps evalplus==0.3.1"), grading.grading_pool(
+        BENCHMARKS["mbpp_plus"], 1
+    ):  # fmt: skip
+        pass
+
+
+def test_grading_does_not_load_torch():
+    code = "import sys, populora.commands.evaluate_grade; print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_completion_at_the_limit_is_still_read(files):
+    folder = files({"item_id": "sample_0", "completion": "1" + " " * (LONGEST_COMPLETION - 1)})
+    grade(folder)
+    assert verdicts(folder)["sample_0"] == (True, "")
