@@ -76,6 +76,7 @@ test-vllm: .vllm/stamp
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --no-deps evalplus==0.3.1
 	touch $@ .venv/core.stamp
 
 .venv/ray.stamp: .venv/dev.stamp

@@ -37,7 +37,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, line, said):
 
 
 def test_a_benchmark_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(MissingDataError, match="aime24: .* is not there"):
+    with pytest.raises(MissingDataError, match=r"aime24: .* is not there"):
         find_data(AIME, str(tmp_path))
     with pytest.raises(ConfigError, match="expected a folder"):
         find_data(AIME, str(tmp_path / "nowhere"))
