@@ -17,7 +17,7 @@ from populora.commands.arguments import parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
 from populora.evals.benchmarks import Benchmark, benchmark
-from populora.evals.completions import Completions, read_completions
+from populora.evals.submitted import Completions, read_completions
 from populora.evals.data import digest, find_data, load_items
 from populora.evals.grading import GRADERS, Summary, Work, grade, grading_pool
 
