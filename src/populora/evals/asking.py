@@ -38,8 +38,9 @@ class Asked:
     """Tokens of the longest prompt."""
 
     def described(self) -> dict[str, Any]:
-        """What completions depend on, beside the item and the model."""
-        return {"template": self.template.label, "max_tokens": self.max_tokens, "stop": list(self.template.stop)}
+        """What completions depend on beside the item and the model, and what has none."""
+        settings = {"template": self.template.label, "max_tokens": self.max_tokens, "stop": list(self.template.stop)}
+        return settings | {"left_out": dict(self.left_out)}
 
 
 def ask(paper: Paper, tokenizer: Any, context: int, limits: SelfplayConfig, prompts: PromptSet) -> Asked:

@@ -90,8 +90,8 @@ def _answer(sitting: Sitting, client: Any, endpoint: Endpoint) -> None:
     from openai import OpenAIError
 
     pool, item = ThreadPoolExecutor(endpoint.parallel), ""
+    waiting = {pool.submit(_ask, client, endpoint, sitting.asked, item): item for item in sitting.missing}
     try:
-        waiting = {pool.submit(_ask, client, endpoint, sitting.asked, item): item for item in sitting.missing}
         for future in as_completed(waiting):
             item = waiting.pop(future)
             sitting.add(future.result())
@@ -101,8 +101,8 @@ def _answer(sitting: Sitting, client: Any, endpoint: Endpoint) -> None:
             if not future.cancelled() and not future.exception():
                 sitting.add(future.result())
         raise EndpointError(
-            f"{endpoint.base_url} failed at {sitting.asked.benchmark.name}, item '{item}' ({type(error).__name__}: {error!s:.300}). What it "
-            f"has answered is kept, {sitting.done} of {len(sitting.asked.prompts)} items: cure it and give the same command to go on."
+            f"{endpoint.base_url} failed at {sitting.asked.benchmark.name}, item '{item}' ({type(error).__name__}: {error!s:.300}). What "
+            f"it has answered is kept, {sitting.done} of {len(sitting.asked.prompts)} items: cure it and give the same command to go on."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

@@ -107,7 +107,7 @@ def _apart(due: Sequence[Sitting], sources: Sources, shapes: Shapes, out: Path) 
         own = [sitting for sitting in due if sitting.source == source.name]
         if own and source.adapter:
             probes = [prompt for sitting in own for prompt in sitting.asked.prompts.values()]
-            with merged(config.base, source.adapter, out / MERGED / source.name, probes) as folder:
+            with merged(config.base, source.adapter, out / f"{MERGED}-{source.name}", probes) as folder:
                 yield _Round(replace(config, base=replace(config.base, path=str(folder))), bare, {source.name: -1}, own)
         elif own:
             yield _Round(config, bare, {source.name: -1}, own)
