@@ -11,11 +11,12 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from populora.base.tokenizer import build_tokenizer
+from populora.engine.vllm import engine_settings
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.evals.answering import completed
 from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.generating import GenerationPlan, generate
+from populora.evals.generating import GenerationPlan, generate, unfit
 from populora.evals.prompts import load_template
 from populora.evals.records import Item
 from populora.evals.serving import open_engine
@@ -181,6 +182,31 @@ def test_an_adapter_of_another_base_is_refused_before_anything_is_written(out, m
     with pytest.raises(AdapterError, match=r"'.*other' is an adapter for another base"):
         generate(plan, out, Seen(), never)
     assert contents(out) == {}
+
+
+def test_sources_that_cannot_be_evaluated_are_told_apart_from_the_rest(make_adapter, sources_of, chat_base):
+    good, other, damaged = (
+        make_adapter(name, 1, base) for name, base in (("good", "tiny"), ("other", str(chat_base)), ("damaged", "tiny"))
+    )
+    (damaged / "adapter_model.safetensors").write_bytes(b"half of it")
+    for merge in (False, True):
+        found = unfit(sources_of(good, other, damaged, base="tiny"), merge)
+        assert list(found) == ["other", "damaged"]
+        assert "is an adapter for another base" in found["other"] and "damaged or cut off" in found["damaged"]
+
+
+def test_an_engine_elsewhere_is_given_room_for_all_adapters_and_the_longest_pair(plan, out):
+    given = []
+
+    @contextmanager
+    def noted(config, served):
+        given.append(engine_settings(config, config.population.members, config.selfplay.max_prompt_tokens + 24))
+        with open_engine(config, served) as sampler:
+            yield sampler
+
+    coverage = generate(plan, out, Seen(), noted)
+    assert len(given) == 1 and (given[0]["max_lora_rank"], given[0]["max_loras"]) == (8, 3)  # two and the bare base; 8 holds rank 4
+    assert given[0]["max_model_len"] == max(one.longest for one in coverage.asked) + 24
 
 
 def made(text: str, stopped: bool = False) -> Generation:

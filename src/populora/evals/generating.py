@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from populora.config import Config
 from populora.engine.base import Sampler
 from populora.engine.loading import load_tokenizer
 from populora.engine.shapes import base_shapes
+from populora.errors import AdapterError
 from populora.evals.answering import answer
 from populora.evals.asking import Asked, Paper, ask
 from populora.evals.completions import Progress, Sitting, sittings
@@ -66,30 +68,39 @@ def generate(plan: GenerationPlan, out: Path, progress: Progress, engine: Engine
     shapes, tokenizer = base_shapes(config.base), load_tokenizer(config.base)
     prompts = load_prompts(config.base.prompts, config.tasks)
     asked = tuple(ask(paper, tokenizer, shapes.context, config.selfplay, prompts) for paper in plan.papers)
-    _check_adapters(plan, shapes)
+    if plan.merge:
+        needs_peft()
+    if bad := unfit(plan.sources, plan.merge):
+        raise AdapterError(next(iter(bad.values())))
     sources = pin(plan.sources, out)
     record(out, {"merged": plan.merge, "benchmarks": {one.benchmark.name: one.described() for one in asked}})
     each = sittings(asked, [source.name for source in sources.each], out, progress)
     due = [sitting for sitting in each if sitting.missing]
     for one in _apart(due, sources, shapes, out) if plan.merge else _together(due, sources, shapes):
-        response = max(sitting.asked.max_tokens for sitting in one.due)
-        longest = max(sitting.asked.longest + sitting.asked.max_tokens for sitting in one.due)
-        with engine(one.served.settings(one.config, longest - response, response), one.served) as sampler:
-            answer(one.due, one.slots, sampler, tokenizer)
+        _answered(one, engine, tokenizer)
     for sitting in each:
         sitting.close()
     return Coverage(sources.each, asked)
 
 
-def _check_adapters(plan: GenerationPlan, shapes: Shapes) -> None:
-    """Before anything is written or loaded."""
-    folders = [source.adapter for source in plan.sources.each if source.adapter]
-    if not plan.merge:
-        serve(folders, shapes)
-        return
-    needs_peft()
-    for folder in folders:
-        read_fitting(folder, shapes)
+def unfit(sources: Sources, merge: bool) -> dict[str, str]:
+    """Sources whose adapter cannot be evaluated, with the reason: it is damaged, for another base, or to be merged only."""
+    shapes, found = base_shapes(sources.config.base), {}
+    for source in sources.each:
+        if source.adapter:
+            try:
+                read_fitting(source.adapter, shapes) if merge else serve([source.adapter], shapes)
+            except AdapterError as error:
+                found[source.name] = str(error)
+    return found
+
+
+def _answered(one: _Round, engine: Engine, tokenizer: Any) -> None:
+    """A function of its own, so that nothing holds the model when the next is merged."""
+    response = max(sitting.asked.max_tokens for sitting in one.due)
+    longest = max(sitting.asked.longest + sitting.asked.max_tokens for sitting in one.due)
+    with engine(one.served.settings(one.config, longest - response, response), one.served) as sampler:
+        answer(one.due, one.slots, sampler, tokenizer)
 
 
 def _together(due: Sequence[Sitting], sources: Sources, shapes: Shapes) -> Iterator[_Round]:
