@@ -37,3 +37,7 @@ class SandboxFault(PopuloraError, RuntimeError):
 
 class ClusterError(PopuloraError, RuntimeError):
     """Processes of a run cannot be had, or are lost again and again."""
+
+
+class EndpointError(PopuloraError, RuntimeError):
+    """A served model that is evaluated cannot be reached, refuses, or fails."""

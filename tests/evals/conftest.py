@@ -1,11 +1,32 @@
+"""Adapters for the tiny base, a small random base that has a chat template, and items made here."""
+
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from populora.base.tokenizer import build_tokenizer, vocabulary_size
+from populora.config import BaseConfig
+from populora.engine.shapes import base_shapes
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.grading import GRADERS
+from populora.evals.records import Item
+from populora.evals.sources import Sources, find_sources
+from populora.lora.adapter import Adapter
+from populora.lora.peft_format import save_adapter
 from populora.sandbox.pool import SandboxPool
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +52,73 @@ def pool_of():
     yield start
     for pool in pools.values():
         pool.close()
+
+
+@pytest.fixture(scope="session")
+def chat_base(tmp_path_factory) -> Path:
+    """A folder with a random Qwen2 and the tiny tokenizer, which here has a chat template."""
+    folder = tmp_path_factory.mktemp("bases") / "chat"
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = CHAT
+    shape = Qwen2Config(
+        vocab_size=vocabulary_size(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=48, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.06, pad_token_id=0, eos_token_id=1,
+        bos_token_id=None, dtype="float32",
+    )  # fmt: skip
+    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def make_adapter(tmp_path: Path) -> Callable[..., Path]:
+    """``make_adapter(name, seed, base="tiny", rank=4, targets=ATTENTION)``: a PEFT folder whose delta changes what the base says."""
+
+    def make(
+        name: str, seed: int, base: str = "tiny", rank: int = 4, targets: tuple[str, ...] = ATTENTION, folder: Path = tmp_path
+    ) -> Path:
+        draw = torch.Generator().manual_seed(seed)
+        modules = {
+            module: (torch.randn(rank, inner, generator=draw) / inner**0.5, 0.1 * torch.randn(outer, rank, generator=draw))
+            for module, (inner, outer) in base_shapes(BaseConfig(path=base)).adapted(targets).items()
+        }
+        save_adapter(Adapter(modules, rank, 2.0 * rank), folder / name, base, targets)
+        return folder / name
+
+    return make
+
+
+@pytest.fixture
+def sources_of() -> Callable[..., Sources]:
+    """As `find_sources`, with short responses."""
+
+    def find(*whats: Path | str, response: int = 24, **how: str) -> Sources:
+        found = find_sources([str(what) for what in whats], **how)
+        return replace(
+            found, config=replace(found.config, threads=1, selfplay=replace(found.config.selfplay, max_response_tokens=response))
+        )
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def crux() -> list[Item]:
+    """Items as CRUXEval has them."""
+    programs = ("def f(x):\n    return x + 2", "def f(x):\n    return [x] * 2", "def f(x):\n    y = x - 1\n    return y * 3")
+    return [
+        Item(f"made_{number}", {"code": program, "input": "3", "output": output, "id": f"made_{number}"})
+        for number, (program, output) in enumerate(zip(programs, ("5", "[3, 3]", "6"), strict=True))
+    ]
+
+
+@pytest.fixture(scope="session")
+def coding() -> list[Item]:
+    """Items as HumanEval+ has them."""
+    return [
+        Item(
+            f"Made/{number}",
+            {"task_id": f"Made/{number}", "prompt": f'def {name}(x):\n    """Give {name} of {{x}}."""\n', "entry_point": name},
+        )
+        for number, name in enumerate(("double", "half"))
+    ]

@@ -40,11 +40,11 @@ def check_request(request: Request, tokens: int, keys: set[Named], context: int,
 
 def all_of(sampler: Sampler, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
     """`Sampler.generate` by `Sampler.stream`."""
-    done = {(one.slot, one.key): generations for one, generations in sampler.stream(_Given(requests), max_tokens, temperature, stop)}
+    done = {(one.slot, one.key): generations for one, generations in sampler.stream(Given(requests), max_tokens, temperature, stop)}
     return [done[request.slot, request.key] for request in requests]
 
 
-class _Given:
+class Given:
     """A feed of requests that are all there at once."""
 
     def __init__(self, requests: Sequence[Request]):

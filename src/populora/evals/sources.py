@@ -1,0 +1,115 @@
+"""What is evaluated: the members of a run, adapters in PEFT folders, or a base alone. Nothing is written and no lock is taken, so a run
+may go on meanwhile; `populora.evals.pinning` keeps what its members were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from populora.config import BaseConfig, Config, SelfplayConfig
+from populora.engine.loading import TINY, base_folder
+from populora.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.lora.peft_settings import CONFIG_FILE, read_settings
+from populora.population import initial_population
+from populora.runlog.directory import CONFIG, FACTS, read_config
+
+ADAPTERS = "adapters"
+ALL, BASE = "all", "base"
+TINY_LIMITS = SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224)
+"""Of the tiny base outside a run, as in the settings that ship for it."""
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One column of an evaluation. ``name`` is that of its files."""
+
+    name: str
+    role: str
+    """`populora.types.Role` of a member, else ``adapter``, ``base`` or ``endpoint``."""
+    adapter: Path | None = None
+    """Its PEFT folder; none for a bare base."""
+    run: Path | None = None
+    """The run that it is a member of."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sources of one base, and the settings that they are sampled with: those of their run, or the defaults for the base."""
+
+    config: Config
+    each: tuple[Source, ...]
+
+
+def find_sources(whats: Sequence[str], members: str = ALL, base: str = "") -> Sources:
+    """Runs, adapter folders and bases (``tiny``, a folder, a hub name) by name or path. ``members`` are those of a run: ``all``, or names
+    such as ``T0,S1``, with ``base`` for its bare base. ``base`` is what to take instead of the base that a run or an adapter names.
+
+    Raises `ConfigError`, `RunDirectoryError` or `AdapterError` for what is none of these, for unknown members, and for different bases.
+    """
+    found = [_found(what, members, base) for what in whats]
+    if not found:
+        raise ConfigError("nothing to evaluate: name a run, an adapter's folder, or a base")
+    runs = [what for what in whats if _is_run(Path(what))]
+    if members != ALL and not runs:
+        raise ConfigError(f"members are '{members}', but {', '.join(map(repr, whats))} is no run: leave them out, or name a run")
+    for what, one in zip(whats[1:], found[1:], strict=True):
+        if one.config.base.path != found[0].config.base.path:
+            raise AdapterError(
+                f"expected sources of one base, but '{whats[0]}' is of '{found[0].config.base.path}' and '{what}' of "
+                f"'{one.config.base.path}': evaluate them apart, or say with --base which weights these names both mean"
+            )
+    each = tuple(source for one in found for source in one.each)
+    if twice := [name for name, count in Counter(source.name for source in each).items() if count > 1]:
+        raise ConfigError(f"two of the sources are called '{twice[0]}', and so would be their files: evaluate them into different folders")
+    chosen = next((one for what, one in zip(whats, found, strict=True) if what in runs), found[0])
+    return Sources(chosen.config, each)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / FACTS).is_file() and (folder / CONFIG).is_file()
+
+
+def _found(what: str, members: str, base: str) -> Sources:
+    folder = Path(what)
+    if _is_run(folder):
+        return _of_run(folder, members, base)
+    if (folder / CONFIG_FILE).is_file():
+        return Sources(_settings(base or _base_of(folder)), (Source(folder.resolve().name, "adapter", folder),))
+    if what == TINY or (folder / CONFIG).is_file() or (not folder.exists() and _HUB_NAME.fullmatch(what)):
+        if base:
+            raise ConfigError(f"'{what}' is a base itself: leave out --base '{base}', or name an adapter or a run")
+        return Sources(_settings(what), (Source(BASE, BASE),))
+    missing = f"has none of {FACTS}, {CONFIG_FILE} and {CONFIG}" if folder.is_dir() else "is no folder"
+    raise ConfigError(f"'{what}': expected a run, a PEFT adapter, or a base ('{TINY}', a folder or a hub name); it {missing}")
+
+
+def _of_run(folder: Path, members: str, base: str) -> Sources:
+    config = read_config(folder)
+    roles = {member.id: member.role.value for member in initial_population(config).members}
+    names = list(roles) if members == ALL else [name.strip() for name in members.split(",")]
+    for name in names:
+        if name not in roles and name != BASE:
+            raise ConfigError(f"'{folder}' has no member '{name}': expected '{ALL}', or some of {', '.join(roles)} and '{BASE}'")
+        if name != BASE and not (folder / ADAPTERS / name / CONFIG_FILE).is_file():
+            raise RunDirectoryError(f"'{folder}' has no adapter of '{name}' yet: wait until it has begun its first step")
+    each = [Source(name, roles[name], folder / ADAPTERS / name, folder) if name != BASE else Source(BASE, BASE) for name in names]
+    return Sources(replace(config, base=replace(config.base, path=base)) if base else config, tuple(each))
+
+
+def _base_of(adapter: Path) -> str:
+    """The base that an adapter's settings name: ``tiny`` also where they have the folder of the package, as `populora export` writes it."""
+    named = read_settings(adapter).get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise AdapterError(f"'{adapter / CONFIG_FILE}' names no base (base_model_name_or_path): say with --base which one it is for")
+    return TINY if Path(named) == base_folder(BaseConfig(path=TINY)) else named
+
+
+def _settings(base: str) -> Config:
+    if base == TINY:
+        return Config(base=BaseConfig(path=TINY, prompts="compact"), selfplay=TINY_LIMITS)
+    return Config(base=BaseConfig(path=base, prompts="azr"))

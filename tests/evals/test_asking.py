@@ -1,0 +1,78 @@
+"""Which items a base is asked: those that its context holds; the others are named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from populora.base.tokenizer import build_tokenizer
+from populora.config import SelfplayConfig
+from populora.errors import ConfigError
+from populora.evals.asking import Paper, ask, ask_elsewhere, response_limit
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.records import Item
+from populora.evals.sources import TINY_LIMITS
+from populora.tasks.render import load_prompts
+
+COMPACT = load_prompts("compact")
+
+
+def test_items_that_do_not_fit_are_not_asked_but_named(crux):
+    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 200 + "x"})
+    asked = ask(Paper(BENCHMARKS["cruxeval_output"], [*crux, long]), build_tokenizer(), 512, TINY_LIMITS, COMPACT)
+    assert list(asked.prompts) == [item.id for item in crux]
+    assert asked.max_tokens == 224 and 0 < asked.longest < 50
+    assert list(asked.left_out) == ["long"] and asked.left_out["long"].endswith("for the response exceed the context of 512")
+
+
+def test_the_last_item_that_fits_fills_the_context(crux):
+    paper = Paper(BENCHMARKS["cruxeval_output"], crux[:1], max_tokens=20)
+    length = ask(paper, build_tokenizer(), 512, TINY_LIMITS, COMPACT).longest
+    assert not ask(paper, build_tokenizer(), length + 20, TINY_LIMITS, COMPACT).left_out
+    assert ask(paper, build_tokenizer(), length + 19, TINY_LIMITS, COMPACT).left_out
+
+
+def test_an_item_with_characters_that_the_tokenizer_does_not_know_is_named(crux):
+    class Simple:
+        unk_token_id = 0
+
+        def __call__(self, text):
+            return {"input_ids": [int(character.isascii()) for character in text]}
+
+    odd = Item("odd", crux[0].fields | {"input": "'é'"})
+    asked = ask(Paper(BENCHMARKS["cruxeval_output"], [crux[0], odd]), Simple(), 512, TINY_LIMITS, COMPACT)
+    assert asked.left_out == {"odd": "unknown_characters"}
+
+
+def test_a_response_may_be_as_long_as_in_azrs_evaluation_unless_the_context_is_too_small():
+    paper, tiny = Paper(BENCHMARKS["math500"], ()), Paper(BENCHMARKS["tiny"], ())
+    assert response_limit(paper, SelfplayConfig(), 32768) == 16000
+    assert response_limit(paper, TINY_LIMITS, 512) == 224
+    assert response_limit(paper, SelfplayConfig(), 4096) == 2048
+    assert response_limit(tiny, TINY_LIMITS, 512) == 224
+    assert response_limit(Paper(BENCHMARKS["math500"], (), max_tokens=100), TINY_LIMITS, 512) == 100
+    with pytest.raises(ConfigError, match="math500: max_tokens is 512, and the base's context of 512 tokens"):
+        response_limit(Paper(BENCHMARKS["math500"], (), max_tokens=512), TINY_LIMITS, 512)
+
+
+def test_two_items_of_one_name_are_refused(crux):
+    with pytest.raises(ConfigError, match="cruxeval_input has two items 'made_0'"):
+        ask_elsewhere(Paper(BENCHMARKS["cruxeval_input"], [crux[0], crux[0]]), 100, COMPACT)
+
+
+def test_where_no_context_is_known_every_item_is_asked(crux):
+    asked = ask_elsewhere(Paper(BENCHMARKS["tiny"], []), 100, COMPACT)
+    assert asked.max_tokens == 100 and not asked.prompts
+    assert ask_elsewhere(Paper(BENCHMARKS["cruxeval_input"], crux), 100, COMPACT).max_tokens == 8096
+
+
+@pytest.mark.parametrize("benchmark", ["cruxeval_input", "cruxeval_output"])
+def test_the_tiny_base_holds_all_of_cruxeval(benchmark, benchmark_data):
+    lines = (benchmark_data / "cruxeval.jsonl").read_text().splitlines()
+    items = [Item(fields["id"], fields) for fields in map(json.loads, lines)]
+    tokenizer = build_tokenizer()
+    asked = ask(Paper(BENCHMARKS[benchmark], items), tokenizer, 512, TINY_LIMITS, COMPACT)
+    assert len(asked.prompts) == 800 and not asked.left_out
+    for prompt in asked.prompts.values():
+        assert tokenizer.decode(tokenizer(prompt)["input_ids"], clean_up_tokenization_spaces=False) == prompt

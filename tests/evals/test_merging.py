@@ -1,0 +1,92 @@
+"""Merged adapters are the same models, and a merge that is not is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from populora.config import BaseConfig
+from populora.engine.loading import load_base
+from populora.errors import AdapterError, ConfigError
+from populora.evals import merging
+from populora.evals.asking import Paper
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.generating import GenerationPlan, generate
+from populora.evals.merging import LOGIT_BOUND, merge, merged
+from populora.lora.peft_format import read_folder
+
+PROMPTS = ["def f(x):\n    return x", "<solve><code_o>", "a = [1, 2]", "for x in y:", "never compared"]
+
+
+def settings(folder: Path, **values: object) -> None:
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp_path, rslora):
+    folder = make_adapter("mine", 1, rank=4)
+    settings(folder, use_rslora=rslora)
+    base = BaseConfig()
+    assert merge(base, folder, tmp_path / "merged", PROMPTS) <= LOGIT_BOUND
+    before, after = (load_base(one)[0].state_dict() for one in (base, replace(base, path=str(tmp_path / "merged"))))
+    scale = 8.0 / 4**0.5 if rslora else 8.0 / 4
+    deltas = {f"{name}.weight": scale * b @ a for name, (a, b) in read_folder(folder).adapter.modules.items()}
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight + deltas.get(name, 0.0), rtol=0, atol=1e-6)
+
+
+def test_a_merge_that_is_another_model_is_refused_and_leaves_nothing(make_adapter, tmp_path, monkeypatch):
+    folder, base = make_adapter("mine", 1), BaseConfig()
+    monkeypatch.setattr(merging, "load_base", lambda config: load_base(base))  # what is read back is not what was merged
+    with (
+        pytest.raises(
+            AdapterError, match=r"'.*mine' merged into 'tiny' is another model: expected its logits within 0.001 .* on 4 prompts"
+        ),
+        merged(base, folder, tmp_path / "merged", PROMPTS),
+    ):
+        pass
+    assert not (tmp_path / "merged").exists()
+
+
+def test_what_a_killed_merge_left_makes_way_and_the_merged_model_is_gone_in_the_end(make_adapter, tmp_path):
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "config.json").write_text("{")
+    with merged(BaseConfig(), make_adapter("mine", 1), tmp_path / "merged", PROMPTS) as folder:
+        assert load_base(BaseConfig(path=str(folder)))[0].dtype == torch.float32
+    assert not (tmp_path / "merged").exists()
+
+
+def test_without_peft_it_is_said_before_anything_is_written(make_adapter, sources_of, crux, tmp_path, monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(merging, "import_module", absent)
+    plan = GenerationPlan(sources_of(make_adapter("mine", 1)), [Paper(BENCHMARKS["cruxeval_output"], crux)], merge=True)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ConfigError, match=r"takes PEFT, which is not installed: `pip install peft`, or evaluate without --merge"):
+        generate(plan, tmp_path / "out", silent)
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_merged_models_say_what_their_adapters_say(make_adapter, sources_of, crux, tmp_path):
+    sources = sources_of(make_adapter("one", 1), make_adapter("two", 2, rank=2), "tiny")
+    papers = [Paper(BENCHMARKS["cruxeval_output"], crux)]
+    said = {}
+    for merge_them in (False, True):
+        out = tmp_path / f"merge-{merge_them}"
+        out.mkdir()
+        generate(GenerationPlan(sources, papers, merge_them), out, silent)
+        files = sorted((out / "generations").rglob("*.jsonl"))
+        said[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
+        assert sorted(path.name for path in out.iterdir()) == ["adapters", "generation.json", "generations"]
+    same = sum(ours == theirs for ours, theirs in zip(said[False], said[True], strict=True))
+    assert len(said[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose

@@ -1,0 +1,150 @@
+"""Prompts are those that the models were evaluated with, word by word."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.base.tokenizer import build_tokenizer
+from populora.errors import ConfigError
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.prompts import load_template, problem_of, render, template_names
+from populora.evals.records import Item
+from populora.tasks.render import load_prompts, solve_prompt
+from populora.types import TaskType
+
+AZR, COMPACT = load_prompts("azr"), load_prompts("compact")
+R1 = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant first thinks about "
+    "the reasoning process in the mind and then provides the user with the answer. The reasoning process and answer are enclosed within "
+    "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here "
+    "</answer>. User: "
+)
+INSTRUCTION = "Please provide a self-contained Python script that solves the following problem in a markdown code block:"
+RESPONSE = "Below is a Python script with a self-contained function that solves the problem and passes corresponding tests:"
+PLAIN_CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+
+
+def rendered(template: str, benchmark: str, fields: dict, tokenizer=None, prompts=AZR) -> str:
+    chosen = BENCHMARKS[benchmark]
+    return render(load_template(template, chosen, prompts), chosen, Item("one", fields), tokenizer)
+
+
+def talking(template: str):
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("chat", [PLAIN_CHAT, "{% for m in messages %}<{{ m.role }}>\n{{ m.content | trim }}\n{% endfor %}"])
+def test_code_prompts_are_those_of_evalplus(chat, coding):
+    oracle = pytest.importorskip("evalplus.provider.utility", reason="evalplus is the oracle of its prompts")
+    tokenizer = talking(chat)
+    for item in coding:
+        ours = rendered("evalplus_chat", "humaneval_plus", item.fields, tokenizer)
+        assert ours == oracle.make_raw_chat_prompt(item.fields["prompt"].strip() + "\n", INSTRUCTION, RESPONSE, tokenizer)
+        assert ours.endswith("corresponding tests:\n```python\n")
+    stops = load_template("evalplus_chat", BENCHMARKS["mbpp_plus"], AZR).stop
+    assert stops[0] == "\n```\n" and set(stops[1:]) == set(oracle.EOS)
+
+
+@pytest.mark.parametrize("benchmark", ["humaneval_plus", "mbpp_plus"])
+def test_every_public_code_item_has_the_prompt_of_evalplus(benchmark, benchmark_data):
+    oracle = pytest.importorskip("evalplus.provider.utility", reason="evalplus is the oracle of its prompts")
+    tokenizer = talking(PLAIN_CHAT)
+    for line in (benchmark_data / BENCHMARKS[benchmark].file).read_text().splitlines():
+        fields = json.loads(line)
+        wanted = oracle.make_raw_chat_prompt(fields["prompt"].strip() + "\n", INSTRUCTION, RESPONSE, tokenizer)
+        assert rendered("evalplus_chat", benchmark, fields, tokenizer) == wanted
+
+
+def test_a_base_without_a_chat_template_is_told_which_template_it_can_have(coding):
+    with pytest.raises(ConfigError, match=r"'evalplus_chat' needs a base whose tokenizer has a chat template.*choose 'plain'"):
+        rendered("evalplus_chat", "humaneval_plus", coding[0].fields, build_tokenizer())
+    plain = rendered("plain", "humaneval_plus", coding[0].fields)
+    assert plain == f"{INSTRUCTION}\n```\n{coding[0].fields['prompt'].strip()}\n```\n\n{RESPONSE}\n```python\n"
+
+
+def test_a_chat_template_that_leaves_out_the_assistants_turn_is_refused(coding):
+    tokenizer = talking("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}")
+    with pytest.raises(ConfigError, match="chat template leaves out: choose 'plain'"):
+        rendered("evalplus_chat", "humaneval_plus", coding[0].fields, tokenizer)
+
+
+def test_mathematics_is_asked_as_azr_asked_it():
+    assert rendered("azr_math", "math500", {"problem": " What is $\\frac{1}{2}$? \n"}) == R1 + "What is $\\frac{1}{2}$?\nAssistant:"
+    assert rendered("azr_math", "gsm8k", {"question": "Q", "problem": "P"}) == R1 + "Q\nAssistant:"
+    boxed = rendered("azr_math_boxed", "gsm8k", {"question": "Q"})
+    assert boxed == R1 + "Q\nPlease reason step by step, and put your final answer within \\boxed{}.\nAssistant:"
+    assert load_template("azr_math", BENCHMARKS["aime24"], AZR).stop == ("</s>", "<|im_end|>", "<|endoftext|>")
+
+
+def test_livecodebench_is_asked_as_azr_asked_it():
+    task = (
+        "\n# Task: You will be given a question (problem specification) and will generate a correct Python program that matches the "
+        "specification and passes all tests. Your final answer should be wrapped in ```python``` tags.\n\nQuestion: Add {a}.\n\n"
+    )
+    with_starter = (
+        "You will use the following starter code to write the solution to the problem and enclose your code within delimiters.\n"
+        "```python\nclass Solution: {question}\n```\n\n"
+    )
+    without = (
+        "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly test on the sample inputs). Enclose "
+        "your code within delimiters as follows. Ensure that when the python program runs, it reads the inputs, runs the algorithm and "
+        "writes output to STDOUT.\n```python\n# YOUR CODE HERE\n```\n\n"
+    )
+    for starter, form in (("class Solution: {question}", with_starter), ("", without)):
+        prompt = rendered("azr_livecodebench", "livecodebench", {"question_content": "Add {a}.", "starter_code": starter})
+        assert prompt == f"{R1}{task}{form}Assistant: <think>"
+
+
+def test_cruxeval_is_asked_in_the_words_of_training(crux):
+    fields = crux[1].fields
+    inputs = rendered("solve", "cruxeval_input", fields, prompts=COMPACT)
+    assert inputs == f"<solve><code_i>```python\n{fields['code']}\n```\n```output\n[3, 3]\n```\n<think>"
+    outputs = rendered("solve", "cruxeval_output", fields, prompts=COMPACT)
+    assert outputs == f"<solve><code_o>```python\n{fields['code']}\n```\n```input\n3\n```\n<think>"
+    problem = problem_of(BENCHMARKS["cruxeval_input"], crux[1])
+    assert (problem.task, problem.shown[0].inputs, problem.shown[0].output) == (TaskType.CODE_I, "3", "[3, 3]")
+    assert rendered("solve", "cruxeval_input", fields, prompts=AZR) == solve_prompt(AZR, problem)
+
+
+def test_the_solvers_prompts_end_with_the_stop_text_of_their_prompt_set():
+    compact, azr = (load_template("solve", BENCHMARKS["tiny"], prompts) for prompts in (COMPACT, AZR))
+    assert (compact.stop, compact.label) == (("</answer>",), "solve 1 (compact 1)")
+    assert (azr.stop, azr.label) == ((), "solve 1 (azr 1)")
+
+
+def test_an_item_of_the_tiny_suite_is_its_problem():
+    fields = {
+        "id": "one", "task": "code_f", "program": "def f(x):\n    return x", "shown": [{"inputs": "1", "output": "1"}],
+        "hidden": [{"inputs": "2", "output": "2"}], "message": "as it is",
+    }  # fmt: skip
+    assert problem_of(BENCHMARKS["tiny"], Item("one", fields)).task is TaskType.CODE_F
+    assert "as it is" in rendered("solve", "tiny", fields, prompts=COMPACT)
+    with pytest.raises(ConfigError, match="tiny, item 'one': expected a problem"):
+        problem_of(BENCHMARKS["tiny"], Item("one", {"id": "one"}))
+
+
+def test_templates_that_do_not_exist_or_fit_and_items_without_their_text_are_named(coding):
+    with pytest.raises(ConfigError, match="unknown prompt template 'azr': expected one of azr_livecodebench, azr_math"):
+        load_template("azr", BENCHMARKS["gsm8k"], AZR)
+    with pytest.raises(ConfigError, match="'solve' is not for humaneval_plus: expected evalplus_chat or plain"):
+        load_template("solve", BENCHMARKS["humaneval_plus"], AZR)
+    with pytest.raises(ConfigError, match="cruxeval_output, item 'one': expected the text 'input', got None"):
+        rendered("solve", "cruxeval_output", {"code": "def f(): pass", "output": "1"})
+
+
+def test_each_benchmark_has_a_template_that_fits_and_every_template_a_version():
+    for benchmark in BENCHMARKS.values():
+        assert load_template(benchmark.template, benchmark, COMPACT).version == 1
+    assert set(template_names()) == {b.template for b in BENCHMARKS.values()} | {"plain", "azr_math_boxed"}
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+def test_whatever_an_item_says_stands_in_its_prompt_as_it_is(text):
+    assert rendered("plain", "humaneval_plus", {"prompt": text}) == f"{INSTRUCTION}\n```\n{text.strip()}\n```\n\n{RESPONSE}\n```python\n"
+    assert rendered("azr_math", "gsm8k", {"question": text}) == f"{R1}{text.strip()}\nAssistant:"
