@@ -149,7 +149,7 @@ def test_a_benchmark_that_cannot_be_had_ends_with_exit_code_3(capsys, monkeypatc
 
 def test_a_missing_library_is_named_with_the_commands_that_install_it(monkeypatch):
     monkeypatch.setattr(grading, "versions", lambda names: dict.fromkeys(names, "not installed"))
-    with pytest.raises(Exception, match=r"needs evalplus, .*pip install --no-deps evalplus==0.3.1"), grading.grading_pool(
+    with pytest.raises(Exception, match=r"needs evalplus, .*pip install --no-deps evalplus==0.3.1"), grading.open_court(
         BENCHMARKS["mbpp_plus"], 1
     ):  # fmt: skip
         pass

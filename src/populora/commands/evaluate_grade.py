@@ -1,4 +1,4 @@
-"""``populora evaluate grade BENCH completions.jsonl --data FILE --out verdicts.jsonl``: completions of any origin to verdicts.
+"""``populora evaluate grade``: completions to verdicts, of an evaluation's folder or of any origin.
 
 Nothing of this loads torch. Exit codes: 0, or 1 if the completions had faults (missing items, lines that are none): the rest is graded.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -16,29 +17,32 @@ import tyro
 from populora.commands.arguments import parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
-from populora.evals.benchmarks import Benchmark, benchmark
-from populora.evals.submitted import Completions, read_completions
+from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
 from populora.evals.data import digest, find_data, load_items
-from populora.evals.grading import GRADERS, Summary, Work, grade, grading_pool
+from populora.evals.folder import read_description
+from populora.evals.grading import GRADERS, Summary, Work, grade, open_court
+from populora.evals.results import verdict_file
+from populora.evals.submitted import Completions, read_completions
+from populora.runlog.files import disk_errors
 
 _NAMED = 10
 """So many missing items are named."""
 
 
 @dataclass(frozen=True)
-class GradeFile:
-    """Grade the completions of one benchmark, made by anything: {"item_id", "completion"} lines in, {"item_id", "correct", "reason"} out.
+class Grade:
+    """Grade an evaluation (`grade FOLDER`), or completions made by anything (`grade BENCH COMPLETIONS.jsonl --out VERDICTS.jsonl`):
+    {"item_id", "completion"} lines in, {"item_id", "correct", "reason"} lines out.
 
     Every item of the data gets a line; one without a completion is wrong, with the reason `missing`. Started again with the same
     files, it goes on where it was stopped.
     """
 
-    benchmark: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCH")]
-    """Such as `humaneval_plus`, `mbpp_plus`, `cruxeval_output`, `gsm8k`."""
-    completions: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="COMPLETIONS.jsonl")]
-    """One JSON object a line."""
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
-    """Verdicts, one a line; counts, versions and limits go into its neighbour `.json`."""
+    what: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FOLDER | BENCH COMPLETIONS.jsonl")]
+    """A folder of `populora evaluate generate`; or a benchmark such as `humaneval_plus`, `mbpp_plus`, `cruxeval_output`, `gsm8k`, and a
+    file with one JSON object a line."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
+    """Verdicts on a file, one a line; counts, versions and limits go into its neighbour `.json`."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The benchmark's data file (a folder for LiveCodeBench); by default it is downloaded from where it was published."""
     completion_is_solution: bool = False
@@ -51,26 +55,61 @@ class GradeFile:
 
 def main(arguments: Sequence[str]) -> int:
     """Grade; returns 0, or 1 where the completions had faults. Raises `PopuloraError`."""
-    chosen = parse(GradeFile, arguments, "evaluate grade")
-    which = benchmark(chosen.benchmark)
-    if chosen.completion_is_solution and not GRADERS[which.grading].reads_solutions:
-        raise ConfigError(f"--completion-is-solution is for code benchmarks, {which.name} is none")
+    chosen = parse(Grade, arguments, "evaluate grade")
     if chosen.workers < 1:
         raise ConfigError(f"--workers is {chosen.workers}: expected 1 or more")
+    if len(chosen.what) == 1:
+        if chosen.out or chosen.data or chosen.completion_is_solution:
+            raise ConfigError("--out, --data and --completion-is-solution are for a file of completions: a folder has all of its own")
+        return _folder(Path(chosen.what[0]), chosen)
+    if len(chosen.what) != 2 or chosen.out is None:
+        raise ConfigError("expected the folder of an evaluation, or BENCH COMPLETIONS.jsonl --out VERDICTS.jsonl")
+    return _file(benchmark(chosen.what[0]), Path(chosen.what[1]), chosen.out, chosen)
+
+
+def _file(which: Benchmark, completions: Path, out: Path, chosen: Grade) -> int:
+    if chosen.completion_is_solution and not GRADERS[which.grading].reads_solutions:
+        raise ConfigError(f"--completion-is-solution is for code benchmarks, {which.name} is none")
     path = chosen.data or find_data(which)
     items = load_items(which, path, verify=False)
     sha256 = digest(path.read_bytes()) if path.is_file() else ""
     if sha256 != which.sha256 and which.sha256:
         _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these figures compare with no others")
-    found = read_completions(chosen.completions, items)
+    found = read_completions(completions, items)
     work = Work(which, items, found.texts, sha256, chosen.completion_is_solution)
-    with grading_pool(which, chosen.workers, chosen.allow_weak) as pool, counting(which.name) as progress:
-        summary = grade(work, chosen.out, pool, chosen.workers, progress)
-    _report(which, summary, found)
+    with open_court(which, chosen.workers, chosen.allow_weak) as court, counting(which.name) as progress:
+        summary = grade(work, out, court, progress)
+    _report(which.name, summary, found)
     return 1 if found.missing or found.complaints else 0
 
 
-def _report(which: Benchmark, summary: Summary, found: Completions) -> None:
+def _folder(folder: Path, chosen: Grade) -> int:
+    """Every completion of an evaluation. What was not generated has no verdict: the table shows the score as incomplete."""
+    description, faults = read_description(folder), 0
+    by_kind = sorted((BENCHMARKS[name] for name in description.benchmarks), key=lambda one: one.grading)
+    for _, group in groupby(by_kind, key=lambda one: one.grading):
+        benchmarks = list(group)
+        with open_court(benchmarks[0], chosen.workers, chosen.allow_weak) as court:
+            for which in benchmarks:
+                data = description.benchmarks[which.name]
+                items = load_items(which, Path(data.path))
+                for source in description.sources:
+                    completions = folder / "generations" / which.name / f"{source.name}.jsonl"
+                    if not completions.is_file():
+                        continue
+                    found = read_completions(completions, items)
+                    asked = [item for item in items if item.id in found.texts]
+                    out = verdict_file(folder, which.name, source.name)
+                    with disk_errors(out.parent, "create"):
+                        out.parent.mkdir(parents=True, exist_ok=True)
+                    with counting(f"{which.name} {source.name}") as progress:
+                        summary = grade(Work(which, asked, found.texts, data.sha256), out, court, progress)
+                    _report(f"{source.name} on {which.name}", summary, Completions(complaints=found.complaints))
+                    faults += len(found.complaints)
+    return 1 if faults else 0
+
+
+def _report(what: str, summary: Summary, found: Completions) -> None:
     for complaint in found.complaints:
         _say(complaint)
     if found.missing:
@@ -79,7 +118,8 @@ def _report(which: Benchmark, summary: Summary, found: Completions) -> None:
     if summary.overturned:
         _say(f"right when graded alone, wrong at first: {', '.join(summary.overturned)}")
     readings = ", ".join(f"{name} {count}" for name, count in summary.readings.items())
-    sys.stdout.write(f"{which.name}: {summary.correct} of {summary.items} correct ({100 * summary.correct / summary.items:.1f} %)")
+    share = f"{100 * summary.correct / summary.items:.1f} %" if summary.items else "none"
+    sys.stdout.write(f"{what}: {summary.correct} of {summary.items} correct ({share})")
     sys.stdout.write(f"; {readings}\n" if readings else "\n")
 
 

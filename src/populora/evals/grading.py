@@ -23,8 +23,10 @@ from populora.evals.data import digest
 from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of, read_grades
 from populora.runlog.directory import processor, versions
 from populora.runlog.files import json_bytes, read_json, write_file
+from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
+from populora.tasks.verifier import Judge
 
 Grader = Callable[..., Grade]
 Progress = Callable[[int, int], None]
@@ -42,7 +44,7 @@ class GraderSettings:
     reads_solutions: bool = False
     """Whether a completion may be said to be plain code."""
     again: bool = True
-    """Whether failures are graded once more, alone."""
+    """Whether failures are graded once more, alone. Where they are not, equal jobs are run once."""
 
 
 GRADERS: dict[Grading, GraderSettings] = {
@@ -88,9 +90,18 @@ class Work:
         return GRADERS[self.benchmark.grading]
 
 
+@dataclass(frozen=True)
+class Court:
+    """What grades a kind of benchmarks: a sandbox of so many workers."""
+
+    judge: Judge
+    tier: Tier
+    workers: int
+
+
 @contextmanager
-def grading_pool(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[SandboxPool]:
-    """The sandbox that grades this benchmark. Raises `ConfigError` where a library is missing, `SandboxUnavailableError`."""
+def open_court(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[Court]:
+    """The sandbox that grades benchmarks of this kind. Raises `ConfigError` where a library is missing, `SandboxUnavailableError`."""
     settings = GRADERS[benchmark.grading]
     if absent := [name for name in settings.libraries if versions((name,))[name] == "not installed"]:
         raise ConfigError(
@@ -98,10 +109,10 @@ def grading_pool(benchmark: Benchmark, workers: int, allow_weak: bool = False) -
             "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
         )
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
-        yield pool
+        yield Court(pool if settings.again else selfplay.Remembering(pool), pool.tier, workers)
 
 
-def grade(work: Work, out: Path, pool: SandboxPool, workers: int, progress: Progress = lambda done, of: None) -> Summary:
+def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done, of: None) -> Summary:
     """Write one verdict for each item into ``out``, and counts and facts beside it (``.json``).
 
     What ``out`` holds already under the same facts is kept. Raises `RunDirectoryError` and `SandboxFault`.
@@ -110,12 +121,12 @@ def grade(work: Work, out: Path, pool: SandboxPool, workers: int, progress: Prog
     done = _kept(out, work) if beside.exists() and read_json(beside).get("facts") == facts else {}
     write_file(out, b"".join(map(line_of, done.values())))
     write_file(beside, json_bytes({"facts": facts}))
-    _first(work, done, out, pool, workers, progress)
+    _first(work, done, out, court, progress)
     if work.settings.again:
-        _again(work, done, out, pool)
+        _again(work, done, out, court)
     grades = [done[item.id] for item in work.items]
     summary = _summary(grades)
-    machine = {"processor": processor(), "cores": os.cpu_count(), "workers": workers, "sandbox_tier": pool.tier}
+    machine = {"processor": processor(), "cores": os.cpu_count(), "workers": court.workers, "sandbox_tier": court.tier}
     write_file(out, b"".join(map(line_of, grades)))
     write_file(beside, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
     return summary
@@ -140,22 +151,22 @@ def _name_of(text: str | None) -> str:
     return "" if text is None else digest(text.encode(errors="surrogatepass"))[:16]
 
 
-def _first(work: Work, done: dict[str, Grade], out: Path, pool: SandboxPool, workers: int, progress: Progress) -> None:
-    graders = ThreadPoolExecutor(workers)
+def _first(work: Work, done: dict[str, Grade], out: Path, court: Court, progress: Progress) -> None:
+    graders = ThreadPoolExecutor(2 * court.workers)  # while some wait for the sandbox, others read and compare
     try:
-        for future in as_completed([graders.submit(_graded, work, item, pool) for item in work.items if item.id not in done]):
+        for future in as_completed([graders.submit(_graded, work, item, court) for item in work.items if item.id not in done]):
             _note(future.result(), done, out)
             progress(len(done), len(work.items))
     finally:
         graders.shutdown(cancel_futures=True)
 
 
-def _again(work: Work, done: dict[str, Grade], out: Path, pool: SandboxPool) -> None:
+def _again(work: Work, done: dict[str, Grade], out: Path, court: Court) -> None:
     """Failures once more, one after the other."""
     for item in work.items:
         first = done[item.id]
         if not (first.again or all(first.readings.values()) or first.reason in UNJUDGED):
-            second = _graded(work, item, pool)
+            second = _graded(work, item, court)
             _note(replace(second, again="overturned" if second.correct and not first.correct else "confirmed"), done, out)
 
 
@@ -164,14 +175,14 @@ def _note(found: Grade, done: dict[str, Grade], out: Path) -> None:
     append(out, found)
 
 
-def _graded(work: Work, item: Item, pool: SandboxPool) -> Grade:
+def _graded(work: Work, item: Item, court: Court) -> Grade:
     text, settings = work.texts.get(item.id), work.settings
     if text is None:
         return Grade(item.id, False, "missing")
     if len(text) > LONGEST_COMPLETION:
         return Grade(item.id, False, "too_long", of=_name_of(text))
     options = {"is_solution": work.is_solution} if settings.reads_solutions else {}
-    return replace(settings.grade(pool, work.benchmark, item, text, **options), of=_name_of(text))
+    return replace(settings.grade(court.judge, work.benchmark, item, text, **options), of=_name_of(text))
 
 
 def _summary(grades: Sequence[Grade]) -> Summary:

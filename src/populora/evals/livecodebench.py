@@ -112,7 +112,7 @@ def solutions(completion: str) -> dict[str, str]:
 
 def grade_livecodebench(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:
     """The verdict on a completion. Raises `ConfigError` for tests that cannot be read, `SandboxFault`."""
-    texts = dict.fromkeys(("strict", "lenient"), completion) if is_solution else solutions(completion)
+    texts: dict[str, str] = {"strict": completion, "lenient": completion} if is_solution else solutions(completion)
     tests = cases_of(item)
     reasons = {text: _reason(pool, text, *tests) for text in dict.fromkeys(texts.values())}
     headline = texts[benchmark.headline]

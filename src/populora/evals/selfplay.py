@@ -5,21 +5,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from threading import Lock
 
 from populora.buffer import problem_from
 from populora.config import TasksConfig
 from populora.evals.benchmarks import Benchmark
 from populora.evals.records import Grade, Item
-from populora.sandbox.protocol import PROFILES
+from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import AttemptEntry, Judge, Verifier
-from populora.types import Generation
+from populora.types import Generation, VerdictKind
 
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
 """A run's own limits."""
 
+REMEMBERED = 1 << 17
 _LENIENT = TasksConfig(extraction="lenient")
+
+
+class Remembering:
+    """A judge that gives a job that it had before the same verdict: members mostly face equal programs and give equal answers."""
+
+    def __init__(self, judge: Judge):
+        self._judge, self._changing = judge, Lock()
+        self._known: dict[tuple[Job, bool], Verdict] = {}
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+        """As `SandboxPool.run`."""
+        new = [job for job in dict.fromkeys(jobs) if (job, twice) not in self._known]
+        found = dict(zip(new, self._judge.run(new, twice), strict=True)) if new else {}
+        lasting = {(job, twice): verdict for job, verdict in found.items() if verdict.kind is not VerdictKind.INTERNAL}
+        with self._changing:
+            if len(self._known) + len(lasting) <= REMEMBERED:
+                self._known |= lasting
+        return [found.get(job) or self._known[job, twice] for job in jobs]
 
 
 def grade_selfplay(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:

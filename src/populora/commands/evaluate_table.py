@@ -1,0 +1,57 @@
+"""``populora evaluate table FOLDER…``: the downstream table of one or more evaluations; printed, and as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from populora.commands.arguments import parse
+from populora.errors import ConfigError
+from populora.evals.filing import write_tables
+from populora.evals.folder import evaluation_of
+from populora.evals.layout import terminal
+from populora.evals.report import records, tables
+
+NAME = "downstream"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Print the downstream table of evaluations, as the paper's: members, mean and spread by role, worst and best."""
+
+    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER")]
+    """Folders that `populora evaluate` wrote."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = None
+    """Where `downstream.md`, `.tex` and `.csv` go; by default into the first folder."""
+    published: bool = False
+    """Lay the paper's table under ours."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table; returns 0. Raises `PopuloraError`."""
+    chosen = parse(Table, arguments, "evaluate table")
+    if not chosen.folders:
+        raise ConfigError("expected the folder of an evaluation, such as runs/tiny/evaluations/step_00060")
+    tabulate(chosen.folders, chosen.out or chosen.folders[0], chosen.published)
+    return 0
+
+
+def tabulate(folders: Sequence[Path], out: Path, published: bool) -> None:
+    """Print the table of evaluations, and write its files into ``out``. Raises `PopuloraError`."""
+    names = [str(folder) for folder in folders] if len(folders) > 1 else [""]
+    evaluations = [evaluation_of(folder, name) for folder, name in zip(folders, names, strict=True)]
+    layouts = tables(evaluations, with_published=published)
+    if not layouts:
+        raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` goes on")
+    console = Console(highlight=False)
+    for layout in layouts:
+        console.print(terminal(layout, console.width))
+    out.mkdir(parents=True, exist_ok=True)
+    written = write_tables(out, NAME, layouts, records(evaluations, published))
+    sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")

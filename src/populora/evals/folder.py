@@ -1,0 +1,70 @@
+"""An evaluation's folder: ``evaluation.json`` says who is evaluated on what; completions, verdicts and tables stand beside it.
+
+evaluation.json            sources with their roles, benchmarks with their data, what was left out and why, versions and machine
+generation.json            what completions depend on (`populora.evals.pinning`)
+generations/BENCHMARK/SOURCE.jsonl   verdicts/BENCHMARK/SOURCE.jsonl, .json   downstream.md, .tex, .csv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from populora.errors import ConfigError
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.results import Evaluation, Source, read_evaluation
+from populora.runlog.files import json_bytes, read_json, write_file
+
+DESCRIPTION = "evaluation.json"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where a benchmark's items are, and how many there are."""
+
+    path: str
+    sha256: str
+    items: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an evaluation is of."""
+
+    name: str
+    sources: tuple[Source, ...]
+    benchmarks: Mapping[str, Data]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Benchmarks and sources that could not be evaluated, with the reason."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_description(folder: Path, new: Description) -> Description:
+    """Write what an evaluation is of, beside what the folder was an evaluation of before; returns both. Raises `RunDirectoryError`."""
+    whole = new
+    if (folder / DESCRIPTION).exists():
+        old = read_description(folder)
+        names = {source.name for source in new.sources}
+        earlier = tuple(source for source in old.sources if source.name not in names)
+        both = {**old.benchmarks, **new.benchmarks}
+        benchmarks = {name: both[name] for name in BENCHMARKS if name in both}
+        whole = Description(new.name, (*earlier, *new.sources), benchmarks, new.skipped, new.facts)
+    write_file(folder / DESCRIPTION, json_bytes(asdict(whole)))
+    return whole
+
+
+def read_description(folder: Path) -> Description:
+    """What the evaluation in ``folder`` is of. Raises `ConfigError` where there is none."""
+    if not (folder / DESCRIPTION).is_file():
+        raise ConfigError(f"'{folder}' is no evaluation: expected '{DESCRIPTION}' in it, which `populora evaluate` writes")
+    values = read_json(folder / DESCRIPTION)
+    sources = tuple(Source(**one) for one in values["sources"])
+    return Description(**{**values, "sources": sources, "benchmarks": {name: Data(**one) for name, one in values["benchmarks"].items()}})
+
+
+def evaluation_of(folder: Path, name: str = "") -> Evaluation:
+    """The scores in a folder. Raises `ConfigError` and `RunDirectoryError`."""
+    found = read_description(folder)
+    return read_evaluation(folder, name or found.name, found.sources, {one: data.items for one, data in found.benchmarks.items()})
