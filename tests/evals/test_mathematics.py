@@ -1,27 +1,19 @@
-"""What is taken for the answer of a completion, the readings, and the verdict (math-verify is called here, without the sandbox)."""
+"""Gold answers, the readings of a completion, and the verdict (math-verify is called here, without the sandbox)."""
 
 import json
 import runpy
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import populora.evals
 from populora.errors import ConfigError
-from populora.evals.answers import boxed, lenient, tidied
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.mathematics import LONGEST_ANSWER, gold_of, grade_mathematics
-from populora.evals.numerals import number, same_number
 from populora.evals.records import Item
 
 LONG = 1 << 18
 HARNESS = Path(populora.evals.__file__).with_name("harness") / "mathematics.py"
-
-surroundings = st.text(max_size=60).filter(lambda text: "box" not in text and "<" not in text)
-plain_text = st.text("ab\\ +^_,.$\n12", max_size=8)
-contents = st.recursive(plain_text, lambda inner: st.lists(inner.map("{{{}}}".format) | plain_text, max_size=4).map("".join), max_leaves=12)
 
 
 @pytest.fixture(scope="module")
@@ -33,128 +25,6 @@ def compare():
 
 def never(pairs):
     raise AssertionError(f"compared {pairs}")
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("so \\boxed{18}.", "18"),
-        ("first \\boxed{3}, then \\boxed{4}", "4"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("\\boxed {\\{1, 2\\}}", "\\{1, 2\\}"),
-        ("\\boxed{\\boxed{5}}", "5"),
-        ("\\fbox{7} is it", "7"),
-        ("boxed{7} is it", "7"),
-        ("$\\boxed 5$ is it", "5"),
-        ("\\boxed 42 is it. And more", "42 is it"),
-        ("\\boxed{}", ""),
-        ("\\boxed{3} and then \\boxed{\\frac{1}{2}", ""),
-        ("\\boxed", ""),
-        ("they boxed 7 of them", None),
-        ("no answer at all", None),
-    ],
-)
-def test_the_last_box_is_the_answer(text, answer):
-    assert boxed(text) == answer
-
-
-@given(surroundings, contents, surroundings)
-def test_a_box_is_found_whatever_surrounds_it(before, content, after):
-    assert boxed(f"{before}\\boxed{{0}}{before}\\boxed{{{content}}}{after}") == content.strip()
-
-
-@given(surroundings, contents, plain_text)
-def test_a_box_that_is_never_closed_is_no_answer(before, content, after):
-    assert boxed(f"{before}\\boxed{{5}}\\boxed{{{content}{after}") == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("He has 16 - 3 = <<16-3=13>>13, so 13 + 5 = <<13+5=18>>18\n#### 18", "18"),
-        ("The answer is 1,234.", "1234"),
-        ("It is the case that the final answer is $\\frac{1}{2}$. I hope it is correct.", "\\frac{1}{2}$"),
-        ("The answer is:\n\n\\[\nx = 5\n\\]", "x = 5"),
-        ("The answer is 18.\nTo check: 7 + 11 = 18, not 20.", "18"),
-        ("The answer is 3.5. The rest is 20.", "3.5"),
-        ("The answer is **Evelyn**", "Evelyn**"),
-        ("The answer is \\boxed{18}. Or was it 20?", "18"),
-        ("所以答案是 18。", "18"),
-        ("That makes 1,200 in 3 days", "3"),
-        ("That makes $1,200,000.50 in all", "1200000.50"),
-        ("Hence 16-3", "3"),
-        ("Hence x = -3", "-3"),
-        ("Hence .5", ".5"),
-        ("<think>\\boxed{4}</think> <answer>5</answer>", "5"),
-        ("<think>4</think> <answer>\\frac{3}{4}</answer> done 7", "\\frac{3}{4}"),
-        ("<think>4</think> <answer>He makes 18 dollars a day</answer>", "18"),
-        ("<think>4</think> <answer> so \\boxed{6} </answer>", "6"),
-        ("<think>\\boxed{4}</think> <answer></answer>", "4"),
-        ("<answer>1</answer> wait <answer>2", "2"),
-        ("I cannot tell", ""),
-        ("", ""),
-    ],
-)
-def test_an_answer_without_a_box_is_looked_for(text, answer):
-    found = lenient(text)
-    assert found == answer or tidied(found) == tidied(answer) or found.replace(",", "") == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("The answer is near.\n#### 18", "18"),
-        ("#### 3. Third step\nso 20 in all\n#### $1,800 \nNext question: 7", "1800"),
-        ("#### 3. Third step\nso 20 in all", "20"),
-        ("#### 18\n#### \\boxed{19}", "19"),
-    ],
-)
-def test_the_ending_of_gsm8k_is_read_where_it_is_expected(text, answer):
-    assert lenient(text, gsm8k_ending=True) == answer
-    assert lenient("#### 18\nor 19") == "19"
-
-
-@given(st.text("abc ,;:\n", max_size=40), st.integers(), st.text("abc ;:\n", max_size=40))
-def test_the_last_number_is_found_whatever_surrounds_it(before, value, after):
-    assert lenient(f"7 {before} {value:,}{after}") == str(value)
-
-
-@given(st.text(max_size=300))
-def test_any_text_has_a_reading(text):
-    for reading in (boxed(text) or "", lenient(text), lenient(text, gsm8k_ending=True)):
-        assert isinstance(tidied(reading), str)
-
-
-@pytest.mark.parametrize(
-    "part",
-    ["\\boxed{", "{", "}", "\\boxed ", "9", "1,234", ",123", ".", "#### ", "####\t", "he answer is ", " ", "\n", "<answer>", "-", "$"],
-)
-def test_long_completions_are_read_in_linear_time(part):  # in quadratic time this would not end
-    for text in (part * (LONG // len(part)), "\\boxed{" + part * (LONG // len(part)), "#### 1" + part * (LONG // len(part)) + "x"):
-        boxed(text)
-        lenient(text, gsm8k_ending=True)
-
-
-@pytest.mark.parametrize(
-    ("answer", "tidy"),
-    [
-        ("$18$.", "18"),
-        ("\\$32,348", "32,348"),
-        ("\\( x \\)", "x"),
-        ("62.5\\%", "62.5"),
-        ("18°", "18^{\\circ}"),
-        ("**18**", "18"),
-        ("\\text{two}", "2"),
-        ("Forty-two", "42"),
-        ("1 234", "1234"),
-        ("10\\,000\\,000", "10000000"),
-        ("3+4j", "3+4i"),
-        ("\\begin{pmatrix} 1 \\\\[2pt] j \\end{pmatrix}", "\\begin{pmatrix} 1 \\\\[2pt] j \\end{pmatrix}"),
-        ("18</answer>", "18"),
-    ],
-)
-def test_what_surrounds_an_answer_in_prose_is_taken_off(answer, tidy):
-    assert tidied(answer) == tidy
 
 
 def item(benchmark, **fields):
@@ -233,6 +103,12 @@ def test_a_completion_is_graded_in_both_readings(compare, completion, reason, re
         ("k \\geqslant 2", "k \\ge 2"),
         ("1, 2", "1 \\text{ and } 2"),
         ("\\text{east}", "east"),
+        ("-1./3", "-\\frac{1}{3}"),
+        ("np.arcsin(10/13)", "\\arcsin\\frac{10}{13}"),
+        (
+            "x_{0} \\cos (\\omega t)+$ $\\dot{x}_{0} \\sin (\\omega t) / \\omega",
+            "x_0\\cos(\\omega t)+\\frac{\\dot{x}_{0}\\sin(\\omega t)}{\\omega}",
+        ),
     ],
 )
 def test_what_azr_accepts_is_accepted_and_what_its_rules_spoil_is_right(compare, gold, answer):
@@ -291,47 +167,3 @@ def test_what_math_verify_takes_for_equal_is_not_where_numbers_are_compared(comp
     it, bench = item("minerva_math", solution="\\boxed{3e6}")
     readings = grade_mathematics(compare, bench, it, "\\boxed{6e3}").readings  # 3·e·6 = 6·e·3
     assert readings["lenient"] and not readings["fixed"]
-
-
-@given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**6), max_value=10**6), st.integers(-300, 300))
-def test_a_number_is_read_in_every_notation(value, power):
-    wanted = value.scaleb(power)
-    forms = (
-        f"{value}e{power}",
-        f"{value}E{power:+}",
-        f"{value} \\times 10^{{{power}}}",
-        f"v = {value} \\cdot 10^{{{power}}} \\text{{ m/s}}",
-    )
-    assert [number(form) for form in forms] == [wanted] * 4
-    assert number(f"{wanted:f}") == wanted and number(f"${value:,} \\mathrm{{~J}}$") == value
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "x",
-        "2^{20}",
-        "1, 2",
-        "3 + 4e5",
-        "\\frac{1}{2}",
-        "1e99999",
-        "33e4.5",
-        "e5",
-        "4.5e",
-        "10^{x}",
-        "1.2.3",
-        "2i",
-        "3 - 2",
-        "3 or 4",
-        "3 m = 4 x 5",
-    ],
-)
-def test_what_is_no_number_has_no_value(text):
-    assert number(text) is None
-
-
-def test_numbers_are_compared_only_with_golds_in_the_e_form():
-    assert same_number("1e-3", "0.001") and same_number("2e27", "2 \\times 10^{27}") and same_number("1e-8", "10^{-8}")
-    assert same_number("4.6e-24", "4.6 \\times 10^{-23}") is False
-    assert same_number("1600", "1600") is None and same_number("1e-3", "\\frac{1}{1000}") is None

@@ -80,9 +80,10 @@ def _plain(number: str) -> str:
     return number.replace(",", "").replace("−", "-")
 
 
-_MARKUP = re.compile(r"</?(?:answer|think)>|\\?\$|\\?%|(?<!\\)\\[()\[\]]")
+_MARKUP = re.compile(r"</?(?:answer|think)>|\\?\$|\\?%|(?<!\\)\\[()\[\]]|\\(?:mathbf|boldsymbol|displaystyle)(?![a-zA-Z])")
 _THOUSANDS = re.compile(r"(?<=[0-9])(?: |\\[,; ])(?=[0-9]{3}(?![0-9]))")
-_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
+_BARE_POINT = re.compile(r"(?<=[0-9])\.0*(?![0-9.])")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{((?:[^{}]|\{[^{}]*\})*)\}")
 _IMAGINARY_J = re.compile(r"(?<![a-zA-Z\\])j(?![a-zA-Z])")
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
@@ -94,12 +95,15 @@ _WORDS |= {f"{ten} {one}": f"{value}{unit}" for value, ten in enumerate(_TENS, 2
 
 
 def tidied(answer: str) -> str:
-    """The answer without what surrounds it in prose: signs of percent, dollar and degree, Markdown, a full stop; ``two`` as ``2``."""
-    text = _MARKUP.sub(" ", answer).replace("°", "^{\\circ}").strip(" \t\r\n*_`:")
+    """The answer without what surrounds it in prose: signs of percent, dollar and degree, Markdown, a full stop; ``two`` as ``2``.
+
+    ``-1./3`` and ``np.arcsin(10/13)`` are gold answers of Minerva, which math-verify does not know.
+    """
+    text = _MARKUP.sub(" ", answer).replace("°", "^{\\circ}").strip(" \t\r\n*_`").lstrip(":= ")
     text = " ".join(text.split()).rstrip(" .,;/")
     whole = _WRAPPED.fullmatch(text)
     text = whole[1].strip() if whole else text
-    text = _THOUSANDS.sub("", text)
+    text = _BARE_POINT.sub("", _THOUSANDS.sub("", text)).replace("np.", "\\")
     if "i" not in text:
         text = _IMAGINARY_J.sub("i", text)
     return _WORDS.get(text.lower().replace("-", " "), text)
