@@ -1,0 +1,109 @@
+"""What is taken for the answer in a completion to a problem of mathematics, and how it is written. Linear time, nothing evaluated.
+
+Follows AZR's evaluation (a descendant of Qwen2.5-Math's): the last box; else what follows "the answer is"; else the last number.
+Deviations, each towards what the model meant:
+- Where the completion has an ``<answer>``, which AZR's prompt asks for, only that is looked at; short text in it is an answer as it is.
+- ``boxed`` without a backslash counts only before a brace: in GSM8K it is an English word. A box that is never closed is no answer.
+- After "the answer is" the answer ends with its line or sentence; AZR reads on to the end of the completion.
+- The minus of the last number is a sign only where nothing precedes it: ``16-3`` ends in 3.
+- GSM8K's own ending, a line ``#### 18``, is read where a benchmark has it.
+AZR then rewrites answer and gold by some thirty rules (units, ``\\text``, fractions, …). math-verify 0.9 knows all that by itself, and some
+of the rules do harm; `tidied` keeps those that help, and what it makes is compared beside the answer as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])|boxed(?= ?\{)")
+_BRACE = re.compile(r"[{}]")
+_PHRASE = re.compile(r"(?:he|final) answer is|答案是")
+_OPENING = re.compile(r"\A(?:[\s:*$]|\\[\[(])+")
+_SENTENCE_END = re.compile(r"[.。](?:\s|$)")
+_PROSE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+_NUMBER = r"(?:(?<![\w)\]}])[-−])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+_ANY_NUMBER = re.compile(_NUMBER)
+_GSM8K_ENDING = re.compile(rf"####[ \t$]*({_NUMBER})[ \t\r.]*$", re.MULTILINE)
+
+
+def boxed(text: str) -> str | None:
+    """The content of the last box (``\\boxed{5}``, ``\\fbox{5}``, ``\\boxed 5``): empty if it is never closed, None if there is none."""
+    last = _last(_BOX, text)
+    if last is None:
+        return None
+    start = last.end()
+    while text[start : start + 1].isspace():
+        start += 1
+    if text[start : start + 1] != "{":
+        return _sentence(text[start:].partition("$")[0])
+    depth = 0
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return text[start + 1 : brace.start()].strip()
+    return ""
+
+
+def lenient(text: str, gsm8k_ending: bool = False) -> str:
+    """The answer in the first of the ways above that finds one; empty where none does."""
+    told = text.rpartition("<answer>")[2].partition("</answer>")[0].strip() if "<answer>" in text else ""
+    scope = told or text
+    box = boxed(scope)
+    if box is not None:
+        return box
+    ending = _last(_GSM8K_ENDING, scope) if gsm8k_ending else None
+    if ending is not None:
+        return _plain(ending[1])
+    phrase = _last(_PHRASE, scope)
+    if phrase is not None:
+        return _sentence(scope[phrase.end() :])
+    if told and not _PROSE.search(told):
+        return told
+    number = _last(_ANY_NUMBER, scope)
+    return "" if number is None else _plain(number[0])
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = deque(pattern.finditer(text), maxlen=1)
+    return found[0] if found else None
+
+
+def _sentence(text: str) -> str:
+    """The first line that is not empty, up to the end of a sentence."""
+    line = _OPENING.sub("", text, count=1).partition("\n")[0]
+    end = _SENTENCE_END.search(line)
+    return (line[: end.start()] if end else line).strip()
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "").replace("−", "-")
+
+
+_MARKUP = re.compile(r"</?(?:answer|think)>|\\?\$|\\?%|(?<!\\)\\[()\[\]]|\\(?:mathbf|boldsymbol|displaystyle)(?![a-zA-Z])")
+_THOUSANDS = re.compile(r"(?<=[0-9])(?: |\\[,; ])(?=[0-9]{3}(?![0-9]))")
+_BARE_POINT = re.compile(r"(?<=[0-9])\.0*(?![0-9.])")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{((?:[^{}]|\{[^{}]*\})*)\}")
+_IMAGINARY_J = re.compile(r"(?<![a-zA-Z\\])j(?![a-zA-Z])")
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_WORDS = {word: str(value) for value, word in enumerate(_SMALL)}
+_WORDS |= {ten: f"{value}0" for value, ten in enumerate(_TENS, 2)}
+_WORDS |= {f"{ten} {one}": f"{value}{unit}" for value, ten in enumerate(_TENS, 2) for unit, one in enumerate(_SMALL[1:10], 1)}
+
+
+def tidied(answer: str) -> str:
+    """The answer without what surrounds it in prose: signs of percent, dollar and degree, Markdown, a full stop; ``two`` as ``2``.
+
+    ``-1./3`` and ``np.arcsin(10/13)`` are gold answers of Minerva, which math-verify does not know.
+    """
+    text = _MARKUP.sub(" ", answer).replace("°", "^{\\circ}").strip(" \t\r\n*_`").lstrip(":= ")
+    text = " ".join(text.split()).rstrip(" .,;/")
+    whole = _WRAPPED.fullmatch(text)
+    text = whole[1].strip() if whole else text
+    text = _BARE_POINT.sub("", _THOUSANDS.sub("", text)).replace("np.", "\\")
+    if "i" not in text:
+        text = _IMAGINARY_J.sub("i", text)
+    return _WORDS.get(text.lower().replace("-", " "), text)

@@ -1,0 +1,33 @@
+"""Whether two answers are the same mathematics, inside the sandbox: math-verify decides. Loaded by a zygote as ``harness``.
+
+math-verify hands text to sympy, which evaluates it, and some answers (``10^{10^{10}}``) keep it busy for ever: so it runs here. Its own
+time limits are signals, which the sandbox refuses; the sandbox's limit of CPU time stands for them. As in AZR's evaluation both
+sides are put into a box, and the gold answer is the first argument, since the comparison is not symmetric.
+"""
+
+import json
+import logging
+
+from math_verify import parse, verify
+
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that time limits are off
+
+
+def f(request):
+    """The JSON of ``{"pairs": [[gold, answer], …]}`` to that of a list with ``equal``, ``different`` or ``unreadable:…`` for each pair."""
+    return json.dumps([_compared(gold, answer) for gold, answer in json.loads(request)["pairs"]])
+
+
+def _compared(gold, answer):
+    try:
+        wanted, found = (parse(f"\\boxed{{{text}}}", parsing_timeout=0) for text in (gold, answer))
+        equal = verify(wanted, found, timeout_seconds=0)
+    except Exception as error:  # noqa: BLE001 - sympy raises anything; it concerns this pair alone
+        return f"unreadable:{type(error).__name__}"
+    if equal:
+        return "equal"
+    return "different" if found else "unreadable:nothing"
+
+
+_REHEARSAL = [["\\frac{x}{2}", "0.5x"], ["\\{1, 2\\}", "(1, 2]"], ["x = 5", "5\\%"]]
+f(json.dumps({"pairs": _REHEARSAL}))  # fills the parser's caches once, for all children

@@ -1,0 +1,154 @@
+"""The mathematics graders on the benchmarks' own gold answers: what has to be accepted, what must not be, and what is known to go wrong.
+
+The data files are read from the folder in ``POPULORA_BENCHMARK_DATA``. math-verify is called here, without the sandbox.
+"""
+
+import functools
+import json
+import os
+import re
+import runpy
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import populora.evals
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.mathematics import gold_of, grade_mathematics
+from populora.evals.records import Item
+
+pytest.importorskip("math_verify", reason="needs math-verify")
+
+DATA = os.environ.get("POPULORA_BENCHMARK_DATA", "")
+SIZES = {"aime24": 30, "aime25": 30, "amc23": 40, "math500": 500, "minerva_math": 272, "gsm8k": 1319, "olympiadbench": 675}
+INTEGERS = {"aime24": 30, "aime25": 30, "amc23": 40, "math500": 311, "minerva_math": 63, "gsm8k": 1319, "olympiadbench": 366}
+NAMES = [pytest.param(name, marks=pytest.mark.thorough if size > 100 else ()) for name, size in SIZES.items()]
+FORMS = ("\\boxed{%s}", "We see 3 of them.\n\nThe final answer is $\\boxed{%s}$.")
+
+needs_data = pytest.mark.skipif(not DATA, reason="needs the benchmarks' files in POPULORA_BENCHMARK_DATA")
+
+
+@pytest.fixture(scope="module")
+def compare():
+    harness = runpy.run_path(str(Path(populora.evals.__file__).with_name("harness") / "mathematics.py"))["f"]
+
+    @functools.cache
+    def verdict(pair):
+        return json.loads(harness(json.dumps({"pairs": [pair]})))[0]
+
+    return lambda pairs: [verdict(pair) for pair in pairs]
+
+
+@functools.cache
+def items(name):
+    benchmark = BENCHMARKS[name]
+    lines = Path(DATA, benchmark.file).read_text("utf-8").splitlines()
+    return [Item(str(fields.get(benchmark.id_field, index)), fields) for index, fields in enumerate(map(json.loads, lines))]
+
+
+def golds(name):
+    return [gold_of(BENCHMARKS[name], item) for item in items(name)]
+
+
+def scientific(gold, tens=0):
+    mantissa, exponent = gold.split("e")
+    return f"{mantissa} \\times 10^{{{int(exponent) + tens}}}"
+
+
+@needs_data
+@pytest.mark.parametrize("name", NAMES)
+def test_every_gold_answer_is_right_in_a_box_and_lenient_also_in_a_sentence(compare, name):
+    right = {"strict": 0, "lenient": 0, "sentence": 0}
+    for item, gold in zip(items(name), golds(name), strict=True):
+        boxes = [grade_mathematics(compare, BENCHMARKS[name], item, form % gold) for form in FORMS]
+        sentence = grade_mathematics(compare, BENCHMARKS[name], item, f"We see 3 of them. The answer is {gold}.\nDone.")
+        right["strict"] += all(grade.readings["strict"] for grade in boxes)
+        right["lenient"] += all(grade.correct and not grade.reason for grade in boxes)
+        right["sentence"] += sentence.correct and not sentence.readings["strict"]
+    assert right == dict.fromkeys(right, SIZES[name])
+
+
+@needs_data
+@pytest.mark.parametrize("name", NAMES)
+def test_one_more_than_an_integer_is_never_right(compare, name):
+    found = 0
+    for item, gold in zip(items(name), golds(name), strict=True):
+        whole = re.fullmatch(r"(-?[0-9]+)(?:\.0)?", gold.replace(",", "") if name == "gsm8k" else gold)
+        found += whole is not None
+        for form in (*FORMS, "The answer is %s.", "which makes %s in all\n#### %s") if whole else ():
+            more = form.replace("%s", str(int(whole[1]) + 1))
+            grade = grade_mathematics(compare, BENCHMARKS[name], item, more)
+            assert not any(grade.readings.values()) and grade.reason == "wrong", (item.id, gold, more)
+    assert found == INTEGERS[name]
+
+
+@needs_data
+@pytest.mark.parametrize("name", NAMES)
+def test_the_next_items_gold_answer_is_wrong(compare, name):
+    wanted = golds(name)
+    accepted = [
+        (index, gold, other)
+        for index, (item, gold, other) in enumerate(zip(items(name)[:-1], wanted[:-1], wanted[1:], strict=True))
+        if gold != other and any(grade_mathematics(compare, BENCHMARKS[name], item, f"\\boxed{{{other}}}").readings.values())
+    ]
+    assert accepted == ([(22, "5", "x=5")] if name == "math500" else [])  # the same answer
+
+
+@needs_data
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("written", "lenient", "fixed"),
+    [
+        (scientific, 0, 58),
+        (lambda gold: gold, 58, 58),
+        (lambda gold: f"E = {scientific(gold)} \\mathrm{{~J}}", 0, 58),
+        (lambda gold: f"{Decimal(gold):f}", 0, 58),
+        (lambda gold: scientific(gold, 1), 0, 0),
+        (lambda gold: scientific(gold, -1), 0, 0),
+        (lambda gold: f"{Decimal(gold) * 10:f}", 0, 0),
+    ],
+    ids=["power", "e-form", "unit", "decimal", "times 10", "a tenth", "decimal times 10"],
+)
+def test_numbers_of_minerva_are_right_in_every_notation_where_they_are_fixed(compare, written, lenient, fixed):
+    right = {"lenient": 0, "fixed": 0}
+    for item, gold in zip(items("minerva_math"), golds("minerva_math"), strict=True):
+        if re.fullmatch(r"[0-9.]+e-?[0-9]+", gold):
+            readings = grade_mathematics(compare, BENCHMARKS["minerva_math"], item, f"\\boxed{{{written(gold)}}}").readings
+            right = {name: count + readings[name] for name, count in right.items()}
+    assert right == {"lenient": lenient, "fixed": fixed}
+
+
+@needs_data
+@pytest.mark.thorough
+def test_math_verify_alone_takes_small_numbers_for_equal(compare):
+    """Why `populora.evals.numerals` compares numbers itself."""
+    small = [gold for gold in golds("minerva_math") if re.fullmatch(r"[0-9.]+e-?[0-9]+", gold)]
+    for tenfold, count in ((lambda gold: scientific(gold, 1), 3), (lambda gold: f"{Decimal(gold) * 10:f}", 14)):
+        assert compare([(scientific(gold), tenfold(gold)) for gold in small]).count("equal") == count
+
+
+KNOWN = {
+    ("\\frac{1}{2004!}", "\\frac{1}{2006!}"): "equal",
+    ("\\frac{1}{2^{99}}", "\\frac{1}{2^{98}}"): "equal",
+    ("n=2, 3, 4", "n=1, 2, 3"): "different",
+    ("D = (0, 1)", "D = (0, 1.5)"): "different",
+    ("F_n = \\sum_{k=0}^{n-1} F_k F_{n-k-1}", "F_n = \\sum_{k=0}^{n-2} F_k F_{n-k-2}"): "different",
+    ("19, 46, \\text{ and } 82", "21, 36, and 82"): "different",
+    ("\\frac{2^{2005}+1}{3 \\cdot 2^{2006}}", "\\frac{1}{3 \\cdot 2^{2006}}"): "equal",
+    ("1 - \\frac{1}{\\mathrm{e}}", "1 + \\frac{1}{\\mathrm{e}}"): "different",
+    ("\\pm 2021", "2021"): "different",
+    ("12:00", "1:00"): "different",
+    ("1, 2, \\ldots, n", "1, 3, 5, \\ldots, 2n-1"): "equal",
+    ("1:2:3:\\ldots", "1:4:9:\\ldots"): "different",
+    ("10", "10\\%"): "equal",
+    ("2220_8", "2220"): "equal",
+    ("\\frac{1}{m} t", "\\frac{1}{m}"): "equal",
+    ("6m", "6"): "equal",
+}
+"""Pairs of different answers: those of math-verify's issue 14, and four of ours (two of them gold answers)."""
+
+
+@pytest.mark.parametrize(("gold", "answer"), KNOWN)
+def test_the_known_wrong_acceptances_of_math_verify_are_as_documented(compare, gold, answer):
+    assert compare([(gold, answer)]) == [KNOWN[gold, answer]]

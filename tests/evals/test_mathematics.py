@@ -1,0 +1,169 @@
+"""Gold answers, the readings of a completion, and the verdict (math-verify is called here, without the sandbox)."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+import populora.evals
+from populora.errors import ConfigError
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.mathematics import LONGEST_ANSWER, gold_of, grade_mathematics
+from populora.evals.records import Item
+
+LONG = 1 << 18
+HARNESS = Path(populora.evals.__file__).with_name("harness") / "mathematics.py"
+
+
+@pytest.fixture(scope="module")
+def compare():
+    pytest.importorskip("math_verify", reason="needs math-verify")
+    harness = runpy.run_path(str(HARNESS))["f"]
+    return lambda pairs: json.loads(harness(json.dumps({"pairs": pairs})))
+
+
+def never(pairs):
+    raise AssertionError(f"compared {pairs}")
+
+
+def item(benchmark, **fields):
+    return Item("7", fields), BENCHMARKS[benchmark]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "fields", "gold"),
+    [
+        ("aime24", {"answer": "204"}, "204"),
+        ("aime25", {"answer": 70}, "70"),
+        ("amc23", {"answer": 27.0}, "27"),
+        ("amc23", {"answer": 0.5}, "0.5"),
+        ("math500", {"solution": "no \\boxed{1} but $\\boxed{x=5}$", "answer": "5"}, "x=5"),
+        ("minerva_math", {"solution": "\\boxed{4.5e33} J"}, "4.5e33"),
+        ("gsm8k", {"answer": "16 - 3\n#### 1,234"}, "1,234"),
+        ("olympiadbench", {"final_answer": ["$A=1$, $B=2$."]}, "A=1, B=2"),
+    ],
+)
+def test_the_gold_answer_is_taken_from_where_azr_takes_it(benchmark, fields, gold):
+    it, bench = item(benchmark, **fields)
+    assert gold_of(bench, it) == gold
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "fields"),
+    [
+        ("aime24", {}),
+        ("aime24", {"answer": " "}),
+        ("math500", {"solution": "no box"}),
+        ("math500", {"solution": None}),
+        ("gsm8k", {"answer": "18"}),
+        ("olympiadbench", {"final_answer": []}),
+    ],
+)
+def test_an_item_without_a_gold_answer_is_named(benchmark, fields):
+    it, bench = item(benchmark, **fields)
+    with pytest.raises(ConfigError, match=f"{benchmark}, item '7': expected its answer"):
+        gold_of(bench, it)
+
+
+@pytest.mark.parametrize(
+    ("completion", "reason", "readings"),
+    [
+        ("\\boxed{18}", "", (True, True)),
+        ("\\boxed{\\frac{36}{2} \\text{ dollars}}", "", (True, True)),
+        ("The answer is 18.", "", (False, True)),
+        ("16 + 2 = 18 eggs", "", (False, True)),
+        ("\\boxed{19} or 18", "wrong", (False, False)),
+        ("\\boxed{18} \\boxed{1", "no_answer", (False, False)),
+        ("\\boxed{$$}", "unreadable:nothing", (False, False)),
+        ("", "no_answer", (False, False)),
+        ("\\boxed{18} <answer>19</answer>", "wrong", (True, False)),
+    ],
+)
+def test_a_completion_is_graded_in_both_readings(compare, completion, reason, readings):
+    it, bench = item("aime24", answer="18")
+    grade = grade_mathematics(compare, bench, it, completion)
+    assert (grade.item_id, grade.reason, grade.correct) == ("7", reason, reason == "")
+    assert grade.readings == dict(zip(("strict", "lenient"), readings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("2", "two"),
+        ("1234", "1 234"),
+        ("62.5\\%", "62.5"),
+        ("62.5\\%", "0.625"),
+        ("3+4i", "3+4j"),
+        ("864 \\mbox{ inches}^2", "864"),
+        ("864 \\mbox{ inches}^2", "864 \\text{ in}^2"),
+        ("1 \\pm \\sqrt{19}", "1+\\sqrt{19}, 1-\\sqrt{19}"),
+        ("(a+5)(b+2)", "ab+2a+5b+10"),
+        ("\\frac{3 m}{2}-1", "\\frac{3m}{2}-1"),
+        ("k \\geqslant 2", "k \\ge 2"),
+        ("1, 2", "1 \\text{ and } 2"),
+        ("\\text{east}", "east"),
+        ("-1./3", "-\\frac{1}{3}"),
+        ("np.arcsin(10/13)", "\\arcsin\\frac{10}{13}"),
+        (
+            "x_{0} \\cos (\\omega t)+$ $\\dot{x}_{0} \\sin (\\omega t) / \\omega",
+            "x_0\\cos(\\omega t)+\\frac{\\dot{x}_{0}\\sin(\\omega t)}{\\omega}",
+        ),
+    ],
+)
+def test_what_azr_accepts_is_accepted_and_what_its_rules_spoil_is_right(compare, gold, answer):
+    it, bench = item("math500", solution=f"\\boxed{{{gold}}}")
+    assert grade_mathematics(compare, bench, it, f"\\boxed{{{answer}}}").correct
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("864 \\mbox{ inches}^2", "746496"), ("(a+5)(b+2)", "(c+5)(d+2)"), ("\\frac{3 m}{2}-1", "0.5")]
+)
+def test_what_only_azrs_rules_make_equal_is_wrong(compare, gold, answer):
+    it, bench = item("math500", solution=f"\\boxed{{{gold}}}")
+    assert grade_mathematics(compare, bench, it, f"\\boxed{{{answer}}}").reason == "wrong"
+
+
+def test_answers_are_compared_until_one_form_is_right():
+    asked = []
+
+    def compare(pairs):
+        asked.extend(pairs)
+        return ["unreadable:timeout" if "two" in pairs[0][1] else "different"]
+
+    it, bench = item("aime24", answer="3")
+    assert grade_mathematics(compare, bench, it, "\\boxed{two}").reason == "wrong"
+    assert asked == [("3", "two"), ("3", "2")]
+    assert grade_mathematics(lambda _: ["unreadable:timeout"], bench, it, "\\boxed{2}").reason == "unreadable:timeout"
+    assert grade_mathematics(lambda _: ["equal"], bench, it, "\\boxed{two}").correct
+
+
+def test_no_answer_and_an_endless_one_are_not_compared():
+    it, bench = item("aime24", answer="3")
+    assert grade_mathematics(never, bench, it, "nothing").reason == "no_answer"
+    grade = grade_mathematics(never, bench, it, f"\\boxed{{{'9' * LONG}}}")
+    assert grade.reason == "unreadable:too_long" and len(grade.answer) == LONGEST_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("answer", "readings"),
+    [
+        ("4.5 \\times 10^{33}", (False, False, True)),
+        ("4.5e33", (True, True, True)),
+        ("E = 4.5 \\cdot 10^{33} \\mathrm{~erg}", (False, False, True)),
+        ("45e33", (False, False, False)),
+        ("4.5 \\times 10^{32}", (False, False, False)),
+        ("\\frac{9}{2}", (False, False, False)),
+    ],
+)
+def test_numbers_of_minerva_have_a_reading_of_their_own(compare, answer, readings):
+    it, bench = item("minerva_math", solution="\\boxed{4.5e33} \\mathrm{~erg}")
+    grade = grade_mathematics(compare, bench, it, f"\\boxed{{{answer}}}")
+    assert grade.readings == dict(zip(("strict", "lenient", "fixed"), readings, strict=True))
+    assert grade.correct == grade.readings["lenient"]
+
+
+def test_what_math_verify_takes_for_equal_is_not_where_numbers_are_compared(compare):
+    it, bench = item("minerva_math", solution="\\boxed{3e6}")
+    readings = grade_mathematics(compare, bench, it, "\\boxed{6e3}").readings  # 3·e·6 = 6·e·3
+    assert readings["lenient"] and not readings["fixed"]
