@@ -47,9 +47,13 @@ class GraderSettings:
     """Whether failures are graded once more, alone. Where they are not, equal jobs are run once."""
 
 
+def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
+    return mathematics.grade_mathematics(mathematics.comparing(judge), benchmark, item, completion)
+
+
 GRADERS: dict[Grading, GraderSettings] = {
     "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), True),
-    "mathematics": GraderSettings(mathematics.grade_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy")),
+    "mathematics": GraderSettings(_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy")),
     "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",)),
     "livecodebench": GraderSettings(livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), True),
     "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again=False),  # two processes agreed already
@@ -186,10 +190,11 @@ def _graded(work: Work, item: Item, court: Court) -> Grade:
 
 
 def _summary(grades: Sequence[Grade]) -> Summary:
-    readings = Counter(name for found in grades for name, right in found.readings.items() if right)
+    names = sorted({name for found in grades for name in found.readings})
+    readings = {name: sum(found.readings.get(name, False) for found in grades) for name in names}
     reasons = Counter(found.reason.partition(":")[0] for found in grades if not found.correct)
     return Summary(
-        len(grades), sum(found.correct for found in grades), dict(sorted(readings.items())),
+        len(grades), sum(found.correct for found in grades), readings,
         tuple(found.item_id for found in grades if found.reason == "missing"),
         tuple(found.item_id for found in grades if found.again == "overturned"), dict(reasons.most_common()),
     )  # fmt: skip

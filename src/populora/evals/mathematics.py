@@ -13,12 +13,15 @@ from collections.abc import Callable, Sequence
 from populora.errors import ConfigError
 from populora.evals.answers import boxed, lenient, tidied
 from populora.evals.benchmarks import Benchmark
+from populora.evals.jailed import Refused, ask, harness_limits
 from populora.evals.numerals import same_number
 from populora.evals.records import Grade, Item
+from populora.tasks.verifier import Judge
 
 Compare = Callable[[Sequence[tuple[str, str]]], Sequence[str]]
 """Pairs of a gold answer and an answer to ``equal``, ``different`` or ``unreadable:…`` for each."""
 
+LIMITS = harness_limits("mathematics", ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4"), cpu_seconds=5)
 LONGEST_ANSWER = 1000
 """Characters of an answer that is compared. The longest gold answer has 210."""
 
@@ -34,6 +37,18 @@ def grade_mathematics(compare: Compare, benchmark: Benchmark, item: Item, comple
         readings["fixed"] = readings["lenient"] if same is None else same
     correct, answer = readings[benchmark.headline], texts.get(benchmark.headline, texts["lenient"])
     return Grade(item.id, correct, "" if correct else reasons[answer] or "wrong", answer[:LONGEST_ANSWER], readings)
+
+
+def comparing(judge: Judge) -> Compare:
+    """Comparison in the sandbox. What takes too long is ``unreadable:out_of_resources``."""
+
+    def compare(pairs: Sequence[tuple[str, str]]) -> Sequence[str]:
+        try:
+            return ask(judge, {"pairs": list(pairs)})
+        except Refused as refusal:
+            return [f"unreadable:{refusal}"] * len(pairs)
+
+    return compare
 
 
 def gold_of(benchmark: Benchmark, item: Item) -> str:
