@@ -33,7 +33,8 @@ def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, i
     try:
         texts = {"strict": completion, "lenient": completion} if is_solution else {"strict": fenced(completion)}
         if not is_solution:
-            texts["lenient"] = ask(pool, {"extract": completion, "entry_point": entry_point})["solution"]
+            plain = completion.replace("\t", "    ")  # as evalplus does when it generates
+            texts["lenient"] = ask(pool, {"extract": plain, "entry_point": entry_point})["solution"]
         verdicts = {text: _verdict(pool, item, text) for text in dict.fromkeys(texts.values())}
     except Refused as refusal:
         return Grade(item.id, False, str(refusal), readings={"strict": False, "lenient": False})
