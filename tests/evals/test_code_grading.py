@@ -7,7 +7,7 @@ import types
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.code import fenced, grade_code
+from populora.evals.code import TIMES, fenced, grade_code
 from populora.evals.records import Item
 
 HUMANEVAL, MBPP = BENCHMARKS["humaneval_plus"], BENCHMARKS["mbpp_plus"]
@@ -80,8 +80,10 @@ def test_an_mbpp_task_that_is_compared_as_a_set_is_and_its_inputs_become_tuples(
 @pytest.mark.parametrize(
     "caught, reason", [("Exception", "timeout:base:0"), ("BaseException", "error:exit_without_result")], ids=["cannot", "will not"]
 )
-def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, caught, reason):
-    """Ten seconds of CPU time, AZR's least; a program that catches what wakes it is ended a little later."""
+def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, caught, reason):
+    """A program that catches what wakes it is ended a little later, with its process."""
+    assert TIMES["test_seconds"] == 10.0  # AZR's least
+    monkeypatch.setitem(TIMES, "test_seconds", 1.0)
     stubborn = f"    while True:\n        try:\n            while True:\n                pass\n        except {caught}:\n            pass"
     assert verdict(item(), f"def double(x):\n{stubborn}") == reason
 
@@ -130,3 +132,9 @@ def test_the_strict_reading_is_the_fence(text, code):
 def test_text_that_is_no_unicode_is_graded_and_wrong(pool_of):
     found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "def double(x):\n    return '\ud800'")
     assert not found.correct and found.reason
+
+
+def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):
+    monkeypatch.setitem(TIMES, "check_seconds", 0.5)
+    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "while True:\n    pass", is_solution=True)
+    assert found.reason == "timeout:base:0"

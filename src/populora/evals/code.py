@@ -17,6 +17,9 @@ PACKAGES = ("numpy", "evalplus", "tree_sitter", "tree_sitter_python")
 LIMITS = harness_limits("code", PACKAGES, cpu_seconds=240)
 """CPU seconds of the reference solution and both checks; tests and checks have limits of their own, AZR's and evalplus's."""
 
+TIMES = {"test_seconds": 10.0, "reference_factor": 8.0, "check_seconds": 60.0, "extraction_seconds": 20.0}
+"""CPU seconds of a test, or so many times the reference's if that is more (AZR's settings); of all tests of a check (evalplus's cap)."""
+
 _OPENING = re.compile(r"```(?:python|py)[^\n`]*\n")
 _FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "base_input", "plus_input", "atol")
 
@@ -34,7 +37,7 @@ def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, i
         texts = {"strict": completion, "lenient": completion} if is_solution else {"strict": fenced(completion)}
         if not is_solution:
             plain = completion.replace("\t", "    ")  # as evalplus does when it generates
-            texts["lenient"] = ask(pool, {"extract": plain, "entry_point": entry_point})["solution"]
+            texts["lenient"] = ask(pool, {"extract": plain, "entry_point": entry_point, "times": TIMES})["solution"]
         verdicts = {text: _verdict(pool, item, text) for text in dict.fromkeys(texts.values())}
     except Refused as refusal:
         return Grade(item.id, False, str(refusal), readings={"strict": False, "lenient": False})
@@ -48,7 +51,7 @@ def _verdict(pool: Judge, item: Item, solution: str) -> str:
     if not solution.strip():
         return "no_answer"
     try:
-        found = ask(pool, {**{name: item.fields[name] for name in _FIELDS}, "solution": solution})
+        found = ask(pool, {**{name: item.fields[name] for name in _FIELDS}, "solution": solution, "times": TIMES})
     except Refused as refusal:
         return str(refusal)
     if found["verdict"] == "pass":

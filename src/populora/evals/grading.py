@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class GraderSettings:
     limits: Limits
     libraries: tuple[str, ...] = ()
     """What decides verdicts beside this package: their versions stand in the result."""
+    times: Mapping[str, float] = field(default_factory=dict)
+    """Limits within those of the sandbox, in CPU seconds."""
     reads_solutions: bool = False
     """Whether a completion may be said to be plain code."""
     again: bool = True
@@ -52,10 +54,12 @@ def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str
 
 
 GRADERS: dict[Grading, GraderSettings] = {
-    "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), True),
+    "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), code.TIMES, True),
     "mathematics": GraderSettings(_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy")),
     "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",)),
-    "livecodebench": GraderSettings(livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), True),
+    "livecodebench": GraderSettings(
+        livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), {"test_seconds": livecodebench.SECONDS}, True
+    ),
     "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again=False),  # two processes agreed already
 }
 
@@ -142,6 +146,7 @@ def _facts(work: Work) -> dict[str, Any]:
     facts = {
         "benchmark": work.benchmark.name, "data_sha256": work.data_sha256, "is_solution": work.is_solution,
         "versions": versions(("populora", *work.settings.libraries)), "limits": limits,
+        "times": dict(work.settings.times),
     }  # fmt: skip
     return facts | ({"release": livecodebench.release_of(len(work.items))} if work.benchmark.grading == "livecodebench" else {})
 

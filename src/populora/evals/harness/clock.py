@@ -30,6 +30,11 @@ class Clock:
         with contextlib.suppress(RuntimeError):  # where threads are refused, the sandbox's own limit has to do
             threading.Thread(target=self._look, daemon=True).start()
 
+    @property
+    def running(self):
+        """Whether a part is under way."""
+        return self._end != math.inf
+
     def _look(self):
         while True:
             _sleep(0.05)

@@ -12,6 +12,7 @@ is another one (`populora.tasks.verifier`).
 import contextlib
 import copy
 import json
+import math
 import sys
 import types
 
@@ -36,10 +37,7 @@ from evalplus.sanitize import sanitize  # noqa: E402
 for _name in _ABSENT:  # a solution may not find what is not there
     del sys.modules[_name]
 
-MIN_SECONDS, FACTOR, CHECK_SECONDS = 10.0, 8.0, 60.0
-"""A test's time: at least so much, or so many times the reference's (AZR's settings); and what all tests of a check have together
-(evalplus's cap)."""
-EXTRACTION_SECONDS = 20.0
+_swallow_io = evaluation.swallow_io
 
 
 class _Asked:
@@ -55,11 +53,11 @@ class _Asked:
 def f(request):
     """The JSON of a solution with its item, to the JSON of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
 
-    ``extract`` asks for evalplus's extraction instead, and gives ``{"solution"}``.
+    ``extract`` asks for evalplus's extraction instead, and gives ``{"solution"}``. ``times`` are `populora.evals.code.TIMES`.
     """
     asked = json.loads(request)
     if "extract" in asked:
-        return json.dumps({"solution": _extracted(asked["extract"], asked["entry_point"])})
+        return json.dumps({"solution": _extracted(asked["extract"], asked["entry_point"], asked["times"])})
     dataset = "mbpp" if asked["task_id"].startswith("Mbpp") else "humaneval"
     for check in ("base", "plus"):
         inputs = list(asked[f"{check}_input"])
@@ -71,10 +69,10 @@ def f(request):
     return json.dumps({"verdict": "pass"})
 
 
-def _extracted(text, entry_point):
+def _extracted(text, entry_point, times):
     """What evalplus takes for the solution in a text; the text itself where it finds none, or not in time."""
     try:
-        with Clock(EXTRACTION_SECONDS).limit(EXTRACTION_SECONDS):
+        with Clock(times["extraction_seconds"]).limit(math.inf):
             return sanitize(text, entry_point)
     except (TimeOut, ValueError, RecursionError):
         return text
@@ -82,8 +80,8 @@ def _extracted(text, entry_point):
 
 def _checked(dataset, item, inputs):
     """One check by evalplus: its verdict, and the number of the first test that failed."""
-    clock = Clock(CHECK_SECONDS)
-    evaluation.time_limit = clock.limit
+    clock = Clock(item["times"]["check_seconds"])
+    evaluation.time_limit, evaluation.swallow_io = clock.limit, lambda: _quiet(clock)
     status, progress, details = types.SimpleNamespace(value=3), types.SimpleNamespace(value=0), [False] * len(inputs)
     limits, expected = _reference(item, inputs)
     code, entry_point = item["solution"], item["entry_point"]
@@ -94,9 +92,10 @@ def _checked(dataset, item, inputs):
     )  # fmt: skip
     if status.value == 0 and progress.value == len(inputs) and all(details):
         return "pass", 0
+    test = max(progress.value - 1, 0)
     if clock.expired:
-        return "timeout", progress.value - 1
-    return ("wrong", progress.value - 1) if progress.value else ("not_loadable", 0)
+        return "timeout", test
+    return ("wrong", test) if progress.value else ("not_loadable", test)
 
 
 def _reference(item, inputs):
@@ -109,9 +108,16 @@ def _reference(item, inputs):
         found = trusted_exec(program, [inputs[index]], entry_point, output_not_none=entry_point in MBPP_OUTPUT_NOT_NONE_TASKS)
         outputs.clear()  # they can be huge: one at a time
         outputs[index] = True if entry_point == "find_zero" else found[0]
-        return max(MIN_SECONDS, FACTOR * (_cpu_time() - started))
+        return max(item["times"]["test_seconds"], item["times"]["reference_factor"] * (_cpu_time() - started))
 
     return _Asked(limit), _Asked(outputs.__getitem__)
+
+
+@contextlib.contextmanager
+def _quiet(clock):
+    """As evalplus has it; what it does outside of any test, loading the solution, has a limit too."""
+    with contextlib.nullcontext() if clock.running else clock.limit(math.inf), _swallow_io():
+        yield
 
 
 def root_check(solution, atol):
