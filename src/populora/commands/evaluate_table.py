@@ -13,8 +13,9 @@ from rich.console import Console
 
 from populora.commands.arguments import parse
 from populora.errors import ConfigError
+from populora.evals.breakdown import breakdown
 from populora.evals.filing import write_tables
-from populora.evals.folder import evaluation_of
+from populora.evals.folder import evaluation_of, read_description
 from populora.evals.layout import terminal
 from populora.evals.report import records, tables
 
@@ -49,6 +50,8 @@ def tabulate(folders: Sequence[Path], out: Path, published: bool) -> None:
     layouts = tables(evaluations, with_published=published)
     if not layouts:
         raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` goes on")
+    if len(folders) == 1:
+        layouts += breakdown(folders[0], read_description(folders[0]))
     console = Console(highlight=False)
     for layout in layouts:
         console.print(terminal(layout, console.width))
