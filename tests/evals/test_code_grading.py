@@ -138,3 +138,15 @@ def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):
     monkeypatch.setitem(TIMES, "check_seconds", 0.5)
     found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "while True:\n    pass", is_solution=True)
     assert found.reason == "timeout:base:0"
+
+
+@pytest.mark.parametrize("reply", ["[]", '{"verdict": 5}', '"pass"', "no JSON"])
+def test_a_solution_that_writes_another_answer_than_a_harness_gives_is_wrong(pool_of, reply):
+    """It shares its process with the harness: the worst that a reply of another form may do is to fail it."""
+    literal = repr({"kind": "ok", "values": [reply], "doubtful": False})
+    forging = (
+        "import json, os, struct\n"
+        f"body = json.dumps([{literal}]).encode()\n"
+        "os.write(3, struct.pack('>I', len(body)) + body)\nos._exit(0)\ndef double(x):\n    return 2 * x\n"
+    )
+    assert grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), forging, is_solution=True).reason == "forged"

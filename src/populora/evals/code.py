@@ -37,7 +37,7 @@ def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, i
         texts = {"strict": completion, "lenient": completion} if is_solution else {"strict": fenced(completion)}
         if not is_solution:
             plain = completion.replace("\t", "    ")  # as evalplus does when it generates
-            texts["lenient"] = ask(pool, {"extract": plain, "entry_point": entry_point, "times": TIMES})["solution"]
+            texts["lenient"] = str(ask(pool, {"extract": plain, "entry_point": entry_point, "times": TIMES})["solution"])
         verdicts = {text: _verdict(pool, item, text) for text in dict.fromkeys(texts.values())}
     except Refused as refusal:
         return Grade(item.id, False, str(refusal), readings={"strict": False, "lenient": False})
@@ -54,6 +54,11 @@ def _verdict(pool: Judge, item: Item, solution: str) -> str:
         found = ask(pool, {**{name: item.fields[name] for name in _FIELDS}, "solution": solution, "times": TIMES})
     except Refused as refusal:
         return str(refusal)
-    if found["verdict"] == "pass":
-        return ""
-    return "not_loadable" if found["verdict"] == "not_loadable" else f"{found['verdict']}:{found['check']}:{found['test']}"
+    match found:
+        case {"verdict": "pass"}:
+            return ""
+        case {"verdict": "not_loadable"}:
+            return "not_loadable"
+        case {"verdict": "wrong" | "timeout" as verdict, "check": "base" | "plus" as check, "test": int(test)}:
+            return f"{verdict}:{check}:{test}"
+    return "forged"

@@ -16,8 +16,8 @@ from populora.tasks.jobs import reason_of
 from populora.tasks.verifier import Judge
 from populora.types import VerdictKind
 
-_ROOM = 16 << 20
-"""Characters of a question, and of an answer."""
+_QUESTION, _ANSWER = 256 << 20, 64 << 20
+"""Characters. LiveCodeBench has problems with tens of megabytes of tests."""
 
 
 class Refused(Exception):
@@ -28,7 +28,7 @@ def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float) -> 
     """Limits of a pool whose programs are the harness of that name; ``packages`` are what it and what it runs may import."""
     folder = files("populora.evals").joinpath("harness")
     sources = tuple(str(folder.joinpath(f"{part}.py")) for part in ("clock", name))
-    return Limits(cpu_seconds, 60.0, 4096, _ROOM, _ROOM, packages, threads=True, harness=sources)
+    return Limits(cpu_seconds, 60.0, 4096, _ANSWER, _QUESTION, packages, threads=True, harness=sources)
 
 
 def ask(pool: Judge, question: Mapping[str, Any]) -> Any:
@@ -40,5 +40,10 @@ def ask(pool: Judge, question: Mapping[str, Any]) -> Any:
         raise Refused(reason_of(verdict))
     try:
         return json.loads(verdict.values[0].text or "")
-    except ValueError as error:  # a program that wrote its own answer
-        raise Refused("forged") from error
+    except ValueError as error:
+        raise forged() from error
+
+
+def forged() -> Refused:
+    """For an answer that no harness gives: a program in the same process wrote its own."""
+    return Refused("forged")

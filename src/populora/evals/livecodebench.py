@@ -20,7 +20,7 @@ from typing import Any
 
 from populora.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
-from populora.evals.jailed import Refused, ask, harness_limits
+from populora.evals.jailed import Refused, ask, forged, harness_limits
 from populora.evals.records import Grade, Item
 from populora.tasks.verifier import Judge
 
@@ -124,16 +124,27 @@ def _reason(pool: Judge, solution: str, function: str, inputs: list[str], output
         return "no_answer"
     try:
         found = ask(pool, {"code": solution, "function": function, "inputs": inputs, "seconds": SECONDS})
+        given, failure = _answered(found)
+        for index, (one, wanted) in enumerate(zip(given, outputs, strict=False)):  # outputs end at the first failure
+            if not (_equal_values(one, wanted) if function else _equal_lines(one, wanted)):
+                return f"wrong:{index}"
     except Refused as refusal:
         return str(refusal)
-    for index, (given, wanted) in enumerate(zip(found["outputs"], outputs, strict=False)):  # outputs end at the first failure
-        if not (_equal_values(given, wanted) if function else _equal_lines(given, wanted)):
-            return f"wrong:{index}"
-    return "" if len(found["outputs"]) == len(outputs) and not found["failure"] else f"{found['failure']}:{len(found['outputs'])}"
+    return "" if len(given) == len(outputs) and not failure else f"{failure or 'forged'}:{len(given)}"
+
+
+def _answered(found: Any) -> tuple[list[str], str]:
+    match found:
+        case {"outputs": list(given), "failure": str(failure)} if all(isinstance(one, str) for one in given):
+            return given, failure
+    raise forged()
 
 
 def _equal_values(given: str, wanted: str) -> bool:
-    return json.loads(given) == json.loads(wanted)
+    try:
+        return json.loads(given) == json.loads(wanted)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _equal_lines(given: str, wanted: str) -> bool:

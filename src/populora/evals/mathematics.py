@@ -44,7 +44,7 @@ def comparing(judge: Judge) -> Compare:
 
     def compare(pairs: Sequence[tuple[str, str]]) -> Sequence[str]:
         try:
-            return ask(judge, {"pairs": list(pairs)})
+            return [str(one) for one in ask(judge, {"pairs": list(pairs)})]
         except Refused as refusal:
             return [f"unreadable:{refusal}"] * len(pairs)
 
