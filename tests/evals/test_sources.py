@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from populora.config import BaseConfig, Config, LoraConfig, PopulationConfig
+from populora.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
 from populora.engine.shapes import base_shapes
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.evals import pinning
@@ -58,6 +59,7 @@ def test_the_members_of_a_run_have_their_roles_and_their_runs_settings(run):
 def test_members_and_the_bare_base_are_chosen_by_name(run):
     found = find_sources([str(run)], "S1, T0,base")
     assert [(source.name, source.role) for source in found.each] == [("S1", "student"), ("T0", "teacher"), ("base", "base")]
+    assert [source.name for source in find_sources([str(run)], "base, all").each] == ["base", "T0", "S0", "S1"]
     with pytest.raises(ConfigError, match="has no member 'S7': expected 'all', or some of T0, S0, S1 and 'base'"):
         find_sources([str(run)], "T0,S7")
     shutil.rmtree(run / "adapters" / "S1")
@@ -106,13 +108,38 @@ def test_what_is_no_source_is_refused(tmp_path, make_adapter):
 
 
 def test_sources_of_one_evaluation_have_one_base_and_different_names(run, make_adapter, chat_base):
-    mine, other = make_adapter("mine", 1), make_adapter("other", 1, str(chat_base))
+    mine = make_adapter("mine", 1)
     found = find_sources([str(mine), str(run)], "S0")
     assert [source.name for source in found.each] == ["mine", "S0"] and found.config == CONFIG
-    with pytest.raises(AdapterError, match=f"'{mine}' is of 'tiny' and '{other}' of '{chat_base}': evaluate them apart"):
-        find_sources([str(mine), str(other)])
+    with pytest.raises(AdapterError, match=f"expected sources of one base, but '{chat_base}' is of '{chat_base}' and 'tiny' of 'tiny'"):
+        find_sources([str(mine), "tiny", str(chat_base)])
     with pytest.raises(ConfigError, match="two of the sources are called 'mine'"):
         find_sources([str(mine), str(mine)])
+
+
+def test_adapters_that_do_not_belong_to_the_others_are_left_out_with_the_reason(run, make_adapter, chat_base):
+    mine, other, broken = make_adapter("mine", 1), make_adapter("other", 1, str(chat_base)), make_adapter("broken", 1)
+    (broken / "adapter_config.json").write_text("{")
+    for whats, kept in (
+        ([mine, other, broken], ["mine"]),
+        ([other, broken, "tiny", mine], ["base", "mine"]),  # what is named by itself is the base
+        ([other, broken, run], ["T0", "S0", "S1"]),  # a run's first of all
+    ):
+        found = find_sources([str(what) for what in whats])
+        assert [source.name for source in found.each] == kept and set(found.unfit) == {"other", "broken"}
+        leader = mine if whats[0] == mine else whats[2]
+        assert f"'{other}' is of '{chat_base}' and '{leader}' of 'tiny': evaluate them apart" in found.unfit["other"]
+        assert "adapter_config.json" in found.unfit["broken"] and found.config.base.path == "tiny"
+    found = find_sources([str(other), str(mine)])
+    assert [source.name for source in found.each] == ["other"] and list(found.unfit) == ["mine"]
+    with pytest.raises(AdapterError, match=r"adapter_config.json"):
+        find_sources([str(broken)])
+
+
+def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path, make_adapter):
+    with new_run(tmp_path / "run", replace(CONFIG, cluster=ClusterConfig(learners=2, shards=4, engines=8)), {}):
+        make_adapter("T0", 1, folder=tmp_path / "run" / "adapters")
+    assert find_sources([str(tmp_path / "run")], "T0").config == CONFIG
 
 
 def test_an_adapter_for_another_base_is_named_with_what_was_expected(make_adapter, chat_base, tmp_path):

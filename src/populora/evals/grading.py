@@ -107,15 +107,23 @@ class Court:
     workers: int
 
 
+def needed_for(benchmark: Benchmark) -> str:
+    """What has to be installed before this benchmark can be graded, in words; empty if nothing."""
+    absent = [name for name in GRADERS[benchmark.grading].libraries if versions((name,))[name] == "not installed"]
+    if not absent:
+        return ""
+    return (
+        f"grading {benchmark.name} needs {', '.join(absent)}: `pip install 'populora[evaluate]'`, then `pip install --no-deps "
+        "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
+    )
+
+
 @contextmanager
 def open_court(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[Court]:
     """The sandbox that grades benchmarks of this kind. Raises `ConfigError` where a library is missing, `SandboxUnavailableError`."""
+    if needed := needed_for(benchmark):
+        raise ConfigError(needed)
     settings = GRADERS[benchmark.grading]
-    if absent := [name for name in settings.libraries if versions((name,))[name] == "not installed"]:
-        raise ConfigError(
-            f"grading {benchmark.name} needs {', '.join(absent)}: `pip install 'populora[evaluate]'`, then `pip install --no-deps "
-            "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
-        )
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
         yield Court(pool if settings.again else selfplay.Remembering(pool), pool.tier, workers)
 
