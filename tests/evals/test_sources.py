@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_sources import advance, logged, running
 
 from populora.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
 from populora.engine.shapes import base_shapes
@@ -25,23 +27,10 @@ CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0),
 
 
 @pytest.fixture
-def run(tmp_path, make_adapter) -> Path:
-    """A run after step 2, which still goes on: its lock is held while the test runs."""
-    folder = tmp_path / "run"
-    with new_run(folder, CONFIG, {}):
-        for seed, name in enumerate(("T0", "S0", "S1")):
-            make_adapter(name, seed, folder=folder / "adapters")
-        logged(folder, 1, 2)
-        checkpointed(folder, 2)
+def run(tmp_path) -> Iterator[Path]:
+    """After step 2, and still going on."""
+    with running(tmp_path / "run", CONFIG, 2) as folder:
         yield folder
-
-
-def logged(run: Path, *steps: int) -> None:
-    (run / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in steps))
-
-
-def checkpointed(run: Path, step: int) -> None:
-    (run / "checkpoints" / f"step_{step:05d}").mkdir(parents=True)
 
 
 @pytest.fixture
@@ -160,15 +149,12 @@ def test_adapters_that_are_no_plain_lora_are_left_to_merging(make_adapter):
         serve([folder], base_shapes(BaseConfig()))
 
 
-def test_what_an_evaluation_began_with_is_kept_while_its_run_goes_on(run, out, make_adapter):
+def test_what_an_evaluation_began_with_is_kept_while_its_run_goes_on(run, out):
     found = find_sources([str(run)], "S0")
     pinned = pin(found, out)
     began = (out / "adapters" / "S0" / "adapter_model.safetensors").read_bytes()
     assert pinned.each[0].adapter == out / "adapters" / "S0" and steps(out) == {"S0": 2}
-    for seed, name in enumerate(("T0", "S0", "S1"), 10):
-        make_adapter(name, seed, folder=run / "adapters")
-    logged(run, 1, 2, 3, 4)
-    checkpointed(run, 4)
+    advance(run, CONFIG, 4)
     pin(find_sources([str(run)], "S0,S1"), out)
     assert (out / "adapters" / "S0" / "adapter_model.safetensors").read_bytes() == began
     assert steps(out) == {"S0": 2, "S1": 4}

@@ -97,7 +97,7 @@ def benchmark(name: str) -> Benchmark:
     found = BENCHMARKS.get(_ALIASES.get(plain, plain))
     if found is None:
         near = difflib.get_close_matches(plain, [*BENCHMARKS, *_ALIASES], n=2)
-        hint = f" Did you mean {' or '.join(repr(_ALIASES.get(one, one)) for one in dict.fromkeys(near))}?" if near else ""
+        hint = f" Did you mean {' or '.join(dict.fromkeys(repr(_ALIASES.get(one, one)) for one in near))}?" if near else ""
         raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{hint}")
     return found
 

@@ -175,7 +175,7 @@ def _first(work: Work, done: dict[str, Grade], out: Path, court: Court, progress
             _note(future.result(), done, out)
             progress(len(done), len(work.items))
     finally:
-        graders.shutdown(cancel_futures=True)
+        graders.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the court ends what is being run: nobody waits a minute for it
 
 
 def _again(work: Work, done: dict[str, Grade], out: Path, court: Court) -> None:
