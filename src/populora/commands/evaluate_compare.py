@@ -46,13 +46,13 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("expected two or more evaluations, or parts of one, such as FOLDER:students FOLDER:base")
     differences = compare([_arm(text, chosen.reading) for text in chosen.arms], chosen.seed)
     layouts, console = comparisons(differences), Console(highlight=False)
-    for layout in layouts:
-        console.print(terminal(layout, console.width))
     if chosen.out:
         with disk_errors(chosen.out, "create"):
             chosen.out.mkdir(parents=True, exist_ok=True)
         written = write_tables(chosen.out, "comparison", layouts, differences)
         sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")
+    for layout in layouts:
+        console.print(terminal(layout, console.width))
     return 0
 
 

