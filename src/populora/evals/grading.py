@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from populora.errors import ConfigError
 from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
@@ -45,8 +45,9 @@ class GraderSettings:
     """Limits within those of the sandbox, in CPU seconds."""
     reads_solutions: bool = False
     """Whether a completion may be said to be plain code."""
-    again: bool = True
-    """Whether failures are graded once more, alone. Where they are not, equal jobs are run once."""
+    again: Literal["failures", "unless_wrong", "never"] = "failures"
+    """What is graded once more, alone: all failures; those that are no value, for unequal values stay unequal; or nothing, where two
+    processes agreed already. Then equal jobs are run once."""
 
 
 def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
@@ -55,12 +56,14 @@ def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str
 
 GRADERS: dict[Grading, GraderSettings] = {
     "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), code.TIMES, True),
-    "mathematics": GraderSettings(_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy")),
-    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",)),
+    "mathematics": GraderSettings(
+        _mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy"), again="unless_wrong"
+    ),
+    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",), again="unless_wrong"),
     "livecodebench": GraderSettings(
         livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), {"test_seconds": livecodebench.SECONDS}, True
     ),
-    "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again=False),  # two processes agreed already
+    "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again="never"),
 }
 
 UNJUDGED = ("missing", "too_long", "no_answer")
@@ -117,7 +120,7 @@ def open_court(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> 
             "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
         )
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
-        yield Court(pool if settings.again else selfplay.Remembering(pool), pool.tier, workers)
+        yield Court(selfplay.Remembering(pool) if settings.again == "never" else pool, pool.tier, workers)
 
 
 def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done, of: None) -> Summary:
@@ -130,7 +133,7 @@ def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done,
     write_file(out, b"".join(map(line_of, done.values())))
     write_file(beside, json_bytes({"facts": facts}))
     _first(work, done, out, court, progress)
-    if work.settings.again:
+    if work.settings.again != "never":
         _again(work, done, out, court)
     grades = [done[item.id] for item in work.items]
     summary = _summary(grades)
@@ -174,7 +177,8 @@ def _again(work: Work, done: dict[str, Grade], out: Path, court: Court) -> None:
     """Failures once more, one after the other."""
     for item in work.items:
         first = done[item.id]
-        if not (first.again or all(first.readings.values()) or first.reason in UNJUDGED):
+        settled = first.reason in UNJUDGED or (first.reason == "wrong" and work.settings.again == "unless_wrong")
+        if not (first.again or all(first.readings.values()) or settled):
             second = _graded(work, item, court)
             _note(replace(second, again="overturned" if second.correct and not first.correct else "confirmed"), done, out)
 
