@@ -6,23 +6,20 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from small_sources import make_folder
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
-from populora.config import BaseConfig
-from populora.engine.shapes import base_shapes
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.grading import GRADERS
 from populora.evals.records import Item
 from populora.evals.sources import Sources, find_sources
-from populora.lora.adapter import Adapter
-from populora.lora.peft_format import save_adapter
 from populora.sandbox.pool import SandboxPool
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -73,18 +70,10 @@ def chat_base(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def make_adapter(tmp_path: Path) -> Callable[..., Path]:
-    """``make_adapter(name, seed, base="tiny", rank=4, targets=ATTENTION)``: a PEFT folder whose delta changes what the base says."""
+    """``make_adapter(name, seed, base="tiny", rank=4, targets=ATTENTION)``: see `small_sources.make_folder`."""
 
-    def make(
-        name: str, seed: int, base: str = "tiny", rank: int = 4, targets: tuple[str, ...] = ATTENTION, folder: Path = tmp_path
-    ) -> Path:
-        draw = torch.Generator().manual_seed(seed)
-        modules = {
-            module: (torch.randn(rank, inner, generator=draw) / inner**0.5, 0.1 * torch.randn(outer, rank, generator=draw))
-            for module, (inner, outer) in base_shapes(BaseConfig(path=base)).adapted(targets).items()
-        }
-        save_adapter(Adapter(modules, rank, 2.0 * rank), folder / name, base, targets)
-        return folder / name
+    def make(name: str, seed: int, base: str = "tiny", folder: Path = tmp_path, **shape: Any) -> Path:
+        return make_folder(folder / name, seed, base, **shape)
 
     return make
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from served_model import served
 
 from populora.errors import ConfigError, EndpointError
 from populora.evals import endpoint as module
@@ -20,56 +19,10 @@ from populora.evals.records import Item
 pytest.importorskip("openai", reason="the client library of endpoints")
 
 
-class Server(ThreadingHTTPServer):
-    """Answers with the upper-case prompt; the requests in ``failing`` (by what the prompt contains) get that status instead."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[tuple[str, dict, str]] = []
-        self.failing: dict[str, int] = {}
-        self.said = "{prompt}"
-        self.body: bytes | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        server: Server = self.server  # type: ignore[assignment]
-        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server.asked.append((self.path, sent, self.headers["Authorization"]))
-        prompt = sent["prompt"] if "prompt" in sent else sent["messages"][0]["content"]
-        status = next((status for part, status in server.failing.items() if part in prompt), 200)
-        text = server.said.replace("{prompt}", prompt.upper())
-        choice = {"text": text} if "prompt" in sent else {"message": {"role": "assistant", "content": text}}
-        answer = {
-            "id": "1", "object": "made", "created": 1, "model": sent["model"],
-            "choices": [{"index": 0, "finish_reason": "length", **choice}],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
-        }  # fmt: skip
-        body = json.dumps(answer if status == 200 else {"error": {"message": "made to fail"}}).encode()
-        if server.body is not None:
-            body = server.body
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html" if server.body is not None else "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server():
-    with Server() as made:
-        threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+    with served() as made:
         yield made
-        made.shutdown()
 
 
 @pytest.fixture

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_sources import advance, logged, running
 
-from populora.config import BaseConfig, Config, LoraConfig, PopulationConfig
+from populora.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
 from populora.engine.shapes import base_shapes
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.evals import pinning
@@ -24,23 +27,10 @@ CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0),
 
 
 @pytest.fixture
-def run(tmp_path, make_adapter) -> Path:
-    """A run after step 2, which still goes on: its lock is held while the test runs."""
-    folder = tmp_path / "run"
-    with new_run(folder, CONFIG, {}):
-        for seed, name in enumerate(("T0", "S0", "S1")):
-            make_adapter(name, seed, folder=folder / "adapters")
-        logged(folder, 1, 2)
-        checkpointed(folder, 2)
+def run(tmp_path) -> Iterator[Path]:
+    """After step 2, and still going on."""
+    with running(tmp_path / "run", CONFIG, 2) as folder:
         yield folder
-
-
-def logged(run: Path, *steps: int) -> None:
-    (run / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in steps))
-
-
-def checkpointed(run: Path, step: int) -> None:
-    (run / "checkpoints" / f"step_{step:05d}").mkdir(parents=True)
 
 
 @pytest.fixture
@@ -58,6 +48,7 @@ def test_the_members_of_a_run_have_their_roles_and_their_runs_settings(run):
 def test_members_and_the_bare_base_are_chosen_by_name(run):
     found = find_sources([str(run)], "S1, T0,base")
     assert [(source.name, source.role) for source in found.each] == [("S1", "student"), ("T0", "teacher"), ("base", "base")]
+    assert [source.name for source in find_sources([str(run)], "base, all").each] == ["base", "T0", "S0", "S1"]
     with pytest.raises(ConfigError, match="has no member 'S7': expected 'all', or some of T0, S0, S1 and 'base'"):
         find_sources([str(run)], "T0,S7")
     shutil.rmtree(run / "adapters" / "S1")
@@ -106,13 +97,38 @@ def test_what_is_no_source_is_refused(tmp_path, make_adapter):
 
 
 def test_sources_of_one_evaluation_have_one_base_and_different_names(run, make_adapter, chat_base):
-    mine, other = make_adapter("mine", 1), make_adapter("other", 1, str(chat_base))
+    mine = make_adapter("mine", 1)
     found = find_sources([str(mine), str(run)], "S0")
     assert [source.name for source in found.each] == ["mine", "S0"] and found.config == CONFIG
-    with pytest.raises(AdapterError, match=f"'{mine}' is of 'tiny' and '{other}' of '{chat_base}': evaluate them apart"):
-        find_sources([str(mine), str(other)])
+    with pytest.raises(AdapterError, match=f"expected sources of one base, but '{chat_base}' is of '{chat_base}' and 'tiny' of 'tiny'"):
+        find_sources([str(mine), "tiny", str(chat_base)])
     with pytest.raises(ConfigError, match="two of the sources are called 'mine'"):
         find_sources([str(mine), str(mine)])
+
+
+def test_adapters_that_do_not_belong_to_the_others_are_left_out_with_the_reason(run, make_adapter, chat_base):
+    mine, other, broken = make_adapter("mine", 1), make_adapter("other", 1, str(chat_base)), make_adapter("broken", 1)
+    (broken / "adapter_config.json").write_text("{")
+    for whats, kept in (
+        ([mine, other, broken], ["mine"]),
+        ([other, broken, "tiny", mine], ["base", "mine"]),  # what is named by itself is the base
+        ([other, broken, run], ["T0", "S0", "S1"]),  # a run's first of all
+    ):
+        found = find_sources([str(what) for what in whats])
+        assert [source.name for source in found.each] == kept and set(found.unfit) == {"other", "broken"}
+        leader = mine if whats[0] == mine else whats[2]
+        assert f"'{other}' is of '{chat_base}' and '{leader}' of 'tiny': evaluate them apart" in found.unfit["other"]
+        assert "adapter_config.json" in found.unfit["broken"] and found.config.base.path == "tiny"
+    found = find_sources([str(other), str(mine)])
+    assert [source.name for source in found.each] == ["other"] and list(found.unfit) == ["mine"]
+    with pytest.raises(AdapterError, match=r"adapter_config.json"):
+        find_sources([str(broken)])
+
+
+def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path, make_adapter):
+    with new_run(tmp_path / "run", replace(CONFIG, cluster=ClusterConfig(learners=2, shards=4, engines=8)), {}):
+        make_adapter("T0", 1, folder=tmp_path / "run" / "adapters")
+    assert find_sources([str(tmp_path / "run")], "T0").config == CONFIG
 
 
 def test_an_adapter_for_another_base_is_named_with_what_was_expected(make_adapter, chat_base, tmp_path):
@@ -133,15 +149,12 @@ def test_adapters_that_are_no_plain_lora_are_left_to_merging(make_adapter):
         serve([folder], base_shapes(BaseConfig()))
 
 
-def test_what_an_evaluation_began_with_is_kept_while_its_run_goes_on(run, out, make_adapter):
+def test_what_an_evaluation_began_with_is_kept_while_its_run_goes_on(run, out):
     found = find_sources([str(run)], "S0")
     pinned = pin(found, out)
     began = (out / "adapters" / "S0" / "adapter_model.safetensors").read_bytes()
     assert pinned.each[0].adapter == out / "adapters" / "S0" and steps(out) == {"S0": 2}
-    for seed, name in enumerate(("T0", "S0", "S1"), 10):
-        make_adapter(name, seed, folder=run / "adapters")
-    logged(run, 1, 2, 3, 4)
-    checkpointed(run, 4)
+    advance(run, CONFIG, 4)
     pin(find_sources([str(run)], "S0,S1"), out)
     assert (out / "adapters" / "S0" / "adapter_model.safetensors").read_bytes() == began
     assert steps(out) == {"S0": 2, "S1": 4}

@@ -187,6 +187,17 @@ def test_a_narrow_terminal_gets_several_tables_and_loses_nothing():
         assert {word for column in layouts[0].columns for word in column.split()} <= plain
 
 
+@pytest.mark.parametrize("width", range(36, 60))
+def test_every_part_of_a_wide_table_has_its_labels_whole_and_its_groups_named(width):
+    columns = tuple(f"c{number}" for number in range(6))
+    lines = tuple(Line(label, tuple(Entry("10.0") for _ in columns)) for label in ("base", "T0", "member 3"))
+    text = text_of([Layout("wide", (("first group", 2), ("second group", 4)), columns, (lines,))], width)
+    parts = text.count("base")
+    assert (text.count("member 3"), text.count("T0"), text.count("c0")) == (parts, parts, 1) and "…" not in text
+    assert text.count("first group") >= 1 and text.count("first group") + text.count("second group") in (parts, parts + 1)
+    assert max(map(len, text.splitlines())) <= width
+
+
 HOSTILE = r"""a_b & 50% $x$ #1 {~^} \cmd <b> | "q" * `c` [l](u)"""
 
 

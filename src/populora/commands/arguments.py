@@ -15,6 +15,8 @@ from populora.config_file import field_names, load_config, unknown_setting
 from populora.errors import ConfigError
 
 Kind = TypeVar("Kind")
+QUIET = tyro.conf.arg(help_behavior_hint="")
+"""Of an option whose text says what holds without it: its help shows no default."""
 
 
 def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kind | None = None) -> Kind:

@@ -11,13 +11,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from populora.commands.arguments import parse
+from populora.commands.arguments import QUIET, parse
 from populora.errors import ConfigError
 from populora.evals.breakdown import breakdown
 from populora.evals.filing import write_tables
 from populora.evals.folder import evaluation_of, read_description
 from populora.evals.layout import terminal
 from populora.evals.report import records, tables
+from populora.runlog.files import disk_errors
 
 NAME = "downstream"
 
@@ -26,11 +27,11 @@ NAME = "downstream"
 class Table:
     """Print the downstream table of evaluations, as the paper's: members, mean and spread by role, worst and best."""
 
-    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER")]
+    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER ..."), QUIET] = ()
     """Folders that `populora evaluate` wrote."""
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = None
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR"), QUIET] = None
     """Where `downstream.md`, `.tex` and `.csv` go; by default into the first folder."""
-    published: bool = False
+    published: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
     """Lay the paper's table under ours."""
 
 
@@ -55,6 +56,7 @@ def tabulate(folders: Sequence[Path], out: Path, published: bool) -> None:
     console = Console(highlight=False)
     for layout in layouts:
         console.print(terminal(layout, console.width))
-    out.mkdir(parents=True, exist_ok=True)
+    with disk_errors(out, "create"):
+        out.mkdir(parents=True, exist_ok=True)
     written = write_tables(out, NAME, layouts, records(evaluations, published))
     sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")

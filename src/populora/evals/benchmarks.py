@@ -106,12 +106,21 @@ def benchmark(name: str) -> Benchmark:
     found = BENCHMARKS.get(_ALIASES.get(plain, plain))
     if found is None:
         near = difflib.get_close_matches(plain, [*BENCHMARKS, *_ALIASES], n=2)
-        hint = f" Did you mean {' or '.join(repr(_ALIASES.get(one, one)) for one in dict.fromkeys(near))}?" if near else ""
+        hint = f" Did you mean {' or '.join(dict.fromkeys(repr(_ALIASES.get(one, one)) for one in near))}?" if near else ""
         raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{hint}")
     return found
 
 
 def suite(names: Sequence[str]) -> list[Benchmark]:
     """The benchmarks of groups (``code``, ``math``, …) and of single names, each once, in the table's order. Raises `ConfigError`."""
-    chosen = {one.name for name in names for one in ([b for b in BENCHMARKS.values() if b.group == name] or [benchmark(name)])}
+    chosen = {one.name for name in names for one in _named(name)}
     return [one for one in BENCHMARKS.values() if one.name in chosen]
+
+
+def _named(name: str) -> list[Benchmark]:
+    if name in GROUPS:
+        return [one for one in BENCHMARKS.values() if one.group == name]
+    try:
+        return [benchmark(name)]
+    except ConfigError as error:
+        raise ConfigError(f"{error} Groups of them are {', '.join(GROUPS)}.") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.data import load_items
+from populora.evals.data import find_data, load_items
 from populora.evals.folder import Description
 from populora.evals.layout import Entry, Layout, Line
 from populora.evals.records import Grade, Item, read_grades
@@ -22,7 +22,7 @@ def breakdown(folder: Path, description: Description) -> list[Layout]:
     """One table with a line for each source that has verdicts on the suite; none where there is no such source."""
     if TINY not in description.benchmarks:
         return []
-    items = load_items(BENCHMARKS[TINY], Path(description.benchmarks[TINY].path))
+    items = load_items(BENCHMARKS[TINY], find_data(BENCHMARKS[TINY]))
     groups = {heading: _grouped(items, field) for heading, field in _FIELDS.items()}
     graded = {source.name: read_grades(verdict_file(folder, TINY, source.name)) for source in description.sources}
     lines = [

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from populora.errors import ConfigError, PopuloraError
+from populora.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.livecodebench import load_livecodebench
 from populora.evals.records import Item
@@ -69,6 +69,14 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
     items = [Item(str(row.get(benchmark.id_field, index)), row) for index, row in enumerate(rows)]
     _check_distinct(path, [item.id for item in items])
     return items
+
+
+def load_pinned(benchmark: Benchmark, path: Path) -> list[Item]:
+    """As `load_items`, of one benchmark among others: whatever is wrong with the file, it raises `MissingDataError`."""
+    try:
+        return load_items(benchmark, path)
+    except (ConfigError, RunDirectoryError) as error:
+        raise MissingDataError(f"{benchmark.name}: {error}") from error
 
 
 def digest(content: bytes) -> str:

@@ -20,7 +20,7 @@ from populora.config import TasksConfig
 from populora.errors import ConfigError, EndpointError
 from populora.evals.asking import Asked, Paper, ask_elsewhere
 from populora.evals.completions import Progress, Sitting, cut, sittings
-from populora.evals.generating import Coverage
+from populora.evals.generating import Begun, Coverage
 from populora.evals.pinning import record
 from populora.evals.records import Completion
 from populora.evals.sources import Source
@@ -50,7 +50,9 @@ class Endpoint:
     """Prompt set of the template ``solve``."""
 
 
-def generate_from(endpoint: Endpoint, papers: Sequence[Paper], out: Path, progress: Progress) -> Coverage:
+def generate_from(
+    endpoint: Endpoint, papers: Sequence[Paper], out: Path, progress: Progress, begun: Begun = lambda coverage: None
+) -> Coverage:
     """As `populora.evals.generating.generate`, by an endpoint.
 
     Raises `ConfigError` without the client library or the key, and `EndpointError` when the endpoint refuses or fails: what was answered
@@ -59,16 +61,23 @@ def generate_from(endpoint: Endpoint, papers: Sequence[Paper], out: Path, progre
     client = _client(endpoint)
     prompts = load_prompts(endpoint.prompts, TasksConfig())
     asked = tuple(ask_elsewhere(paper, endpoint.max_tokens, prompts) for paper in papers)
-    source = Source(re.sub(r"[^\w.-]+", "--", endpoint.model), "endpoint")
+    source = Source(file_name(endpoint.model), "endpoint")
     served = {"role": source.role, "url": endpoint.base_url, "model": endpoint.model, "route": endpoint.route}
     benchmarks = {one.benchmark.name: one.described() for one in asked}
     record(out, {"base": {"path": endpoint.model}, "merged": False, "sources": {source.name: served}, "benchmarks": benchmarks})
     each = sittings(asked, [source.name], out, progress)
+    coverage = Coverage((source,), asked)
+    begun(coverage)
     for sitting in each:
         _answer(sitting, client, endpoint)
     for sitting in each:
         sitting.close()
-    return Coverage((source,), asked)
+    return coverage
+
+
+def file_name(model: str) -> str:
+    """What a model that is served is called in files."""
+    return re.sub(r"[^\w.-]+", "--", model)
 
 
 def _client(endpoint: Endpoint) -> Any:

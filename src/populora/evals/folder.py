@@ -8,12 +8,12 @@ generations/BENCHMARK/SOURCE.jsonl   verdicts/BENCHMARK/SOURCE.jsonl, .json   do
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from populora.errors import ConfigError
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, benchmark
 from populora.evals.results import Evaluation, Source, read_evaluation
 from populora.runlog.files import json_bytes, read_json, write_file
 
@@ -46,11 +46,10 @@ def write_description(folder: Path, new: Description) -> Description:
     whole = new
     if (folder / DESCRIPTION).exists():
         old = read_description(folder)
-        names = {source.name for source in new.sources}
-        earlier = tuple(source for source in old.sources if source.name not in names)
+        sources = {source.name: source for source in (*old.sources, *new.sources)}
         both = {**old.benchmarks, **new.benchmarks}
         benchmarks = {name: both[name] for name in BENCHMARKS if name in both}
-        whole = Description(new.name, (*earlier, *new.sources), benchmarks, new.skipped, new.facts)
+        whole = replace(new, sources=tuple(sources.values()), benchmarks=benchmarks)
     write_file(folder / DESCRIPTION, json_bytes(asdict(whole)))
     return whole
 
@@ -60,8 +59,15 @@ def read_description(folder: Path) -> Description:
     if not (folder / DESCRIPTION).is_file():
         raise ConfigError(f"'{folder}' is no evaluation: expected '{DESCRIPTION}' in it, which `populora evaluate` writes")
     values = read_json(folder / DESCRIPTION)
-    sources = tuple(Source(**one) for one in values["sources"])
-    return Description(**{**values, "sources": sources, "benchmarks": {name: Data(**one) for name, one in values["benchmarks"].items()}})
+    try:
+        sources = tuple(Source(**one) for one in values["sources"])
+        benchmarks = {benchmark(name).name: Data(**one) for name, one in values["benchmarks"].items()}
+        return Description(**{**values, "sources": sources, "benchmarks": benchmarks})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"'{folder / DESCRIPTION}' does not describe an evaluation ({type(error).__name__}: {error}): remove it, and give the command "
+            "that began the evaluation again"
+        ) from error
 
 
 def evaluation_of(folder: Path, name: str = "") -> Evaluation:

@@ -28,6 +28,8 @@ from populora.tasks.render import load_prompts
 
 Engine = Callable[[Config, Served], AbstractContextManager[Sampler]]
 """What samples: `populora.evals.serving.open_engine`, or one that has it done elsewhere."""
+Begun = Callable[["Coverage"], None]
+"""Called once, when all is checked and written down and before the first completion."""
 MERGED = "merged"
 
 
@@ -42,7 +44,7 @@ class GenerationPlan:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What was generated: by which sources, with their adapters as they are kept, and what each benchmark asked and left out."""
+    """What is generated: by which sources, with their adapters as they are kept, and what each benchmark asked and left out."""
 
     sources: tuple[Source, ...]
     asked: tuple[Asked, ...]
@@ -58,7 +60,9 @@ class _Round:
     due: Sequence[Sitting]
 
 
-def generate(plan: GenerationPlan, out: Path, progress: Progress, engine: Engine = open_engine) -> Coverage:
+def generate(
+    plan: GenerationPlan, out: Path, progress: Progress, engine: Engine = open_engine, begun: Begun = lambda coverage: None
+) -> Coverage:
     """Generate whatever ``out`` does not have yet. The caller holds the lock of ``out``, which exists.
 
     Raises `ConfigError` where ``out`` was begun with other settings or a benchmark cannot be asked, `AdapterError` for an adapter of
@@ -75,12 +79,14 @@ def generate(plan: GenerationPlan, out: Path, progress: Progress, engine: Engine
     sources = pin(plan.sources, out)
     record(out, {"merged": plan.merge, "benchmarks": {one.benchmark.name: one.described() for one in asked}})
     each = sittings(asked, [source.name for source in sources.each], out, progress)
+    coverage = Coverage(sources.each, asked)
+    begun(coverage)
     due = [sitting for sitting in each if sitting.missing]
     for one in _apart(due, sources, shapes, out) if plan.merge else _together(due, sources, shapes):
         _answered(one, engine, tokenizer)
     for sitting in each:
         sitting.close()
-    return Coverage(sources.each, asked)
+    return coverage
 
 
 def unfit(sources: Sources, merge: bool) -> dict[str, str]:

@@ -110,15 +110,23 @@ class Court:
     workers: int
 
 
+def needed_for(benchmark: Benchmark) -> str:
+    """What has to be installed before this benchmark can be graded, in words; empty if nothing."""
+    absent = [name for name in GRADERS[benchmark.grading].libraries if versions((name,))[name] == "not installed"]
+    if not absent:
+        return ""
+    return (
+        f"grading {benchmark.name} needs {', '.join(absent)}: `pip install 'populora[evaluate]'`, then `pip install --no-deps "
+        "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
+    )
+
+
 @contextmanager
 def open_court(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[Court]:
     """The sandbox that grades benchmarks of this kind. Raises `ConfigError` where a library is missing, `SandboxUnavailableError`."""
+    if needed := needed_for(benchmark):
+        raise ConfigError(needed)
     settings = GRADERS[benchmark.grading]
-    if absent := [name for name in settings.libraries if versions((name,))[name] == "not installed"]:
-        raise ConfigError(
-            f"grading {benchmark.name} needs {', '.join(absent)}: `pip install 'populora[evaluate]'`, then `pip install --no-deps "
-            "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
-        )
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
         yield Court(selfplay.Remembering(pool) if settings.again == "never" else pool, pool.tier, workers)
 
@@ -129,6 +137,7 @@ def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done,
     What ``out`` holds already under the same facts is kept. Raises `RunDirectoryError` and `SandboxFault`.
     """
     facts, beside = _facts(work), out.with_suffix(".json")
+    _check_out(out, beside)
     done = _kept(out, work) if beside.exists() and read_json(beside).get("facts") == facts else {}
     write_file(out, b"".join(map(line_of, done.values())))
     write_file(beside, json_bytes({"facts": facts}))
@@ -141,6 +150,19 @@ def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done,
     write_file(out, b"".join(map(line_of, grades)))
     write_file(beside, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
     return summary
+
+
+def _check_out(out: Path, beside: Path) -> None:
+    """Nothing but verdicts is written over: not the completions, the data, a device, or another file's summary. Raises `ConfigError`."""
+    if out == beside:
+        raise ConfigError(f"--out is '{out}': expected a name that does not end in .json, for counts go into the neighbour that does")
+    known = isinstance(summary := read_json(beside), dict) and "facts" in summary if beside.is_file() else False
+    for path in (out, beside):
+        if path.exists() and not (known and path.is_file()):
+            raise ConfigError(
+                f"'{path}' is there already and holds no verdicts: expected --out to be a new file, such as verdicts.jsonl, or one that this "
+                "command wrote"
+            )
 
 
 def _facts(work: Work) -> dict[str, Any]:
@@ -170,7 +192,7 @@ def _first(work: Work, done: dict[str, Grade], out: Path, court: Court, progress
             _note(future.result(), done, out)
             progress(len(done), len(work.items))
     finally:
-        graders.shutdown(cancel_futures=True)
+        graders.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the court ends what is being run: nobody waits a minute for it
 
 
 def _again(work: Work, done: dict[str, Grade], out: Path, court: Court) -> None:

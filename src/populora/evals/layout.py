@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 ABSENT = "–"
+_EDGES, _BETWEEN = 2, 3
+"""Characters that rich spends on the two sides of a table, and before each column."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,11 @@ def _escaped(text: str) -> str:
 
 
 def _part(layout: Layout, start: int, stop: int) -> Table:
-    """Some of the columns, with a group's name over its first one."""
+    """Some of the columns, with a group's name over its first one here."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for index in range(start, stop):
-        table.add_column(Text(f"{_over(layout)[index]}\n{layout.columns[index]}"), justify="right", no_wrap=True)
+        table.add_column(Text(f"{_over(layout, index, start)}\n{layout.columns[index]}"), justify="right", no_wrap=True)
     for block in layout.blocks:
         for line in block:
             cells = [Text(entry.plain, "bold" if entry.bold else "") for entry in line.entries[start:stop]]
@@ -99,21 +101,25 @@ def _part(layout: Layout, start: int, stop: int) -> Table:
 
 def _parts(layout: Layout, width: int) -> Iterator[tuple[int, int]]:
     """Runs of columns that fit beside the labels."""
-    names = _over(layout)
-    label = min(_longest([line.label for line in layout.lines]), width // 3)
-    start, used = 0, label
-    for index, column in enumerate(layout.columns):
-        wide = 2 + _longest([names[index], column, *(line.entries[index].plain for line in layout.lines)])
-        if used + wide > width and index > start:
+    beside = min(_longest([line.label for line in layout.lines]), width // 3) + _EDGES
+    start, used = 0, beside
+    for index in range(len(layout.columns)):
+        if used + _wide(layout, index, start) > width and index > start:
             yield start, index
-            start, used = index, label
-        used += wide
+            start, used = index, beside
+        used += _wide(layout, index, start)
     yield start, len(layout.columns)
 
 
-def _over(layout: Layout) -> list[str]:
-    """What stands over each column: the name of a group over its first."""
-    return [name if index == 0 else "" for name, count in layout.groups for index in range(count)]
+def _wide(layout: Layout, index: int, start: int) -> int:
+    """Of a column in a table that begins with column ``start``."""
+    return _BETWEEN + _longest([_over(layout, index, start), layout.columns[index], *(line.entries[index].plain for line in layout.lines)])
+
+
+def _over(layout: Layout, index: int, start: int) -> str:
+    """What stands over a column in a table that begins with column ``start``: the name of its group, if it is the first of it there."""
+    names = [name for name, count in layout.groups for _ in range(count)]
+    return names[index] if index == start or names[index] != names[index - 1] else ""
 
 
 def _longest(texts: Sequence[str]) -> int:

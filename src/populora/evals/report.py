@@ -27,7 +27,7 @@ def tables(evaluations: Sequence[Evaluation], members: bool = True, with_publish
         return []
     paper = published(table.benchmarks) if with_published else []
     beside = replace(table, blocks=(*table.blocks, *paper))
-    notes = [*_notes(beside, evaluations), *(_paper_notes(table) if paper else ())]
+    notes = [*_notes(beside, evaluations), *(_paper_notes(table) if with_published else ())]
     first = _layout("Downstream pass@1 (%)", beside, notes)
     return [first, readings(evaluations)] if readings_of(evaluations) else [first]
 
@@ -121,6 +121,9 @@ def _notes(table: Table, evaluations: Sequence[Evaluation]) -> Iterator[str]:
 
 
 def _paper_notes(ours: Table) -> Iterator[str]:
+    if not published(ours.benchmarks):
+        yield "The paper's table has none of these benchmarks."
+        return
     yield from published_notes()
     rows = [(row.label, [row.cells[name].column_std for name in averaged(ours.benchmarks) if name in row.cells]) for row in _rows(ours)]
     spreads = [f"{label} {'/'.join(f'{one:.1f}' for one in found if one is not None)}" for label, found in rows if any(found)]

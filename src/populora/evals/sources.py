@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from populora.config import BaseConfig, Config, SelfplayConfig
+from populora.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
 from populora.engine.loading import TINY, base_folder
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.lora.peft_settings import CONFIG_FILE, read_settings
@@ -43,42 +43,67 @@ class Sources:
 
     config: Config
     each: tuple[Source, ...]
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Adapters that cannot be evaluated beside these, by name, with the reason: the others are evaluated all the same."""
 
 
 def find_sources(whats: Sequence[str], members: str = ALL, base: str = "") -> Sources:
     """Runs, adapter folders and bases (``tiny``, a folder, a hub name) by name or path. ``members`` are those of a run: ``all``, or names
-    such as ``T0,S1``, with ``base`` for its bare base. ``base`` is what to take instead of the base that a run or an adapter names.
+    such as ``T0,S1``; ``base`` is its bare base. ``base`` is what to take instead of the base that a run or an adapter names.
 
-    Raises `ConfigError`, `RunDirectoryError` or `AdapterError` for what is none of these, for unknown members, and for different bases.
+    All are of the base of the run, else of the base that is named itself, else of the first adapter. Raises `ConfigError`,
+    `RunDirectoryError` or `AdapterError` for what is none of these, for unknown members, for different bases, and where none is fit.
     """
-    found = [_found(what, members, base) for what in whats]
-    if not found:
+    if not whats:
         raise ConfigError("nothing to evaluate: name a run, an adapter's folder, or a base")
     runs = [what for what in whats if _is_run(Path(what))]
     if members != ALL and not runs:
         raise ConfigError(f"members are '{members}', but {', '.join(map(repr, whats))} is no run: leave them out, or name a run")
-    for what, one in zip(whats[1:], found[1:], strict=True):
-        if one.config.base.path != found[0].config.base.path:
-            raise AdapterError(
-                f"expected sources of one base, but '{whats[0]}' is of '{found[0].config.base.path}' and '{what}' of "
-                f"'{one.config.base.path}': evaluate them apart, or say with --base which weights these names both mean"
-            )
-    each = tuple(source for one in found for source in one.each)
+    found, unfit = _all_found(whats, members, base)
+    leader, leading = min(found, key=lambda pair: (pair[0] not in runs, _is_adapter(pair[0])))
+    each: list[Source] = []
+    for what, one in found:
+        if one.config.base.path == leading.config.base.path:
+            each += one.each
+            continue
+        reason = (
+            f"'{what}' is of '{one.config.base.path}' and '{leader}' of '{leading.config.base.path}': evaluate them apart, or say with "
+            "--base which weights these names both mean"
+        )
+        if not _is_adapter(what):
+            raise AdapterError(f"expected sources of one base, but {reason}")
+        unfit[one.each[0].name] = reason
     if twice := [name for name, count in Counter(source.name for source in each).items() if count > 1]:
         raise ConfigError(f"two of the sources are called '{twice[0]}', and so would be their files: evaluate them into different folders")
-    chosen = next((one for what, one in zip(whats, found, strict=True) if what in runs), found[0])
-    return Sources(chosen.config, each)
+    return Sources(leading.config, tuple(each), unfit)
+
+
+def _all_found(whats: Sequence[str], members: str, base: str) -> tuple[list[tuple[str, Sources]], dict[str, str]]:
+    """What is named, and why adapters are not fit. Raises `AdapterError` where that is all."""
+    found, unfit = [], {}
+    for what in whats:
+        try:
+            found.append((what, _found(what, members, base)))
+        except AdapterError as error:
+            unfit[Path(what).resolve().name] = str(error)
+    if not found:
+        raise AdapterError("; ".join(unfit.values()))
+    return found, unfit
 
 
 def _is_run(folder: Path) -> bool:
     return (folder / FACTS).is_file() and (folder / CONFIG).is_file()
 
 
+def _is_adapter(what: str) -> bool:
+    return (Path(what) / CONFIG_FILE).is_file()
+
+
 def _found(what: str, members: str, base: str) -> Sources:
     folder = Path(what)
     if _is_run(folder):
         return _of_run(folder, members, base)
-    if (folder / CONFIG_FILE).is_file():
+    if _is_adapter(what):
         return Sources(_settings(base or _base_of(folder)), (Source(folder.resolve().name, "adapter", folder),))
     if what == TINY or (folder / CONFIG).is_file() or (not folder.exists() and _HUB_NAME.fullmatch(what)):
         if base:
@@ -89,9 +114,11 @@ def _found(what: str, members: str, base: str) -> Sources:
 
 
 def _of_run(folder: Path, members: str, base: str) -> Sources:
-    config = read_config(folder)
+    """In one process, however many the run has."""
+    config = replace(read_config(folder), cluster=ClusterConfig())
     roles = {member.id: member.role.value for member in initial_population(config).members}
-    names = list(roles) if members == ALL else [name.strip() for name in members.split(",")]
+    asked = [name.strip() for name in members.split(",")]
+    names = [name for one in asked for name in (roles if one == ALL else (one,))]
     for name in names:
         if name not in roles and name != BASE:
             raise ConfigError(f"'{folder}' has no member '{name}': expected '{ALL}', or some of {', '.join(roles)} and '{BASE}'")

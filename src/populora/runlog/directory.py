@@ -142,8 +142,8 @@ def _claim(folder: Path, descriptor: int) -> None:
         except BlockingIOError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise RunDirectoryError(
-                f"'{folder}' is in use by process {holder}. Wait for it, or stop it with Ctrl-C there (it finishes its step and "
-                "checkpoints); `--out DIR` starts another run beside it."
+                f"'{folder}' is in use by process {holder}. Wait for it, or stop it there with Ctrl-C, which loses nothing; "
+                "`--out DIR` takes another folder."
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
