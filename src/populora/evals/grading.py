@@ -160,8 +160,8 @@ def _check_out(out: Path, beside: Path) -> None:
     for path in (out, beside):
         if path.exists() and not (known and path.is_file()):
             raise ConfigError(
-                f"'{path}' is there already and holds no verdicts: expected --out to be a new file, such as verdicts.jsonl, or one that this "
-                "command wrote"
+                f"'{path}' is there already and holds no verdicts: expected --out to be a new file, such as verdicts.jsonl, or one that "
+                "this command wrote"
             )
 
 
