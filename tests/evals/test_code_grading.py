@@ -123,7 +123,13 @@ def test_the_lenient_reading_is_evalpluss_own_extraction(pool_of, sanitize, text
 
 
 @pytest.mark.parametrize(
-    "text, code", [("a = 1\n```\nmore", "a = 1\n"), ("x\n```py\nb\n```\n```python\nc\n```", "b\n"), ("plain", "plain")]
+    "text, code",
+    [
+        ("a = 1\n```\nmore", "a = 1\n"),
+        ("x\n```py\nb\n```\n```python\nc\n```", "b\n"),
+        ("plain", "plain"),
+        ("a = 1\n```\nUse it:\n```python\nprint(a)\n```", "a = 1\n"),
+    ],
 )
 def test_the_strict_reading_is_the_fence(text, code):
     assert fenced(text) == code
@@ -150,3 +156,9 @@ def test_a_solution_that_writes_another_answer_than_a_harness_gives_is_wrong(poo
         "os.write(3, struct.pack('>I', len(body)) + body)\nos._exit(0)\ndef double(x):\n    return 2 * x\n"
     )
     assert grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), forging, is_solution=True).reason == "forged"
+
+
+def test_an_extraction_that_takes_too_long_says_so(pool_of, monkeypatch):
+    monkeypatch.setitem(TIMES, "extraction_seconds", 0.2)
+    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "prose without end\n" * 400 + "def double(x):\n    return 2 * x")
+    assert found.reason == "extraction_timeout" and not found.correct

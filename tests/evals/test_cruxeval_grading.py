@@ -29,8 +29,14 @@ def graded(pool_of):
         ("f(", "error:exception:SyntaxError"),
         ("f([1, 1, 2]) == {1: 2, 2: 1}", ""),  # as the official assertion reads it
         ("f([1]) == {1: 2, 2: 1}", "error:exception:ValueError"),
+        ("f([1, 1, 2])\nassert True", ""),  # what base models go on to write
+        ("f([1, 1, 2])\nassert False", "error:exception:AssertionError"),
+        ('f([1, 1, 2]), "since it counts"', ""),  # the message of an assertion
+        ("f([1, 1, 2]) # it counts", ""),
+        ("f(xs=[1, 1, 2])", ""),
+        ("f((xs := [1, 1, 2]))", ""),
         ("[ANSWER]f([1, 1, 2])[/ANSWER]", ""),
-        ("f([1, 1, 2]) or exit()", ""),
+        ("f([1, 1, 2]) or 5", "error:exception:ValueError"),
         ("f(__import__('sys').exit())", "error:exception:SystemExit"),
         ("", "no_answer"),
     ],
@@ -49,6 +55,10 @@ def test_an_input_is_right_if_it_leads_to_the_output(graded, completion, reason)
         ("f([1, 1, 2])", "calls_program"),
         ("{1: 2}", "wrong"),
         ("{1: 2, 2: float('nan')}", "error:unsupported_value"),
+        ("{1: __import__('numpy').int64(2), 2: __import__('decimal').Decimal(1)}", ""),
+        ("3 > 2", "wrong"),
+        ("{1: 2, 2: 1} == {2: 1, 1: 2} != 5", ""),
+        ("not {}", "error:exception:SyntaxError"),
         ("type('E', (), {'__eq__': lambda *_: True})()", "error:unsupported_value"),
     ],
 )
@@ -64,6 +74,7 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
         ("output", "hm</think> <answer>```output\n{1: 2, 2: 1}\n```</answer>", True, True),
         ("output", "hm</think> <answer>the output is {1: 2, 2: 1}\n</answer>", False, True),
         ("output", "hm</think> <answer></answer>", False, False),
+        ("output", "a ``` fence ``` in the thoughts [ANSWER]{1: 2, 2: 1}[/ANSWER]", True, True),
     ],
 )
 def test_answers_to_our_prompts_stand_in_a_fence_or_where_azr_looks_beyond_it(graded, mode, completion, strict, lenient):

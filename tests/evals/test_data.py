@@ -29,6 +29,12 @@ def test_other_bytes_than_the_pinned_ones_are_refused(tmp_path):
     assert len(load_items(AIME, tmp_path / "aime24.jsonl", verify=False)) == 2
 
 
+def test_the_file_of_another_benchmark_is_told_by_its_fields(tmp_path):
+    (tmp_path / "aime24.jsonl").write_bytes(CONTENT)
+    with pytest.raises(ConfigError, match="item 1: no item of humaneval_plus, it has no field 'task_id'"):
+        load_items(BENCHMARKS["humaneval_plus"], tmp_path / "aime24.jsonl", verify=False)
+
+
 @pytest.mark.parametrize("line, said", [(b"{", "line 3: expected an item"), (b"[]", "got a list"), (b'{"id": 7}', "'7' more than once")])
 def test_a_damaged_file_is_named_with_its_line(tmp_path, line, said):
     (tmp_path / "aime24.jsonl").write_bytes(CONTENT + line + b"\n")

@@ -164,3 +164,15 @@ def test_a_completion_at_the_limit_is_still_read(files):
     folder = files({"item_id": "sample_0", "completion": "1" + " " * (LONGEST_COMPLETION - 1)})
     grade(folder)
     assert verdicts(folder)["sample_0"] == (True, "")
+
+
+@pytest.mark.parametrize("out", ["completions.jsonl", "data.jsonl", "verdicts.json", "mine.jsonl", "folder", "/dev/null"])
+def test_nothing_but_verdicts_is_written_over(files, out, capsys):
+    folder = files(right(0))
+    (folder / "mine.json").write_text('{"mine": 1}')
+    (folder / "folder").mkdir()
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    arguments = ["evaluate", "grade", "cruxeval_output", str(folder / "completions.jsonl"), "--data", str(folder / "data.jsonl")]
+    assert main([*arguments, "--out", str(folder / out), "--allow-weak"]) == 2
+    assert re.search("is there already and holds no verdicts|expected a name that does not end in .json", capsys.readouterr().err)
+    assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}

@@ -33,13 +33,14 @@ def row(name, public, private, function="", starter=""):
 
 ADD = row("add", [case("1 2\n", "3\n")], packed([case("5 6\n", "11"), case("2 2", "4\n\n")]))
 CALL = row("call", [case("[1, 2]\n3", "[4, 5]", "functional")], json.dumps([case("[]\n1", "[]", "functional")]), "shift")
+NESTED = row("nested", [case("1", "[[1, 1]]", "functional")], packed([]), "twins")
 HALF = row("half", [case("1\n", "0.50 1\nok\n")], packed([]))
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(ADD) + "\n" + json.dumps(CALL) + "\n")
-    (tmp_path / "test2.jsonl").write_text(json.dumps(HALF) + "\n")
+    (tmp_path / "test2.jsonl").write_text(json.dumps(HALF) + "\n" + json.dumps(NESTED) + "\n")
     return tmp_path
 
 
@@ -51,7 +52,7 @@ def reason(folder, pool_of):
 
 def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     items = load_livecodebench(folder)
-    assert [item.id for item in items] == ["add", "call", "half"]
+    assert [item.id for item in items] == ["add", "call", "half", "nested"]
     assert cases_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
     assert cases_of(items[1])[0] == "shift" and "input" not in items[0].fields
     assert release_of(880) == "release_v5" and release_of(3) == "3 problems, not release_v5 (880)"
@@ -77,6 +78,12 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
         ("call", "class Solution:\n    def shift(self, xs: List[int], k):\n        return [x + k for x in xs]", ""),
         ("call", "def shift(xs, k):\n    return tuple(x + k for x in xs)", ""),
         ("call", "def shift(xs, k):\n    return xs", "wrong:0"),
+        ("call", "import numpy\ndef shift(xs, k):\n    return [numpy.int64(x + k) for x in xs]", ""),
+        ("call", "from __future__ import annotations\ndef shift(xs: Unknown, k):\n    return [x + k for x in xs]", ""),
+        ("nested", "def twins(x):\n    return [[x, x]]", ""),
+        ("nested", "def twins(x):\n    return ([x, x],)", ""),
+        ("nested", "def twins(x):\n    return [(x, x)]", "wrong:0"),  # as upstream: only the outermost tuple is a list
+        ("add", "print(sum(map(int, input().split())))\nimport sys\nsys.stdout.close()", ""),
         ("call", "def other(xs, k):\n    return xs", "KeyError:0"),
         ("call", "def shift(xs, k):\n    return {1, 2}", "TypeError:0"),
     ],

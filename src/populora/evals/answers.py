@@ -2,7 +2,7 @@
 
 Follows AZR's evaluation (a descendant of Qwen2.5-Math's): the last box; else what follows "the answer is"; else the last number.
 Deviations, each towards what the model meant:
-- Where the completion has an ``<answer>``, which AZR's prompt asks for, only that is looked at; short text in it is an answer as it is.
+- Where the completion has an ``<answer>``, which AZR's prompt asks for, that is looked at first; short text in it is an answer as it is.
 - ``boxed`` without a backslash counts only before a brace: in GSM8K it is an English word. A box that is never closed is no answer.
 - After "the answer is" the answer ends with its line or sentence; AZR reads on to the end of the completion.
 - The minus of the last number is a sign only where nothing precedes it: ``16-3`` ends in 3.
@@ -48,7 +48,10 @@ def boxed(text: str) -> str | None:
 def lenient(text: str, gsm8k_ending: bool = False) -> str:
     """The answer in the first of the ways above that finds one; empty where none does."""
     told = text.rpartition("<answer>")[2].partition("</answer>")[0].strip() if "<answer>" in text else ""
-    scope = told or text
+    return (told and _found(told, gsm8k_ending, told)) or _found(text, gsm8k_ending)
+
+
+def _found(scope: str, gsm8k_ending: bool, told: str = "") -> str:
     box = boxed(scope)
     if box is not None:
         return box

@@ -82,6 +82,15 @@ BENCHMARKS = {
 }  # fmt: skip
 """By name, in the order of the paper's table."""
 
+FIELDS: dict[Grading, tuple[str, ...]] = {
+    "code": ("task_id", "prompt", "entry_point", "canonical_solution", "base_input", "plus_input", "atol"),
+    "cruxeval": ("code", "input", "output"),
+    "selfplay": ("id", "task", "program", "shown"),
+    "livecodebench": (),  # `populora.evals.livecodebench` reads it
+    "mathematics": (),  # they differ, and the grader names what it misses
+}
+"""What an item must have to be graded."""
+
 GROUPS: tuple[Group, ...] = ("code", "math", "cruxeval", "tiny")
 
 _ALIASES = {

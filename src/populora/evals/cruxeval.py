@@ -32,19 +32,20 @@ def task_of(benchmark: Benchmark) -> TaskType:
 
 def readings(task: TaskType, completion: str) -> dict[str, str]:
     """The answer in each reading; empty where there is none."""
+    if _TAGS[0] in completion:
+        return dict.fromkeys(("strict", "lenient"), completion.rpartition(_TAGS[0])[2].partition(_TAGS[1])[0].strip())
     if "<answer>" in completion or "```" in completion:
         content = answer_text(completion) if "<answer>" in completion else completion
         strict = parse_solution(task, content) or ""
-        return {"strict": _called(task, strict), "lenient": _called(task, strict or search_solution(task, content))}
-    plain = completion
-    if _TAGS[0] in completion:
-        plain = completion.rpartition(_TAGS[0])[2].partition(_TAGS[1])[0]
-    return dict.fromkeys(("strict", "lenient"), plain.strip())
+        return {"strict": _expression(task, strict), "lenient": _expression(task, strict or search_solution(task, content))}
+    return dict.fromkeys(("strict", "lenient"), completion.strip())
 
 
-def _called(task: TaskType, answer: str) -> str:
-    """An argument list, which is what our prompts ask for, as the call that CRUXEval asks for."""
-    return f"f({answer})" if task is TaskType.CODE_I and answer and not answer.startswith("f(") else answer
+def _expression(task: TaskType, answer: str) -> str:
+    """An answer to our prompts, which ask for an argument list or a value, as CRUXEval's: a call, or an expression by itself."""
+    if not answer or (task is TaskType.CODE_I and answer.startswith("f(")):
+        return answer
+    return f"f({answer})" if task is TaskType.CODE_I else f"({answer}\n)"
 
 
 def grade_cruxeval(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:

@@ -21,7 +21,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from populora.errors import ConfigError, PopuloraError, RunDirectoryError
-from populora.evals.benchmarks import Benchmark
+from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.livecodebench import load_livecodebench
 from populora.evals.records import Item
 from populora.runlog.files import disk_errors, write_file
@@ -61,6 +61,11 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
             f"be compared; the file is {benchmark.source or 'part of the package'}."
         )
     rows = [_row(path, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    for number, row in enumerate(rows, 1):
+        if lacking := [name for name in FIELDS[benchmark.grading] if name not in row]:
+            raise ConfigError(
+                f"'{path}', item {number}: no item of {benchmark.name}, it has no field '{lacking[0]}': expected its own file"
+            )
     items = [Item(str(row.get(benchmark.id_field, index)), row) for index, row in enumerate(rows)]
     _check_distinct(path, [item.id for item in items])
     return items

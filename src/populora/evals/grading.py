@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from populora.errors import ConfigError
 from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
@@ -45,8 +45,9 @@ class GraderSettings:
     """Limits within those of the sandbox, in CPU seconds."""
     reads_solutions: bool = False
     """Whether a completion may be said to be plain code."""
-    again: bool = True
-    """Whether failures are graded once more, alone. Where they are not, equal jobs are run once."""
+    again: Literal["failures", "unless_wrong", "never"] = "failures"
+    """What is graded once more, alone: all failures; those that are no value, for unequal values stay unequal; or nothing, where two
+    processes agreed already. Then equal jobs are run once."""
 
 
 def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
@@ -55,12 +56,14 @@ def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str
 
 GRADERS: dict[Grading, GraderSettings] = {
     "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), code.TIMES, True),
-    "mathematics": GraderSettings(_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy")),
-    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",)),
+    "mathematics": GraderSettings(
+        _mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy"), again="unless_wrong"
+    ),
+    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",), again="unless_wrong"),
     "livecodebench": GraderSettings(
         livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), {"test_seconds": livecodebench.SECONDS}, True
     ),
-    "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again=False),  # two processes agreed already
+    "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again="never"),
 }
 
 UNJUDGED = ("missing", "too_long", "no_answer")
@@ -125,7 +128,7 @@ def open_court(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> 
         raise ConfigError(needed)
     settings = GRADERS[benchmark.grading]
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
-        yield Court(pool if settings.again else selfplay.Remembering(pool), pool.tier, workers)
+        yield Court(selfplay.Remembering(pool) if settings.again == "never" else pool, pool.tier, workers)
 
 
 def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done, of: None) -> Summary:
@@ -134,11 +137,12 @@ def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done,
     What ``out`` holds already under the same facts is kept. Raises `RunDirectoryError` and `SandboxFault`.
     """
     facts, beside = _facts(work), out.with_suffix(".json")
+    _check_out(out, beside)
     done = _kept(out, work) if beside.exists() and read_json(beside).get("facts") == facts else {}
     write_file(out, b"".join(map(line_of, done.values())))
     write_file(beside, json_bytes({"facts": facts}))
     _first(work, done, out, court, progress)
-    if work.settings.again:
+    if work.settings.again != "never":
         _again(work, done, out, court)
     grades = [done[item.id] for item in work.items]
     summary = _summary(grades)
@@ -146,6 +150,19 @@ def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done,
     write_file(out, b"".join(map(line_of, grades)))
     write_file(beside, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
     return summary
+
+
+def _check_out(out: Path, beside: Path) -> None:
+    """Nothing but verdicts is written over: not the completions, the data, a device, or another file's summary. Raises `ConfigError`."""
+    if out == beside:
+        raise ConfigError(f"--out is '{out}': expected a name that does not end in .json, for counts go into the neighbour that does")
+    known = isinstance(summary := read_json(beside), dict) and "facts" in summary if beside.is_file() else False
+    for path in (out, beside):
+        if path.exists() and not (known and path.is_file()):
+            raise ConfigError(
+                f"'{path}' is there already and holds no verdicts: expected --out to be a new file, such as verdicts.jsonl, or one that "
+                "this command wrote"
+            )
 
 
 def _facts(work: Work) -> dict[str, Any]:
@@ -182,7 +199,8 @@ def _again(work: Work, done: dict[str, Grade], out: Path, court: Court) -> None:
     """Failures once more, one after the other."""
     for item in work.items:
         first = done[item.id]
-        if not (first.again or all(first.readings.values()) or first.reason in UNJUDGED):
+        settled = first.reason in UNJUDGED or (first.reason == "wrong" and work.settings.again == "unless_wrong")
+        if not (first.again or all(first.readings.values()) or settled):
             second = _graded(work, item, court)
             _note(replace(second, again="overturned" if second.correct and not first.correct else "confirmed"), done, out)
 

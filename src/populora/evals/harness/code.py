@@ -53,11 +53,12 @@ class _Asked:
 def f(request):
     """The JSON of a solution with its item, to the JSON of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
 
-    ``extract`` asks for evalplus's extraction instead, and gives ``{"solution"}``. ``times`` are `populora.evals.code.TIMES`.
+    ``extract`` asks for evalplus's extraction instead, and gives ``{"solution"}`` or ``{"failure"}``. ``times`` are those of
+    `populora.evals.code`.
     """
     asked = json.loads(request)
     if "extract" in asked:
-        return json.dumps({"solution": _extracted(asked["extract"], asked["entry_point"], asked["times"])})
+        return json.dumps(_extracted(asked["extract"], asked["entry_point"], asked["times"]))
     dataset = "mbpp" if asked["task_id"].startswith("Mbpp") else "humaneval"
     for check in ("base", "plus"):
         inputs = list(asked[f"{check}_input"])
@@ -70,12 +71,14 @@ def f(request):
 
 
 def _extracted(text, entry_point, times):
-    """What evalplus takes for the solution in a text; the text itself where it finds none, or not in time."""
+    """What evalplus takes for the solution in a text; the text itself where that is none that it can read."""
     try:
         with Clock(times["extraction_seconds"]).limit(math.inf):
-            return sanitize(text, entry_point)
-    except (TimeOut, ValueError, RecursionError):
-        return text
+            return {"solution": sanitize(text, entry_point)}
+    except TimeOut:
+        return {"failure": "timeout"}
+    except (ValueError, RecursionError):
+        return {"solution": text}
 
 
 def _checked(dataset, item, inputs):

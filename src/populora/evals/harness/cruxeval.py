@@ -1,12 +1,17 @@
 """CRUXEval inside the sandbox: the value of an answer, which is an expression beside the item's program. Loaded as ``harness``.
 
-The official grader executes ``assert <gold output> == <answer>`` after the program. Here the answer's value leaves the sandbox and is
-compared outside, so that no program can know or change what it is compared with. An answer that is itself a comparison, ``a == b``,
-is read as the assertion would read it: both sides have to be the gold value.
+The official grader executes ``assert <gold output> == <answer>`` after the program. Here the answer is read as that statement would read
+it, but its value leaves the sandbox and is compared outside, so that no program can know or change what it is compared with.
+Deviation: ``<answer>`` has to be part of the comparison; in ``5 or [1]`` it would decide alone.
 """
 
 import ast
+import collections.abc
+import decimal
+import fractions
 import json
+
+import numpy
 
 
 def f(request):
@@ -14,26 +19,38 @@ def f(request):
     asked = json.loads(request)
     namespace = {}
     exec(compile(asked["code"], "<program>", "exec"), namespace)
-    first, *others = [_plain(eval(code, namespace)) for code in _sides(asked["answer"])]
-    if any(other != first for other in others):
-        raise ValueError("the sides of the comparison differ")
-    return first
+    compared, *others = ast.parse(f"assert _ == {asked['answer'].strip()}").body
+    value, holds = _sides(compared)
+    found = _plain(eval(compile(value, "<answer>", "eval"), namespace))
+    if holds is not None and not eval(compile(holds, "<answer>", "eval"), namespace):
+        raise ValueError("what follows in the comparison does not hold")
+    exec(compile(ast.Module(others, []), "<answer>", "exec"), namespace)
+    return found
 
 
-def _sides(answer):
-    body = ast.parse(answer.strip(), mode="eval").body
-    chain = isinstance(body, ast.Compare) and all(isinstance(operator, ast.Eq) for operator in body.ops)
-    return [compile(ast.Expression(side), "<answer>", "eval") for side in ([body.left, *body.comparators] if chain else [body])]
+def _sides(statement):
+    """What ``_`` is compared with, and the rest of the chain: in ``_ == a == b`` it is ``a``, and ``a == b`` has to hold."""
+    match statement:
+        case ast.Assert(test=ast.Compare(left=ast.Name("_"), ops=[ast.Eq(), *ops], comparators=[value, *rest])):
+            chain = ast.Expression(ast.Compare(value, ops, rest)) if ops else None
+            return ast.Expression(value), chain and ast.fix_missing_locations(chain)
+    raise ValueError("not a value")
 
 
 def _plain(value):
-    """The value with subclasses of the built-in types as those types: a Counter equals a dict, and so it is one."""
+    """The value as the built-in type that it is equal to: a Counter equals a dict, ``numpy.int64(5)`` equals 5."""
+    if isinstance(value, numpy.generic):
+        return _plain(value.item())
+    if isinstance(value, (decimal.Decimal, fractions.Fraction)) and value == float(value):
+        return int(value) if value == int(value) else float(value)
     if isinstance(value, dict):
         return {_plain(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, bytearray):
+        return bytes(value)
     for kind in (bool, int, float, complex, str, bytes):
         if isinstance(value, kind):
             return value if type(value) is kind else kind(value)
-    for kind in (list, tuple, set, frozenset):
+    for kind in (list, tuple, frozenset):
         if isinstance(value, kind):
             return kind([_plain(part) for part in value])
-    return value
+    return {_plain(part) for part in value} if isinstance(value, collections.abc.Set) else value

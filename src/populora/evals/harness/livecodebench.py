@@ -10,6 +10,7 @@ import json
 import math
 import sys
 
+import numpy
 from harness import Clock  # clock.py
 
 _NAMES = (
@@ -17,6 +18,7 @@ _NAMES = (
 ).split()
 PREAMBLE = "".join([*(f"from {name} import *\n" for name in _NAMES), *(f"import {name}\n" for name in _NAMES)])
 """What solutions may use without an import, as in the official grader."""
+_PREAMBLE = compile(PREAMBLE, "<preamble>", "exec")
 RECURSION = 50_000
 
 
@@ -36,16 +38,30 @@ def f(request):
     return json.dumps({"outputs": outputs, "failure": ""})
 
 
+class _Output(io.TextIOWrapper):
+    """Standard output that can be read after a program closed it."""
+
+    def close(self):
+        self.flush()
+
+
+def _names(name):
+    """A fresh namespace with the preamble in it: by itself, so that a solution may begin with ``from __future__``."""
+    namespace = {"__name__": name}
+    exec(_PREAMBLE, namespace)
+    return namespace
+
+
 def _by_stdin(code):
-    program = compile(PREAMBLE + code, "<solution>", "exec")
+    program = compile(code, "<solution>", "exec")
 
     def call(given):
-        stdin, stdout = io.TextIOWrapper(io.BytesIO(given.encode())), io.TextIOWrapper(io.BytesIO(), write_through=True)
+        stdin, stdout = io.TextIOWrapper(io.BytesIO(given.encode())), _Output(io.BytesIO(), write_through=True)
         kept = sys.stdin, sys.stdout, builtins.open
         sys.stdin, sys.stdout = stdin, stdout
         builtins.open = lambda *_, **__: io.StringIO(given)  # as upstream: programs open file 0, or /dev/stdin
         try:
-            exec(program, {"__name__": "__main__"})
+            exec(program, _names("__main__"))
         except SystemExit:
             pass  # a program may end itself: what it printed counts
         finally:
@@ -56,11 +72,18 @@ def _by_stdin(code):
 
 
 def _by_call(code, name):
-    namespace = {"__name__": "solution"}
-    exec(compile(PREAMBLE + code, "<solution>", "exec"), namespace)
+    namespace = _names("solution")
+    exec(compile(code, "<solution>", "exec"), namespace)
     function = getattr(namespace["Solution"](), name) if "Solution" in namespace else namespace[name]
-    return lambda given: json.dumps(_listed(function(*[json.loads(line) for line in given.split("\n")])))
+    return lambda given: json.dumps(_json(function(*[json.loads(line) for line in given.split("\n")]), outermost=True))
 
 
-def _listed(value):
-    return list(value) if isinstance(value, tuple) else value
+def _json(value, outermost=False):
+    """The value as JSON that is equal where the value would be: a tuple within, or a key that is no string, is equal to nothing in JSON."""
+    if isinstance(value, numpy.generic):
+        return value.item()
+    if isinstance(value, list) or (outermost and isinstance(value, tuple)):
+        return [_json(part) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _json(part) for key, part in value.items()}
+    return {"": repr(type(value))} if isinstance(value, (tuple, dict)) else value
