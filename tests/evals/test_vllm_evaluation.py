@@ -46,6 +46,13 @@ def test_greedy_completions_are_those_of_the_engine_of_this_process(generated):
     assert texts["base"] != texts["one"] != texts["two"] != texts["base"]  # each under its own adapter
 
 
+def test_merged_adapters_say_there_what_served_ones_say(generated):
+    how = ["--merge", "--backend", "vllm", "--cache-mb", "64", "--limit", "30", "--max-tokens", "160", "-o", str(generated / "merged")]
+    assert main(["evaluate", "generate", str(generated / "one"), *how]) == 0
+    served = completions(generated / "vllm", "one")[:30]
+    assert sum(one == other for one, other in zip(completions(generated / "merged", "one"), served, strict=True)) >= SAME * 30
+
+
 def test_an_evaluation_names_its_engine_and_is_not_gone_on_with_by_another(generated, capsys):
     assert json.loads((generated / "vllm" / "generation.json").read_text())["backend"] == "vllm"
     versions = json.loads((generated / "vllm" / "evaluation.json").read_text())["facts"]["versions"]
