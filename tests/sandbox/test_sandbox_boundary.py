@@ -12,6 +12,10 @@ UNPACK = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "runpy"}
 MAY = {
     "sandbox/child.py": "runs in the process that the sandbox forks for a program",
     "sandbox/expressions.py": "the same",
+    "sandbox/zygote.py": "loads harnesses, which are files of ours",
+    "evals/harness/code.py": "is loaded by the sandbox, and runs in the process that it forks",
+    "evals/harness/cruxeval.py": "the same",
+    "evals/harness/livecodebench.py": "the same",
     "analysis/complexity.py": "is loaded by that process",
     "base/samples.py": "the tiny base's generator runs the programs that it wrote itself",
     "base/trace.py": "the same",

@@ -8,9 +8,8 @@ with several right answers have one accepted (its errata list about a dozen), an
 from __future__ import annotations
 
 import base64
-import io
 import json
-import pickle
+import pickletools
 import re
 import zlib
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ SECONDS = 60.0
 RELEASE, RELEASE_ITEMS = "release_v5", 880
 LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600)
 _LARGEST = 1 << 30
+_AROUND_A_STRING = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
 _FENCE = re.compile(r"```(?:python|py)?[^\n`]*\n(.*?)```", re.DOTALL)
 
 
@@ -83,7 +83,7 @@ def cases_of(item: Item) -> tuple[str, list[str], list[str]]:
         tests = [*json.loads(row["public_test_cases"]), *_private(row["private_test_cases"])]
         function = json.loads(row["metadata"]).get("func_name") or ""
         return function, [test["input"] for test in tests], [test["output"] for test in tests]
-    except (ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError) as error:
+    except (ValueError, TypeError, KeyError, zlib.error) as error:
         raise ConfigError(f"'{path}': the tests of problem '{item.id}' cannot be read ({type(error).__name__}: {error})") from error
 
 
@@ -92,14 +92,20 @@ def _private(text: str) -> list[dict[str, str]]:
     if text.lstrip().startswith("["):
         return json.loads(text)
     unpacked = zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST)
-    return json.loads(_StringOnly(io.BytesIO(unpacked)).load())
+    return json.loads(_pickled_string(unpacked))
 
 
-class _StringOnly(pickle.Unpickler):
-    """Reads plain values: whatever would name a class or a function, and with it could run something, is refused."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        raise pickle.UnpicklingError(f"expected a pickled string, got {module_name}.{global_name}")
+def _pickled_string(data: bytes) -> str:
+    """The string in a pickle of one, read opcode by opcode: nothing is unpickled. Raises `ValueError` for any other pickle."""
+    texts: list[str] = []
+    for opcode, argument, _ in pickletools.genops(data):
+        if "UNICODE" in opcode.name:
+            texts.append(str(argument))
+        elif opcode.name not in _AROUND_A_STRING:
+            raise ValueError(f"expected a pickled string, got a pickle with {opcode.name}")
+    if len(texts) != 1:
+        raise ValueError(f"expected a pickled string, got {len(texts)} of them")
+    return texts[0]
 
 
 def solutions(completion: str) -> dict[str, str]:
