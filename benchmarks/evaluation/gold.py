@@ -1,0 +1,181 @@
+"""What the graders say of answers whose verdict is known: the benchmarks' own solutions, and answers that cannot be right.
+
+    python benchmarks/evaluation/gold.py --data FOLDER [--only BENCHMARK …] [--workers 2]      writes gold.json and gold.md; ten minutes
+
+FOLDER has the benchmarks' files. Every check is graded as `populora evaluate grade` does it, in the sandbox; what fails is graded twice.
+An item's *neighbour* is the next one, and the first one's for the last. CRUXEval's own answers are graded a second time from nothing, and
+the two files of verdicts have to be the same. Expected numbers that are not 0 or all:
+- CRUXEval: a neighbour's input may lead to the right output (18 do); of the neighbours' outputs 3 are the same literal, and 5 are True or
+  False against 1 or 0.
+- MATH-500: the neighbour of one item has the same answer, ``x=5`` after ``5``.
+- Minerva: 58 of its answers are written like ``4.5e33``, which AZR's comparison (``lenient``) takes for a product with Euler's number;
+  ``fixed`` reads it as a number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader import Parts, canonical, items_of, keep, machine, nothing
+
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.data import digest
+from populora.evals.grading import Court, Work, grade, open_court
+from populora.evals.mathematics import gold_of
+from populora.evals.records import Item
+
+HERE = Path(__file__).parent
+ALL = -1
+FORMS = ("its own answer in a box", "its own answer in a sentence", "one more, of integers", "the neighbour's answer, if another")
+SENTENCE = "We see 3 of them.\n\nThe final answer is $\\boxed{%s}$."
+_SCIENTIFIC = re.compile(r"([0-9.]+)e(-?[0-9]+)")
+Answer = Callable[[Item, Item], str | None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A completion for each item of a benchmark, made of the item and its neighbour, or None; and how many of them are right."""
+
+    what: str
+    answer: Answer
+    right: int = ALL
+    reading: str = "lenient"
+    times: int = 1
+
+
+def checks_of(benchmark: str) -> list[Check]:
+    """The checks of a benchmark."""
+    which = BENCHMARKS[benchmark]
+    match which.grading:
+        case "code":
+            return [
+                Check("its own solutions", lambda item, _: canonical(item)),
+                Check("`return None`", lambda item, _: nothing(item), 0),
+            ]
+        case "cruxeval" if benchmark == "cruxeval_input":
+            return [
+                Check("its own inputs", lambda item, _: f"f({item.fields['input']})", times=2),
+                Check("the neighbour's input", lambda _, other: f"f({other.fields['input']})", 18),
+            ]
+        case "cruxeval":
+            return [
+                Check("its own outputs", lambda item, _: item.fields["output"], times=2),
+                Check("the neighbour's output", lambda _, other: other.fields["output"], 8),
+            ]
+    return mathematics(benchmark)
+
+
+def mathematics(benchmark: str) -> list[Check]:
+    """Gold answers in two forms, one more than an integer, and the neighbour's where it is written otherwise."""
+    which = BENCHMARKS[benchmark]
+
+    def gold(item: Item) -> str:
+        return gold_of(which, item)
+
+    def one_more(item: Item) -> str | None:
+        whole = re.fullmatch(r"(-?[0-9]+)(?:\.0)?", gold(item).replace(",", "") if benchmark == "gsm8k" else gold(item))
+        return f"\\boxed{{{int(whole[1]) + 1}}}" if whole else None
+
+    def power(item: Item) -> str | None:
+        parts = _SCIENTIFIC.fullmatch(gold(item))
+        return f"\\boxed{{{parts[1]} \\times 10^{{{int(parts[2])}}}}}" if parts else None
+
+    found = [
+        Check(FORMS[0], lambda item, _: f"\\boxed{{{gold(item)}}}"),
+        Check(FORMS[1], lambda item, _: SENTENCE % gold(item)),
+        Check(FORMS[2], lambda item, _: one_more(item), 0),
+        Check(
+            FORMS[3],
+            lambda item, other: f"\\boxed{{{gold(other)}}}" if gold(item) != gold(other) else None,
+            1 if benchmark == "math500" else 0,
+        ),
+    ]
+    if benchmark == "minerva_math":
+        found.append(Check("4.5e33 as 4.5 × 10^33, read as AZR does", lambda item, _: power(item), 0))
+        found.append(Check("4.5e33 as 4.5 × 10^33, read as numbers", lambda item, _: power(item), ALL, "fixed"))
+    return found
+
+
+NAMES = [one.name for one in BENCHMARKS.values() if one.grading in ("code", "mathematics", "cruxeval")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, metavar="BENCHMARK", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=HERE)
+    chosen = parser.parse_args()
+    for name in chosen.only:
+        path, items = items_of(name, chosen.data)
+        started = time.perf_counter()
+        with open_court(BENCHMARKS[name], chosen.workers) as court:
+            rows = [row(name, items, check, court) for check in checks_of(name)]
+        part = {"machine": machine(), "data_sha256": digest(path.read_bytes()), "rows": rows}
+        results = keep(chosen.out / "gold.json", {name: {**part, "seconds": round(time.perf_counter() - started)}}, bars)
+        print(name, json.dumps(rows, indent=1), flush=True)
+    (chosen.out / "gold.md").write_text(table(results), encoding="utf-8")
+
+
+def row(benchmark: str, items: Sequence[Item], check: Check, court: Court) -> dict[str, Any]:
+    """Grade the answers of a check, as often as it says."""
+    neighbours = [*items[1:], items[0]]
+    texts = {item.id: text for item, other in zip(items, neighbours, strict=True) if (text := check.answer(item, other)) is not None}
+    asked = [item for item in items if item.id in texts]
+    work = Work(BENCHMARKS[benchmark], asked, texts, "", BENCHMARKS[benchmark].grading == "code")
+    with tempfile.TemporaryDirectory() as folder:
+        outs = [Path(folder) / f"{number}.jsonl" for number in range(check.times)]
+        summaries = [grade(work, out, court) for out in outs]
+        same = len({out.read_bytes() for out in outs}) == 1
+    expected = len(asked) if check.right == ALL else check.right
+    found = {
+        "answers": check.what,
+        "reading": check.reading,
+        "items": len(asked),
+        "right": summaries[0].readings[check.reading],
+        "readings": summaries[0].readings,
+    }
+    agreed = {"times": check.times, "same_bytes": same} if check.times > 1 else {}
+    return {**found, "expected": expected, "overturned": list(summaries[0].overturned), **agreed}
+
+
+def bars(parts: Parts) -> dict[str, dict[str, Any]]:
+    """By benchmark: the rows that are not as expected."""
+    missed = {name: [one["answers"] for one in part["rows"] if not as_expected(one)] for name, part in parts.items()}
+    return {f"{name}: rows that are not as expected": {"at_most": 0, "found": len(rows), "met": not rows} for name, rows in missed.items()}
+
+
+def as_expected(one: Mapping[str, Any]) -> bool:
+    return one["right"] == one["expected"] and one.get("same_bytes", True)
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Right of how many, in Markdown: a line a check, and mathematics with a line a benchmark. What is not as expected is bold."""
+    rows = [(name, one) for name in NAMES if name in results["parts"] for one in results["parts"][name]["rows"]]
+    lines = ["| benchmark | graded answers | right | expected |", "|---|---|---|---|"]
+    for name, one in rows:
+        if one["answers"] not in FORMS:
+            twice = ", twice with the same bytes" if one.get("same_bytes") else ""
+            lines.append(f"| {BENCHMARKS[name].title} | {one['answers']}{twice} | {cell(one)} | {one['expected']} |")
+    lines += ["", f"| mathematics | {' | '.join(FORMS)} |", f"|---|{'---|' * len(FORMS)}"]
+    for name in dict.fromkeys(name for name, one in rows if one["answers"] in FORMS):
+        cells = [cell(one) for of, one in rows if of == name and one["answers"] in FORMS]
+        lines.append(f"| {BENCHMARKS[name].title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def cell(one: Mapping[str, Any]) -> str:
+    count = f"{one['right']:,} of {one['items']:,}"
+    return count if as_expected(one) else f"**{count}**"
+
+
+if __name__ == "__main__":
+    main()
