@@ -16,6 +16,7 @@ from populora.runlog.display import PlainDisplay, open_display
 from populora.runlog.journal import write_step
 from populora.runlog.live import LiveDisplay, View
 from populora.runlog.metrics import step_metrics
+from populora.runlog.records import step_rows
 from populora.runlog.style import bar, clock, figure, plural, sparkline
 from populora.runlog.summary import render_summary, summarise
 from populora.types import Matchup, Role
@@ -34,7 +35,7 @@ def live(make_record, width: int, steps: int = 12, **changes) -> LiveDisplay:
     display = LiveDisplay(Path("runs/tiny"), 30, (), lambda: False, console)
     for step in range(1, steps + 1):
         record = make_record(step, **changes)
-        display.step(record, step_metrics(record))
+        display.step(record, step_metrics(record, step_rows(record)))
     return display
 
 
@@ -94,7 +95,7 @@ def test_resumed_history_gives_way_to_steps_that_are_done_again(make_record):
     history = [{"step": float(step), "student/solve_rate": 0.1 * step} for step in (1, 2, 3)]
     display = LiveDisplay(Path("r"), 9, history, lambda: False, Console(file=io.StringIO(), force_terminal=True))
     record = make_record(2)
-    display.step(record, step_metrics(record))
+    display.step(record, step_metrics(record, step_rows(record)))
     assert [line["step"] for line in display._now().history] == [1, 2]
 
 
@@ -106,7 +107,7 @@ def test_plain_display_is_one_ascii_line_a_step(make_record):
         for step in (1, 2):
             display.phase("update")
             record = make_record(step)
-            display.step(record, step_metrics(record))
+            display.step(record, step_metrics(record, step_rows(record)))
     where, first, second = stream.getvalue().splitlines()
     assert where == "runs/tiny, 30 steps: update"
     assert first.isascii() and first.startswith("step  1/30  10.0s  solve 0.50 (i - o 0.75 f 0.00)  valid 0.67  difficulty 0.50")

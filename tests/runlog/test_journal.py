@@ -12,6 +12,7 @@ import pytest
 from populora.config import Config
 from populora.errors import RunDirectoryError
 from populora.runlog.journal import TIMINGS, cut_back, read_log, write_step
+from populora.runlog.metrics import table_metrics
 from populora.runlog.records import SCHEMAS, read_table, recorded_steps, write_records
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
@@ -159,3 +160,20 @@ def test_damaged_line_is_named(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\nnonsense\n')
     with pytest.raises(RunDirectoryError, match="damaged line"):
         read_log(tmp_path)
+
+
+def test_metrics_of_the_tables_come_out_of_the_files_as_they_were_logged(tmp_path, make_record):
+    logged = write_step(tmp_path, make_record(3))
+    again = table_metrics({name: read_table(tmp_path, name, [3]).to_pylist() for name in SCHEMAS})
+    assert again == {name: value for name, value in logged.items() if name in again}
+    assert {name.split("/")[0] for name in logged.keys() - again.keys()} == {"archive", "held_out", "learner", "tokens"}
+
+
+def test_files_of_an_earlier_version_are_read_without_what_it_did_not_write(tmp_path, make_record):
+    logged = write_step(tmp_path, make_record(1))
+    file = tmp_path / "steps" / "step_00001" / "proposals.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["repeat"]), file)
+    rows = {name: read_table(tmp_path, name).to_pylist() for name in SCHEMAS}
+    assert {row["repeat"] for row in rows["proposals"]} == {None}
+    metrics = table_metrics(rows)
+    assert metrics["teacher/validity"] == logged["teacher/validity"] and "teacher/duplicates" not in metrics

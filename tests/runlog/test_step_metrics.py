@@ -8,11 +8,16 @@ from dataclasses import replace
 import pytest
 
 from populora.runlog.metrics import step_metrics, step_timing
+from populora.runlog.records import step_rows
 from populora.types import Member, Rating, Role
 
 
+def metrics_of(record) -> dict[str, float]:
+    return step_metrics(record, step_rows(record))
+
+
 def test_teaching(make_record):
-    metrics = step_metrics(make_record())
+    metrics = metrics_of(make_record())
     assert metrics["teacher/validity"] == pytest.approx(4 / 6)
     assert metrics["teacher/validity/T0"] == 3 / 4 and metrics["teacher/validity/T1"] == 1 / 2
     assert metrics["teacher/validity/code_f"] == 1 / 2 and metrics["teacher/validity/T0/code_o"] == 1.0
@@ -27,15 +32,15 @@ def test_teaching(make_record):
 
 def test_rejections_are_counted_by_name(make_record):
     record = make_record()
-    metrics = step_metrics(record)
+    metrics = metrics_of(record)
     assert metrics["teacher/rejected/format"] == 1.0 and metrics["teacher/rejected/out_of_resources"] == 1.0
     named = replace(record.proposals[4], rejection="error:exception:ZeroDivisionError")
-    changed = step_metrics(make_record(proposals=(*record.proposals[:4], named, record.proposals[5])))
+    changed = metrics_of(make_record(proposals=(*record.proposals[:4], named, record.proposals[5])))
     assert changed["teacher/rejected/error:exception"] == 1.0 and "teacher/rejected/format" not in changed
 
 
 def test_complexity_and_duplicates_are_about_programs_written_in_the_step(make_record):
-    metrics = step_metrics(make_record())
+    metrics = metrics_of(make_record())
     assert metrics["teacher/loc"] == pytest.approx((2 + 2 + 4) / 3)
     assert metrics["teacher/cyclomatic"] == pytest.approx(5 / 3) and metrics["teacher/ast_depth"] == pytest.approx(17 / 3)
     assert metrics["teacher/variables/T1"] == 2.0 and metrics["teacher/loc/code_f"] == 90.0
@@ -44,7 +49,7 @@ def test_complexity_and_duplicates_are_about_programs_written_in_the_step(make_r
 
 
 def test_solving_counts_neither_void_nor_filled_attempts(make_record):
-    metrics = step_metrics(make_record())
+    metrics = metrics_of(make_record())
     assert metrics["student/solve_rate"] == 3 / 6 and metrics["student/solve_rate/code_o"] == 3 / 4
     assert metrics["student/solve_rate/S0/code_f"] == 0.0
     assert not any(name.startswith("student/solve_rate/S1") for name in metrics)
@@ -58,14 +63,14 @@ def test_solving_counts_neither_void_nor_filled_attempts(make_record):
 
 def test_broken_formats_are_also_booked_on_the_teacher_whose_problems_they_answer(make_record):
     record = make_record()
-    metrics = step_metrics(record)
+    metrics = metrics_of(record)
     assert metrics["teacher/rho_format_fail"] == pytest.approx(1 - metrics["student/format_rate"])
     (broken,) = {a.problem.author for a in record.attempts if not (a.formatted or a.void or a.filled)}
     assert metrics[f"teacher/rho_format_fail/{broken}"] == metrics["teacher/rho_format_fail"], "only its problems were attempted"
 
 
 def test_groups_without_variance(make_record):
-    metrics = step_metrics(make_record())
+    metrics = metrics_of(make_record())
     # Teacher groups: (T0, 0): 0.5, 0.0; (T0, 1): 0.0, -1.0; (T1, 0): 0.0, -1.0. Student groups: 1, -1; 1, 1; and one alone.
     assert metrics["teacher/zero_variance"] == 0.0
     assert metrics["student/zero_variance"] == metrics["student/zero_variance/S0"] == 1 / 2
@@ -73,7 +78,7 @@ def test_groups_without_variance(make_record):
 
 
 def test_matchups_ratings_and_updates(make_record):
-    metrics = step_metrics(make_record())
+    metrics = metrics_of(make_record())
     assert metrics["matchup/played"] == 1.0 and metrics["matchup/student_wins"] == 0.0 and metrics["matchup/expected"] == 0.6
     assert metrics["rating/mu/T0"] == 27.0 and metrics["rating/mu/teacher"] == 26.0 and metrics["rating/mu/student"] == 24.0
     assert metrics["learner/loss/T0"] == 0.25 and metrics["learner/entropy/student"] == 0.7
@@ -84,11 +89,11 @@ def test_matchups_ratings_and_updates(make_record):
 
 
 def test_every_value_is_a_finite_float_and_names_have_a_known_group(make_record):
-    metrics = step_metrics(make_record(coverage={"coverage": math.nan}))
+    metrics = metrics_of(make_record(coverage={"coverage": math.nan}))
     assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
     assert "archive/coverage" not in metrics
     groups = {"teacher", "student", "matchup", "rating", "learner", "archive", "held_out", "tokens", "evolution"}
-    assert {name.split("/")[0] for name in step_metrics(make_record())} == groups
+    assert {name.split("/")[0] for name in metrics_of(make_record())} == groups
 
 
 def test_single_agent_has_the_same_names_under_its_own_id(make_record):
@@ -97,7 +102,7 @@ def test_single_agent_has_the_same_names_under_its_own_id(make_record):
     proposals = tuple(replace(proposal, author=rename[proposal.author]) for proposal in record.proposals)
     attempts = tuple(replace(attempt, student="A0") for attempt in record.attempts)
     agent = Member("A0", Role.AGENT, 0, Rating(), record.members[0].lineage)
-    metrics = step_metrics(
+    metrics = metrics_of(
         make_record(proposals=proposals, attempts=attempts, members=(agent,), updates={"A0": record.updates["T0"]}, matchups=())
     )
     assert metrics["teacher/validity/A0"] == pytest.approx(4 / 6) and metrics["student/solve_rate/A0"] == 0.5

@@ -26,8 +26,7 @@ METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
     """Write everything about a finished step but its checkpoint; returns the step's metrics. Raises `RunDirectoryError`."""
-    metrics = step_metrics(record)
-    records.write_records(folder, record)
+    metrics = step_metrics(record, records.write_records(folder, record))
     append_line(folder / TIMINGS, _line(record.step, step_timing(record)))
     append_line(folder / METRICS, _line(record.step, metrics))
     return metrics

@@ -10,17 +10,20 @@ without void ones and without those that only fill a batch; difficulty is 1 - me
 Complexity and duplicates (programs that the buffer held already) are about programs that were written in the step: code_f,
 which is given its program, has its own ``/code_f`` entries of complexity and no part in the means. Archive coverage and the
 paper's baseline proxy stand side by side, for both arms.
+
+`table_metrics` needs nothing but the rows of a step's tables (`populora.runlog.records`), so a report that reads them from a run's
+Parquet computes what was logged while it ran; what stands in no table (updates, archive, tokens, held-out) is logged alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from populora.types import Attempt, Proposal, TaskType
+from populora.types import TaskType
 
 if TYPE_CHECKING:
     from populora.selfplay import StepRecord
@@ -28,19 +31,26 @@ if TYPE_CHECKING:
 COMPLEXITY = ("ast_depth", "cyclomatic", "loc", "variables")
 UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "skipped")
 
-Rows = Iterable[tuple[str, str, float]]
+Row = Mapping[str, Any]
+Samples = Iterable[tuple[str, str, float]]
 """(member, task type, value) of one sample each."""
 
 
-def step_metrics(record: StepRecord) -> dict[str, float]:
-    """All metrics of a step that do not depend on the clock; equal seeds give equal values."""
-    values = {**_teaching(record), **_solving(record), **_matchups(record), **_ratings(record), **_learning(record)}
+def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    """All metrics of a step that do not depend on the clock; equal seeds give equal values. ``tables`` are the step's rows."""
+    values = {**table_metrics(tables), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
     values |= {f"held_out/{name}": value for name, value in record.held_out.items()}
     values |= _mean("held_out/accuracy", (value for name, value in record.held_out.items() if name.endswith("/all")))
     values |= {f"tokens/{phase}": float(count) for phase, count in record.tokens.items()}
-    values["evolution/children"] = float(len(record.children))
     return {name: float(value) for name, value in values.items() if isfinite(value)}
+
+
+def table_metrics(tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    """The metrics that the rows of one step's tables hold: of ``proposals``, ``attempts``, ``matchups``, ``ratings``, ``children``."""
+    values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"])}
+    values |= {**_matchups(tables["matchups"]), **_ratings(tables["ratings"])}
+    return {**values, "evolution/children": float(len(tables["children"]))}
 
 
 def step_timing(record: StepRecord) -> dict[str, float]:
@@ -52,75 +62,68 @@ def step_timing(record: StepRecord) -> dict[str, float]:
     return timing | {f"tokens_per_second/{phase}": rate for phase, rate in rates.items()}
 
 
-def _teaching(record: StepRecord) -> dict[str, float]:
-    proposals = record.proposals
-    scored = [(p, reward, rho) for p, reward, rho in zip(proposals, record.teacher_rewards, record.rhos, strict=True) if reward is not None]
-    written = [p for p in proposals if p.problem and p.task is not TaskType.CODE_F]
-    described = [p for p in proposals if p.problem and p.task is TaskType.CODE_F]
-    rated = [(p, rho) for p, _, rho in scored if rho is not None]
+def _teaching(proposals: Sequence[Row]) -> dict[str, float]:
+    scored = [row for row in proposals if row["reward"] is not None]
+    valid = [row for row in proposals if row["valid"]]
+    written = [row for row in valid if row["task"] != TaskType.CODE_F]
+    described = [row for row in valid if row["task"] == TaskType.CODE_F]
+    rated = [row for row in scored if row["rho"] is not None]
     values = {
-        **_spread("teacher/validity", (_row(p, p.problem is not None) for p in proposals)),
-        **_spread("teacher/format_rate", (_row(p, p.formatted) for p in proposals)),
-        **_spread("teacher/reward", (_row(p, reward) for p, reward, _ in scored)),
-        **_spread("teacher/difficulty", (_row(p, 1.0 - rho) for p, rho in rated)),
-        **_spread("teacher/rho_zero", (_row(p, rho == 0.0) for p, rho in rated)),
-        **_spread("teacher/rho_one", (_row(p, rho == 1.0) for p, rho in rated)),
-        **_spread("teacher/response_length", (_row(p, len(p.generation.tokens)) for p in proposals)),
-        **_spread("teacher/clipped", (_row(p, not p.generation.stopped) for p in proposals)),
-        **_spread("teacher/duplicates", (_row(p, p.problem.id in record.repeats) for p in written if p.problem)),
-        **_zero_variance("teacher", (((p.author, p.group), p.author, p.task, reward) for p, reward, _ in scored)),
-        **_reasons("teacher/rejected", (p.rejection for p in proposals if p.rejection)),
+        **_spread("teacher/validity", (_proposed(row, row["valid"]) for row in proposals)),
+        **_spread("teacher/format_rate", (_proposed(row, row["formatted"]) for row in proposals)),
+        **_spread("teacher/reward", (_proposed(row, row["reward"]) for row in scored)),
+        **_spread("teacher/difficulty", (_proposed(row, 1.0 - row["rho"]) for row in rated)),
+        **_spread("teacher/rho_zero", (_proposed(row, row["rho"] == 0.0) for row in rated)),
+        **_spread("teacher/rho_one", (_proposed(row, row["rho"] == 1.0) for row in rated)),
+        **_spread("teacher/response_length", (_proposed(row, row["response_tokens"]) for row in proposals)),
+        **_spread("teacher/clipped", (_proposed(row, not row["stopped"]) for row in proposals)),
+        **_spread("teacher/duplicates", (_proposed(row, row["repeat"]) for row in written if row["repeat"] is not None)),
+        **_zero_variance("teacher", (((row["author"], row["group"]), *_proposed(row, row["reward"])) for row in scored)),
+        **_reasons("teacher/rejected", (row["rejection"] for row in proposals if row["rejection"])),
     }
     for name in COMPLEXITY:
-        given = _spread(f"teacher/{name}", _complexity(record, described, name))
+        given = _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in described))
         values |= {key: value for key, value in given.items() if key.endswith(TaskType.CODE_F.value)}
-        values |= _spread(f"teacher/{name}", _complexity(record, written, name))
+        values |= _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in written))
     return values
 
 
-def _complexity(record: StepRecord, proposals: Iterable[Proposal], name: str) -> Rows:
-    for proposal in proposals:
-        if proposal.problem:
-            yield _row(proposal, getattr(record.measures[proposal.problem.id], name))
-
-
-def _solving(record: StepRecord) -> dict[str, float]:
-    scored = list(zip(record.attempts, record.student_rewards, record.trained, strict=True))
-    counted = [a for a in record.attempts if not (a.void or a.filled)]
-    trained = [(a, reward) for a, reward, used in scored if used]
+def _solving(attempts: Sequence[Row]) -> dict[str, float]:
+    counted = [row for row in attempts if not (row["void"] or row["filled"])]
+    trained = [row for row in attempts if row["trained"]]
     return {
-        **_spread("student/solve_rate", (_row(a, a.correct) for a in counted)),
+        **_spread("student/solve_rate", (_attempted(row, row["correct"]) for row in counted)),
         # Whose problems break the format of those who solve them: it counts as unsolved, so a teacher would be paid for it.
-        **_spread("teacher/rho_format_fail", ((a.problem.author, a.problem.task.value, float(not a.formatted)) for a in counted)),
-        **_spread("student/format_rate", (_row(a, a.formatted) for a in counted)),
+        **_spread("teacher/rho_format_fail", ((row["author"], row["task"], float(not row["formatted"])) for row in counted)),
+        **_spread("student/format_rate", (_attempted(row, row["formatted"]) for row in counted)),
         # Answers that stand outside their fence, and what they solve if `tasks.extraction` lets them count: never hidden in the rate.
-        **_spread("student/lenient", (_row(a, a.lenient) for a in counted)),
-        **_spread("student/lenient_solved", (_row(a, a.lenient and a.correct) for a in counted)),
-        **_spread("student/response_length", (_row(a, len(a.generation.tokens)) for a in counted)),
-        **_spread("student/clipped", (_row(a, not a.generation.stopped) for a in counted)),
-        **_spread("student/reward", (_row(a, reward) for a, reward in trained)),
-        **_spread("student/filled", (_row(a, a.filled) for a, _ in trained)),
-        **_spread("student/void", (_row(a, a.void) for a in record.attempts)),
-        **_zero_variance("student", (((a.student, a.problem.id), a.student, a.problem.task, reward) for a, reward in trained)),
-        **_reasons("student/failed", (a.reason for a in counted if not a.correct and a.reason)),
+        **_spread("student/lenient", (_attempted(row, row["lenient"]) for row in counted)),
+        **_spread("student/lenient_solved", (_attempted(row, row["lenient"] and row["correct"]) for row in counted)),
+        **_spread("student/response_length", (_attempted(row, row["response_tokens"]) for row in counted)),
+        **_spread("student/clipped", (_attempted(row, not row["stopped"]) for row in counted)),
+        **_spread("student/reward", (_attempted(row, row["reward"]) for row in trained)),
+        **_spread("student/filled", (_attempted(row, row["filled"]) for row in trained)),
+        **_spread("student/void", (_attempted(row, row["void"]) for row in attempts)),
+        **_zero_variance("student", (((row["student"], row["problem_id"]), *_attempted(row, row["reward"])) for row in trained)),
+        **_reasons("student/failed", (row["reason"] for row in counted if not row["correct"] and row["reason"])),
     }
 
 
-def _matchups(record: StepRecord) -> dict[str, float]:
-    played = [matchup for matchup in record.matchups if matchup.outcome != "none"]
-    values = _mean("matchup/student_wins", (matchup.outcome == "student" for matchup in played))
-    values |= _mean("matchup/expected", (matchup.expected for matchup in played))
-    values |= _mean("matchup/mean_rho", (matchup.mean_rho for matchup in played if matchup.mean_rho is not None))
+def _matchups(matchups: Sequence[Row]) -> dict[str, float]:
+    played = [row for row in matchups if row["outcome"] != "none"]
+    values = _mean("matchup/student_wins", (row["outcome"] == "student" for row in played))
+    values |= _mean("matchup/expected", (row["expected"] for row in played))
+    values |= _mean("matchup/mean_rho", (row["mean_rho"] for row in played if row["mean_rho"] is not None))
     return values | {"matchup/played": float(len(played))}
 
 
-def _ratings(record: StepRecord) -> dict[str, float]:
+def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name in ("mu", "sigma"):
         of_role = defaultdict(list)
-        for member in record.members:
-            values[f"rating/{name}/{member.id}"] = getattr(member.rating, name)
-            of_role[member.role.value].append(getattr(member.rating, name))
+        for row in ratings:
+            values[f"rating/{name}/{row['member']}"] = row[name]
+            of_role[row["role"]].append(row[name])
         values |= {f"rating/{name}/{role}": fmean(found) for role, found in of_role.items()}
     return values
 
@@ -144,7 +147,7 @@ def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]
     rewards, owner = defaultdict(list), {}
     for group, member, task, reward in samples:
         rewards[group].append(reward)
-        owner[group] = (member, str(task))
+        owner[group] = (member, task)
     compared = {group: len(set(found)) == 1 for group, found in rewards.items() if len(found) > 1}
     return _spread(f"{role}/zero_variance", ((*owner[group], float(equal)) for group, equal in compared.items()))
 
@@ -155,16 +158,18 @@ def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
 
 
-def _row(sample: Proposal | Attempt, value: float) -> tuple[str, str, float]:
-    if isinstance(sample, Proposal):
-        return sample.author, sample.task.value, float(value)
-    return sample.student, sample.problem.task.value, float(value)
+def _proposed(row: Row, value: float) -> tuple[str, str, float]:
+    return row["author"], row["task"], float(value)
 
 
-def _spread(name: str, rows: Rows) -> dict[str, float]:
+def _attempted(row: Row, value: float) -> tuple[str, str, float]:
+    return row["student"], row["task"], float(value)
+
+
+def _spread(name: str, samples: Samples) -> dict[str, float]:
     """Means over all samples, by type, by member, and by both."""
     found: Mapping[str, list[float]] = defaultdict(list)
-    for member, task, value in rows:
+    for member, task, value in samples:
         for key in (name, f"{name}/{task}", f"{name}/{member}", f"{name}/{member}/{task}"):
             found[key].append(value)
     return {key: fmean(values) for key, values in found.items()}

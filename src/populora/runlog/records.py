@@ -52,7 +52,7 @@ SCHEMAS = {
     "proposals": pa.schema([
         ("step", pa.int32()), ("author", pa.string()), ("task", pa.string()), ("group", pa.int32()), *_RESPONSE,
         ("valid", pa.bool_()), ("rejection", pa.string()), ("problem_id", pa.string()), ("rho", pa.float64()),
-        ("reward", pa.float64()), *_MEASURES,
+        ("reward", pa.float64()), *_MEASURES, ("repeat", pa.bool_()),
     ]),
     "problems": pa.schema([
         ("step", pa.int32()), ("problem_id", pa.string()), ("author", pa.string()), ("born", pa.int32()), ("task", pa.string()),
@@ -79,15 +79,21 @@ SCHEMAS = {
         ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
     ]),
 }  # fmt: skip
+LATER = ("repeat",)
+"""Columns that earlier versions did not write: null where a file lacks them."""
 
 
-def write_records(folder: Path, record: StepRecord) -> None:
-    """Write the tables of one step, and the parents of its children, into the run ``folder``. Raises `RunDirectoryError`."""
+def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
+    """Write the tables of one step, and the parents of its children, into the run ``folder``; returns the tables' rows.
+
+    Raises `RunDirectoryError`.
+    """
     rows = step_rows(record)
     files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
     if record.parents:
         files[PARENTS] = parents_bytes(record.parents)
     write_folder(step_folder(folder / FOLDER, record.step), files)
+    return rows
 
 
 def recorded_steps(folder: Path) -> list[int]:
@@ -123,7 +129,7 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
         {
             "author": p.author, "task": p.task.value, "group": p.group, **_response(p.generation, p.formatted),
             "valid": p.problem is not None, "rejection": p.rejection, "problem_id": p.problem.id if p.problem else None,
-            "rho": rho, "reward": reward, **_measures(record, p.problem),
+            "rho": rho, "reward": reward, **_measures(record, p.problem), "repeat": p.problem.id in record.repeats if p.problem else None,
         }
         for p, rho, reward in zip(record.proposals, record.rhos, record.teacher_rewards, strict=True)
     ]  # fmt: skip
@@ -198,6 +204,9 @@ def _encodable(value: Any) -> Any:
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     try:
         table = pq.ParquetFile(path).read()
+        for name in LATER:
+            if name in schema.names and name not in table.column_names:
+                table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
         if table.column_names == schema.names:
             return table.cast(schema)
     except (OSError, pa.ArrowException) as error:
