@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_sources import advance, logged, running
+from small_sources import advance, base_facts, make_folder, running
 
 from populora.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
 from populora.engine.shapes import base_shapes
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
-from populora.evals import pinning
-from populora.evals.pinning import pin, steps
+from populora.evals import members, pinning
+from populora.evals.members import examine, newest_checkpoint
+from populora.evals.pinning import check_folder, pin
 from populora.evals.serving import read_fitting, serve
 from populora.evals.sources import Source, find_sources
 from populora.lora.adapter import Adapter
 from populora.lora.peft_format import save_adapter
-from populora.runlog.directory import new_run
 
 CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=1, students=2))
 
@@ -51,8 +51,8 @@ def test_members_and_the_bare_base_are_chosen_by_name(run):
     assert [source.name for source in find_sources([str(run)], "base, all").each] == ["base", "T0", "S0", "S1"]
     with pytest.raises(ConfigError, match="has no member 'S7': expected 'all', or some of T0, S0, S1 and 'base'"):
         find_sources([str(run)], "T0,S7")
-    shutil.rmtree(run / "adapters" / "S1")
-    with pytest.raises(RunDirectoryError, match="no adapter of 'S1' yet"):
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RunDirectoryError, match=r"has no checkpoint.*name the folders of its adapters \('.*run/adapters/T0'\)"):
         find_sources([str(run)])
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_source_is_refused(tmp_path, make_adapter):
     with pytest.raises(ConfigError, match="members are 'S1', but 'tiny' is no run"):
         find_sources(["tiny"], "S1")
     with pytest.raises(ConfigError, match="'tiny' is a base itself"):
-        find_sources(["tiny"], base="tiny")
+        find_sources(["tiny"], base="other/base")
     folder = make_adapter("nameless", 1)
     settings = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": None}))
@@ -125,9 +125,9 @@ def test_adapters_that_do_not_belong_to_the_others_are_left_out_with_the_reason(
         find_sources([str(broken)])
 
 
-def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path, make_adapter):
-    with new_run(tmp_path / "run", replace(CONFIG, cluster=ClusterConfig(learners=2, shards=4, engines=8)), {}):
-        make_adapter("T0", 1, folder=tmp_path / "run" / "adapters")
+def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path):
+    with running(tmp_path / "run", replace(CONFIG, cluster=ClusterConfig(learners=2, shards=4, engines=8)), 2):
+        pass
     assert find_sources([str(tmp_path / "run")], "T0").config == CONFIG
 
 
@@ -149,45 +149,162 @@ def test_adapters_that_are_no_plain_lora_are_left_to_merging(make_adapter):
         serve([folder], base_shapes(BaseConfig()))
 
 
+def pinned(run: Path, out: Path, members: str = "all"):
+    found = find_sources([str(run)], members)
+    return pin(found, out, examine(found.config.base, found.runs))
+
+
+def known(out: Path) -> dict[str, dict]:
+    return json.loads((out / "generation.json").read_text())["sources"]
+
+
+def steps(out: Path) -> dict[str, int]:
+    return {name: facts["step"] for name, facts in known(out).items()}
+
+
 def test_what_an_evaluation_began_with_is_kept_while_its_run_goes_on(run, out):
-    found = find_sources([str(run)], "S0")
-    pinned = pin(found, out)
-    began = (out / "adapters" / "S0" / "adapter_model.safetensors").read_bytes()
-    assert pinned.each[0].adapter == out / "adapters" / "S0" and steps(out) == {"S0": 2}
+    kept = out / "adapters" / "S0" / "adapter_model.safetensors"
+    assert pinned(run, out, "S0").each[0].adapter == kept.parent and steps(out) == {"S0": 2}
+    began = kept.read_bytes()
+    assert began == (run / "adapters" / "S0" / "adapter_model.safetensors").read_bytes()
     advance(run, CONFIG, 4)
-    pin(find_sources([str(run)], "S0,S1"), out)
-    assert (out / "adapters" / "S0" / "adapter_model.safetensors").read_bytes() == began
-    assert steps(out) == {"S0": 2, "S1": 4}
+    pinned(run, out, "S0")
+    assert kept.read_bytes() == began and steps(out) == {"S0": 2}
 
 
-def test_a_run_that_is_writing_its_adapters_is_waited_for(run, out, monkeypatch):
-    logged(run, 1, 2, 3, 4)
-    monkeypatch.setattr(pinning.time, "sleep", lambda _: (run / "checkpoints" / "step_00004").mkdir(exist_ok=True))
-    pin(find_sources([str(run)]), out)
-    assert steps(out) == {"T0": 4, "S0": 4, "S1": 4}
+def test_members_are_those_of_the_newest_checkpoint_whatever_the_run_is_writing(run, out):
+    before = {name: (run / "adapters" / name / "adapter_model.safetensors").read_bytes() for name in ("T0", "S0", "S1")}
+    make_folder(run / "adapters" / "S0", 7)  # the next checkpoint's adapters are written first, or a kill left them
+    shutil.rmtree(run / "adapters" / "S1")
+    pinned(run, out)
+    assert {name: (out / "adapters" / name / "adapter_model.safetensors").read_bytes() for name in before} == before
+    assert steps(out) == {"T0": 2, "S0": 2, "S1": 2}
 
 
-def test_adapters_between_two_checkpoints_are_refused(run, out, monkeypatch):
-    monkeypatch.setattr(pinning, "PATIENCE", 0.05)
-    logged(run, 1, 2, 3)  # not due: the adapters are still those of step 2
-    pin(find_sources([str(run)], "S0"), out)
-    logged(run, 1, 2, 3, 4)
-    with pytest.raises(RunDirectoryError, match=f"not of one step.*`populora resume {run}`"):
-        pin(find_sources([str(run)], "S1"), out)
+def test_members_of_smaller_ranks_are_copied_as_they_are(tmp_path, out):
+    config = replace(CONFIG, lora=LoraConfig(rank=6, alpha=12.0, ranks=(6, 4, 4)))
+    with running(tmp_path / "ranks", config, 2) as folder:
+        pinned(folder, out)
+        for name in ("T0", "S1"):
+            for file in ("adapter_model.safetensors", "adapter_config.json"):
+                assert (out / "adapters" / name / file).read_bytes() == (folder / "adapters" / name / file).read_bytes()
 
 
-def test_an_evaluation_is_not_taken_up_with_other_sources(run, out, make_adapter, tmp_path):
+def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(run, monkeypatch):
+    read = members.load_checkpoint
+
+    def moved_on(folder):
+        monkeypatch.setattr(members, "load_checkpoint", read)
+        advance(run, CONFIG, 4)
+        raise RunDirectoryError("gone")
+
+    monkeypatch.setattr(members, "load_checkpoint", moved_on)
+    assert newest_checkpoint(run).step == 4
+
+
+def test_a_damaged_checkpoint_is_named(run):
+    (run / "checkpoints" / "step_00002" / "tensors.safetensors").write_bytes(b"half")
+    with pytest.raises(RunDirectoryError, match=r"step_00002/tensors.safetensors' is damaged"):
+        newest_checkpoint(run)
+
+
+def test_members_of_one_run_at_different_steps_are_not_put_together(run, out):
+    pinned(run, out, "T0,S0")
+    advance(run, CONFIG, 4)
+    with pytest.raises(ConfigError, match=rf"'{out}' has 'T0' at step 2 of its run, and '{run}' is at step 4 now.*into a new folder"):
+        pinned(run, out)
+    assert set(known(out)) == {"T0", "S0"} and pinned(run, out, "S0,T0").each[0].name == "S0"
+
+
+def test_members_of_another_run_are_not_taken_for_those_of_the_same_name(run, out, tmp_path):
+    pinned(run, out, "S0")
+    with (
+        running(tmp_path / "other", replace(CONFIG, seed=5), 2) as other,
+        pytest.raises(ConfigError, match=r"was begun with sources.S0.run '\w+', now it is"),
+    ):
+        pinned(other, out, "S0")
+
+
+def test_a_run_that_was_moved_is_gone_on_with(tmp_path, out):
+    with running(tmp_path / "before", CONFIG, 2) as folder:
+        pinned(folder, out)
+    first = (out / "generation.json").read_bytes()
+    folder.rename(tmp_path / "after")
+    pinned(tmp_path / "after", out)
+    assert (out / "generation.json").read_bytes() == first and known(out)["T0"]["from"] == str(folder)
+
+
+def test_a_run_on_another_base_than_it_was_trained_on_is_refused(run, chat_base):
+    with pytest.raises(ConfigError, match=rf"'{chat_base}' is not the base that '{run}' was trained on: expected weights of SHA-256 "):
+        examine(BaseConfig(path=str(chat_base)), [run])
+    assert examine(BaseConfig(), [run]).sha256 == base_facts()[0]["base_sha256"] == examine(BaseConfig(), []).sha256
+    other = examine(BaseConfig(dtype="bfloat16"), [run])  # the run is compared in its own precision
+    assert other.sha256 == base_facts("tiny", "bfloat16")[0]["base_sha256"] != base_facts()[0]["base_sha256"]
+
+
+def test_an_evaluation_is_not_taken_up_with_other_sources(out, make_adapter, tmp_path):
     folder = make_adapter("mine", 1)
     pin(find_sources([str(folder)]), out)
     make_adapter("mine", 2)
     with pytest.raises(ConfigError, match=f"'{folder}' is not the adapter that '{out}' was begun with"):
         pin(find_sources([str(folder)]), out)
-    with pytest.raises(ConfigError, match=r"was begun with base.path 'tiny', now it is 'Some/Model'"):
-        pin(find_sources([str(folder)], base="Some/Model"), out)
-    make_adapter("mine", 1)
-    shutil.copytree(folder, tmp_path / "elsewhere" / "mine")
-    with pytest.raises(ConfigError, match=r"was begun with sources.mine.from '.*mine', now it is '.*elsewhere/mine'"):
-        pin(find_sources([str(tmp_path / "elsewhere" / "mine")]), out)
+
+
+def test_an_adapter_that_was_moved_is_gone_on_with_by_its_bytes(out, make_adapter, tmp_path):
+    folder = make_adapter("mine", 1)
+    pin(find_sources([str(folder)]), out)
+    first = (out / "generation.json").read_bytes()
+    moved = folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "there").mkdir()
+    moved = moved.rename(tmp_path / "there" / "mine")
+    pin(find_sources([str(moved)]), out)
+    assert (out / "generation.json").read_bytes() == first and known(out)["mine"]["from"] == str(folder)
+
+
+@pytest.mark.parametrize("held", ["run.json", "config.json", "adapters", "notes.txt"])
+def test_a_folder_that_holds_something_else_is_refused(out, held):
+    for name in ("lock", "evaluation.json.part"):
+        (out / name).touch()
+    check_folder(out)
+    check_folder(out / "new")
+    (out / held).touch()
+    with pytest.raises(ConfigError, match=rf"'{out}' is .*it holds '{held}'"):
+        check_folder(out)
+    (out / "generation.json").touch()
+    if held.endswith(".json"):
+        with pytest.raises(ConfigError, match="is a run or a model"):
+            check_folder(out)
+    else:
+        check_folder(out)
+
+
+def test_an_adapter_is_not_copied_onto_itself(out, make_adapter):
+    folder = make_adapter("mine", 1, folder=out / "adapters")
+    before = (folder / "adapter_model.safetensors").read_bytes()
+    with pytest.raises(ConfigError, match=f"'{folder}' is where the evaluation in '{out}' keeps its copy"):
+        pin(find_sources([str(folder)]), out)
+    assert (folder / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_a_base_may_be_named_twice(make_adapter, chat_base, tmp_path, monkeypatch):
+    mine = make_adapter("mine", 1, str(chat_base))
+    settings = json.loads((mine / "adapter_config.json").read_text())
+    (mine / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "trained/elsewhere"}))
+    monkeypatch.chdir(chat_base.parent)
+    for what, base in ((str(chat_base), str(chat_base)), ("./chat", "chat"), ("chat", str(chat_base))):
+        found = find_sources([what, str(mine)], base=base)
+        assert [source.name for source in found.each] == ["base", "mine"] and found.config.base.path == base and not found.unfit
+    assert [source.name for source in find_sources(["tiny"], base="tiny").each] == ["base"]
+
+
+def test_a_mistake_in_a_path_is_not_looked_up_on_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"'runs/tinny': expected a run.* it is no folder. Did you mean 'runs/tiny'\?"):
+        find_sources(["runs/tinny"])
+    with pytest.raises(ConfigError, match=r"'./run': expected .*Did you mean 'runs'\?"):
+        find_sources(["./run"])
+    assert find_sources(["Some/Model-7B"]).config.base.path == "Some/Model-7B"
 
 
 def test_a_copy_that_was_cut_short_is_made_again_and_a_changed_one_refused(out, make_adapter):

@@ -22,6 +22,7 @@ from populora.errors import ConfigError, PopuloraError
 from populora.evals.benchmarks import Benchmark
 from populora.evals.data import MissingDataError
 from populora.evals.grading import needed_for
+from populora.evals.unfinished import finish
 
 PARTS = {
     "generate": "evaluate_generate",
@@ -81,6 +82,7 @@ def _all(chosen: Evaluate) -> int:
     from populora.commands.evaluate_table import tabulate
 
     tabulate([folder], folder, chosen.published)
+    finish(folder)
     return max(generated, graded)
 
 

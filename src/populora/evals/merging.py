@@ -21,8 +21,9 @@ from populora.engine.loading import load_base
 from populora.errors import AdapterError, ConfigError
 from populora.runlog.files import disk_errors
 
-LOGIT_BOUND = 1e-3
-"""Largest difference of a logit between the merged model and the adapter beside its base, both in fp32."""
+LOGIT_BOUND = 1e-4
+"""Largest difference of a logit between the merged model and the adapter beside its base, both in fp32, as a share of the largest logit:
+what rounding does grows with the logits, and bases differ in their size."""
 PROBES, PROBE_TOKENS = 4, 256
 """How many prompts are compared, and how much of each."""
 
@@ -36,11 +37,10 @@ def needs_peft() -> Any:
 
 
 @contextmanager
-def merged(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]) -> Iterator[Path]:
-    """``folder`` with the merged model in it, which is removed at the end of the block. Raises as `merge`."""
+def merged(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]) -> Iterator[float]:
+    """The difference that `merge` finds; the merged model is in ``folder`` until the end of the block. Raises as `merge`."""
     try:
-        merge(base, adapter, folder, prompts)
-        yield folder
+        yield merge(base, adapter, folder, prompts)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -49,8 +49,9 @@ def merged(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]
 def merge(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]) -> float:
     """Write the base with the adapter merged into it, and its tokenizer, into ``folder``, which what is there makes way for.
 
-    Returns the largest difference between the logits of what was written and those of the adapter, over a few of the prompts. Raises
-    `AdapterError` if it exceeds `LOGIT_BOUND`, `ConfigError` without PEFT, and `BaseModelError` for a base that cannot be loaded.
+    Returns the largest difference between the logits of what was written and those of the adapter, over a few of the prompts, as a share
+    of the largest logit. Raises `AdapterError` if it exceeds `LOGIT_BOUND`, `ConfigError` without PEFT, and `BaseModelError` for a base
+    that cannot be loaded.
     """
     peft, exact = needs_peft(), replace(base, dtype="float32")
     model, tokenizer = load_base(exact)
@@ -65,10 +66,13 @@ def merge(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str])
         tokenizer.save_pretrained(folder)
     del model, beside, inside
     again, _ = load_base(replace(exact, path=str(folder)))
+    largest = max(float(logits.abs().max()) for logits in wanted)
     difference = max(float((again(input_ids=ids).logits.cpu() - logits).abs().max()) for ids, logits in zip(probes, wanted, strict=True))
+    difference /= largest
     if not difference <= LOGIT_BOUND:
         raise AdapterError(
             f"'{adapter}' merged into '{base.path}' is another model: expected its logits within {LOGIT_BOUND} of the adapter's on "
-            f"{len(probes)} prompts, but they differ by {difference:.2e}. Evaluate it without --merge, and report it."
+            f"{len(probes)} prompts, as a share of the largest logit, but they differ by {difference:.2e}. "
+            "Evaluate it without --merge, and report it."
         )
     return difference

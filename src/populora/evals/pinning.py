@@ -1,60 +1,94 @@
 """What an evaluation was begun with, kept in its folder: copies of the adapters, and ``generation.json`` with the settings.
 
-The adapters of a run that goes on change under an evaluation of it. They are copied at one of its checkpoints before anything is sampled,
-and when the evaluation is taken up again, the copies are what is sampled from. Settings that would mix two kinds of completions in one file
-are refused.
+The adapters of a run that goes on change under an evaluation of it. They are copied out of one of its checkpoints before anything is
+sampled, and when the evaluation is taken up again, the copies are what is sampled from. Settings that would mix two kinds of completions
+in one file are refused; where an adapter came from is only noted, for folders are moved.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from populora.config import Config
-from populora.errors import ConfigError, RunDirectoryError
+from populora.errors import ConfigError
+from populora.evals.folder import DESCRIPTION
+from populora.evals.members import NOTHING, Examined, members_at, newest_checkpoint
 from populora.evals.sources import ADAPTERS, Source, Sources
-from populora.lora.peft_format import WEIGHTS_FILE
+from populora.lora.peft_format import WEIGHTS_FILE, save_adapter
 from populora.lora.peft_settings import CONFIG_FILE
-from populora.runlog.checkpoint import checkpoint_steps
-from populora.runlog.directory import read_config
-from populora.runlog.files import disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
-from populora.runlog.journal import read_log
+from populora.runlog.checkpoint import Checkpoint
+from populora.runlog.directory import CONFIG, FACTS, LOCK, config_hash, read_config
+from populora.runlog.files import PART, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
 
 GENERATION = "generation.json"
-PATIENCE = 30.0
-"""Seconds to wait for a run that is writing its adapters."""
 Files = dict[str, bytes]
+Facts = dict[str, Any]
 
 
-def pin(sources: Sources, out: Path) -> Sources:
+@dataclass(frozen=True)
+class _New:
+    """Sources of one run, or of none, that are copied together."""
+
+    run: Path | None
+    sources: Sequence[Source]
+
+
+def check_folder(out: Path) -> None:
+    """Raise `ConfigError` unless ``out`` is free or has an evaluation: what lies there would be written over."""
+    with disk_errors(out, "read"):
+        found = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if odd := [name for name in (CONFIG, FACTS) if name in found]:
+        raise ConfigError(
+            f"'{out}' is a run or a model (it holds '{odd[0]}'), and its adapters could be written over: choose another --out"
+        )
+    foreign = [name for name in found if name != LOCK and not name.endswith(PART)]
+    if foreign and GENERATION not in found and DESCRIPTION not in found:
+        raise ConfigError(f"'{out}' is not empty (it holds '{foreign[0]}') and is no evaluation: choose an empty folder with --out")
+
+
+def unpinned(sources: Sources, out: Path) -> list[Source]:
+    """The sources whose adapters ``out`` does not have yet."""
+    known = _read(out).get("sources", {})
+    return [source for source in sources.each if source.adapter and source.name not in known]
+
+
+def pin(sources: Sources, out: Path, examined: Examined = NOTHING, checkpoint: Checkpoint | None = None) -> Sources:
     """The sources with their adapters as they were when the evaluation in ``out`` began; what is new is copied there.
 
-    New members of a run are copied at one step, which is written down, too. Raises `ConfigError` for another base or another adapter of
-    the same name than before, and `RunDirectoryError` where a run's adapters cannot be had as they were at one step.
+    New members of a run are copied at one step, which is written down, too: that of ``checkpoint``, else of the newest; for them
+    ``examined`` must be given. Raises `ConfigError` for another adapter or run of the same name than before and for members of another
+    step, and `RunDirectoryError` where a run has no checkpoint.
     """
-    base, known = sources.config.base, _read(out).get("sources", {})
-    record(out, {"base": {"path": base.path, "dtype": base.dtype, "prompts": base.prompts}})
-    new = [source for source in sources.each if source.adapter and source.name not in known]
+    new = unpinned(sources, out)
+    if new:
+        record(out, {"sources": {}})  # from here on it is an evaluation's folder, whatever a kill leaves in it
     for run in dict.fromkeys(source.run for source in new):
-        _copy([source for source in new if source.run == run], run, out)
+        _copy(_New(run, [source for source in new if source.run == run]), out, examined, checkpoint)
     return replace(sources, each=tuple(_pinned(source, out) for source in sources.each))
 
 
-def steps(out: Path) -> dict[str, int]:
-    """The run's step, by source, that the adapters in ``out`` are of."""
-    return {name: known["step"] for name, known in _read(out).get("sources", {}).items() if "step" in known}
-
-
 def record(out: Path, values: Mapping[str, Any]) -> None:
-    """Add to what ``out`` was begun with, by name and below it. Raises `ConfigError` for what differs from what is there."""
+    """Add to what ``out`` was begun with, by name and below it. Raises `ConfigError` as `agree`."""
     known = _read(out)
     merged = _merged(out, known, values)
     if merged != known:
         write_file(out / GENERATION, json_bytes(merged))
+
+
+def agree(out: Path, values: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for what differs from what ``out`` was begun with; writes nothing."""
+    _merged(out, _read(out), values)
+
+
+def note(out: Path, source: str, name: str, value: float) -> None:
+    """Write down what was found out about a source, unless it is there already."""
+    known = _read(out)
+    if name not in known["sources"][source]:
+        known["sources"][source][name] = value
+        write_file(out / GENERATION, json_bytes(known))
 
 
 def _read(out: Path) -> dict[str, Any]:
@@ -76,59 +110,68 @@ def _merged(out: Path, known: dict[str, Any], values: Mapping[str, Any], path: s
     return merged
 
 
-def _copy(sources: Sequence[Source], run: Path | None, out: Path) -> None:
-    """Each folder is copied first and written down last: a copy that a kill left unrecorded is made again."""
-    copies, step = _of_one_step(sources, run) if run else ([_files(source) for source in sources], {})
-    for source, files in zip(sources, copies, strict=True):
+def _copy(new: _New, out: Path, examined: Examined, checkpoint: Checkpoint | None) -> None:
+    """All folders are copied first and written down last, together: copies that a kill left unrecorded are made again."""
+    write, facts = _of_run(new, out, examined, checkpoint) if new.run else (_of_folder, {})
+    found: dict[str, Any] = {}
+    for source in new.sources:
         kept = out / ADAPTERS / source.name
+        if source.adapter and kept.resolve() == source.adapter.resolve():
+            raise ConfigError(f"'{source.adapter}' is where the evaluation in '{out}' keeps its copy: choose another --out")
         if kept.exists():
             remove_folder(kept)
-        write_folder(kept, files)
-        record(out, {"sources": {source.name: {**_described(source), "sha256": _sha256(files), **step}}})
+        write(source, kept)
+        found[source.name] = {**_described(source), "sha256": _sha256(_files(kept)), **facts}
+    record(out, {"sources": found})
+
+
+def _of_folder(source: Source, kept: Path) -> None:
+    write_folder(kept, _files(source.adapter or Path()))
+
+
+def _of_run(new: _New, out: Path, examined: Examined, checkpoint: Checkpoint | None) -> tuple[Callable[[Source, Path], None], Facts]:
+    """What writes a member of a run, and the facts about all of them."""
+    run = new.run or Path()
+    config, taken = read_config(run), checkpoint or newest_checkpoint(run)
+    facts: Facts = {"run": config_hash(config), "step": taken.step}
+    _check_step(run, taken.step, facts["run"], out)
+    members = members_at(taken, run, examined.layouts[run], [source.name for source in new.sources])
+
+    def write(source: Source, kept: Path) -> None:
+        with disk_errors(kept.parent, "create"):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+        save_adapter(members[source.name], kept, config.base.path, config.lora.targets)
+
+    return write, facts
+
+
+def _check_step(run: Path, step: int, identity: str, out: Path) -> None:
+    for name, known in _read(out).get("sources", {}).items():
+        if known.get("run") == identity and known["step"] != step:
+            raise ConfigError(
+                f"'{out}' has '{name}' at step {known['step']} of its run, and '{run}' is at step {step} now: one mean would mix the two. "
+                "Evaluate the members that it has, or all of them into a new folder (--out)."
+            )
 
 
 def _pinned(source: Source, out: Path) -> Source:
-    record(out, {"sources": {source.name: _described(source)}})
     if source.adapter is None:
+        record(out, {"sources": {source.name: {"role": source.role}}})
         return source
+    run = {"run": config_hash(read_config(source.run))} if source.run else {}
+    agree(out, {"sources": {source.name: {"role": source.role, **run}}})
     kept = replace(source, adapter=out / ADAPTERS / source.name)
     for one in (kept,) if source.run else (kept, source):  # a run goes on
-        if _sha256(_files(one)) != _read(out)["sources"][source.name]["sha256"]:
+        if _sha256(_files(one.adapter or Path())) != _read(out)["sources"][source.name]["sha256"]:
             raise ConfigError(f"'{one.adapter}' is not the adapter that '{out}' was begun with: restore it, or use another folder")
     return kept
 
 
 def _described(source: Source) -> dict[str, str]:
-    return {"role": source.role} | ({"from": str(source.adapter.resolve())} if source.adapter else {})
+    return {"role": source.role, "from": str((source.run or source.adapter or Path()).resolve())}
 
 
-def _of_one_step(members: Sequence[Source], run: Path) -> tuple[list[Files], dict[str, int]]:
-    """The files of a run's members, and the step that all are of."""
-    config, deadline = read_config(run), time.monotonic() + PATIENCE
-    while True:
-        before = _settled(run, config)
-        copies = [_files(member) for member in members] if before is not None else []
-        if before is not None and before == _settled(run, config):
-            return copies, {"step": before}
-        if time.monotonic() > deadline:
-            raise RunDirectoryError(
-                f"'{run}' has been writing its adapters for {PATIENCE:.0f} s, so they are not of one step. If nothing is running there, a "
-                f"kill came in between: `populora resume {run}` puts them right. Else try again."
-            )
-        time.sleep(0.1)
-
-
-def _settled(run: Path, config: Config) -> int | None:
-    """The step of the newest checkpoint; nothing while the next is due, whose adapters are written first."""
-    newest = max(checkpoint_steps(run), default=None)
-    logged = max((int(line["step"]) for line in read_log(run)), default=0)
-    if newest is None or any(step % config.checkpoint_every == 0 or step == config.steps for step in range(newest + 1, logged + 1)):
-        return None
-    return newest
-
-
-def _files(source: Source) -> Files:
-    adapter = source.adapter or Path()
+def _files(adapter: Path) -> Files:
     with disk_errors(adapter, "read"):
         return {name: (adapter / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
 

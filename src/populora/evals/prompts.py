@@ -2,7 +2,8 @@
 
 Each template names the benchmarks that it is for by how they are graded, and the texts that end a response. ``chat`` templates go
 through the base's own chat template with the assistant's turn begun, as evalplus does; ``raw`` ones are the whole prompt; ``solve`` takes
-the solver's prompts of training. Braces in an item's text stay as they are.
+the solver's prompts of training. Braces in an item's text stay as they are. The token that begins a text is not in a
+prompt where the tokenizer adds it.
 """
 
 from __future__ import annotations
@@ -55,15 +56,20 @@ def template_names() -> tuple[str, ...]:
 
 def load_template(name: str, benchmark: Benchmark, prompts: PromptSet) -> Template:
     """The template ``name`` for a benchmark; ``prompts`` are what ``solve`` asks with. Raises `ConfigError` for an unknown or unfit one."""
-    if name not in template_names():
-        raise ConfigError(f"unknown prompt template '{name}': expected one of {', '.join(template_names())}")
-    found = _read(name)
-    if benchmark.grading not in found.gradings:
-        fitting = [other for other in template_names() if benchmark.grading in _read(other).gradings]
+    if not fits(name, benchmark):
+        fitting = [other for other in template_names() if fits(other, benchmark)]
         raise ConfigError(f"the template '{name}' is not for {benchmark.name}: expected {' or '.join(fitting)}")
+    found = _read(name)
     if found.kind == "solve":
         return replace(found, prompts=prompts, stop=(prompts.stop,) if prompts.stop else ())
     return found
+
+
+def fits(name: str, benchmark: Benchmark) -> bool:
+    """Whether the template is for the benchmark. Raises `ConfigError` for an unknown one."""
+    if name not in template_names():
+        raise ConfigError(f"unknown prompt template '{name}': expected one of {', '.join(template_names())}")
+    return benchmark.grading in _read(name).gradings
 
 
 @cache
@@ -120,6 +126,14 @@ def _in_chat(template: Template, asked: str, tokenizer: Any) -> str:
         raise ConfigError(
             f"the template '{template.name}' begins the assistant's turn, which this tokenizer's chat template leaves out: choose 'plain'"
         )
+    return _begun_once(prompt, tokenizer)
+
+
+def _begun_once(prompt: str, tokenizer: Any) -> str:
+    """A chat template may write the token that begins a text, and so do tokenizers whenever a text becomes tokens: leave it to them."""
+    begin = getattr(tokenizer, "bos_token", None)
+    if begin and prompt.startswith(begin) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
+        return prompt.removeprefix(begin)
     return prompt
 
 

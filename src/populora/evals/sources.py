@@ -1,9 +1,12 @@
 """What is evaluated: the members of a run, adapters in PEFT folders, or a base alone. Nothing is written and no lock is taken, so a run
 may go on meanwhile; `populora.evals.pinning` keeps what its members were.
+
+A name with one slash is that of a base on the hub, unless the folder before the slash exists here: then it is a path with a mistake.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,13 +18,15 @@ from populora.engine.loading import TINY, base_folder
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.lora.peft_settings import CONFIG_FILE, read_settings
 from populora.population import initial_population
+from populora.runlog.checkpoint import checkpoint_steps
 from populora.runlog.directory import CONFIG, FACTS, read_config
+from populora.runlog.files import disk_errors
 
 ADAPTERS = "adapters"
 ALL, BASE = "all", "base"
 TINY_LIMITS = SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224)
 """Of the tiny base outside a run, as in the settings that ship for it."""
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Source:
     role: str
     """`populora.types.Role` of a member, else ``adapter``, ``base`` or ``endpoint``."""
     adapter: Path | None = None
-    """Its PEFT folder; none for a bare base."""
+    """Its PEFT folder; none for a bare base. A member of a run is taken out of a checkpoint instead (`populora.evals.members`)."""
     run: Path | None = None
     """The run that it is a member of."""
 
@@ -43,6 +48,8 @@ class Sources:
 
     config: Config
     each: tuple[Source, ...]
+    runs: tuple[Path, ...] = ()
+    """Those that are named, whose base this must be."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Adapters that cannot be evaluated beside these, by name, with the reason: the others are evaluated all the same."""
 
@@ -75,7 +82,7 @@ def find_sources(whats: Sequence[str], members: str = ALL, base: str = "") -> So
         unfit[one.each[0].name] = reason
     if twice := [name for name, count in Counter(source.name for source in each).items() if count > 1]:
         raise ConfigError(f"two of the sources are called '{twice[0]}', and so would be their files: evaluate them into different folders")
-    return Sources(leading.config, tuple(each), unfit)
+    return Sources(leading.config, tuple(each), tuple(Path(run) for run in runs), unfit)
 
 
 def _all_found(whats: Sequence[str], members: str, base: str) -> tuple[list[tuple[str, Sources]], dict[str, str]]:
@@ -105,12 +112,30 @@ def _found(what: str, members: str, base: str) -> Sources:
         return _of_run(folder, members, base)
     if _is_adapter(what):
         return Sources(_settings(base or _base_of(folder)), (Source(folder.resolve().name, "adapter", folder),))
-    if what == TINY or (folder / CONFIG).is_file() or (not folder.exists() and _HUB_NAME.fullmatch(what)):
-        if base:
+    if what == TINY or (folder / CONFIG).is_file() or (not folder.exists() and _HUB_NAME.fullmatch(what) and not _below_a_folder(folder)):
+        if base and not _same_base(what, base):
             raise ConfigError(f"'{what}' is a base itself: leave out --base '{base}', or name an adapter or a run")
-        return Sources(_settings(what), (Source(BASE, BASE),))
-    missing = f"has none of {FACTS}, {CONFIG_FILE} and {CONFIG}" if folder.is_dir() else "is no folder"
+        return Sources(_settings(base or what), (Source(BASE, BASE),))
+    missing = f"has none of {FACTS}, {CONFIG_FILE} and {CONFIG}" if folder.is_dir() else f"is no folder{_beside(folder)}"
     raise ConfigError(f"'{what}': expected a run, a PEFT adapter, or a base ('{TINY}', a folder or a hub name); it {missing}")
+
+
+def _below_a_folder(path: Path) -> bool:
+    """Whether it is a path and no name on the hub: what comes before its last part is a folder here."""
+    return path.parent != Path() and path.parent.is_dir()
+
+
+def _beside(missing: Path) -> str:
+    """What the folder where it should be has of a similar name."""
+    above = missing.parent
+    with disk_errors(above, "read"):
+        names = [path.name for path in above.iterdir()] if above.is_dir() else []
+    near = difflib.get_close_matches(missing.name, names, n=2)
+    return f". Did you mean {' or '.join(repr(str(above / name)) for name in near)}?" if near else ""
+
+
+def _same_base(what: str, base: str) -> bool:
+    return what == base or (TINY not in (what, base) and Path(what).exists() and Path(what).resolve() == Path(base).resolve())
 
 
 def _of_run(folder: Path, members: str, base: str) -> Sources:
@@ -122,8 +147,11 @@ def _of_run(folder: Path, members: str, base: str) -> Sources:
     for name in names:
         if name not in roles and name != BASE:
             raise ConfigError(f"'{folder}' has no member '{name}': expected '{ALL}', or some of {', '.join(roles)} and '{BASE}'")
-        if name != BASE and not (folder / ADAPTERS / name / CONFIG_FILE).is_file():
-            raise RunDirectoryError(f"'{folder}' has no adapter of '{name}' yet: wait until it has begun its first step")
+    if not checkpoint_steps(folder):
+        raise RunDirectoryError(
+            f"'{folder}' has no checkpoint, and members of a run are evaluated as they are in one: wait until it has begun its first "
+            f"step, or name the folders of its adapters ('{folder / ADAPTERS / names[0]}')"
+        )
     each = [Source(name, roles[name], folder / ADAPTERS / name, folder) if name != BASE else Source(BASE, BASE) for name in names]
     return Sources(replace(config, base=replace(config.base, path=base)) if base else config, tuple(each))
 
