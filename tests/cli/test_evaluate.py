@@ -21,8 +21,11 @@ from small_sources import advance, make_folder, running
 from populora.cli import main
 from populora.config import ClusterConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.completions import Sitting
 from populora.evals.data import digest
-from populora.runlog.directory import locked, new_run
+from populora.evals.records import Item
+from populora.evals.unfinished import UNFINISHED
+from populora.runlog.directory import locked
 
 CONFIG = Config(
     steps=4, checkpoint_every=2, threads=1, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
@@ -222,11 +225,73 @@ def test_a_run_that_went_on_is_another_evaluation(run, populora):
     assert completions(run / "evaluations" / "step_00004", "T0") != completions(run / "evaluations" / "step_00002", "T0")
 
 
+class Interrupted:
+    """A sampler that is stopped after so many completions."""
+
+    def __init__(self, monkeypatch, count: int):
+        def stopping(sitting, completion, add=Sitting.add):
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            add(sitting, completion)
+
+        self.left = count
+        monkeypatch.setattr(Sitting, "add", stopping)
+
+
+def test_the_same_command_goes_on_with_what_is_unfinished_though_its_run_trained_on(run, populora, monkeypatch):
+    command, older, newer = (run, "--limit", "3"), run / "evaluations" / "step_00002", run / "evaluations" / "step_00004"
+    with monkeypatch.context() as patched:
+        Interrupted(patched, 5)
+        assert populora(*command)[0] == 130
+    advance(run, CONFIG, 4)
+    assert populora("generate", run, "--limit", "1", "--members", "T1")[0] == 0  # another command
+    assert sources(newer) == {"T1": "teacher"} and not (newer / UNFINISHED).exists()
+    code, printed, said = populora(*command, "--cache-mb", "64")
+    assert code == 0 and f"going on with {older}, which is unfinished; --out takes another folder" in said and "T0 on tiny: " in printed
+    assert all(len(verdicts(older, name)) == 3 for name in ("T0", "T1", "S0", "S1")) and not (older / UNFINISHED).exists()
+    assert populora("generate", *command)[0] == 0
+    assert all(len(completions(newer, name)) == 3 for name in ("T0", "T1", "S0", "S1"))
+
+
+def test_what_was_not_graded_yet_is_unfinished_too(run, populora, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("populora.commands.evaluate._waited_for", lambda *_: 130)
+        assert populora(run, "--limit", "1", "--members", "T0")[0] == 130
+    advance(run, CONFIG, 4)
+    assert populora(run, "--limit", "1", "--members", "T0")[0] == 0
+    assert verdicts(run / "evaluations" / "step_00002", "T0") and not (run / "evaluations" / "step_00004").exists()
+
+
+def test_a_folder_is_named_by_the_step_that_its_members_are_of(run, populora, monkeypatch):
+    from populora.evals import generating
+
+    examined = generating.examine
+    monkeypatch.setattr(generating, "examine", lambda *arguments: (advance(run, CONFIG, 4), examined(*arguments))[1])
+    assert populora("generate", run, "--limit", "1", "--members", "T0")[0] == 0
+    kept = json.loads((run / "evaluations" / "step_00002" / "generation.json").read_text())
+    assert kept["sources"]["T0"]["step"] == 2 and not (run / "evaluations" / "step_00004").exists()
+
+
+def test_an_evaluation_is_not_written_over_another_run_or_folder(run, tmp_path, adapters, populora):
+    with running(tmp_path / "other", replace(CONFIG, seed=3), 2) as other:
+        (tmp_path / "notes").mkdir()
+        (tmp_path / "notes" / "adapters").mkdir()
+        before, noted = contents(other), contents(tmp_path / "notes")
+        code, _, said = populora("generate", run, "--limit", "1", "--out", other)
+        assert code == 2 and f"'{other}' is a run or a model (it holds 'config.json')" in said
+        code, _, said = populora("generate", run, "--limit", "1", "--out", tmp_path / "notes")
+        assert code == 2 and f"'{tmp_path / 'notes'}' is not empty (it holds 'adapters') and is no evaluation" in said
+        code, _, said = populora("generate", adapters / "one", "--limit", "1", "--out", adapters / "one")
+        assert code == 2 and "is not empty (it holds 'adapter_config.json')" in said
+        assert contents(other) == before and contents(tmp_path / "notes") == noted
+
+
 def test_a_run_of_many_processes_is_evaluated_by_this_one_without_ray(tmp_path, populora, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # to import it fails
     config = replace(CONFIG, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, address="nowhere:1"))
-    with new_run(tmp_path / "run", config, {}):
-        advance(tmp_path / "run", config, 2)
+    with running(tmp_path / "run", config, 2):
+        pass
     assert populora(tmp_path / "run", "--limit", "2", "--members", "base,S0")[0] == 0
     assert len(verdicts(tmp_path / "run" / "evaluations" / "step_00002", "S0")) == 2
 
@@ -268,7 +333,7 @@ def test_groups_of_public_benchmarks_stand_beside_the_papers_table(tmp_path, pop
     assert code == 3 and "skipped livecodebench: '" in said and "1 of 1 items of humaneval_plus are not asked (too_long 1)" in said
     for name in ("mbpp_plus", "aime25", "cruxeval_input", "cruxeval_output"):
         assert f"base on {name}: 0 of 1 correct (0.0 %)" in printed and len(verdicts(tmp_path / "out", "base", name)) == 1
-    assert "0.0 (1/378)" in printed and "0.0 (1/30)" in printed and "Asked for, but not graded at all: HE+." in " ".join(printed.split())
+    assert "0.0 (1/378)" in printed and "0.0 (1/30)" in printed and "humaneval_plus" in description(tmp_path / "out")["skipped"]
     assert "4T+4S Teacher" in printed and "69.0±0.4" in printed and "Code (1/3) is without HE+, LCB." in printed
 
 
@@ -312,11 +377,51 @@ def test_items_that_no_context_holds_are_counted_before_the_first_is_asked(data,
 def test_templates_and_limits_are_those_that_are_asked_for(data, tmp_path, populora):
     out = tmp_path / "out"
     how = ("--suite", "gsm8k", "--data", data, "--max-tokens", "5", "-o", out)
-    assert populora("generate", "tiny", *how, "--templates", "math=azr_math_boxed, tiny=solve")[0] == 0
+    assert populora("generate", "tiny", *how, "--templates", "math=azr_math_boxed, GSM8K=azr_math_boxed")[0] == 0
     settings = json.loads((out / "generation.json").read_text())["benchmarks"]["gsm8k"]
     assert (settings["template"], settings["max_tokens"]) == ("azr_math_boxed 1", 5)
     code, _, said = populora("generate", "tiny", *how)
     assert code == 2 and f"'{out}' was begun with benchmarks.gsm8k.template 'azr_math_boxed 1', now it is 'azr_math" in said
+
+
+def test_a_template_of_a_group_is_for_the_benchmarks_that_it_fits(data, tmp_path, populora, monkeypatch):
+    (data / "livecodebench").mkdir()
+    monkeypatch.setattr("populora.commands.evaluate_generate.find_data", lambda one, _: data / (one.file or "livecodebench"))
+    coding = [Item("Made/0", {"task_id": "Made/0", "prompt": "def f(x):\n", "entry_point": "f"})]
+    contest = [Item("a", {"question_content": "Add.", "starter_code": ""})]
+    monkeypatch.setattr(
+        "populora.commands.evaluate_generate.load_pinned", lambda one, _: contest if one.name == "livecodebench" else coding
+    )
+    for name in ("humaneval_plus", "mbpp_plus"):
+        (data / f"{name}.jsonl").touch()
+    how = ("--suite", "code", "--max-tokens", "40", "-o", tmp_path / "out")
+    assert populora("generate", "tiny", *how, "--templates", "code=plain, lcb=azr_livecodebench")[0] in (0, 3)
+    used = json.loads((tmp_path / "out" / "generation.json").read_text())["benchmarks"]
+    assert {name: one["template"] for name, one in used.items()} == {
+        "humaneval_plus": "plain 1", "mbpp_plus": "plain 1", "livecodebench": "azr_livecodebench 1"
+    }  # fmt: skip
+
+
+def test_a_limit_that_is_lowered_for_the_context_is_said_before_the_first_item(data, tmp_path, populora):
+    code, _, said = populora("generate", "tiny", "--suite", "cruxeval_output", "--data", data, "-o", tmp_path / "out")
+    assert code == 0 and "responses to cruxeval_output may have 224 tokens instead of 8096: the base's context has no room for more" in said
+    kept = json.loads((tmp_path / "out" / "generation.json").read_text())["benchmarks"]["cruxeval_output"]
+    assert (kept["max_tokens"], kept["lowered_from"]) == (224, 8096)
+
+
+def test_a_benchmark_of_which_no_item_fits_is_skipped_and_nothing_is_graded_where_that_is_all(data, tmp_path, populora, monkeypatch):
+    items = (data / "cruxeval.jsonl").read_text().replace("return x", f"return x{' + 1' * 400}")
+    (data / "cruxeval.jsonl").write_text(items)
+    for name in ("cruxeval_input", "cruxeval_output"):
+        monkeypatch.setitem(BENCHMARKS, name, replace(BENCHMARKS[name], sha256=digest(items.encode())))
+    how = ("--data", data, "--max-tokens", "40", "--limit", "1")
+    code, printed, said = populora("tiny", "--suite", "cruxeval", *how, "-o", tmp_path / "none")
+    assert (code, printed) == (3, "") and "skipped cruxeval_input: no item can be asked (too_long: " in said
+    assert not (tmp_path / "none" / "generation.json").exists() and not (tmp_path / "none" / "evaluation.json").exists()
+    code, printed, said = populora("tiny", "--suite", "cruxeval,tiny", *how, "-o", tmp_path / "some")
+    assert code == 3 and "skipped cruxeval_output: no item can be asked" in said and "base on tiny: " in printed
+    found = description(tmp_path / "some")
+    assert list(found["benchmarks"]) == ["tiny"] and set(found["skipped"]) == {"cruxeval_input", "cruxeval_output"}
 
 
 def test_merged_adapters_say_what_served_ones_say(adapters, finished, tmp_path, populora):
@@ -385,6 +490,13 @@ def test_what_is_refused_leaves_the_folder_as_it_was(copied, adapters, tmp_path,
         (["tiny", "--templates", "code"], "--templates has 'code': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain"),
         (["tiny", "--templates", "cod=plain"], "--templates has 'cod=plain': expected"),
         (["tiny", "--templates", "tiny=plain"], "the template 'plain' is not for tiny: expected solve"),
+        (["tiny", "--templates", "code=plain"], "--templates has 'code=plain', but --suite has no such benchmark: leave it out"),
+        (["tiny", "--templates", "tiny=solve,tiny=solve"], "--templates has two templates for tiny: expected one"),
+        (["tiny", "--templates", "=solve"], "--templates has '=solve': expected BENCHMARK=TEMPLATE"),
+        (
+            ["tiny", "--suite", "lcb", "--templates", "code=plain"],
+            "the template 'plain' is not for livecodebench: expected azr_livecodebench",
+        ),
         (["tiny", "--templates", "tiny=nice"], "unknown prompt template 'nice': expected one of azr_"),
         (["tiny", "--data", "nowhere", "--suite", "code"], "--data is 'nowhere': expected a folder with the benchmarks' files"),
         (["tiny", "--chat"], "--chat is for an endpoint (--endpoint URL): leave it out"),

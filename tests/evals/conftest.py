@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from small_sources import make_folder
+from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.base.tokenizer import build_tokenizer, vocabulary_size
@@ -66,6 +67,16 @@ def chat_base(tmp_path_factory) -> Path:
     Qwen2ForCausalLM(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def begins_texts() -> Any:
+    """The tiny tokenizer, which here begins every text with a token, as its chat template does, too."""
+    tokenizer = build_tokenizer()
+    tokenizer.bos_token = tokenizer.pad_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<pad> $A", special_tokens=[("<pad>", tokenizer.bos_token_id)])
+    tokenizer.chat_template = "{{ bos_token }}" + CHAT
+    return tokenizer
 
 
 @pytest.fixture

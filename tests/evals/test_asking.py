@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -35,9 +36,9 @@ def test_the_last_item_that_fits_fills_the_context(crux):
 
 def test_an_item_with_characters_that_the_tokenizer_does_not_know_is_named(crux):
     class Simple:
-        unk_token_id = 0
+        unk_token_id, unk_token = 0, "<unk>"
 
-        def __call__(self, text):
+        def __call__(self, text, add_special_tokens=True):
             return {"input_ids": [int(character.isascii()) for character in text]}
 
     odd = Item("odd", crux[0].fields | {"input": "'é'"})
@@ -45,15 +46,41 @@ def test_an_item_with_characters_that_the_tokenizer_does_not_know_is_named(crux)
     assert asked.left_out == {"odd": "unknown_characters"}
 
 
+def test_a_token_for_the_unknown_that_also_begins_texts_leaves_nothing_out(crux, begins_texts):
+    begins_texts.unk_token = begins_texts.bos_token
+    begun = Item("begun", crux[0].fields | {"input": "'<pad>'"})
+    asked = ask(Paper(BENCHMARKS["cruxeval_output"], [crux[0], begun]), begins_texts, 512, TINY_LIMITS, COMPACT)
+    assert list(asked.prompts) == ["made_0", "begun"] and begins_texts(asked.prompts["made_0"])["input_ids"][0] == 0
+
+
 def test_a_response_may_be_as_long_as_in_azrs_evaluation_unless_the_context_is_too_small():
     paper, tiny = Paper(BENCHMARKS["math500"], ()), Paper(BENCHMARKS["tiny"], ())
-    assert response_limit(paper, SelfplayConfig(), 32768) == 16000
-    assert response_limit(paper, TINY_LIMITS, 512) == 224
-    assert response_limit(paper, SelfplayConfig(), 4096) == 2048
-    assert response_limit(tiny, TINY_LIMITS, 512) == 224
-    assert response_limit(Paper(BENCHMARKS["math500"], (), max_tokens=100), TINY_LIMITS, 512) == 100
+    assert response_limit(paper, SelfplayConfig(), 32768, 700) == 16000
+    assert response_limit(paper, TINY_LIMITS, 512, 100) == 224
+    assert response_limit(paper, SelfplayConfig(), 4096, 700) == 3396
+    assert response_limit(tiny, TINY_LIMITS, 512, 100) == 224
+    assert response_limit(Paper(BENCHMARKS["math500"], (), max_tokens=100), TINY_LIMITS, 512, 500) == 100
     with pytest.raises(ConfigError, match="math500: max_tokens is 512, and the base's context of 512 tokens"):
-        response_limit(Paper(BENCHMARKS["math500"], (), max_tokens=512), TINY_LIMITS, 512)
+        response_limit(Paper(BENCHMARKS["math500"], (), max_tokens=512), TINY_LIMITS, 512, 100)
+
+
+def test_a_limit_makes_room_for_the_longest_prompt_down_to_half_of_the_context():
+    paper = Paper(BENCHMARKS["livecodebench"], ())
+    for longest, limit in ((96, 8096), (97, 8095), (700, 7492), (4096, 4096), (6000, 4096)):
+        assert response_limit(paper, SelfplayConfig(), 8192, longest) == limit
+
+
+def test_a_lowered_limit_is_said_and_does_not_depend_on_how_many_items_are_asked(crux):
+    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 60 + "x"})
+    paper = Paper(replace(BENCHMARKS["cruxeval_output"], max_tokens=600), [*crux, long])
+    asked = ask(paper, build_tokenizer(), 612, TINY_LIMITS, COMPACT)
+    assert len(asked.prompts) == 4 and asked.max_tokens == 612 - asked.longest < 600 == asked.lowered_from
+    assert asked.described()["lowered_from"] == 600
+    first = ask(replace(paper, only=2), build_tokenizer(), 612, TINY_LIMITS, COMPACT)
+    assert list(first.prompts) == ["made_0", "made_1"] and first.max_tokens == asked.max_tokens
+    assert list(ask_elsewhere(replace(paper, only=1), 100, COMPACT).prompts) == ["made_0"]
+    roomy = ask(paper, build_tokenizer(), 2048, TINY_LIMITS, COMPACT)
+    assert roomy.max_tokens == 600 and not roomy.lowered_from and "lowered_from" not in roomy.described()
 
 
 def test_two_items_of_one_name_are_refused(crux):

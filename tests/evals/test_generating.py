@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from small_sources import base_facts, running
 from transformers import AutoModelForCausalLM
 
 from populora.base.tokenizer import build_tokenizer
+from populora.config import Config, LoraConfig, PopulationConfig
+from populora.engine.loading import base_folder
 from populora.engine.vllm import engine_settings
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.evals.answering import completed
 from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.generating import GenerationPlan, generate, unfit
+from populora.evals.pinning import agree
 from populora.evals.prompts import load_template
 from populora.evals.records import Item
 from populora.evals.serving import open_engine
+from populora.evals.sources import find_sources
 from populora.tasks.render import load_prompts
 from populora.types import Generation
 
@@ -159,9 +166,55 @@ def test_completions_are_not_mixed_with_those_of_other_settings(plan, out, crux,
         generate(replace(plan, papers=[Paper(BENCHMARKS["cruxeval_output"], changed)]), out, Seen(), never)
     with pytest.raises(ConfigError, match=r"begun with benchmarks.cruxeval_output.max_tokens 24, now it is 30"):
         generate(replace(plan, papers=[Paper(BENCHMARKS["cruxeval_output"], crux, max_tokens=30)]), out, Seen(), never)
+    with pytest.raises(ConfigError, match=r"begun with base.path 'tiny', now it is 'other'"):
+        agree(out, {"base": {"path": "other"}})
     with pytest.raises(ConfigError, match="begun with merged False, now it is True"):
         generate(replace(plan, merge=True), out, Seen(), never)
     assert contents(out) == before
+
+
+def test_an_evaluation_is_not_gone_on_with_on_other_weights_of_the_same_name(chat_base, sources_of, coding, out, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(chat_base, base)
+    plan = GenerationPlan(sources_of(base), [Paper(BENCHMARKS["mbpp_plus"], coding, max_tokens=8, only=1)])
+    generate(plan, out, Seen())
+    first, whole = contents(out), replace(plan, papers=[Paper(BENCHMARKS["mbpp_plus"], coding, max_tokens=8)])
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        model.lm_head.weight[5, 5] += 1.0
+    model.save_pretrained(base)
+    with pytest.raises(ConfigError, match=r"begun with base.sha256 '\w{64}', now it is '\w{64}'"):
+        generate(whole, out, Seen(), never)
+    assert contents(out) == first
+    generate(plan, out, Seen(), never)  # nothing is missing: nothing is loaded
+    for file in chat_base.glob("*.safetensors"):
+        shutil.copy(file, base)
+    generate(whole, out, Seen())
+    assert len(completions(out, "mbpp_plus", "base")) == 2
+
+
+def test_the_base_of_a_run_has_the_weights_that_it_was_trained_on_wherever_it_is(tmp_path, crux, out, chat_base):
+    config = Config(steps=2, checkpoint_every=2, threads=1, lora=LoraConfig(4, 8.0), population=PopulationConfig(1, 1))
+    with running(tmp_path / "run", config, 2) as run:
+        plan = GenerationPlan(find_sources([str(run)], "base,S0", str(chat_base)), [Paper(BENCHMARKS["cruxeval_output"], crux, "", 8)])
+        with pytest.raises(ConfigError, match=rf"'{chat_base}' is not the base that '{run}' was trained on"):
+            generate(plan, out, Seen(), never)
+        assert contents(out) == {}
+        shutil.copytree(base_folder(config.base), tmp_path / "elsewhere")
+        generate(replace(plan, sources=find_sources([str(run)], "base,S0", str(tmp_path / "elsewhere"))), out, Seen())
+    kept = json.loads((out / "generation.json").read_text())
+    assert kept["base"]["sha256"] == base_facts()[0]["base_sha256"] and kept["sources"]["S0"]["step"] == 2
+
+
+def test_a_benchmark_of_which_no_item_can_be_asked_is_told_apart(plan, out, crux):
+    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 300 + "x"})
+    none, some = Paper(BENCHMARKS[CRUX[0]], [long]), Paper(BENCHMARKS[CRUX[1]], crux)
+    coverage = generate(replace(plan, papers=[none, some]), out, Seen())
+    assert list(coverage.unasked) == ["cruxeval_input"] and coverage.unasked["cruxeval_input"].startswith("too_long: ")
+    assert not (out / "generations" / "cruxeval_input").exists() and completions(out, "cruxeval_output", "one")
+    before, said = contents(out), []
+    generate(replace(plan, papers=[none]), out, Seen(), never, said.append)
+    assert contents(out) == before and list(said[0].unasked) == ["cruxeval_input"]
 
 
 def test_a_damaged_line_and_a_second_completion_are_named(plan, out):

@@ -49,7 +49,7 @@ def test_a_merge_that_is_another_model_is_refused_and_leaves_nothing(make_adapte
     monkeypatch.setattr(merging, "load_base", lambda config: load_base(base))  # what is read back is not what was merged
     with (
         pytest.raises(
-            AdapterError, match=r"'.*mine' merged into 'tiny' is another model: expected its logits within 0.001 .* on 4 prompts"
+            AdapterError, match=r"'.*mine' merged into 'tiny' is another model: expected its logits within 0.0001 .* on 4 prompts"
         ),
         merged(base, folder, tmp_path / "merged", PROMPTS),
     ):
@@ -60,8 +60,9 @@ def test_a_merge_that_is_another_model_is_refused_and_leaves_nothing(make_adapte
 def test_what_a_killed_merge_left_makes_way_and_the_merged_model_is_gone_in_the_end(make_adapter, tmp_path):
     (tmp_path / "merged").mkdir()
     (tmp_path / "merged" / "config.json").write_text("{")
-    with merged(BaseConfig(), make_adapter("mine", 1), tmp_path / "merged", PROMPTS) as folder:
-        assert load_base(BaseConfig(path=str(folder)))[0].dtype == torch.float32
+    with merged(BaseConfig(), make_adapter("mine", 1), tmp_path / "merged", PROMPTS) as difference:
+        assert load_base(BaseConfig(path=str(tmp_path / "merged")))[0].dtype == torch.float32
+        assert 0 <= difference <= LOGIT_BOUND
     assert not (tmp_path / "merged").exists()
 
 
@@ -88,5 +89,8 @@ def test_merged_models_say_what_their_adapters_say(make_adapter, sources_of, cru
         files = sorted((out / "generations").rglob("*.jsonl"))
         said[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
         assert sorted(path.name for path in out.iterdir()) == ["adapters", "generation.json", "generations"]
+        facts = json.loads((out / "generation.json").read_text())["sources"]
+        merged_ones = {name for name, known in facts.items() if 0 <= known.get("merged_difference", -1) <= LOGIT_BOUND}
+        assert merged_ones == ({"one", "two"} if merge_them else set())
     same = sum(ours == theirs for ours, theirs in zip(said[False], said[True], strict=True))
     assert len(said[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose

@@ -74,6 +74,16 @@ def test_a_chat_template_that_leaves_out_the_assistants_turn_is_refused(coding):
         rendered("evalplus_chat", "humaneval_plus", coding[0].fields, tokenizer)
 
 
+def test_a_text_that_chat_template_and_tokenizer_both_begin_is_begun_once(begins_texts, coding):
+    template = load_template("evalplus_chat", BENCHMARKS["mbpp_plus"], load_prompts("compact"))
+    prompt = render(template, BENCHMARKS["mbpp_plus"], coding[0], begins_texts)
+    turns = begins_texts.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False)
+    assert turns.startswith("<pad><|im_start|>") and prompt.startswith("<|im_start|>user\n")
+    assert begins_texts(prompt)["input_ids"].count(0) == 1
+    begins_texts.backend_tokenizer.post_processor = None  # only the chat template begins it
+    assert render(template, BENCHMARKS["mbpp_plus"], coding[0], begins_texts).startswith("<pad><|im_start|>user\n")
+
+
 def test_mathematics_is_asked_as_azr_asked_it():
     assert rendered("azr_math", "math500", {"problem": " What is $\\frac{1}{2}$? \n"}) == R1 + "What is $\\frac{1}{2}$?\nAssistant:"
     assert rendered("azr_math", "gsm8k", {"question": "Q", "problem": "P"}) == R1 + "Q\nAssistant:"

