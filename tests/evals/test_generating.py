@@ -22,7 +22,7 @@ from populora.evals.answering import completed
 from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.generating import GenerationPlan, generate, unfit
-from populora.evals.pinning import agree
+from populora.evals.generation_file import agree
 from populora.evals.prompts import load_template
 from populora.evals.records import Item
 from populora.evals.serving import open_engine

@@ -16,8 +16,9 @@ from populora.config import BaseConfig, ClusterConfig, Config, LoraConfig, Popul
 from populora.engine.shapes import base_shapes
 from populora.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.evals import members, pinning
+from populora.evals.generation_file import check_folder
 from populora.evals.members import examine, newest_checkpoint
-from populora.evals.pinning import check_folder, pin
+from populora.evals.pinning import pin
 from populora.evals.serving import read_fitting, serve
 from populora.evals.sources import Source, find_sources
 from populora.lora.adapter import Adapter

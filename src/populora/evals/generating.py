@@ -19,9 +19,10 @@ from populora.errors import AdapterError
 from populora.evals.answering import answer
 from populora.evals.asking import Asked, Paper, ask
 from populora.evals.completions import Progress, Sitting, sittings
+from populora.evals.generation_file import agree, note, record
 from populora.evals.members import NOTHING, examine
 from populora.evals.merging import merged, needs_peft
-from populora.evals.pinning import agree, note, pin, record, unpinned
+from populora.evals.pinning import pin, unpinned
 from populora.evals.serving import Served, open_engine, read_fitting, serve
 from populora.evals.sources import Source, Sources
 from populora.planning.shapes import Shapes

@@ -1,29 +1,28 @@
-"""What an evaluation was begun with, kept in its folder: copies of the adapters, and ``generation.json`` with the settings.
+"""The adapters that an evaluation was begun with, kept in its folder.
 
-The adapters of a run that goes on change under an evaluation of it. They are copied out of one of its checkpoints before anything is
-sampled, and when the evaluation is taken up again, the copies are what is sampled from. Settings that would mix two kinds of completions
-in one file are refused; where an adapter came from is only noted, for folders are moved.
+Those of a run that goes on change under an evaluation of it. They are copied out of one of its checkpoints before anything is sampled, and
+when the evaluation is taken up again, the copies are what is sampled from. They are known by their bytes; where they came from is only
+noted, for folders are moved.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from populora.errors import ConfigError
-from populora.evals.folder import DESCRIPTION
+from populora.evals.generation_file import agree, read_generation, record
 from populora.evals.members import NOTHING, Examined, members_at, newest_checkpoint
 from populora.evals.sources import ADAPTERS, Source, Sources
 from populora.lora.peft_format import WEIGHTS_FILE, save_adapter
 from populora.lora.peft_settings import CONFIG_FILE
 from populora.runlog.checkpoint import Checkpoint
-from populora.runlog.directory import CONFIG, FACTS, LOCK, config_hash, read_config
-from populora.runlog.files import PART, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
+from populora.runlog.directory import config_hash, read_config
+from populora.runlog.files import disk_errors, remove_folder, write_folder
 
-GENERATION = "generation.json"
 Files = dict[str, bytes]
 Facts = dict[str, Any]
 
@@ -36,22 +35,9 @@ class _New:
     sources: Sequence[Source]
 
 
-def check_folder(out: Path) -> None:
-    """Raise `ConfigError` unless ``out`` is free or has an evaluation: what lies there would be written over."""
-    with disk_errors(out, "read"):
-        found = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
-    if odd := [name for name in (CONFIG, FACTS) if name in found]:
-        raise ConfigError(
-            f"'{out}' is a run or a model (it holds '{odd[0]}'), and its adapters could be written over: choose another --out"
-        )
-    foreign = [name for name in found if name != LOCK and not name.endswith(PART)]
-    if foreign and GENERATION not in found and DESCRIPTION not in found:
-        raise ConfigError(f"'{out}' is not empty (it holds '{foreign[0]}') and is no evaluation: choose an empty folder with --out")
-
-
 def unpinned(sources: Sources, out: Path) -> list[Source]:
     """The sources whose adapters ``out`` does not have yet."""
-    known = _read(out).get("sources", {})
+    known = read_generation(out).get("sources", {})
     return [source for source in sources.each if source.adapter and source.name not in known]
 
 
@@ -68,46 +54,6 @@ def pin(sources: Sources, out: Path, examined: Examined = NOTHING, checkpoint: C
     for run in dict.fromkeys(source.run for source in new):
         _copy(_New(run, [source for source in new if source.run == run]), out, examined, checkpoint)
     return replace(sources, each=tuple(_pinned(source, out) for source in sources.each))
-
-
-def record(out: Path, values: Mapping[str, Any]) -> None:
-    """Add to what ``out`` was begun with, by name and below it. Raises `ConfigError` as `agree`."""
-    known = _read(out)
-    merged = _merged(out, known, values)
-    if merged != known:
-        write_file(out / GENERATION, json_bytes(merged))
-
-
-def agree(out: Path, values: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for what differs from what ``out`` was begun with; writes nothing."""
-    _merged(out, _read(out), values)
-
-
-def note(out: Path, source: str, name: str, value: float) -> None:
-    """Write down what was found out about a source, unless it is there already."""
-    known = _read(out)
-    if name not in known["sources"][source]:
-        known["sources"][source][name] = value
-        write_file(out / GENERATION, json_bytes(known))
-
-
-def _read(out: Path) -> dict[str, Any]:
-    return read_json(out / GENERATION) if (out / GENERATION).exists() else {}
-
-
-def _merged(out: Path, known: dict[str, Any], values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    merged = dict(known)
-    for name, value in values.items():
-        if isinstance(value, dict) and isinstance(known.get(name), dict):
-            merged[name] = _merged(out, known[name], value, f"{path}{name}.")
-        elif name in known and known[name] != value:
-            raise ConfigError(
-                f"'{out}' was begun with {path}{name} {known[name]!r}, now it is {value!r}: the completions would not be of one kind. "
-                "Use the settings of then, or another folder."
-            )
-        else:
-            merged[name] = value
-    return merged
 
 
 def _copy(new: _New, out: Path, examined: Examined, checkpoint: Checkpoint | None) -> None:
@@ -146,7 +92,7 @@ def _of_run(new: _New, out: Path, examined: Examined, checkpoint: Checkpoint | N
 
 
 def _check_step(run: Path, step: int, identity: str, out: Path) -> None:
-    for name, known in _read(out).get("sources", {}).items():
+    for name, known in read_generation(out).get("sources", {}).items():
         if known.get("run") == identity and known["step"] != step:
             raise ConfigError(
                 f"'{out}' has '{name}' at step {known['step']} of its run, and '{run}' is at step {step} now: one mean would mix the two. "
@@ -162,7 +108,7 @@ def _pinned(source: Source, out: Path) -> Source:
     agree(out, {"sources": {source.name: {"role": source.role, **run}}})
     kept = replace(source, adapter=out / ADAPTERS / source.name)
     for one in (kept,) if source.run else (kept, source):  # a run goes on
-        if _sha256(_files(one.adapter or Path())) != _read(out)["sources"][source.name]["sha256"]:
+        if _sha256(_files(one.adapter or Path())) != read_generation(out)["sources"][source.name]["sha256"]:
             raise ConfigError(f"'{one.adapter}' is not the adapter that '{out}' was begun with: restore it, or use another folder")
     return kept
 
