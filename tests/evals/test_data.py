@@ -10,7 +10,7 @@ import pytest
 from populora.errors import ConfigError
 from populora.evals import data
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, benchmark, suite
-from populora.evals.data import MissingDataError, digest, find_data, load_items
+from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items
 
 CONTENT = b'{"id": 7, "problem": "1+1"}\n{"problem": "2+2"}\n'
 AIME = dataclasses.replace(BENCHMARKS["aime24"], sha256=digest(CONTENT), source="owner/tree@abc:folder/test.jsonl.gz")
@@ -120,6 +120,7 @@ def test_the_published_files_are_the_pinned_ones(benchmark_data):
 def test_the_tiny_suite_ships_with_the_package():
     tiny = BENCHMARKS["tiny"]
     assert len(load_items(tiny, find_data(tiny))) == tiny.items == 648
+    assert digest_of(find_data(tiny)) == tiny.sha256
 
 
 @pytest.mark.parametrize("name, found", [("HumanEval+", "humaneval_plus"), ("MBPP-plus", "mbpp_plus"), ("cruxeval-o", "cruxeval_output")])

@@ -16,7 +16,7 @@ from populora.commands.arguments import QUIET, parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, Benchmark, suite
-from populora.evals.data import MissingDataError, digest, find_data, load_pinned
+from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
 from populora.evals.folder import Data, Description, write_description
 from populora.evals.results import Source
 from populora.runlog.directory import PACKAGES, locked, processor, versions
@@ -188,7 +188,7 @@ def _papers(wanted: Sequence[Benchmark], chosen: Generate) -> tuple[list[Paper],
         except MissingDataError as error:
             skipped[one.name] = str(error)
             continue
-        data[one.name] = Data(str(path.resolve()), digest(path.read_bytes()) if path.is_file() else "", len(items))
+        data[one.name] = Data(str(path.resolve()), digest_of(path), len(items))
         template = templates.get(one.name) or templates.get(one.group) or ""
         papers.append(Paper(one, items[: chosen.limit or None], template, chosen.max_tokens))
     if not papers:

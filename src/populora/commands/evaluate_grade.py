@@ -20,7 +20,7 @@ from populora.commands.progress import counting
 from populora.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
 from populora.evals.completions import completions_file
-from populora.evals.data import MissingDataError, digest, find_data, load_items, load_pinned
+from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.folder import Description, read_description
 from populora.evals.grading import GRADERS, Court, Summary, Work, grade, needed_for, open_court
 from populora.evals.records import Item
@@ -76,7 +76,7 @@ def _file(which: Benchmark, completions: Path, out: Path, chosen: Grade) -> int:
         raise ConfigError(f"--completion-is-solution is for code benchmarks, {which.name} is none")
     path = chosen.data or find_data(which)
     items = load_items(which, path, verify=False)
-    sha256 = _digest(path)
+    sha256 = digest_of(path)
     if sha256 != which.sha256 and which.sha256:
         _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these figures compare with no others")
     found = read_completions(completions, items)
@@ -110,7 +110,7 @@ def _folder(folder: Path, chosen: Grade) -> int:
 
 
 def _data_of(which: Benchmark, description: Description, data: Path | None) -> tuple[list[Item], str]:
-    """A benchmark's items and the digest of their file. Raises `MissingDataError` where it cannot be graded."""
+    """A benchmark's items and the digest of their files. Raises `MissingDataError` where it cannot be graded."""
     if needed := needed_for(which):
         raise MissingDataError(needed)
     path = Path(description.benchmarks[which.name].path)
@@ -118,7 +118,7 @@ def _data_of(which: Benchmark, description: Description, data: Path | None) -> t
         path = find_data(which, str(data or ""))
     elif not path.exists():
         raise MissingDataError(f"{which.name}: its data is not at '{path}' any more: say with --data DIR where it is")
-    return load_pinned(which, path), _digest(path)
+    return load_pinned(which, path), digest_of(path)
 
 
 def _benchmark(folder: Path, description: Description, which: Benchmark, data: tuple[list[Item], str], court: Court) -> int:
@@ -138,11 +138,6 @@ def _benchmark(folder: Path, description: Description, which: Benchmark, data: t
         _report(f"{source.name} on {which.name}", summary, replace(found, missing=()))
         faults += len(found.complaints)
     return faults
-
-
-def _digest(path: Path) -> str:
-    """Of a file; LiveCodeBench's folder has none."""
-    return digest(path.read_bytes()) if path.is_file() else ""
 
 
 def _report(what: str, summary: Summary, found: Completions) -> None:

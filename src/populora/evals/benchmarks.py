@@ -77,7 +77,10 @@ BENCHMARKS = {
             )
             for mode in ("input", "output")
         ),
-        Benchmark("tiny", "tiny", "tiny", "selfplay", 648, "id", "solve", 0, "strict", "held_out.jsonl"),
+        Benchmark(
+            "tiny", "tiny", "tiny", "selfplay", 648, "id", "solve", 0, "strict", "held_out.jsonl",
+            "7e4d945ea0a578c279f879d5e17818ca41e9bb4f3c85573b685d1ece873b5f9a",
+        ),
     )
 }  # fmt: skip
 """By name, in the order of the paper's table."""

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 
 from populora.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.evals.benchmarks import FIELDS, Benchmark
-from populora.evals.livecodebench import load_livecodebench
+from populora.evals.livecodebench import load_livecodebench, official_files
 from populora.evals.records import Item
 from populora.runlog.files import disk_errors, write_file
 
@@ -82,6 +82,20 @@ def load_pinned(benchmark: Benchmark, path: Path) -> list[Item]:
 def digest(content: bytes) -> str:
     """SHA-256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a data file; of LiveCodeBench's folder that of the names and SHA-256 of its files. Raises `RunDirectoryError`."""
+    with disk_errors(path, "read"):
+        if path.is_dir():
+            lines = [f"{_file_digest(file)}  {file.name}\n" for file in official_files(path)]
+            return digest("".join(sorted(lines)).encode())
+        return _file_digest(path)
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:

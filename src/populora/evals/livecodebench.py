@@ -33,7 +33,7 @@ _FENCE = re.compile(r"```(?:python|py)?[^\n`]*\n(.*?)```", re.DOTALL)
 
 def load_livecodebench(folder: Path) -> list[Item]:
     """The problems of a folder of official files; their tests stay on the disk until they are needed. Raises `ConfigError`."""
-    paths = sorted(folder.glob("test*.jsonl"), key=lambda path: (len(path.name), path.name))
+    paths = official_files(folder)
     if not paths:
         raise ConfigError(f"'{folder}' has no test*.jsonl: expected the official files of LiveCodeBench's code_generation_lite")
     items = [item for path in paths for item in _items(path)]
@@ -42,6 +42,11 @@ def load_livecodebench(folder: Path) -> list[Item]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"'{folder}' has problem '{twice}' more than once: expected the files of one release")
     return items
+
+
+def official_files(folder: Path) -> list[Path]:
+    """The official files in a folder: ``test.jsonl``, ``test2.jsonl``, …, in their order."""
+    return sorted(folder.glob("test*.jsonl"), key=lambda path: (len(path.name), path.name))
 
 
 def release_of(items: int) -> str:
