@@ -502,6 +502,19 @@ def test_a_grading_process_that_is_killed_is_an_error(copied, adapters, populora
     assert code == 2 and "grading was ended by signal 9: what is graded is kept, and the same command goes on from there" in said
 
 
+def test_grading_that_breaks_down_does_not_pass_for_completions_with_faults(copied, adapters, populora, monkeypatch):
+    whats, file = ("tiny", adapters / "one", adapters / "two"), copied / "generations" / "tiny" / "two.jsonl"
+    with monkeypatch.context() as broken:
+        broken.setattr("populora.commands.evaluate.GRADING", "raise RuntimeError('made to break down')")
+        code, printed, said = populora(*whats, *SHORT, "-o", copied)
+    assert (code, printed) == (2, "") and "made to break down" in said and "grading broke down (see above)" in said
+    given = file.read_bytes()
+    monkeypatch.setattr("populora.commands.evaluate.generate_into", lambda *_: (copied, 0))
+    file.write_bytes(given + b'{"item_id": "nobody", "completion": "x"}\n')
+    code, printed, said = populora(*whats, *SHORT, "-o", copied)
+    assert code == 1 and "there is no item 'nobody'" in said and "Downstream pass@1" in printed
+
+
 def test_the_list_of_commands_has_it(capsys):
     assert main(["--help"]) == 0
     assert "evaluate  judge members on benchmarks: populora evaluate runs/tiny --suite tiny" in capsys.readouterr().out

@@ -94,6 +94,16 @@ def test_the_same_seed_gives_the_same_numbers_and_no_arm_changes_anothers():
     assert both != compare([first, second, third], seed=2, resamples=FEW)
 
 
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_benchmark_of_one_item_has_no_interval_and_neither_has_an_aggregate_over_it(sources: int):
+    sizes = {"humaneval_plus": 1, "amc23": 40}
+    first, other = arm("a", sources, sizes, rate=0.0), arm("b", sources, sizes, rate=1.0)
+    found = by_column(compare([first, other], resamples=FEW))
+    for name in ("humaneval_plus", "Code", "All"):
+        assert found[name].difference == 100 and found[name].low is None and found[name].high is None
+    assert found["humaneval_plus"].p == 1.0
+
+
 def null_scores(draws: np.random.Generator, items: int, own: int, other: int) -> tuple[np.ndarray, np.ndarray]:
     """Two models that are as good as one another but at other items: by item, the shares of their samples that are right."""
     difficulty = 2 * draws.normal(size=items)
