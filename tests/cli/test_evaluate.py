@@ -333,13 +333,19 @@ def test_an_endpoint_is_evaluated(tmp_path, populora, monkeypatch):
         server.said = "I do not know"
         how = ("made/model 1", "--endpoint", server.url, "--key-variable", "", "--suite", "tiny", "--parallel", "2")
         code, printed, _ = populora(*how, "--limit", "3")
+        first = completions(tmp_path / "evaluations" / "made--model--1", "made--model--1")[0]
+        server.failing, server.said = {first["prompt"]: 400}, ""
+        in_part = populora(*how, "--limit", "3", "-o", tmp_path / "in_part")
         server.failing = {"": 401}
         refused, _, said = populora(*how, "--limit", "4")
     out = tmp_path / "evaluations" / "made--model--1"
     assert code == 0 and "made--model--1 on tiny: 0 of 3 correct (0.0 %)" in printed
     assert sources(out) == {"made--model--1": "base"} and [one["reason"] for one in verdicts(out, "made--model--1")] == ["format"] * 3
     assert refused == 2 and "failed at tiny, item '" in said and "kept, 3 of 4 items: cure it and give the same command to go on" in said
-    assert len(server.asked) == 4
+    assert len(server.asked) == 3 + 3 + 1
+    assert in_part[0] == 0 and "the endpoint refused 1 items of tiny, which have no completion: " in in_part[2]
+    assert "2 of 2 answers to tiny are empty and count as wrong: 2 with nothing at all" in in_part[2]
+    assert len(verdicts(tmp_path / "in_part", "made--model--1")) == 2 and "(2/648)" in in_part[1]
 
 
 def test_the_default_folder_is_named_after_what_is_evaluated(adapters, tmp_path, populora, monkeypatch):

@@ -106,6 +106,7 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
         write_description(out, Description(out.resolve().name, each, data, skipped, facts))
         _announce(skipped, coverage)
 
+    told: list[str] = []
     with locked(out), counting("generating") as count:
 
         def progress(benchmark: str, source: str, done: int, items: int) -> None:
@@ -117,10 +118,13 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
             generate(GenerationPlan(sources, papers, chosen.merge), out, progress, begun=begun)
         else:
             from populora.evals.endpoint import Endpoint, generate_from
+            from populora.evals.remarks import remarks
 
             route = "chat" if chosen.chat else "template"
             endpoint = Endpoint(chosen.endpoint, chosen.what[0], chosen.key_variable, chosen.parallel, route=route)
-            generate_from(endpoint, papers, out, progress, begun)
+            told = list(remarks(out, generate_from(endpoint, papers, out, progress, begun)))
+    for remark in told:
+        sys.stderr.write(f"populora evaluate: {remark}\n")
     sys.stderr.write(f"populora evaluate: completions are in {out}\n")
     return out, SKIPPED if skipped else 0
 
