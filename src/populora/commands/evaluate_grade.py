@@ -18,7 +18,7 @@ import tyro
 from populora.commands.arguments import QUIET, parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
-from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
+from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark, release_of
 from populora.evals.completions import completions_file
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.folder import Description, read_description
@@ -80,10 +80,10 @@ def _file(which: Benchmark, completions: Path, out: Path, chosen: Grade) -> int:
     if sha256 != which.sha256 and which.sha256:
         _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these figures compare with no others")
     found = read_completions(completions, items)
-    work = Work(which, items, found.texts, sha256, chosen.completion_is_solution)
+    work = Work(which, items, found.texts, sha256, chosen.completion_is_solution, release_of(which, len(items)))
     with open_court(which, chosen.workers, chosen.allow_weak) as court, counting(which.name) as progress:
         summary = grade(work, out, court, progress)
-    _report(which.name, summary, found)
+    _report(_named(which, len(items)), summary, found)
     return 1 if found.missing or found.complaints else 0
 
 
@@ -134,10 +134,17 @@ def _benchmark(folder: Path, description: Description, which: Benchmark, data: t
         with disk_errors(out.parent, "create"):
             out.parent.mkdir(parents=True, exist_ok=True)
         with counting(f"{which.name} {source.name}") as progress:
-            summary = grade(Work(which, asked, found.texts, sha256), out, court, progress)
-        _report(f"{source.name} on {which.name}", summary, replace(found, missing=()))
+            work = Work(which, asked, found.texts, sha256, release=release_of(which, len(items)))
+            summary = grade(work, out, court, progress)
+        _report(f"{source.name} on {_named(which, len(items))}", summary, replace(found, missing=()))
         faults += len(found.complaints)
     return faults
+
+
+def _named(which: Benchmark, items: int) -> str:
+    """With its release, where it has several."""
+    release = release_of(which, items)
+    return f"{which.name} ({release})" if release else which.name
 
 
 def _report(what: str, summary: Summary, found: Completions) -> None:
