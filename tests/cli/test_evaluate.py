@@ -239,6 +239,8 @@ def test_an_adapter_of_another_base_is_named_and_the_rest_is_evaluated(adapters,
     (wide / "adapter_model.safetensors").write_bytes(b"half of it")
     code, printed, said = populora(adapters / "one", stranger, wide, "--limit", "1", "-o", tmp_path / "out")
     assert code == 3 and "one on tiny: " in printed
+    table = (tmp_path / "out" / "downstream.md").read_text()
+    assert table.count("- Skipped: ") == 2 and "stranger,skipped,,," in (tmp_path / "out" / "downstream.csv").read_text()
     assert f"skipped '{stranger}' is of 'some/base' and '{adapters / 'one'}' of 'tiny': evaluate them apart" in said
     assert f"skipped '{wide}/adapter_model.safetensors' cannot be read" in said
     assert sources(tmp_path / "out") == {"one": "adapter"} and set(description(tmp_path / "out")["skipped"]) == {"stranger", "wide"}
@@ -428,6 +430,39 @@ def test_comparisons_are_printed_and_written_and_name_what_they_do_not_find(fini
     assert code == 2 and f"'{finished}' has no source 'three': expected some of base, bases, one, adapters, two" in said
     code, _, said = populora("compare", f"{finished}:base", f"{finished}:one", "--reading", "kind")
     assert code == 2 and f"'{finished}' has no reading 'kind': expected one of headline, strict, lenient" in said
+
+
+def test_an_arm_of_a_whole_folder_names_its_sources_and_is_without_the_bare_base(finished, tmp_path, populora):
+    code, _, _ = populora("compare", f"{finished}:base", finished, "--reading", "lenient", "--seed", "2", "-o", tmp_path / "out")
+    notes = (tmp_path / "out" / "comparison.md").read_text().replace("\\", "")
+    assert code == 0 and f"{finished}: the mean of one, two." in notes and "read as 'lenient'" in notes and "(seed 2)" in notes
+    assert "lenient,2" in (tmp_path / "out" / "comparison.csv").read_text()
+
+
+def test_arms_that_were_not_made_alike_are_compared_with_a_note(copied, adapters, tmp_path, populora):
+    out = tmp_path / "shorter"
+    populora("generate", adapters / "one", "--limit", "4", "--max-tokens", "40", "--merge", "-o", out)
+    populora("grade", out)
+    code, printed, _ = populora("compare", f"{copied}:one", out)
+    assert code == 0
+    for part in (f"max_tokens is 96 ({copied}:one); 40 ({out}), on tiny.", f"merged is False ({copied}:one); True ({out})."):
+        assert f"Not made alike: {part}".replace(" ", "") in "".join(printed.split())
+    code, printed, _ = populora("table", copied, out, "-o", tmp_path)
+    assert code == 0 and f"max_tokens is 96 ({copied}); 40 ({out}), on tiny.".replace(" ", "") in "".join(printed.split())
+
+
+def test_a_benchmark_that_is_graded_in_part_can_be_left_out(data, tmp_path, populora):
+    out = tmp_path / "out"
+    populora("generate", "tiny", "--suite", "gsm8k,cruxeval_output", "--data", data, "--max-tokens", "40", "-o", out)
+    populora("grade", out)
+    shutil.copytree(out, tmp_path / "half")
+    file = tmp_path / "half" / "verdicts" / "gsm8k" / "base.jsonl"
+    file.write_text(file.read_text().splitlines(keepends=True)[0])
+    code, _, said = populora("compare", out, tmp_path / "half")
+    assert code == 2 and "gsm8k: base of " in said and "by --suite to leave gsm8k out of the comparison" in said
+    code, printed, _ = populora("compare", out, tmp_path / "half", "--suite", "cruxeval, aime24")
+    assert code == 0 and "CRUX-O" in printed and "GSM" not in printed
+    assert "Not compared where an arm has no verdicts: AIME24, CRUX-I." in " ".join(printed.split())
 
 
 def test_a_damaged_description_is_named(copied, populora):
