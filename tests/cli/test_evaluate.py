@@ -240,7 +240,7 @@ def test_an_adapter_of_another_base_is_named_and_the_rest_is_evaluated(adapters,
     code, printed, said = populora(adapters / "one", stranger, wide, "--limit", "1", "-o", tmp_path / "out")
     assert code == 3 and "one on tiny: " in printed
     table = (tmp_path / "out" / "downstream.md").read_text()
-    assert table.count("- Skipped: ") == 2 and "stranger,skipped,,," in (tmp_path / "out" / "downstream.csv").read_text()
+    assert table.count("- Skipped ") == 2 and "stranger,skipped,,," in (tmp_path / "out" / "downstream.csv").read_text()
     assert f"skipped '{stranger}' is of 'some/base' and '{adapters / 'one'}' of 'tiny': evaluate them apart" in said
     assert f"skipped '{wide}/adapter_model.safetensors' cannot be read" in said
     assert sources(tmp_path / "out") == {"one": "adapter"} and set(description(tmp_path / "out")["skipped"]) == {"stranger", "wide"}

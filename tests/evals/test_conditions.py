@@ -13,7 +13,7 @@ ASKED = {"template": "azr_math 1", "max_tokens": 16000, "stop": ["a"] * 50, "lef
 GENERATION = {
     "base": {"path": "tiny", "dtype": "float32", "prompts": "azr"}, "backend": "inprocess", "merged": False,
     "sources": {"T0": {"step": 1, "sha256": "x"}},
-    "benchmarks": {name: ASKED for name in ("amc23", "gsm8k")},
+    "benchmarks": dict.fromkeys(("amc23", "gsm8k"), ASKED),
 }  # fmt: skip
 FACTS = {"benchmark": "amc23", "data_sha256": "1", "versions": {"python": "3.11", "sympy": "1"}, "limits": {"cpu_seconds": 10}}
 SOURCES = (Source("T0", "teacher"), Source("T1", "teacher"))

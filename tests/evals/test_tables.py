@@ -182,15 +182,16 @@ def test_different_releases_share_no_best_and_no_aggregate():
 def test_what_was_skipped_stands_under_the_table_and_in_the_csv():
     rates, sources = full(), [one for one in POPULATION if one.name != "S1"]
     rates.pop("S1")
-    skipped = {"S1": "'adapters/S1' cannot be read: it is damaged", "gpqa": "is not there"}
+    skipped = {"S1": "'adapters/S1' cannot be read: it is damaged", "aime24": "aime24: 'x' is not there"}
     found = replace(evaluation(rates, sources), skipped=skipped)
     text = " ".join(text_of(tables([found])).split())
-    assert "Skipped: S1: 'adapters/S1' cannot be read: it is damaged" not in text  # its name is in the reason
-    assert "Skipped: 'adapters/S1' cannot be read: it is damaged" in text and "Skipped: gpqa: is not there" in text
+    assert "Skipped S1: 'adapters/S1' cannot be read: it is damaged" in text and "Skipped aime24: 'x' is not there" in text
     (row_of_s1,) = [one for one in csv.DictReader(io.StringIO(csv_text(records([found])))) if one["row"] == "S1"]
     assert (row_of_s1["kind"], row_of_s1["value"], row_of_s1["remark"]) == ("skipped", "", skipped["S1"])
+    (of_aime,) = [one for one in records([found]) if one["kind"] == "skipped" and one["column"] == "aime24"]
+    assert of_aime["row"] == "" and of_aime["value"] is None
     both = tables([found, evaluation(full(), name="other")])[0].notes
-    assert "run: Skipped: gpqa: is not there" in both
+    assert "run: Skipped aime24: 'x' is not there" in both
 
 
 def test_the_steps_of_members_are_named():
@@ -205,6 +206,8 @@ def test_foreign_adapters_are_not_among_the_members_that_worst_and_best_are_of()
     table = downstream([evaluation(rates, sources)])
     best = max(rates[name]["amc23"] for name in ("T0", "T1", "S0", "S1"))
     assert row(table, "Best of 4").cells["amc23"].value == best < 100 and row(table, "Adapter lab").cells["amc23"].value == 100
+    note = "Adapters that were given by themselves are not among the members that worst and best are of."
+    assert note in tables([evaluation(rates, sources)])[0].notes and note not in tables([evaluation(full())])[0].notes
     two = (*POPULATION[1:2], POPULATION[3], Source("lab", "adapter"), Source("other", "adapter"))
     labels = [one.label for one in downstream([evaluation(full(["amc23"], two), two)]).blocks[0].rows]
     assert labels == ["Teacher T0", "Student S0", "Adapter, mean of 2", "lab", "other"]
