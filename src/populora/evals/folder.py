@@ -2,6 +2,7 @@
 
 evaluation.json            sources with their roles, benchmarks with their data, what was left out and why, versions and machine
 generation.json            what completions depend on (`populora.evals.pinning`)
+refused.json               items that an endpoint refused (`populora.evals.remarks`)
 generations/BENCHMARK/SOURCE.jsonl   verdicts/BENCHMARK/SOURCE.jsonl, .json   downstream.md, .tex, .csv
 """
 
