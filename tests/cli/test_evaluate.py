@@ -132,7 +132,8 @@ def test_one_command_generates_grades_and_tabulates(finished, populora):
     assert completions(finished, "one") != completions(finished, "base") != completions(finished, "two")
     found = description(finished)
     assert found["name"] == "finished" and found["skipped"] == {} and found["benchmarks"]["tiny"]["items"] == 648
-    assert found["facts"]["versions"]["torch"] and found["facts"]["machine"]["cores"] == os.cpu_count()
+    (facts,) = found["facts"]
+    assert facts["versions"]["torch"] and facts["machine"]["cores"] == os.cpu_count() and facts["machine"]["device"] == "cpu"
 
 
 def test_tables_are_printed_and_written_with_incomplete_scores_as_such(copied, populora):
@@ -303,6 +304,8 @@ def test_an_adapter_of_another_base_is_named_and_the_rest_is_evaluated(adapters,
     (wide / "adapter_model.safetensors").write_bytes(b"half of it")
     code, printed, said = populora(adapters / "one", stranger, wide, "--limit", "1", "-o", tmp_path / "out")
     assert code == 3 and "one on tiny: " in printed
+    table = (tmp_path / "out" / "downstream.md").read_text()
+    assert table.count("- Skipped ") == 2 and "stranger,skipped,,," in (tmp_path / "out" / "downstream.csv").read_text()
     assert f"skipped '{stranger}' is of 'some/base' and '{adapters / 'one'}' of 'tiny': evaluate them apart" in said
     assert f"skipped '{wide}/adapter_model.safetensors' cannot be read" in said
     assert sources(tmp_path / "out") == {"one": "adapter"} and set(description(tmp_path / "out")["skipped"]) == {"stranger", "wide"}
@@ -438,13 +441,19 @@ def test_an_endpoint_is_evaluated(tmp_path, populora, monkeypatch):
         server.said = "I do not know"
         how = ("made/model 1", "--endpoint", server.url, "--key-variable", "", "--suite", "tiny", "--parallel", "2")
         code, printed, _ = populora(*how, "--limit", "3")
+        first = completions(tmp_path / "evaluations" / "made--model--1", "made--model--1")[0]
+        server.failing, server.said = {first["prompt"]: 400}, ""
+        in_part = populora(*how, "--limit", "3", "-o", tmp_path / "in_part")
         server.failing = {"": 401}
         refused, _, said = populora(*how, "--limit", "4")
     out = tmp_path / "evaluations" / "made--model--1"
     assert code == 0 and "made--model--1 on tiny: 0 of 3 correct (0.0 %)" in printed
     assert sources(out) == {"made--model--1": "base"} and [one["reason"] for one in verdicts(out, "made--model--1")] == ["format"] * 3
     assert refused == 2 and "failed at tiny, item '" in said and "kept, 3 of 4 items: cure it and give the same command to go on" in said
-    assert len(server.asked) == 4
+    assert len(server.asked) == 3 + 3 + 1
+    assert in_part[0] == 0 and "the endpoint refused 1 items of tiny, which have no completion: " in in_part[2]
+    assert "2 of 2 answers to tiny are empty and count as wrong: 2 with nothing at all" in in_part[2]
+    assert len(verdicts(tmp_path / "in_part", "made--model--1")) == 2 and "(2/648)" in in_part[1]
 
 
 def test_the_default_folder_is_named_after_what_is_evaluated(adapters, tmp_path, populora, monkeypatch):
@@ -535,6 +544,39 @@ def test_comparisons_are_printed_and_written_and_name_what_they_do_not_find(fini
     assert code == 2 and f"'{finished}' has no reading 'kind': expected one of headline, strict, lenient" in said
 
 
+def test_an_arm_of_a_whole_folder_names_its_sources_and_is_without_the_bare_base(finished, tmp_path, populora):
+    code, _, _ = populora("compare", f"{finished}:base", finished, "--reading", "lenient", "--seed", "2", "-o", tmp_path / "out")
+    notes = (tmp_path / "out" / "comparison.md").read_text().replace("\\", "")
+    assert code == 0 and f"{finished}: the mean of one, two." in notes and "read as 'lenient'" in notes and "(seed 2)" in notes
+    assert "lenient,2" in (tmp_path / "out" / "comparison.csv").read_text()
+
+
+def test_arms_that_were_not_made_alike_are_compared_with_a_note(copied, adapters, tmp_path, populora):
+    out = tmp_path / "shorter"
+    populora("generate", adapters / "one", "--limit", "4", "--max-tokens", "40", "--merge", "-o", out)
+    populora("grade", out)
+    code, printed, _ = populora("compare", f"{copied}:one", out)
+    assert code == 0
+    for part in (f"max_tokens is 96 ({copied}:one); 40 ({out}), on tiny.", f"merged is False ({copied}:one); True ({out})."):
+        assert f"Not made alike: {part}".replace(" ", "") in "".join(printed.split())
+    code, printed, _ = populora("table", copied, out, "-o", tmp_path)
+    assert code == 0 and f"max_tokens is 96 ({copied}); 40 ({out}), on tiny.".replace(" ", "") in "".join(printed.split())
+
+
+def test_a_benchmark_that_is_graded_in_part_can_be_left_out(data, tmp_path, populora):
+    out = tmp_path / "out"
+    populora("generate", "tiny", "--suite", "gsm8k,cruxeval_output", "--data", data, "--max-tokens", "40", "-o", out)
+    populora("grade", out)
+    shutil.copytree(out, tmp_path / "half")
+    file = tmp_path / "half" / "verdicts" / "gsm8k" / "base.jsonl"
+    file.write_text(file.read_text().splitlines(keepends=True)[0])
+    code, _, said = populora("compare", out, tmp_path / "half")
+    assert code == 2 and "gsm8k: base of " in said and "by --suite to leave gsm8k out of the comparison" in said
+    code, printed, _ = populora("compare", out, tmp_path / "half", "--suite", "cruxeval, aime24")
+    assert code == 0 and "CRUX-O" in printed and "GSM" not in printed
+    assert "Not compared where an arm has no verdicts: AIME24, CRUX-I." in " ".join(printed.split())
+
+
 def test_a_damaged_description_is_named(copied, populora):
     for broken in ("{", "[]", '{"name": "x"}', '{"sources": [{"nome": 1}], "benchmarks": {}, "name": "x"}'):
         (copied / "evaluation.json").write_text(broken)
@@ -612,6 +654,19 @@ def test_a_grading_process_that_is_killed_is_an_error(copied, adapters, populora
     monkeypatch.setattr("populora.commands.evaluate.subprocess.Popen", lambda *_, **__: real(command))
     code, _, said = populora("tiny", *SHORT, "-o", copied)
     assert code == 2 and "grading was ended by signal 9: what is graded is kept, and the same command goes on from there" in said
+
+
+def test_grading_that_breaks_down_does_not_pass_for_completions_with_faults(copied, adapters, populora, monkeypatch):
+    whats, file = ("tiny", adapters / "one", adapters / "two"), copied / "generations" / "tiny" / "two.jsonl"
+    with monkeypatch.context() as broken:
+        broken.setattr("populora.commands.evaluate.GRADING", "raise RuntimeError('made to break down')")
+        code, printed, said = populora(*whats, *SHORT, "-o", copied)
+    assert (code, printed) == (2, "") and "made to break down" in said and "grading broke down (see above)" in said
+    given = file.read_bytes()
+    monkeypatch.setattr("populora.commands.evaluate.generate_into", lambda *_: (copied, 0))
+    file.write_bytes(given + b'{"item_id": "nobody", "completion": "x"}\n')
+    code, printed, said = populora(*whats, *SHORT, "-o", copied)
+    assert code == 1 and "there is no item 'nobody'" in said and "Downstream pass@1" in printed
 
 
 def test_the_list_of_commands_has_it(capsys):

@@ -10,7 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with the upper-case prompt; the requests in ``failing`` (by what the prompt contains) get that status instead."""
+    """Answers with the upper-case prompt; the requests in ``failing`` (by what the prompt contains) get that status instead.
+
+    ``choice`` changes the choice of an answer, ``body`` stands for all of it; a prompt that contains ``slow`` waits for ``going_on``.
+    """
 
     daemon_threads = True
 
@@ -20,6 +23,9 @@ class Server(ThreadingHTTPServer):
         self.failing: dict[str, int] = {}
         self.said = "{prompt}"
         self.body: bytes | None = None
+        self.choice: dict = {}
+        self.slow = ""
+        self.going_on = threading.Event()
 
     @property
     def url(self) -> str:
@@ -33,18 +39,21 @@ class Handler(BaseHTTPRequestHandler):
         server.asked.append((self.path, sent, self.headers["Authorization"]))
         prompt = sent["prompt"] if "prompt" in sent else sent["messages"][0]["content"]
         status = next((status for part, status in server.failing.items() if part in prompt), 200)
+        if server.slow and server.slow in prompt:
+            server.going_on.wait(30)
         text = server.said.replace("{prompt}", prompt.upper())
         choice = {"text": text} if "prompt" in sent else {"message": {"role": "assistant", "content": text}}
         answer = {
             "id": "1", "object": "made", "created": 1, "model": sent["model"],
-            "choices": [{"index": 0, "finish_reason": "length", **choice}],
+            "choices": [{"index": 0, "finish_reason": "length", **(server.choice or choice)}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
         }  # fmt: skip
         body = json.dumps(answer if status == 200 else {"error": {"message": "made to fail"}}).encode()
         if server.body is not None:
             body = server.body
         self.send_response(status)
-        self.send_header("Content-Type", "text/html" if server.body is not None else "application/json")
+        html = server.body is not None and server.body.startswith(b"<")
+        self.send_header("Content-Type", "text/html" if html else "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -59,4 +68,5 @@ def served() -> Iterator[Server]:
     with Server() as made:
         threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         yield made
+        made.going_on.set()
         made.shutdown()

@@ -94,6 +94,16 @@ def test_the_same_seed_gives_the_same_numbers_and_no_arm_changes_anothers():
     assert both != compare([first, second, third], seed=2, resamples=FEW)
 
 
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_benchmark_of_one_item_has_no_interval_and_neither_has_an_aggregate_over_it(sources: int):
+    sizes = {"humaneval_plus": 1, "amc23": 40}
+    first, other = arm("a", sources, sizes, rate=0.0), arm("b", sources, sizes, rate=1.0)
+    found = by_column(compare([first, other], resamples=FEW))
+    for name in ("humaneval_plus", "Code", "All"):
+        assert found[name].difference == 100 and found[name].low is None and found[name].high is None
+    assert found["humaneval_plus"].p == 1.0
+
+
 def null_scores(draws: np.random.Generator, items: int, own: int, other: int) -> tuple[np.ndarray, np.ndarray]:
     """Two models that are as good as one another but at other items: by item, the shares of their samples that are right."""
     difficulty = 2 * draws.normal(size=items)
@@ -188,6 +198,7 @@ def without(one: Arm, benchmark: str, source: str, count: int) -> Arm:
             r"amc23: S0 of 'a' has no verdict on 1 of the items that S0 of 'b' has \(amc23/0\)",
         ),
         ([arm("a"), without(arm("b", 3), "amc23", "S2", 40)], "amc23: S2 of 'b' has no verdict on 40"),
+        ([arm("a"), without(arm("b"), "amc23", "S0", 4)], "name the other benchmarks by --suite to leave amc23 out of the comparison"),
         ([without(arm("a", 2), "amc23", "S1", 1), arm("b")], "amc23: S1 of 'a' has no verdict on 1"),
     ],
 )
@@ -211,6 +222,29 @@ def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     assert any(line.entries[0].value == "30/40" for line in layout.lines) and any("No Math, All" in note for note in layout.notes)
 
 
+def test_another_release_of_livecodebench_is_compared_but_in_no_aggregate():
+    found = compare([arm(name, 1, {"humaneval_plus": 60, "livecodebench": 10, "amc23": 40}) for name in ("a", "b")], resamples=FEW)
+    (layout,) = comparisons(found)
+    assert [line.label for line in layout.lines] == ["HE+", "LCB", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
+    assert by_column(found)["Code"].items == 60
+    assert "LCB is 10 problems, not release_v5 (880): it is in no aggregate." in layout.notes
+    alone = compare([arm(name, 1, {"livecodebench": 10}) for name in ("a", "b")], resamples=FEW)
+    assert [one.column for one in alone] == ["livecodebench"]
+    whole = comparisons(compare([arm(name, 1, {"livecodebench": 880}) for name in ("a", "b")], resamples=FEW))[0]
+    assert "LCB is release_v5." in whole.notes and whole.lines[1].label == "Code (1/3)"
+
+
+def test_a_comparison_names_its_reading_and_its_seed():
+    arms = [replace(arm(name), reading="strict") for name in ("a", "b")]
+    found = compare(arms, seed=3, resamples=FEW)
+    (layout,) = comparisons(found, remarks=["More of it."])
+    assert "Completions are read as 'strict'; a benchmark without this reading counts as its score does." in layout.notes
+    assert any("bootstrap over items (seed 3)" in note for note in layout.notes) and layout.notes[-1] == "More of it."
+    head, first = (line.split(",") for line in csv_text(found).splitlines()[:2])
+    assert dict(zip(head, first, strict=True))["reading"] == "strict" and dict(zip(head, first, strict=True))["seed"] == "3"
+    assert "(headline)" in comparisons(compare([arm("a"), arm("b")], resamples=FEW))[0].notes[1]
+
+
 def test_arms_are_read_from_folders_in_the_reading_asked_for(tmp_path: Path):
     for number in range(2):
         file = verdict_file(tmp_path, "aime24", f"T{number}")
@@ -218,6 +252,7 @@ def test_arms_are_read_from_folders_in_the_reading_asked_for(tmp_path: Path):
         append(file, Grade("a", True, readings={"strict": number == 0}))
     sources = [Source("T0", "teacher"), Source("T1", "teacher")]
     read = read_arm(tmp_path, "run", sources, {"aime24": 30, "gsm8k": 1319}, "strict")
+    assert read.reading == "strict"
     assert read.answers == {"aime24": {"T0": {"a": True}, "T1": {"a": False}}} and read.items["aime24"] == 30
     assert read_arm(tmp_path, "run", sources, {"aime24": 30}).answers["aime24"]["T1"] == {"a": True}
 

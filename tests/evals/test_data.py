@@ -10,7 +10,7 @@ import pytest
 from populora.errors import ConfigError
 from populora.evals import data
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, benchmark, suite
-from populora.evals.data import MissingDataError, digest, find_data, load_items
+from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items
 
 CONTENT = b'{"id": 7, "problem": "1+1"}\n{"problem": "2+2"}\n'
 AIME = dataclasses.replace(BENCHMARKS["aime24"], sha256=digest(CONTENT), source="owner/tree@abc:folder/test.jsonl.gz")
@@ -53,13 +53,15 @@ def test_a_benchmark_that_is_not_there_is_named(tmp_path):
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    """A place that serves what is in its dictionary, and counts what it was asked for."""
-    answers, asked = {}, []
+    """A place that serves what is in its dictionary, and counts what it was asked for; more headers are in the third."""
+    answers, asked, headers = {}, [], {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
             self.send_response(200 if self.path in answers else 404)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answers.get(self.path, b""))
 
@@ -70,13 +72,13 @@ def served(tmp_path, monkeypatch):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("POPULORA_RAW_FILES", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    yield answers, asked
+    yield answers, asked, headers
     server.shutdown()
     server.server_close()
 
 
 def test_data_are_downloaded_once_from_the_pinned_commit(served):
-    answers, asked = served
+    answers, asked, _ = served
     answers["/owner/tree/abc/folder/test.jsonl.gz"] = gzip.compress(CONTENT)
     for _ in range(2):
         assert len(load_items(AIME, find_data(AIME))) == 2
@@ -93,6 +95,26 @@ def test_a_download_of_other_bytes_is_not_kept(served, tmp_path):
 def test_a_download_that_fails_names_the_way_without_it(served):
     with pytest.raises(MissingDataError, match=r"aime24: .* cannot be reached .*--data DIR"):
         find_data(AIME)
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(CONTENT)[:-12], gzip.compress(CONTENT)[:12] + bytes(range(200, 250))])
+def test_a_download_that_comes_damaged_is_skipped_and_not_kept(served, tmp_path, content):
+    served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = content
+    with pytest.raises(MissingDataError, match=r"aime24: .*test.jsonl.gz' came damaged \(\w+: .*--data DIR"):
+        find_data(AIME)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_download_that_is_cut_off_is_skipped(served):
+    served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = CONTENT
+    served[2]["Content-Length"] = str(len(CONTENT) + 5)
+    with pytest.raises(MissingDataError, match=r"aime24: .* cannot be reached \(IncompleteRead"):
+        find_data(AIME)
+
+
+def test_a_name_that_the_hub_does_not_allow_is_said(tmp_path):
+    with pytest.raises(ConfigError, match=r"--data is 'hf://lab/mir ror@.*expected hf://OWNER/NAME@COMMIT \("):
+        find_data(AIME, f"hf://lab/mir ror@{'0123456789' * 4}")
 
 
 def test_a_mirror_on_the_hub_is_taken_by_its_whole_commit(tmp_path, monkeypatch):
@@ -120,6 +142,7 @@ def test_the_published_files_are_the_pinned_ones(benchmark_data):
 def test_the_tiny_suite_ships_with_the_package():
     tiny = BENCHMARKS["tiny"]
     assert len(load_items(tiny, find_data(tiny))) == tiny.items == 648
+    assert digest_of(find_data(tiny)) == tiny.sha256
 
 
 @pytest.mark.parametrize("name, found", [("HumanEval+", "humaneval_plus"), ("MBPP-plus", "mbpp_plus"), ("cruxeval-o", "cruxeval_output")])

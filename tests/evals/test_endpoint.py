@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.endpoint import Endpoint, generate_from
 from populora.evals.records import Item
+from populora.evals.remarks import remarks
 
 pytest.importorskip("openai", reason="the client library of endpoints")
 
@@ -28,7 +33,9 @@ def server():
 @pytest.fixture
 def endpoint(server, monkeypatch) -> Endpoint:
     monkeypatch.setenv("MADE_KEY", "secret")
-    return Endpoint(server.url, "made/model 1", "MADE_KEY", parallel=3, retries=0, timeout_seconds=20)
+    monkeypatch.setattr(module, "RETRIES", 0)
+    monkeypatch.setattr(module, "SECONDS", 20.0)
+    return Endpoint(server.url, "made/model 1", "MADE_KEY", parallel=3)
 
 
 @pytest.fixture
@@ -100,10 +107,11 @@ def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoi
     assert len(server.asked) == 40 - answered
 
 
-def test_the_library_tries_again(server, endpoint, out):
+def test_the_library_tries_again(server, endpoint, out, monkeypatch):
+    monkeypatch.setattr(module, "RETRIES", 1)
     server.failing = {"q0?": 500}
     with pytest.raises(EndpointError):
-        generate_from(replace(endpoint, retries=1), [maths(1)], out, silent)
+        generate_from(endpoint, [maths(1)], out, silent)
     assert len(server.asked) == 2
 
 
@@ -114,6 +122,88 @@ def test_an_address_that_answers_something_else_or_nothing_is_an_error(server, e
     nobody = replace(endpoint, base_url="http://127.0.0.1:9/v1")
     with pytest.raises(EndpointError, match=r"item '0' \(APIConnectionError"):
         generate_from(nobody, [maths(1)], out.parent, silent)
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_an_item_that_is_refused_for_good_is_named_and_the_others_are_asked(server, endpoint, out, status):
+    server.failing = {"q2?": status, "q7?": status}
+    coverage = generate_from(endpoint, [maths(12)], out, silent)
+    assert {one["item_id"] for one in completions(out, "gsm8k")} == {str(number) for number in range(12)} - {"2", "7"}
+    (told,) = remarks(out, coverage)
+    assert "the endpoint refused 2 items of gsm8k, which have no completion: " in told and "'2'" in told and "made to fail" in told
+    assert set(json.loads((out / "refused.json").read_text())["gsm8k"]) == {"2", "7"}
+    server.failing, server.asked = {"q7?": status}, []  # what is refused is asked again
+    coverage = generate_from(endpoint, [maths(12)], out, silent)
+    assert len(server.asked) == 2 and len(completions(out, "gsm8k")) == 11 and "refused 1 items" in next(remarks(out, coverage))
+    server.failing = {}
+    assert list(remarks(out, generate_from(endpoint, [maths(12)], out, silent))) == []
+    assert json.loads((out / "refused.json").read_text()) == {}
+
+
+def test_an_endpoint_that_refuses_the_first_items_all_is_not_asked_on(server, endpoint, out):
+    server.failing = {"": 400}
+    with pytest.raises(EndpointError, match=r"failed at gsm8k, which refused every item so far, '\d' with BadRequestError: .*made to fail"):
+        generate_from(endpoint, [maths(40)], out, silent)
+    assert len(server.asked) < 10
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "body"),
+    [
+        ({"finish_reason": "stop"}, None),  # no message
+        ({"message": {"role": "assistant", "content": 5}, "text": ["x"]}, None),
+        ({"message": "hello", "text": None}, None),
+        ({}, b'{"choices": [{"index": 0, "mess'),  # cut off
+        ({}, b'{"choices": [5]}'),
+        ({}, b'{"choices": {"0": 1}}'),
+        ({}, b'{"choices": [], "usage": 7}'),
+        ({}, b'"text"'),
+        ({}, b"null"),
+    ],
+)
+def test_an_unexpected_answer_is_an_error_of_the_endpoint_and_loses_no_others(server, endpoint, out, chat, choice, body):
+    asking = replace(endpoint, route="chat") if chat else endpoint
+    generate_from(asking, [maths(3)], out, silent)
+    server.choice, server.body = choice, body
+    with pytest.raises(EndpointError, match=r"failed at gsm8k, item .* is kept, 3 of 9 items: cure it"):
+        generate_from(asking, [maths(9)], out, silent)
+    server.choice, server.body = {}, None
+    generate_from(asking, [maths(9)], out, silent)
+    assert len(completions(out, "gsm8k")) == 9
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_kept_apart_and_empty_answers_are_counted_with_their_reasons(server, endpoint, out, name):
+    server.choice = {"message": {"role": "assistant", "content": None, name: "so 5, or"}}
+    coverage = generate_from(replace(endpoint, route="chat"), [maths(2)], out, silent)
+    server.choice = {"message": {"role": "assistant", "content": " "}, "finish_reason": "stop"}
+    coverage = generate_from(replace(endpoint, route="chat"), [maths(3)], out, silent)
+    server.choice = {"message": {"role": "assistant", "content": "5", name: "so 5"}, "finish_reason": "stop"}
+    coverage = generate_from(replace(endpoint, route="chat"), [maths(4)], out, silent)
+    found = completions(out, "gsm8k")
+    assert [(one["completion"], one["reasoning"]) for one in found] == [("", "so 5, or")] * 2 + [(" ", ""), ("5", "so 5")]
+    (told,) = remarks(out, coverage)
+    assert told.startswith("3 of 4 answers to gsm8k are empty and count as wrong: 2 with reasoning only, cut at the limit of tokens (")
+    assert told.endswith("), 1 with nothing at all")
+
+
+def test_ctrl_c_waits_for_no_answer_and_loses_none(server, endpoint, out):
+    server.slow = "q1?"
+    program = (
+        "import sys; from test_endpoint import *; "
+        f"generate_from(Endpoint({server.url!r}, 'made/model 1', '', 3), [maths(30)], Path({str(out)!r}), silent)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(completions(out, "gsm8k")) < 29:
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.05)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=25)[1]
+        assert time.monotonic() - began < 10 and said.rstrip().endswith("KeyboardInterrupt")
+    assert len(completions(out, "gsm8k")) == 29
 
 
 def test_a_missing_key_or_library_is_named(endpoint, out, monkeypatch):

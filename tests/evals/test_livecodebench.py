@@ -7,10 +7,12 @@ import zlib
 
 import pytest
 
+from populora.cli import main
 from populora.errors import ConfigError
 from populora.evals import livecodebench
-from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.livecodebench import cases_of, grade_livecodebench, load_livecodebench, release_of, solutions
+from populora.evals.benchmarks import BENCHMARKS, release_of
+from populora.evals.data import digest_of
+from populora.evals.livecodebench import cases_of, grade_livecodebench, load_livecodebench, solutions
 
 LCB = BENCHMARKS["livecodebench"]
 
@@ -55,7 +57,7 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     assert [item.id for item in items] == ["add", "call", "half", "nested"]
     assert cases_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
     assert cases_of(items[1])[0] == "shift" and "input" not in items[0].fields
-    assert release_of(880) == "release_v5" and release_of(3) == "3 problems, not release_v5 (880)"
+    assert release_of(LCB, 880) == "release_v5" and release_of(LCB, 3) == "3 problems, not release_v5 (880)"
 
 
 @pytest.mark.parametrize(
@@ -145,3 +147,26 @@ def test_another_pickle_is_refused(folder, value):
     (folder / "test.jsonl").write_text(json.dumps({**ADD, "private_test_cases": bad}) + "\n")
     with pytest.raises(ConfigError, match="expected a pickled string"):
         cases_of(load_livecodebench(folder)[0])
+
+
+def test_verdicts_do_not_outlive_the_tests_that_they_were_made_with(folder, tmp_path, capsys):
+    """Folders have no file of their own to be told apart by: their digest is of the names and contents of all."""
+    given = tmp_path / "completions.jsonl"
+    given.write_text(json.dumps({"item_id": "add", "completion": "print(sum(map(int, input().split())))"}) + "\n")
+    command = ["evaluate", "grade", "livecodebench", str(given), "--data", str(folder), "--out", str(tmp_path / "verdicts.jsonl")]
+    (folder / "test.jsonl").write_text(json.dumps(ADD) + "\n")
+    (folder / "test2.jsonl").unlink()
+    assert main([*command, "--completion-is-solution", "--allow-weak"]) == 0 and "1 of 1 correct" in capsys.readouterr().out
+    first = digest_of(folder)
+    other = {**ADD, "private_test_cases": packed([case("2 2", "5")])}
+    (folder / "test.jsonl").write_text(json.dumps(other) + "\n")
+    assert main([*command, "--completion-is-solution", "--allow-weak"]) == 0 and "0 of 1 correct" in capsys.readouterr().out
+    assert json.loads((tmp_path / "verdicts.json").read_text())["facts"]["data_sha256"] == digest_of(folder) != first
+
+
+def test_the_digest_of_a_folder_is_of_names_and_contents_wherever_it_is(folder, tmp_path):
+    before = digest_of(folder)
+    (folder / "notes.txt").write_text("not a file of the release")
+    assert digest_of(folder) == before == digest_of(folder.rename(tmp_path.with_name("moved")))
+    (tmp_path.with_name("moved") / "test2.jsonl").rename(tmp_path.with_name("moved") / "test3.jsonl")
+    assert digest_of(tmp_path.with_name("moved")) != before

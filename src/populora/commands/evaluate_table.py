@@ -14,10 +14,12 @@ from rich.console import Console
 from populora.commands.arguments import QUIET, parse
 from populora.errors import ConfigError
 from populora.evals.breakdown import breakdown
+from populora.evals.conditions import conditions, differences
 from populora.evals.filing import write_tables
 from populora.evals.folder import evaluation_of, read_description
 from populora.evals.layout import terminal
 from populora.evals.report import records, tables
+from populora.evals.results import Evaluation
 from populora.runlog.files import disk_errors
 
 NAME = "downstream"
@@ -48,7 +50,8 @@ def tabulate(folders: Sequence[Path], out: Path, published: bool) -> None:
     """Print the table of evaluations, and write its files into ``out``. Raises `PopuloraError`."""
     names = [str(folder) for folder in folders] if len(folders) > 1 else [""]
     evaluations = [evaluation_of(folder, name) for folder, name in zip(folders, names, strict=True)]
-    layouts = tables(evaluations, with_published=published)
+    made = {name: conditions(folder, one.sources, _benchmarks(one)) for folder, name, one in zip(folders, names, evaluations, strict=True)}
+    layouts = tables(evaluations, with_published=published, remarks=differences(made))
     if not layouts:
         raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` goes on")
     if len(folders) == 1:
@@ -60,3 +63,7 @@ def tabulate(folders: Sequence[Path], out: Path, published: bool) -> None:
     for layout in layouts:  # printed last: a reader of it may have had enough, as `head` has
         console.print(terminal(layout, console.width))
     sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")
+
+
+def _benchmarks(evaluation: Evaluation) -> list[str]:
+    return list(dict.fromkeys(score.benchmark for score in evaluation.scores if score.graded))

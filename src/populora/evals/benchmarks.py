@@ -35,6 +35,8 @@ class Benchmark:
     sha256: str = ""
     source: str = ""
     """Where the file's bytes come from: ``owner/repository@commit:path`` of a public Git repository."""
+    release: str = ""
+    """The paper's, of a benchmark that has several: it has ``items``."""
 
 
 _AZR = "LeapLabTHU/Absolute-Zero-Reasoner@a82124e514e27692aa9860c5ee21dbf9d81e3bc5:evaluation/math_eval/eval/data"
@@ -60,6 +62,7 @@ BENCHMARKS = {
         ),
         Benchmark(
             "livecodebench", "LCB", "code", "livecodebench", 880, "question_id", "azr_livecodebench", 8096, "lenient", "livecodebench",
+            release="release_v5",
         ),
         _math("aime24", "AIME24", 30, "id", "af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac"),
         _math("aime25", "AIME25", 30, "id", "20c1ca392758d96bd1e28af15d9f30df5660257927cacc9eac7301c29f677d1a"),
@@ -77,7 +80,10 @@ BENCHMARKS = {
             )
             for mode in ("input", "output")
         ),
-        Benchmark("tiny", "tiny", "tiny", "selfplay", 648, "id", "solve", 0, "strict", "held_out.jsonl"),
+        Benchmark(
+            "tiny", "tiny", "tiny", "selfplay", 648, "id", "solve", 0, "strict", "held_out.jsonl",
+            "7e4d945ea0a578c279f879d5e17818ca41e9bb4f3c85573b685d1ece873b5f9a",
+        ),
     )
 }  # fmt: skip
 """By name, in the order of the paper's table."""
@@ -109,6 +115,18 @@ def benchmark(name: str) -> Benchmark:
         hint = f" Did you mean {' or '.join(dict.fromkeys(repr(_ALIASES.get(one, one)) for one in near))}?" if near else ""
         raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{hint}")
     return found
+
+
+def other_size(name: str, items: int) -> bool:
+    """Whether data of so many items are not the benchmark as the paper has it. Where a digest pins it, they always are."""
+    return not BENCHMARKS[name].sha256 and items != BENCHMARKS[name].items
+
+
+def release_of(which: Benchmark, items: int) -> str:
+    """What a set of so many items is called in a result; nothing where the benchmark has no releases."""
+    if not which.release:
+        return ""
+    return which.release if items == which.items else f"{items} problems, not {which.release} ({which.items})"
 
 
 def suite(names: Sequence[str]) -> list[Benchmark]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from populora.errors import ConfigError
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, other_size
 from populora.evals.paired import CONFIDENCE, RESAMPLES, Scores, holm, interval, mean_of_means, paired_test
 from populora.evals.results import HEADLINE, Source, read_grades, right, verdict_file
 from populora.evals.tables import averaged
@@ -26,11 +26,13 @@ from populora.rng import stream
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison. ``answers``: by benchmark and source, whether each item is right; ``items``: size of each benchmark."""
+    """One side of a comparison. ``answers``: by benchmark and source, whether each item is right, in a ``reading``; ``items``: size of each
+    benchmark."""
 
     name: str
     answers: Mapping[str, Mapping[str, Mapping[str, bool]]]
     items: Mapping[str, int]
+    reading: str = HEADLINE
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Difference:
     p: float | None = None
     adjusted: float | None = None
     """By Holm's method."""
+    reading: str = HEADLINE
+    seed: int = 0
+    """Of the resampling."""
 
 
 def read_arm(folder: Path, name: str, sources: Sequence[Source], items: Mapping[str, int], reading: str = HEADLINE) -> Arm:
@@ -68,11 +73,12 @@ def read_arm(folder: Path, name: str, sources: Sequence[Source], items: Mapping[
         for one, of_benchmark in grades.items()
         if any(of_benchmark.values())
     }
-    return Arm(name, answers, items)
+    return Arm(name, answers, items, reading)
 
 
 def compare(arms: Sequence[Arm], seed: int = 0, confidence: float = CONFIDENCE, resamples: int = RESAMPLES) -> list[Difference]:
     """Every arm against the first, on each benchmark that both have and on Code, Math and All over those of them that are graded in full.
+    A LiveCodeBench that is not the paper's release is in none of these three.
 
     Draws come from streams named by arm and column. Raises `ConfigError` for fewer than two arms, arms of one name, arms without a common
     benchmark, items that do not match, and a confidence outside (0, 1).
@@ -92,12 +98,13 @@ def _against(first: Arm, arm: Arm, seed: int, confidence: float, resamples: int)
             f"got {', '.join(arm.answers) or 'none'} and {', '.join(first.answers) or 'none'}. Grade both on the same suite."
         )
     scores = {name: _scores(first, arm, name) for name in common}
-    over = {**{name: (name,) for name in common}, **averaged(common)}
+    aggregates = averaged(name for name in common if not other_size(name, arm.items[name]))
+    over = {**{name: (name,) for name in common}, **aggregates}
     differences: list[Difference] = []
     for column, names in over.items():
         sizes = [arm.items[name] for name in names]
         pairs = [scores[name] for name in names]
-        if column in averaged(common) and [len(own) for own, _ in pairs] != sizes:
+        if column in aggregates and [len(own) for own, _ in pairs] != sizes:
             continue
         ends = interval([a - b for a, b in pairs], stream(seed, "compare", arm.name, column, "bootstrap"), confidence, resamples)
         one = _difference(first, arm, column, pairs, sum(sizes), ends)
@@ -106,7 +113,7 @@ def _against(first: Arm, arm: Arm, seed: int, confidence: float, resamples: int)
             draws = stream(seed, "compare", arm.name, column, "test")
             test, p = paired_test(*pairs[0], single, draws, resamples)
             one = replace(one, test=test, p=p)
-        differences.append(one)
+        differences.append(replace(one, reading=arm.reading, seed=seed))
     return differences
 
 
@@ -139,7 +146,7 @@ def _check_items(benchmark: str, name: str, own: Iterable[str], other: str, give
             some = ", ".join(sorted(missing)[:3]) + (", …" if len(missing) > 3 else "")
             raise ConfigError(
                 f"{benchmark}: {who} has no verdict on {len(missing)} of the items that {whose} has ({some}). "
-                "Grade them, or leave this benchmark out of the comparison."
+                f"Grade them, or name the other benchmarks by --suite to leave {benchmark} out of the comparison."
             )
 
 

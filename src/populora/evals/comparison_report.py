@@ -5,35 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, other_size, release_of
 from populora.evals.comparison import Difference
 from populora.evals.layout import ABSENT, Entry, Layout, Line
 from populora.evals.paired import CONFIDENCE
+from populora.evals.results import HEADLINE
 from populora.evals.tables import Over, averaged, heading
 
 SURE = 0.05
 
 
-def comparisons(differences: Iterable[Difference], confidence: float = CONFIDENCE) -> list[Layout]:
-    """A table for each arm: both scores, the difference and its interval, and the tests."""
-    return [_comparison(list(own), confidence) for _, own in groupby(differences, lambda one: one.arm)]
+def comparisons(differences: Iterable[Difference], confidence: float = CONFIDENCE, remarks: Sequence[str] = ()) -> list[Layout]:
+    """A table for each arm: both scores, the difference and its interval, and the tests; ``remarks`` are more notes."""
+    return [_comparison(list(own), confidence, remarks) for _, own in groupby(differences, lambda one: one.arm)]
 
 
-def _comparison(differences: Sequence[Difference], confidence: float) -> Layout:
+def _comparison(differences: Sequence[Difference], confidence: float, remarks: Sequence[str]) -> Layout:
     arm, against = differences[0].arm, differences[0].against
-    over = averaged(one.column for one in differences if one.p is not None)
+    over = averaged(one.column for one in differences if one.p is not None and not other_size(one.column, one.of))
     blocks = [tuple(_line(one, over) for one in own) for _, own in groupby(differences, lambda one: one.p is None)]
     tests = " and ".join(dict.fromkeys(one.test for one in differences if one.test))
     absent = [name for name in over if name not in {one.column for one in differences}]
     notes = [
         f"Points: {arm} minus {against}, paired item by item.",
-        "The interval is a bootstrap over items: it says nothing about other training seeds.",
+        _reading(differences[0].reading),
+        f"The interval is a bootstrap over items (seed {differences[0].seed}): it says nothing about other training seeds.",
         f"Tests: {tests}, two-sided; Holm's correction is over all of them in this comparison. Bold: below {SURE} after it.",
         *([f"No {', '.join(absent)}: a benchmark of it is graded only in part."] if absent else []),
+        *_releases(differences),
+        *remarks,
     ]
     groups = (("", 1), ("Pass@1 (%)", 2), ("Points", 2), (tests, 2))
     columns = ("items", against, arm, "difference", f"{100 * confidence:g} % interval", "p", "p (Holm)")
     return Layout(f"{arm} against {against}", groups, columns, tuple(blocks), tuple(notes))
+
+
+def _reading(name: str) -> str:
+    if name == HEADLINE:
+        return "Completions are read as each benchmark's score reads them (headline)."
+    return f"Completions are read as '{name}'; a benchmark without this reading counts as its score does."
+
+
+def _releases(differences: Sequence[Difference]) -> list[str]:
+    """Of benchmarks that have several, which one this is."""
+    named = {BENCHMARKS[one.column]: one.of for one in differences if one.p is not None}
+    found = {which.title: (release_of(which, items), other_size(which.name, items)) for which, items in named.items()}
+    return [f"{title} is {release}{': it is in no aggregate' if other else ''}." for title, (release, other) in found.items() if release]
 
 
 def _line(one: Difference, over: Over) -> Line:

@@ -42,7 +42,7 @@ class Sitting:
     def close(self) -> None:
         """Sort the file by its items, so that its bytes do not depend on which completion came first."""
         place = {item: number for number, item in enumerate(self.asked.prompts)}
-        ordered = b"".join(line_of(one) for one in sorted(_read(self.file), key=lambda one: place.get(one.item_id, len(place))))
+        ordered = b"".join(line_of(one) for one in sorted(read_completed(self.file), key=lambda one: place.get(one.item_id, len(place))))
         if self.file.exists() and ordered != self.file.read_bytes():
             write_file(self.file, ordered)
 
@@ -58,7 +58,7 @@ def sittings(asked: Iterable[Asked], sources: Sequence[str], out: Path, progress
             file = completions_file(out, one.benchmark.name, source)
             with disk_errors(file.parent, "create"):
                 file.parent.mkdir(parents=True, exist_ok=True)
-            known = {completion.item_id: completion.prompt for completion in _read(file)}
+            known = {completion.item_id: completion.prompt for completion in read_completed(file)}
             _check_prompts(file, known, one)
             missing = [item for item in one.prompts if item not in known]
             found.append(Sitting(one, source, file, missing, len(one.prompts) - len(missing), progress))
@@ -85,7 +85,8 @@ def _check_prompts(file: Path, known: dict[str, str], asked: Asked) -> None:
             )
 
 
-def _read(file: Path) -> list[Completion]:
+def read_completed(file: Path) -> list[Completion]:
+    """What a file has; none where there is no file. A last line that a kill cut short is cut off. Raises `RunDirectoryError`."""
     if not file.exists():
         return []
     with disk_errors(file):

@@ -13,16 +13,17 @@ import hashlib
 import json
 import os
 import re
+import zlib
 from collections.abc import Sequence
+from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from populora.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.evals.benchmarks import FIELDS, Benchmark
-from populora.evals.livecodebench import load_livecodebench
+from populora.evals.livecodebench import load_livecodebench, official_files
 from populora.evals.records import Item
 from populora.runlog.files import disk_errors, write_file
 
@@ -84,6 +85,20 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def digest_of(path: Path) -> str:
+    """SHA-256 of a data file; of LiveCodeBench's folder that of the names and SHA-256 of its files. Raises `RunDirectoryError`."""
+    with disk_errors(path, "read"):
+        if path.is_dir():
+            lines = [f"{_file_digest(file)}  {file.name}\n" for file in official_files(path)]
+            return digest("".join(sorted(lines)).encode())
+        return _file_digest(path)
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
@@ -116,11 +131,13 @@ def _from_hub(benchmark: Benchmark, place: str) -> Path:
             f"--data is '{place}': expected hf://OWNER/NAME@COMMIT with all 40 hexadecimal digits of a commit: a branch moves"
         )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     patterns = [benchmark.file, f"{benchmark.file}/*"]
     try:
         found = snapshot_download(match["repository"], repo_type="dataset", revision=match["revision"], allow_patterns=patterns)
+    except HFValidationError as error:
+        raise ConfigError(f"--data is '{place}': expected hf://OWNER/NAME@COMMIT ({error})") from error
     except (HfHubHTTPError, OSError) as error:
         raise MissingDataError(f"{benchmark.name}: '{place}' cannot be reached ({type(error).__name__}: {error})") from error
     return _from_folder(benchmark, Path(found))
@@ -148,9 +165,14 @@ def _fetched(benchmark: Benchmark) -> bytes:
     try:
         with urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - a fixed https address
             content = answer.read()
-    except (URLError, OSError) as error:
-        raise MissingDataError(f"{benchmark.name}: '{url}' cannot be reached ({error}); with the file at hand, use --data DIR") from error
-    return gzip.decompress(content) if path.endswith(".gz") else content
+    except (HTTPException, OSError) as error:
+        why = f"cannot be reached ({type(error).__name__}: {error})"
+        raise MissingDataError(f"{benchmark.name}: '{url}' {why}; with the file at hand, use --data DIR") from error
+    try:
+        return gzip.decompress(content) if path.endswith(".gz") else content
+    except (OSError, EOFError, zlib.error) as error:
+        why = f"came damaged ({type(error).__name__}: {error})"
+        raise MissingDataError(f"{benchmark.name}: '{url}' {why}: try again; with the file at hand, use --data DIR") from error
 
 
 def _raw_files() -> str:

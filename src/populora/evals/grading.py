@@ -95,6 +95,8 @@ class Work:
     texts: Mapping[str, str]
     data_sha256: str
     is_solution: bool = False
+    release: str = ""
+    """Of the data that the items are from, where the benchmark has several."""
 
     @property
     def settings(self) -> GraderSettings:
@@ -173,7 +175,7 @@ def _facts(work: Work) -> dict[str, Any]:
         "versions": versions(("populora", *work.settings.libraries)), "limits": limits,
         "times": dict(work.settings.times),
     }  # fmt: skip
-    return facts | ({"release": livecodebench.release_of(len(work.items))} if work.benchmark.grading == "livecodebench" else {})
+    return facts | ({"release": work.release} if work.release else {})
 
 
 def _kept(out: Path, work: Work) -> dict[str, Grade]:

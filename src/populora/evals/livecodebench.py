@@ -24,7 +24,6 @@ from populora.evals.records import Grade, Item
 from populora.tasks.verifier import Judge
 
 SECONDS = 60.0
-RELEASE, RELEASE_ITEMS = "release_v5", 880
 LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600)
 _LARGEST = 1 << 30
 _AROUND_A_STRING = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
@@ -33,7 +32,7 @@ _FENCE = re.compile(r"```(?:python|py)?[^\n`]*\n(.*?)```", re.DOTALL)
 
 def load_livecodebench(folder: Path) -> list[Item]:
     """The problems of a folder of official files; their tests stay on the disk until they are needed. Raises `ConfigError`."""
-    paths = sorted(folder.glob("test*.jsonl"), key=lambda path: (len(path.name), path.name))
+    paths = official_files(folder)
     if not paths:
         raise ConfigError(f"'{folder}' has no test*.jsonl: expected the official files of LiveCodeBench's code_generation_lite")
     items = [item for path in paths for item in _items(path)]
@@ -44,9 +43,9 @@ def load_livecodebench(folder: Path) -> list[Item]:
     return items
 
 
-def release_of(items: int) -> str:
-    """What a set of so many problems is called in a result."""
-    return RELEASE if items == RELEASE_ITEMS else f"{items} problems, not {RELEASE} ({RELEASE_ITEMS})"
+def official_files(folder: Path) -> list[Path]:
+    """The official files in a folder: ``test.jsonl``, ``test2.jsonl``, …, in their order."""
+    return sorted(folder.glob("test*.jsonl"), key=lambda path: (len(path.name), path.name))
 
 
 def _items(path: Path) -> Iterator[Item]:

@@ -26,8 +26,9 @@ _BATCH = 500
 
 
 def interval(differences: Sequence[Scores], draws: np.random.Generator, confidence: float, resamples: int) -> tuple[float, float] | None:
-    """Ends of the bootstrap interval of the mean over benchmarks of the mean over items; nothing where all items of each are alike."""
-    if all(np.ptp(one) == 0 for one in differences):
+    """Ends of the bootstrap interval of the mean over benchmarks of the mean over items; nothing where all items of each are alike, or
+    one has a single item."""
+    if any(one.size < 2 for one in differences) or all(np.ptp(one) == 0 for one in differences):
         return None
     found = stats.bootstrap(
         list(differences), mean_of_means, n_resamples=resamples, confidence_level=confidence, method="percentile", vectorized=True,
@@ -42,6 +43,8 @@ def paired_test(own: Scores, other: Scores, single: bool, draws: np.random.Gener
     if single:
         only_own, only_other = int((difference > 0).sum()), int((difference < 0).sum())
         return "McNemar", float(stats.binomtest(only_own, only_own + only_other).pvalue) if only_own + only_other else 1.0
+    if difference.size < 2:
+        return "sign-flip", 1.0  # either sign is as far from zero; scipy takes no single item
     found = stats.permutation_test(
         (difference,), mean_of_means, permutation_type="samples", n_resamples=resamples, vectorized=True, batch=_BATCH, rng=draws
     )

@@ -23,14 +23,14 @@ def published_notes() -> tuple[str, ...]:
     return tuple(_file()["notes"])
 
 
-def published(benchmarks: Sequence[str] = ()) -> list[Block]:
-    """The paper's rows over these benchmarks; all ten where none are named.
+def published(benchmarks: Sequence[str] | None = None) -> list[Block]:
+    """The paper's rows over these benchmarks, or over all ten.
 
     An aggregate over fewer benchmarks than the paper's is computed again from its rounded values, so that a column means the same in every
     row; it has no spread.
     """
     columns = _file()["columns"]
-    chosen = [one for one in columns if one not in AGGREGATES and (not benchmarks or one in benchmarks)]
+    chosen = [one for one in columns if one not in AGGREGATES and (benchmarks is None or one in benchmarks)]
     blocks = [
         Block(block["name"], tuple(_row(row, columns, chosen) for row in block["rows"]), block["origin"]) for block in _file()["blocks"]
     ]

@@ -37,6 +37,8 @@ class Completion:
     """``stop``, or ``length`` where the limit of tokens cut it."""
     prompt_tokens: int = 0
     tokens: int = 0
+    reasoning: str = ""
+    """What a served model gave apart from its answer; it is not graded."""
 
 
 @dataclass(frozen=True)

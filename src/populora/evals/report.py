@@ -7,27 +7,29 @@ from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, release_of
 from populora.evals.layout import Entry, Layout, Line
-from populora.evals.published import published, published_notes
+from populora.evals.notes import SELECTED, notes_of, paper_notes
+from populora.evals.published import published
 from populora.evals.results import HEADLINE, Evaluation, read_as, readings_of
-from populora.evals.tables import Block, Cell, Row, Table, absent_from, averaged, best_of, downstream, heading
+from populora.evals.tables import Block, Cell, Row, Table, best_of, downstream, heading
 
-SELECTED = "†"
 _GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "tiny": "Tiny base"}
 
 
-def tables(evaluations: Sequence[Evaluation], members: bool = True, with_published: bool = False) -> list[Layout]:
+def tables(
+    evaluations: Sequence[Evaluation], members: bool = True, with_published: bool = False, remarks: Sequence[str] = ()
+) -> list[Layout]:
     """The downstream table, and where readings were reported the same with a row for each of them (`readings`).
 
-    ``with_published`` lays the paper's table under ours. Nothing where nothing was graded.
+    ``with_published`` lays the paper's table under ours; ``remarks`` are more notes. Nothing where nothing was graded.
     """
     table = downstream(evaluations, members)
     if not table.benchmarks:
         return []
-    paper = published(table.benchmarks) if with_published else []
+    paper = published(table.comparable) if with_published else []
     beside = replace(table, blocks=(*table.blocks, *paper))
-    notes = [*_notes(beside, evaluations), *(_paper_notes(table) if with_published else ())]
+    notes = [*notes_of(beside, evaluations), *remarks, *(paper_notes(table) if with_published else ())]
     first = _layout("Downstream pass@1 (%)", beside, notes)
     return [first, readings(evaluations)] if readings_of(evaluations) else [first]
 
@@ -45,7 +47,7 @@ def readings(evaluations: Sequence[Evaluation]) -> Layout:
         f"The table above counts the headline reading of each benchmark: {_headlines(headline.benchmarks)}.",
         "Where a benchmark has no such reading, its headline stands in the row and in its means.",
     ]
-    return _layout("The same completions, by how they are read", Table(headline.benchmarks, tuple(blocks)), notes, best=False)
+    return _layout("The same completions, by how they are read", replace(headline, blocks=tuple(blocks)), notes, best=False)
 
 
 def _beside(names: Sequence[str], counted: Sequence[Table], number: int) -> Iterator[tuple[str, Row]]:
@@ -64,25 +66,37 @@ def _headlines(benchmarks: Sequence[str]) -> str:
 
 
 def records(evaluations: Sequence[Evaluation], with_published: bool = False) -> list[dict[str, Any]]:
-    """Every cell of the table in every reading, unrounded, with members; the paper's have the reading ``published``."""
+    """Every cell of the table in every reading, unrounded, with members; the paper's have the reading ``published``. What was skipped has a
+    record without a value, of the kind ``skipped``. ``remark`` is the reason then, else the release of a benchmark that has several."""
     found: list[dict[str, Any]] = []
     for reading in (HEADLINE, *readings_of(evaluations)):
         table = downstream([read_as(one, reading) for one in evaluations])
-        found += [record for block in table.blocks for record in _records(block, reading)]
-    blocks = published(downstream(evaluations).benchmarks) if with_published else ()
-    return found + [record for block in blocks for record in _records(block, "published")]
+        for block, evaluation in zip(table.blocks, evaluations, strict=True):
+            releases = {score.benchmark: release_of(BENCHMARKS[score.benchmark], score.items) for score in evaluation.scores}
+            found += [_record(block.name, row, reading, column, releases.get(column, "")) for row in block.rows for column in row.cells]
+    if not found:
+        return []
+    for evaluation in evaluations:
+        found += [_absent(evaluation.name, name, reason) for name, reason in evaluation.skipped.items()]
+    blocks = published(downstream(evaluations).comparable) if with_published else ()
+    return found + [_record(block.name, row, "published", column) for block in blocks for row in block.rows for column in row.cells]
 
 
-def _records(block: Block, reading: str) -> Iterator[dict[str, Any]]:
-    for row in block.rows:
-        for column, cell in row.cells.items():
-            yield {"evaluation": block.name, "row": row.label, "kind": row.kind, "reading": reading, "column": column, **asdict(cell)}
+def _record(name: str, row: Row, reading: str, column: str, remark: str = "") -> dict[str, Any]:
+    where = {"evaluation": name, "row": row.label, "kind": row.kind, "reading": reading, "column": column}
+    return {**where, **asdict(row.cells[column]), "remark": remark}
+
+
+def _absent(evaluation: str, name: str, reason: str) -> dict[str, Any]:
+    row, column = ("", name) if name in BENCHMARKS else (name, "")
+    nothing = {**dict.fromkeys(asdict(Cell(0.0))), "counted": 0, "of": 0}
+    return {"evaluation": evaluation, "row": row, "kind": "skipped", "reading": "", "column": column, **nothing, "remark": reason}
 
 
 def _layout(caption: str, table: Table, notes: Sequence[str], best: bool = True) -> Layout:
-    over = averaged(table.benchmarks)
+    over = table.over
     groups = [(_GROUPS[group], len(list(own))) for group, own in groupby(BENCHMARKS[name].group for name in table.benchmarks)]
-    titles = [BENCHMARKS[name].title for name in table.benchmarks]
+    titles = [table.title(name) for name in table.benchmarks]
     columns = (*table.benchmarks, *over)
     highest = {column: best_of(table, column) if best else {} for column in columns}
     several = len([block for block in table.blocks if not block.origin]) > 1
@@ -103,46 +117,3 @@ def _entry(cell: Cell | None, highest: str) -> Entry:
     value = f"{cell.value:.1f}"
     remark = "" if cell.whole else f"({cell.counted}/{cell.of})"
     return Entry(value, "" if cell.std is None else f"{cell.std:.1f}", remark, bold=cell.whole and value == highest)
-
-
-def _notes(table: Table, evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    rows = _rows(table)
-    if any(cell.std is not None for row in rows for cell in row.cells.values()):
-        yield "± is the sample standard deviation over the members of a role; of Code, Math and All, over the members' own."
-    if any(row.kind in ("worst", "best") for row in rows):
-        yield (
-            f"{SELECTED} Selected on the test set: the worst and the best value of each benchmark by itself over all members, and means of "
-            "these. No one adapter has such a row."
-        )
-    for name, over in averaged(table.benchmarks).items():
-        if absent := absent_from(name, over):
-            yield f"{heading(name, over)} is without {', '.join(BENCHMARKS[one].title for one in absent)}."
-    yield from _incomplete(table, evaluations)
-
-
-def _paper_notes(ours: Table) -> Iterator[str]:
-    if not published(ours.benchmarks):
-        yield "The paper's table has none of these benchmarks."
-        return
-    yield from published_notes()
-    rows = [(row.label, [row.cells[name].column_std for name in averaged(ours.benchmarks) if name in row.cells]) for row in _rows(ours)]
-    spreads = [f"{label} {'/'.join(f'{one:.1f}' for one in found if one is not None)}" for label, found in rows if any(found)]
-    if spreads:
-        yield f"By the paper's rule for aggregates our ± would be: {', '.join(spreads)} ({'/'.join(averaged(ours.benchmarks))})."
-
-
-def _rows(table: Table) -> list[Row]:
-    return [row for block in table.blocks for row in block.rows]
-
-
-def _incomplete(table: Table, evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    scores = [score for evaluation in evaluations for score in evaluation.scores]
-    part = [score for score in scores if not score.complete and score.benchmark in table.benchmarks]
-    if part:
-        some = ", ".join(f"{one.source} on {BENCHMARKS[one.benchmark].title} {one.graded}/{one.items}" for one in part[:4])
-        more = f" and {len(part) - 4} more" if len(part) > 4 else ""
-        yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}."
-        yield "In brackets: items graded of all; in a mean, worst or best, members counted of all. Bold is the best of what is whole."
-    never = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in table.benchmarks)
-    if never:
-        yield f"Asked for, but not graded at all: {', '.join(never)}."

@@ -7,7 +7,7 @@ graded only in part is shown as that, and never enters a mean (`populora.evals.t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +37,7 @@ class Score:
     correct: int
     graded: int
     items: int
-    """Of the whole benchmark."""
+    """Of the whole benchmark, as it is in this evaluation's data."""
     readings: Mapping[str, int]
     """How many are right in each reading that the grader reported."""
 
@@ -59,6 +59,10 @@ class Evaluation:
     name: str
     sources: tuple[Source, ...]
     scores: tuple[Score, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Sources and benchmarks that were asked for and could not be had, with the reason."""
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """Of members, by source: the step of their run."""
 
     def of(self, source: str) -> dict[str, Score]:
         """The scores of a source by benchmark, where anything was graded."""

@@ -4,9 +4,11 @@ What its numbers mean was found by computing them again (`tests/evals/test_publi
 
 - Code, Math and All are the means of 3, 7 and 10 benchmarks, taken before rounding. Where fewer were evaluated, the heading says over how
   many, and all rows of a table are over the same ones: a row that lacks one of them, or has it graded only in part, has no aggregate.
+  A LiveCodeBench of another size than the paper's release is in none.
 - The spread is the sample standard deviation over the members of a role (n - 1).
 - Worst and Best are taken for each benchmark by itself over all adapters of both roles, and their aggregates are means of those: no single
-  adapter has such a row, though the caption says so. They are selected on the test set.
+  adapter has such a row, though the caption says so. They are selected on the test set. Adapters that were given by themselves are among
+  them only where there are no members of a run.
 - The spread of an aggregate is in the paper the mean of its columns' spreads. Here it is what the caption says, the standard deviation of
   the members' own aggregates; the paper's is kept beside it (`Cell.column_std`).
 """
@@ -14,11 +16,11 @@ What its numbers mean was found by computing them again (`tests/evals/test_publi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Literal
 
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, other_size
 from populora.evals.results import Evaluation, Score
 
 AGGREGATES = {"Code": ("code",), "Math": ("math",), "All": ("code", "math")}
@@ -71,17 +73,42 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """``benchmarks`` are its columns; the aggregates follow (`averaged`)."""
+    """``benchmarks`` are its columns; the aggregates follow (``over``)."""
 
     benchmarks: tuple[str, ...]
     blocks: tuple[Block, ...]
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of benchmarks that are not the paper's: how many items the evaluations have."""
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """The benchmarks that are the paper's: only these are averaged, and stand beside its numbers."""
+        return tuple(name for name in self.benchmarks if name not in self.sizes)
+
+    @property
+    def over(self) -> dict[str, tuple[str, ...]]:
+        """By aggregate: the benchmarks that it is over."""
+        return averaged(self.comparable)
+
+    def title(self, name: str) -> str:
+        """Of a benchmark's column: ``LCB``, or ``LCB (10)`` where it has other than the paper's items."""
+        sizes = ", ".join(map(str, self.sizes.get(name, ())))
+        return f"{BENCHMARKS[name].title} ({sizes})" if sizes else BENCHMARKS[name].title
 
 
 def downstream(evaluations: Sequence[Evaluation], members: bool = True) -> Table:
     """A block for each evaluation, over all benchmarks on which anything was graded; ``members``: with a row for each of them."""
     graded = {score.benchmark for evaluation in evaluations for score in evaluation.scores if score.graded}
     benchmarks = tuple(name for name in BENCHMARKS if name in graded)
-    return Table(benchmarks, tuple(_block(evaluation, benchmarks, members) for evaluation in evaluations))
+    table = Table(benchmarks, (), _sizes(benchmarks, evaluations))
+    return replace(table, blocks=tuple(_block(evaluation, table.over, members) for evaluation in evaluations))
+
+
+def _sizes(benchmarks: Sequence[str], evaluations: Sequence[Evaluation]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, set[int]] = {}
+    for score in (score for evaluation in evaluations for score in evaluation.scores if score.benchmark in benchmarks):
+        found.setdefault(score.benchmark, set()).add(score.items)
+    return {name: tuple(sorted(sizes)) for name, sizes in found.items() if any(other_size(name, items) for items in sizes)}
 
 
 def averaged(benchmarks: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -111,7 +138,10 @@ def with_aggregates(cells: Mapping[str, Cell], over: Over) -> dict[str, Cell]:
 
 
 def best_of(table: Table, column: str) -> dict[str, str]:
-    """By origin: the highest value of a column as it is printed, among whole cells; nothing where there is only one to compare."""
+    """By origin: the highest value of a column as it is printed, among whole cells; nothing where there is only one to compare, or where
+    the items are not the same."""
+    if len(table.sizes.get(column, ())) > 1:
+        return {}
     found: dict[str, list[float]] = {}
     for block in table.blocks:
         found.setdefault(block.origin, []).extend(row.cells[column].value for row in block.rows if _shown_whole(row, column))
@@ -122,9 +152,8 @@ def _shown_whole(row: Row, column: str) -> bool:
     return column in row.cells and row.cells[column].whole
 
 
-def _block(evaluation: Evaluation, benchmarks: Sequence[str], members: bool) -> Block:
+def _block(evaluation: Evaluation, over: Over, members: bool) -> Block:
     """Bases, roles, worst and best, members. A role of one member is that member's row."""
-    over = averaged(benchmarks)
     own = {source.name: _member(source.name, evaluation.of(source.name), over) for source in evaluation.sources}
     roles = {role: [own[source.name] for source in evaluation.sources if source.role == role] for role in _ROLES}
     rows = [own[source.name] for source in evaluation.sources if source.role == "base"]
@@ -132,9 +161,10 @@ def _block(evaluation: Evaluation, benchmarks: Sequence[str], members: bool) -> 
         if len(of_role) > 1:
             rows.append(_mean(f"{_ROLES[role]}, mean of {len(of_role)}", of_role, over))
         rows += [Row(f"{_ROLES[role]} {row.label}", row.kind, row.cells) for row in of_role if len(of_role) == 1]
-    trained = [row for of_role in roles.values() for row in of_role]
+    ranked = {role: of_role for role, of_role in roles.items() if of_role and role != "adapter"} or roles
+    trained = [row for of_role in ranked.values() for row in of_role]
     averages = any(len(of_role) > 1 for of_role in roles.values())
-    if averages:
+    if any(len(of_role) > 1 for of_role in ranked.values()):
         rows += [_extreme(f"Worst of {len(trained)}", "worst", min, trained, over)]
         rows += [_extreme(f"Best of {len(trained)}", "best", max, trained, over)]
     if averages and members:
