@@ -10,17 +10,14 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tracked_steps
 from small_run import SMALL, Silent, contents
-from tracked_steps import CONFIG, write_step
+from tracked_steps import write_step
 
-from populora.commands.dry_run import dry_run
 from populora.config import EvaluationConfig
-from populora.config_check import check
-from populora.config_file import from_mapping
-from populora.errors import ConfigError
 from populora.runlog import trackers, tracking
 from populora.runlog.directory import versions
 from populora.runlog.journal import METRICS, TIMINGS, read_log
@@ -147,73 +144,6 @@ def test_steps_that_a_tracker_missed_are_handed_over_when_it_opens(name, tmp_pat
     as_in_the_files(folder, name)
 
 
-class Recording:
-    """A tracker without a library."""
-
-    fails: tuple[str, ...] = ()
-    closed = 0
-
-    def __init__(self):
-        self.steps: list[int] = []
-        type(self).last = self
-
-    def open(self, run, last):
-        return self._unless("open", last)
-
-    def log(self, step, values):
-        self._unless(f"log {step}", None)
-        self.steps.append(step)
-
-    def close(self):
-        self._unless("close", None)
-        type(self).closed += 1
-
-    def _unless(self, call, value):
-        if call in self.fails:
-            raise ConnectionError("network gone")
-        return value
-
-
-@pytest.mark.parametrize(("fails", "given"), [("open", []), ("log 2", [1]), ("close", [1, 2, 3])])
-def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_opening(fails, given, tmp_path, monkeypatch, capsys):
-    broken, sound = type("Broken", (Recording,), {"fails": (fails,)}), type("Sound", (Recording,), {})
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": broken, "trackio": sound})
-    config = replace(CONFIG, track=("wandb", "trackio"))
-    with tracking.tracking(tmp_path, config) as follow:
-        for step in (1, 2, 3):
-            write_step(tmp_path, step)
-            follow()
-    assert (broken.last.steps, sound.last.steps) == (given, [1, 2, 3]) and sound.closed == 1
-    assert capsys.readouterr().err.count("populora: wandb failed and is left out from now on (ConnectionError: network gone)") == 1
-    broken.fails = ()
-    with tracking.tracking(tmp_path, config):
-        pass
-    assert (given + broken.last.steps, sound.last.steps) == ([1, 2, 3], []) and not capsys.readouterr().err
-
-
-def test_an_interrupt_is_no_failure_of_a_tracker_and_closes_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": Recording})
-    closed = Recording.closed
-    with pytest.raises(KeyboardInterrupt), tracking.tracking(tmp_path, replace(CONFIG, track=("wandb",))):
-        raise KeyboardInterrupt
-    assert Recording.closed == closed + 1
-
-
-def test_what_cannot_be_tracked_is_refused_before_anything_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(trackers, "versions", lambda packages: dict.fromkeys(packages, "not installed"))
-    for begin in (lambda config: train(config, tmp_path / "run", Silent()), lambda config: dry_run(config, tmp_path / "run")):
-        with pytest.raises(ConfigError, match=r"track has 'trackio', which is not installed. `pip install 'populora\[trackio\]'`"):
-            begin(replace(SMALL, track=("trackio",)))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_tracker_is_named_once_and_must_exist():
-    with pytest.raises(ConfigError, match="expected each of them once"):
-        check(replace(CONFIG, track=("wandb", "wandb")))
-    with pytest.raises(ConfigError, match=r"'track': expected one of 'tensorboard', 'trackio', 'wandb', got 'mlflow'"):
-        from_mapping({"track": ["mlflow"]})
-
-
 @pytest.mark.skipif("wandb" not in INSTALLED, reason="wandb is not installed: make test-track")
 def test_wandb_without_an_account_is_refused_unless_it_is_offline(tmp_path):
     asked = "from populora.runlog.trackers import check_trackers; check_trackers(('wandb',))"
@@ -274,9 +204,20 @@ def test_a_run_leaves_the_same_bytes_with_every_tracker_and_they_hold_no_step_th
         as_in_the_files(folder, name)
 
 
-def test_a_run_whose_tracker_fails_comes_to_its_end_with_the_same_bytes(untracked, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": type("Broken", (Recording,), {"fails": ("log 2",)})})
-    monkeypatch.setattr("populora.training.check_trackers", lambda track: None)
-    train(replace(FEW, track=("wandb",)), tmp_path / "run", Silent())
-    assert recorded(tmp_path / "run") == recorded(untracked)
-    assert "wandb failed" in capsys.readouterr().err
+RUN = trackers.Tracked(Path("run"), "0123456789ab", "run", {})
+
+
+@pytest.mark.parametrize(("resumed", "starting_step", "last"), [(True, 3, 2), (True, 0, 0), (True, 9, 5), (False, 0, 5)])
+def test_of_a_resumed_wandb_run_the_server_says_what_it_has(resumed, starting_step, last, monkeypatch):
+    run = SimpleNamespace(resumed=resumed, starting_step=starting_step)
+    library = SimpleNamespace(Settings=lambda **settings: settings, init=lambda **settings: run)
+    monkeypatch.setattr(trackers, "import_module", lambda name: library)
+    assert trackers.Wandb().open(RUN, 5) == last
+
+
+def test_trackio_that_another_run_has_loaded_is_no_place_for_this_one(monkeypatch):
+    monkeypatch.delenv("TRACKIO_DIR", raising=False)
+    monkeypatch.setattr(trackers, "import_module", lambda name: SimpleNamespace(TRACKIO_DIR=Path("/another/trackio")))
+    with pytest.raises(RuntimeError, match=r"one folder a process, and it is '/another/trackio': expected '.*/run/trackio'"):
+        trackers.Trackio().open(RUN, 0)
+    assert "TRACKIO_DIR" not in os.environ
