@@ -228,6 +228,9 @@ class Config:
     """CPU threads for torch; 0 leaves torch's own choice."""
     checkpoint_every: int = 1
     keep_checkpoints: int = 2
+    track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """What else shows the metrics, besides the files, which are always written: each is an extra of its name, and writes into the run
+    directory. W&B goes online unless ``WANDB_MODE`` says otherwise."""
     base: BaseConfig = field(default_factory=BaseConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)

@@ -50,6 +50,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
     longest = s.max_prompt_tokens + s.max_response_tokens
     conditions += [
         (abs(c.seed) < 2**63, f"seed is {c.seed}: expected a number of 64 bits"),
+        (len(set(c.track)) == len(c.track), f"track is {c.track}: expected each of them once"),
         (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
         (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
         (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),

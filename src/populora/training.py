@@ -33,6 +33,8 @@ from populora.runlog.display import Display
 from populora.runlog.files import remove_folder
 from populora.runlog.journal import cut_back, write_step
 from populora.runlog.summary import Summary, summarise
+from populora.runlog.trackers import check_trackers
+from populora.runlog.tracking import tracking
 from populora.seeding import seed_buffer
 from populora.selfplay import PhaseClock, StepRecord, selfplay_step
 from populora.snapshot import put_back, snapshot
@@ -80,6 +82,7 @@ def prepared(config: Config) -> Iterator[Run]:
     """A run before its first step: checked settings, base, adapters, sampler, learner, sandbox. All of it ends with the block."""
     check(config)
     check_operators(config)
+    check_trackers(config.track)
     suite, prompts, population = held_out_suite(config), load_prompts(config.base.prompts, config.tasks), initial_population(config)
     with (cluster_parts if config.cluster.learners else local_parts)(config) as parts:
         parts.bank.initialise(config.seed, config.lora.ranks)
@@ -112,6 +115,14 @@ def _digest(value: object) -> str:
 
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
+    with tracking(folder, run.config) as follow:
+        _steps(run, folder, display, stop, follow)
+    summary = summarise(folder, stopped=run.step < run.config.steps)
+    display.close(summary)
+    return summary
+
+
+def _steps(run: Run, folder: Path, display: Display, stop: Callable[[], bool], follow: Callable[[], None]) -> None:
     stopping, writing = stop(), 0.0
     display.phase("canary")
     _check_effect(run, run.population.members)
@@ -125,11 +136,9 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
         stopping = stop()
         if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
             _checkpoint(run, folder)
+            follow()
         writing = time.perf_counter() - started  # known only now: it is booked with the next step
         display.step(replace(record, seconds=clock.seconds), metrics)
-    summary = summarise(folder, stopped=run.step < run.config.steps)
-    display.close(summary)
-    return summary
 
 
 def _check_effect(run: Run, members: Sequence[Member]) -> None:

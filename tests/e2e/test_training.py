@@ -152,3 +152,29 @@ def test_ids_are_unique_in_the_buffer(tmp_path):
         seeded(run)
         ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
         assert len(set(ids)) == len(ids)
+
+
+class Broken:
+    """A tracker that takes one step."""
+
+    def open(self, run, last):
+        return last
+
+    def log(self, step, values):
+        if step == 2:
+            raise ConnectionError("network gone")
+
+    def close(self):
+        raise AssertionError("it was left out")
+
+
+def test_a_tracker_that_fails_is_told_of_and_costs_the_run_no_byte(undisturbed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("populora.runlog.tracking.TRACKERS", {"wandb": Broken})
+    monkeypatch.setattr("populora.training.check_trackers", lambda track: None)
+    train(replace(SMALL, track=("wandb",)), tmp_path / "run", Silent())
+    of_settings = ("config.json", "run.json", "tracked.json")
+    with_it, without = contents(tmp_path / "run"), contents(undisturbed)
+    assert {name: data for name, data in with_it.items() if name not in of_settings} == {
+        name: data for name, data in without.items() if name not in of_settings
+    }
+    assert capsys.readouterr().err.count("populora: wandb failed and is left out") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -37,6 +38,20 @@ def test_new_run_writes_resolved_settings_and_facts(tmp_path: Path):
     facts = json.loads((tmp_path / "deep" / "run" / "run.json").read_text())
     assert read_config(tmp_path / "deep" / "run") == config
     assert facts["sandbox"] == "standard" and facts["versions"]["torch"] and len(facts["config_sha256"]) == 64
+
+
+def test_a_run_that_is_older_than_a_setting_opens_with_its_default(tmp_path: Path):
+    with new_run(tmp_path / "run", Config(seed=7), {}):
+        pass
+    older = {name: value for name, value in read_json(tmp_path / "run" / "config.json").items() if name != "track"}
+    write_file(tmp_path / "run" / "config.json", json_bytes(older))
+    write_file(tmp_path / "run" / FACTS, json_bytes({"config_sha256": hashlib.sha256(json_bytes(older)).hexdigest()}))
+    with open_run(tmp_path / "run") as config:
+        assert config == Config(seed=7)
+    del older["seed"]  # but what it had is not taken away
+    write_file(tmp_path / "run" / "config.json", json_bytes(older))
+    with pytest.raises(RunDirectoryError, match="not the configuration this run began with"), open_run(tmp_path / "run"):
+        pass
 
 
 def test_same_configuration_is_told_to_resume_and_another_what_differs(tmp_path: Path):

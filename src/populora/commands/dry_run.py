@@ -13,6 +13,7 @@ from populora.evolution import check_operators
 from populora.heldout import held_out_suite
 from populora.planning.advice import check_fits
 from populora.planning.hardware import CPU
+from populora.runlog.trackers import check_trackers
 from populora.tasks.render import load_prompts
 
 UNCHECKED = (
@@ -24,6 +25,7 @@ UNCHECKED = (
 def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     """Print what would run, what was checked and what cannot be; returns 0. Raises `PopuloraError` for what could not run."""
     check_operators(config)
+    check_trackers(config.track)
     held_out_suite(config)
     prompts = load_prompts(config.base.prompts, config.tasks)
     plan = planned(config, gpu, gpus)
@@ -40,7 +42,9 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     console.print(f"hardware: {places(plan)}; {memory}{asked}")
     if plan.placement.idle:
         console.print(f"hardware: {idle(plan)}")
-    console.print("checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory")
+    console.print(
+        "checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory, trackers"
+    )
     for what in (*UNCHECKED, *_absent(config)):
         console.print(f"not checked: {what}")
     return 0

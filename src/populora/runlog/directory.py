@@ -49,11 +49,11 @@ def open_run(folder: Path) -> Iterator[Config]:
     """Hold the lock of an existing run and give its settings. Raises `RunDirectoryError`, also if they were edited since."""
     config = read_config(folder)
     with locked(folder):
-        recorded = read_json(folder / FACTS).get("config_sha256")
-        if recorded != config_hash(config):
+        recorded, found = read_json(folder / FACTS).get("config_sha256"), _hash(read_json(folder / CONFIG))
+        if recorded != found:  # of what stands in the file: settings that are newer than the run have their defaults
             raise RunDirectoryError(
                 f"'{folder / CONFIG}' is not the configuration this run began with: expected SHA-256 {recorded}, "
-                f"got {config_hash(config)}. Restore the file, or start a new run with the new settings."
+                f"got {found}. Restore the file, or start a new run with the new settings."
             )
         yield config
 
@@ -165,7 +165,7 @@ def differences(ours: Config, theirs: Config) -> list[str]:
 
 def config_hash(config: Config) -> str:
     """SHA-256 of the resolved settings."""
-    return hashlib.sha256(json_bytes(to_mapping(config))).hexdigest()
+    return _hash(to_mapping(config))
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
@@ -184,6 +184,10 @@ def processor() -> str:
     known = Path("/proc/cpuinfo")
     lines = known.read_text().splitlines() if known.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _hash(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json_bytes(settings)).hexdigest()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -32,12 +32,13 @@ def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
     return metrics
 
 
-def read_log(folder: Path, name: str = METRICS) -> list[dict[str, float]]:
-    """The lines of a log, one mapping a step with the key ``step``; a line that a kill cut short is left out.
+def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str, float]]:
+    """The lines of a log, one mapping a step with the key ``step``, of all steps or those ``after`` one; a line that a kill cut short is
+    left out.
 
     Raises `RunDirectoryError` for a damaged line.
     """
-    return [_parsed(folder / name, line) for line in _lines(folder / name)]
+    return [_parsed(folder / name, line) for line in _lines(folder / name)[after:]]
 
 
 def cut_back(folder: Path, step: int, config: Config) -> None:
