@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "memory and time of a run before it starts: populora plan configs/paper_4t4s.toml",
     "resume": "go on with a stopped run: populora resume runs/tiny",
     "show": "read the problems, answers, verdicts and rewards of a step",
+    "report": "every figure of the paper, and an explorer, in one HTML file: populora report runs/tiny",
     "export": "take one member out of a run as a PEFT folder",
     "breed": "make a child of one or two PEFT adapters: populora breed A B --operator x1 -o child",
     "replay": "breed a child again, of a folder or of a run, and compare every byte",

@@ -17,7 +17,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from populora.errors import ConfigError
-from populora.runlog.style import ROLE_COLOURS, plural
+from populora.runlog.style import ROLE_COLOURS, plural, printable
 
 Row = Mapping[str, Any]
 TEACHER, STUDENT = ROLE_COLOURS["teacher"], ROLE_COLOURS["student"]
@@ -57,11 +57,6 @@ def render_step(tables: Mapping[str, Sequence[Row]], selection: Selection) -> It
     yield Text(f"\n{len(shown)} of {plural(len(valid), 'valid problem')} shown", "dim")
     if selection.student is None:
         yield from _rejected([row for row in chosen if not row["valid"]], selection.limit)
-
-
-def printable(text: str) -> str:
-    """Model text with control and other unprintable characters as escapes, but for line breaks and tabs."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _check_member(role: str, member: str | None, known: set[str]) -> None:

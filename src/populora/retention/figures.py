@@ -8,9 +8,10 @@ parents has a colour for each parent's task. Lines are trailing means of `SMOOTH
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from populora.retention.settings import CONTROLS, RetentionConfig
 from populora.retention.variants import Variant
 from populora.retention.verdicts import Rates, rates, trailing
 from populora.runlog.files import read_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00")
 """Of the first and the second parent's task (Okabe and Ito: told apart with any colour vision)."""
@@ -32,22 +36,27 @@ Panel = tuple[Variant, int]
 
 def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]:
     """Write ``figures/*.svg`` and ``.png`` of what is finished. Raises `ConfigError` where matplotlib is missing."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ConfigError("the figures need matplotlib: `pip install 'populora[report]'`; the results are written already") from error
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
-    for title, rows in _panels(config, cells).items():
-        if not rows:
-            continue  # nothing of this kind was bred
-        figure = _grid(plt, config, out, cells, rows)
+    for title, draw in drawings(config, out, cells).items():
+        figure = draw()
         for kind in ("svg", "png"):
             written.append(folder / f"{title}.{kind}")
             figure.savefig(written[-1], dpi=110, metadata={"Date": None} if kind == "svg" else None)
-        plt.close(figure)
     return written
+
+
+def drawings(config: RetentionConfig, out: Path, cells: Cells) -> dict[str, Callable[[], Figure]]:
+    """``mutations``, ``crossovers`` and ``live``, as far as something of the kind was bred, to be drawn.
+
+    Raises `ConfigError` where matplotlib is missing.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401 - only to know now that it is there
+    except ImportError as error:
+        raise ConfigError("the figures need matplotlib: `pip install 'populora[report]'`; the results are written already") from error
+    return {title: partial(_grid, config, out, cells, rows) for title, rows in _panels(config, cells).items() if rows}
 
 
 def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]]]:
@@ -67,10 +76,14 @@ def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]
     }
 
 
-def _grid(plt: Any, config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Sequence[Panel]]) -> Any:
+def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Sequence[Panel]]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
     columns = max(map(len, rows))
     size = (2.5 * columns + 0.6, 1.7 * len(rows) + 0.9)
-    figure, axes = plt.subplots(len(rows), columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(rows), columns, sharex=True, sharey=True, squeeze=False)
     for row, panels, above in zip(axes, rows, [axes[0], *axes[:-1]], strict=True):
         for axis, upper in zip(row[len(panels) :], above[len(panels) :], strict=True):
             axis.set_visible(False)
@@ -81,7 +94,7 @@ def _grid(plt: Any, config: RetentionConfig, out: Path, cells: Cells, rows: Sequ
             axis.tick_params(labelsize=6)
     figure.supxlabel("step", fontsize=8)
     figure.supylabel("pass rate (trailing mean)", fontsize=8)
-    line = lambda **style: plt.Line2D([], [], **style)  # noqa: E731 - a legend's handles differ in style alone
+    line = lambda **style: Line2D([], [], **style)  # noqa: E731 - a legend's handles differ in style alone
     handles = [*(line(color=colour) for colour in COLOURS), line(color="0.6"), line(color="0.3", linestyle="--")]
     handles.append(line(color="0.3", linestyle=":"))
     labels = [*(f"child on {task}" for task in config.parents), "parent (thick: frozen)", "control", "fresh adapter"]

@@ -52,6 +52,11 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def printable(text: str) -> str:
+    """Model text with control and other unprintable characters as escapes, but for line breaks and tabs."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def sparkline(values: Sequence[float], width: int) -> str:
     """The last ``width`` values as blocks between their own minimum and maximum."""
     shown = list(values)[-width:]

@@ -1,0 +1,85 @@
+"""``populora report RUN [RUN …] [--baseline RUN …]``: every figure of the paper and more, one HTML file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from populora.commands.arguments import parse
+from populora.errors import ConfigError
+from populora.report.arms import arms_of
+from populora.report.figure import Figure, Study
+from populora.runlog.files import disk_errors, write_file
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML file with every figure of the paper and a run explorer; it needs no network and no server.
+
+    Runs of equal settings but for the seed are one arm. What a run lacks is named in the page.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
+    """Run directories, such as `runs/tiny_4t4s`."""
+    baseline: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = ()
+    """Runs to draw in black and to compare with; single agents are taken for that without being named."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
+    """The page; by default `report.html` in the first run."""
+    figures: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Write each figure there as SVG, PNG and PDF, with its numbers as CSV."""
+    evaluation: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR ...")] = ()
+    """Folders of `populora evaluate`; by default the newest of each run."""
+    retention: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder of `populora retention`."""
+    published: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Lay the paper's downstream table under ours."""
+    smooth: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    """Steps of the trailing means in the figures; 1 draws what was logged."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page and the figures; returns 0. Raises `PopuloraError`."""
+    chosen = parse(Report, arguments, "report")
+    study = study_of(chosen)
+    try:
+        from populora.report.catalogue import figures_of
+        from populora.report.drawing import save
+        from populora.report.page import page
+    except ImportError as error:
+        raise ConfigError(f"a report needs {error.name}, which is not installed: `pip install 'populora[report]'`") from error
+    figures = figures_of(study)
+    out = chosen.out or chosen.runs[0] / "report.html"
+    write_file(out, page(study, figures).encode("utf-8", "backslashreplace"))
+    sys.stdout.write(f"{out}  {out.stat().st_size / 1e6:.1f} MB\n")
+    if chosen.figures:
+        with disk_errors(chosen.figures):
+            chosen.figures.mkdir(parents=True, exist_ok=True)
+            written = [file for figure in figures if isinstance(figure, Figure) for file in save(figure, chosen.figures)]
+        sys.stdout.write(f"{chosen.figures}/  {len(written)} files\n")
+    for run, note in study.missing:
+        sys.stderr.write(f"populora: {run}: {note}\n")
+    return 0
+
+
+def study_of(chosen: Report) -> Study:
+    """What is asked for, checked. Raises `ConfigError` and `RunDirectoryError`."""
+    if not chosen.runs:
+        raise ConfigError("expected one run directory or more, such as `populora report runs/tiny`")
+    if chosen.smooth < 1:
+        raise ConfigError(f"--smooth is {chosen.smooth}: expected a number of steps, 1 or more")
+    for folder in (*chosen.evaluation, *((chosen.retention,) if chosen.retention else ())):
+        if not folder.is_dir():
+            raise ConfigError(f"'{folder}' is no folder: expected one that `populora evaluate` or `populora retention` wrote")
+    evaluations = chosen.evaluation or tuple(newest for run in (*chosen.baseline, *chosen.runs) if (newest := _newest(run)))
+    return Study(arms_of(chosen.runs, chosen.baseline), evaluations, chosen.retention, chosen.published, chosen.smooth)
+
+
+def _newest(run: Path) -> Path | None:
+    """The evaluation of a run's highest step."""
+    found = sorted((run / "evaluations").glob("step_*/evaluation.json"))
+    return found[-1].parent if found else None

@@ -1,0 +1,106 @@
+"""Which runs belong together: an arm is all runs of equal settings, whatever their seeds and the machines they ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from populora.errors import ConfigError
+from populora.report.loading import RunData
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Of the arms that are no baseline (Okabe and Ito: told apart with any colour vision)."""
+INK = "#1b1b1c"
+"""Of the baseline, as in the paper, and of all words and axes."""
+_HOW_IT_RAN = ("seed", "steps", "threads", "track", "checkpoint_every", "keep_checkpoints", "cluster", "engine")
+"""Settings in which the runs of an arm may differ."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs of equal settings but for the seed. A baseline is drawn in black."""
+
+    label: str
+    runs: tuple[RunData, ...]
+    colour: str
+    baseline: bool = False
+
+    @property
+    def seeds(self) -> list[Any]:
+        """The seeds of its runs."""
+        return [run.settings.get("seed", "?") for run in self.runs]
+
+    @property
+    def single_agent(self) -> bool:
+        """Whether one adapter proposes and solves."""
+        return bool(_population(self.runs[0]).get("single_agent"))
+
+    @property
+    def adapters(self) -> int:
+        """Adapters that one run trains."""
+        sizes = _population(self.runs[0])
+        return 1 if self.single_agent else int(sizes.get("teachers", 0)) + int(sizes.get("students", 0))
+
+
+def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Arm, ...]:
+    """The arms of some runs, baselines first; a run of the single agent is a baseline without being named as one.
+
+    Raises `ConfigError` for a run that is given twice, `RunDirectoryError` for a folder that is no run.
+    """
+    given = [folder.resolve() for folder in (*folders, *baselines)]
+    if twice := sorted({str(folder) for folder in given if given.count(folder) > 1}):
+        raise ConfigError(f"expected each run once, got {', '.join(twice)} more than once")
+    groups: dict[str, list[RunData]] = {}
+    named = {folder.resolve() for folder in baselines}
+    for folder in (*baselines, *folders):
+        run = RunData(folder)
+        groups.setdefault(_identity(run), []).append(run)
+    several = any(not _population(runs[0]).get("single_agent") for runs in groups.values())
+    is_baseline = [
+        any(run.folder.resolve() in named for run in runs) or (several and bool(_population(runs[0]).get("single_agent")))
+        for runs in groups.values()
+    ]
+    labels, colours = _labels(list(groups.values())), iter(PALETTE * (1 + len(groups) // len(PALETTE)))
+    arms = [
+        Arm(label, tuple(runs), INK if baseline else next(colours), baseline)
+        for label, runs, baseline in zip(labels, groups.values(), is_baseline, strict=True)
+    ]
+    return tuple(sorted(arms, key=lambda arm: not arm.baseline))
+
+
+def _population(run: RunData) -> Mapping[str, Any]:
+    return run.settings.get("population", {})
+
+
+def _identity(run: RunData) -> str:
+    return repr(sorted((name, value) for name, value in _flat(run.settings).items() if name.split(".")[0] not in _HOW_IT_RAN)) + (
+        "" if run.settings else str(run.folder)  # without settings nobody knows what it is equal to
+    )
+
+
+def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
+    """Sizes such as ``4T+4S``; where two arms have the same, with the settings in which they differ."""
+    sizes = [_size(runs[0]) for runs in groups]
+    labels: list[str] = []
+    for size, runs in zip(sizes, groups, strict=True):
+        alike = [_flat(other[0].settings) for other, theirs in zip(groups, sizes, strict=True) if theirs == size]
+        own = _flat(runs[0].settings)
+        apart = [name for name in own if name.split(".")[0] not in _HOW_IT_RAN and any(other.get(name) != own[name] for other in alike)]
+        labels.append(size + (f" ({', '.join(f'{name} {own[name]}' for name in apart[:2])})" if apart else ""))
+    return [label if labels.count(label) == 1 else f"{label} [{runs[0].name}]" for label, runs in zip(labels, groups, strict=True)]
+
+
+def _size(run: RunData) -> str:
+    sizes = _population(run)
+    if sizes.get("single_agent"):
+        return "baseline (1 agent)"
+    return f"{sizes['teachers']}T+{sizes['students']}S" if {"teachers", "students"} <= sizes.keys() else run.name
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat

@@ -1,0 +1,89 @@
+"""Metrics over steps: one curve a run and member, one for the whole run; and how curves of an arm are drawn in a panel.
+
+A bold line is the mean over an arm's runs of the run's own value (over all of its samples), the band reaches from the lowest to the highest
+member of any run. Both are trailing means over ``smooth`` steps; the CSV has the values as they were logged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from populora.report.arms import Arm
+from populora.report.loading import Array
+
+MEMBER = re.compile(r"[TSA]\d+")
+WHOLE = "all"
+"""Stands for a member where a value is over all of a run's samples."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one member, or of the whole run, over its steps [n]; NaN where it is undefined."""
+
+    arm: str
+    run: str
+    member: str
+    metric: str
+    steps: NDArray[np.int64]
+    values: Array
+
+
+def curves_of(arms: Iterable[Arm], metric: str, task: str = "", role: str = "") -> list[Curve]:
+    """Curves of a metric for whole runs and their members, of one task type or role alone if given.
+
+    What is logged by member alone (``learner/…``), or asked for one role, is for the whole run the mean over those members.
+    """
+    ending, initials = (f"/{task}" if task else ""), {"": "TSA", "teacher": "TA", "student": "SA"}[role]
+    found: list[Curve] = []
+    for arm in arms:
+        for run in arm.runs:
+            log = run.metrics
+            members = [one for one in log.under(metric) if MEMBER.fullmatch(one) and one[0] in initials]
+            values = {member: log.get(f"{metric}/{member}{ending}") for member in members}
+            if metric + ending in log.columns and not role:
+                values[WHOLE] = log.get(metric + ending)
+            elif members:
+                values[WHOLE] = mean(np.array([values[member] for member in members]))
+            found += [Curve(arm.label, run.name, member, metric + ending, log.steps, of) for member, of in values.items()]
+    return found
+
+
+def curve_rows(curves: Iterable[Curve]) -> Iterator[dict[str, Any]]:
+    """The curves as records; undefined values are left out."""
+    for curve in curves:
+        for step, value in zip(curve.steps.tolist(), curve.values.tolist(), strict=True):
+            if value == value:
+                yield {
+                    "arm": curve.arm, "run": curve.run, "member": curve.member, "metric": curve.metric, "step": step, "value": value,
+                }  # fmt: skip
+
+
+def trailing(values: Array, window: int) -> Array:
+    """Mean [n] of the last ``window`` defined values up to each step; NaN before the first one, and where the window has none."""
+    defined = np.isfinite(values)
+    sums = np.cumsum(np.where(defined, values, 0.0))
+    counts = np.cumsum(defined)
+    sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
+    return np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
+
+
+def stacked(curves: Sequence[Curve]) -> tuple[NDArray[np.int64], Array]:
+    """The steps [n] that any of the curves has, and the curves on them [curves, n]."""
+    steps = np.unique(np.concatenate([curve.steps for curve in curves]))
+    values = np.full((len(curves), len(steps)), np.nan)
+    for row, curve in zip(values, curves, strict=True):
+        row[np.searchsorted(steps, curve.steps)] = curve.values
+    return steps, values
+
+
+def mean(values: Array) -> Array:
+    """Mean over the first axis of what is defined; NaN where nothing is."""
+    defined = np.isfinite(values)
+    total, number = np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0)
+    return np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)

@@ -1,0 +1,104 @@
+"""Where each adapter came from: the places of a population over the steps, and the children that took them over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from populora.report.curves import MEMBER
+from populora.report.figure import Absent, Figure, Study, one_run
+from populora.report.loading import RunData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+NAME, TITLE = "lineage", "Lineage"
+
+
+def lineage_figure(study: Study) -> Figure | Absent:
+    """Every adapter's life and its parents."""
+    if not study.main:
+        return Absent(NAME, TITLE, "it needs a run with teachers and students")
+    run = study.main.runs[0]
+    rows = lineage(run)
+    if not rows:
+        return Absent(NAME, TITLE, "the run has no ratings yet")
+    children = sum(bool(row["operator"] != "init") for row in rows)
+    return Figure(
+        name=NAME,
+        title=TITLE,
+        definition=(
+            f"A line is the life of one adapter at its place (T0, S3); {children} were bred. A dot is a birth, with its operator and the "
+            "child's norm by its parents' mean norm; thin lines come from the parents' places. At the right end: mu after the last step. "
+            "The CSV has cosines to the parents, effective rank, and mu when it was last rated."
+        ),
+        source="children.parquet: all columns but the stream; metrics.jsonl: rating/mu/MEMBER",
+        shown=one_run(study.main),
+        rows=rows,
+        draw=lambda: _draw(rows, int(run.metrics.steps[-1])),
+    )
+
+
+def lineage(run: RunData) -> list[dict[str, Any]]:
+    """A row an adapter: ``name`` (``T1#0``), when it was ``born`` and ``died`` (none: alive), how it was bred, ``mu`` at its end."""
+    log = run.metrics
+    if not len(log.steps):
+        return []
+    columns = ("member", "generation", "born", "operator", "parents", "norm_ratio", "cosines", "effective_rank")
+    children = run.table("children", columns).to_pylist()
+    rows: list[dict[str, Any]] = [
+        {
+            "member": member,
+            "generation": 0,
+            "born": 0,
+            "operator": "init",
+            "parents": [],
+            "norm_ratio": None,
+            "cosines": [],
+            "effective_rank": None,
+        }
+        for member in log.under("rating/mu")
+        if MEMBER.fullmatch(member)
+    ] + children
+    found: list[dict[str, Any]] = []
+    for row in sorted(rows, key=lambda row: (row["member"], row["generation"])):
+        later = [child["born"] for child in children if child["member"] == row["member"] and child["generation"] > row["generation"]]
+        died = min(later, default=None)
+        rated = log.get(f"rating/mu/{row['member']}")[log.steps <= (died or log.steps[-1])]
+        found.append(
+            {
+                "name": f"{row['member']}#{row['generation']}",
+                "member": row["member"],
+                "generation": row["generation"],
+                "born": row["born"],
+                "died": died,
+                "operator": row["operator"],
+                "parents": " ".join(parent.partition(":")[0] for parent in row["parents"]),
+                "norm_ratio": row["norm_ratio"],
+                "cosines": " ".join(f"{cosine:.4f}" for cosine in row["cosines"]),
+                "effective_rank": row["effective_rank"],
+                "mu": float(rated[-1]) if len(rated) else None,
+            }
+        )
+    return found
+
+
+def _draw(rows: list[dict[str, Any]], last: int) -> Drawing:
+    from populora.report.drawing import PALE, STUDENT, TEACHER, mark, panels
+
+    places = sorted({row["member"] for row in rows}, key=lambda member: (member[0] == "S", int(member[1:])))
+    drawing, axes = panels(1, 1, width=9.0, height=0.8 + 0.42 * len(places))
+    axis, height = axes[0, 0], {place: index for index, place in enumerate(places)}
+    for row in rows:
+        y, colour = height[row["member"]], STUDENT if row["member"][0] == "S" else TEACHER
+        end = row["died"] if row["died"] is not None else last
+        mark(axis.plot([row["born"], end], [y, y], color=colour, linewidth=2.2, alpha=0.9, solid_capstyle="butt")[0], row["member"])
+        for parent in row["parents"].split():
+            axis.plot([row["born"]] * 2, [height[parent.partition("#")[0]], y], color=PALE, linewidth=0.7, zorder=0)
+        if row["operator"] != "init":
+            axis.plot(row["born"], y, "o", color=colour, markersize=4)
+            axis.annotate(f"{row['operator']} {row['norm_ratio']:.2f}", (row["born"], y), (2, 4), textcoords="offset points", fontsize=6)
+        if row["died"] is None and row["mu"] is not None:
+            axis.annotate(f"{row['mu']:.1f}", (last, y), (4, -2), textcoords="offset points", fontsize=7)
+    axis.set_yticks(range(len(places)), places)
+    axis.set(xlabel="step", ylim=(len(places) - 0.5, -0.7), xlim=(0, last * 1.06))
+    return drawing

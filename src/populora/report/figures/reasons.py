@@ -1,0 +1,98 @@
+"""Why proposals were rejected and answers failed, over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from populora.report.arms import Arm
+from populora.report.curves import mean, trailing
+from populora.report.figure import Absent, Figure, Study, shown
+from populora.report.loading import Array, RunData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+NAME, TITLE = "reasons", "Why proposals were rejected and answers failed"
+NAMED = 9
+"""Reasons that have a colour of their own; the rest are `others`."""
+SIDES = {"teacher/rejected": "proposals rejected", "student/failed": "answers failed"}
+
+
+def reasons_figure(study: Study) -> Figure | Absent:
+    """Shares of rejected proposals and of failed answers by reason, stacked."""
+    arms = study.beside(study.main)
+    rows = [row for arm in arms for run in arm.runs for row in _rows(arm, run)]
+    if not rows:
+        return Absent(NAME, TITLE, "no run has counts of reasons")
+    return Figure(
+        name=NAME,
+        title=TITLE,
+        definition=(
+            "Of the step's proposals (left) the share that was rejected, of its answers (right; void ones and those that only fill a batch "
+            "left "
+            f"out) the share that failed, by reason, stacked. The {NAMED} most frequent reasons have a colour; trailing means. A reason "
+            "such as "
+            "error:exception is what the sandbox said; which exception stands in the tables."
+        ),
+        source="metrics.jsonl: teacher/rejected/REASON, teacher/validity, student/failed/REASON, student/solve_rate",
+        shown=f"{shown(arms)}; mean over an arm's runs, trailing means over {study.smooth} steps",
+        rows=rows,
+        draw=lambda: _draw(arms, study.smooth),
+    )
+
+
+def shares(run: RunData, side: str) -> dict[str, Array]:
+    """Share [steps] of proposals (``teacher/rejected``) or counted answers (``student/failed``) by reason.
+
+    Counts are scaled to 1 - validity and 1 - solve rate: every rejected proposal has a reason, and so has every failed answer.
+    """
+    log = run.metrics
+    counts = {reason: np.nan_to_num(log.get(f"{side}/{reason}")) for reason in log.under(side)}
+    lost = 1 - log.get("teacher/validity" if side == "teacher/rejected" else "student/solve_rate")
+    total = np.sum(list(counts.values()), axis=0) if counts else np.zeros(len(log.steps))
+    scale = np.divide(np.nan_to_num(lost), total, out=np.zeros(len(lost)), where=total > 0)
+    return {reason: values * scale for reason, values in counts.items()}
+
+
+def _rows(arm: Arm, run: RunData) -> list[dict[str, Any]]:
+    return [
+        {"arm": arm.label, "run": run.name, "side": SIDES[side], "reason": reason, "step": step, "share": value}
+        for side in SIDES
+        for reason, values in shares(run, side).items()
+        for step, value in zip(run.metrics.steps.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
+    from matplotlib import colormaps
+
+    from populora.report.drawing import panels
+
+    drawing, axes = panels(len(arms), 2, width=4.4, height=1.9, sharex=True)
+    for column, (side, title) in enumerate(SIDES.items()):
+        found = {arm.label: [shares(run, side) for run in arm.runs] for arm in arms}
+        sums: dict[str, float] = {}
+        for run in (one for runs in found.values() for one in runs):
+            for reason, values in run.items():
+                sums[reason] = sums.get(reason, 0.0) + float(values.sum())
+        named = sorted(sums, key=lambda reason: (-sums[reason], reason))[:NAMED]
+        colours = dict(zip((*named, "others"), colormaps["tab10"](range(10)), strict=False))
+        for axis, arm in zip(axes[:, column], arms, strict=True):
+            steps = arm.runs[0].metrics.steps
+            layers = {reason: _mean_of(found[arm.label], [reason], steps.size, smooth) for reason in named}
+            if rest := [reason for reason in sums if reason not in named]:
+                layers["others"] = _mean_of(found[arm.label], rest, steps.size, smooth)
+            axis.stackplot(steps, *layers.values(), colors=[colours[name] for name in layers], labels=list(layers))
+            axis.set(title=f"{title}: {arm.label}", ylim=(0, None))
+        axes[0, column].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)
+        axes[-1, column].set_xlabel("step")
+    return drawing
+
+
+def _mean_of(runs: list[dict[str, Array]], reasons: list[str], steps: int, smooth: int) -> Array:
+    """Mean over runs of the summed shares of some reasons, on the first run's steps."""
+    summed = [np.sum([run.get(reason, np.zeros(steps))[:steps] for reason in reasons], axis=0) for run in runs]
+    padded = [np.pad(one, (0, steps - len(one)), constant_values=np.nan) for one in summed]
+    return np.nan_to_num(trailing(mean(np.array(padded)), smooth))

@@ -1,0 +1,99 @@
+"""Sampled problems over training, chosen by the paper's rule ("Sample Generated Problems over Training").
+
+At a step the programs are sorted by cyclomatic complexity, lines, AST depth and text, and the one in the middle (the lower one of two) is
+taken; at the third of the four steps also the first one, the most trivial. Readings: quality 1.0 is a valid problem whose gold value
+reproduced (it has a rho); the loose bound is `MOST_LINES` lines; a run shorter than the paper's has its steps at the same shares.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from populora.report.arms import Arm
+from populora.report.figure import Absent, Figure, Study
+from populora.report.loading import RunData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+NAME, TITLE, PAPER = "samples", "Sampled problems over training", "Figure: generator outputs at matched training steps"
+STEPS, OF = (5, 50, 100, 200), 200
+MOST_LINES, WIDEST = 14, 76
+"""Lines of a program, and characters of a drawn line (the CSV has all)."""
+ASKED = {"code_i": "infer-input", "code_o": "infer-output", "code_f": "infer-function"}
+
+
+def samples_figure(study: Study) -> Figure | Absent:
+    """One problem an arm at each of four steps, and the most trivial ones at the third."""
+    arms = study.beside(study.main)[:2] if study.main else study.arms[:2]
+    rows = [row for arm in arms for row in samples(arm)]
+    if not rows:
+        return Absent(NAME, TITLE, "there are no valid problems in the runs' tables", PAPER)
+    return Figure(
+        name=NAME,
+        title=TITLE,
+        definition=(
+            "Not picked by hand: of a step's valid problems whose gold value reproduced, of at most "
+            f"{MOST_LINES} lines, the median by cyclomatic complexity, then lines, AST depth and text; at the third step also the first in "
+            "that "
+            f"order, the most trivial. Steps 5, 50, 100 and 200, in a run of other than {OF} steps at the same shares of it."
+        ),
+        source="proposals.parquet: step, author, task, problem_id, rho, ast_depth, cyclomatic, loc; problems.parquet: program",
+        shown="the first run of each arm: " + "; ".join(f"{arm.label}: {arm.runs[0].name}, seed {arm.seeds[0]}" for arm in arms),
+        rows=rows,
+        draw=lambda: _draw([arm.label for arm in arms], rows),
+        paper=PAPER,
+    )
+
+
+def samples(arm: Arm) -> list[dict[str, Any]]:
+    """The chosen problems of an arm's first run."""
+    run, rows = arm.runs[0], list[dict[str, Any]]()
+    if not run.recorded:
+        return rows
+    length = max(int(run.settings.get("steps", 0)), run.recorded[-1])
+    steps = [
+        min(run.recorded, key=lambda one: (abs(one - step * length / OF), one)) for step in STEPS if step * length / OF <= run.recorded[-1]
+    ]
+    for index, step in enumerate(dict.fromkeys(steps or run.recorded[-1:])):
+        found = _ordered(run, step)
+        if found:
+            rows.append({"arm": arm.label, "kind": "median", **found[(len(found) - 1) // 2]})
+        if found and index == 2:
+            rows.append({"arm": arm.label, "kind": "most trivial", **found[0]})
+    return rows
+
+
+def _ordered(run: RunData, step: int) -> list[dict[str, Any]]:
+    columns = ("step", "author", "task", "problem_id", "rho", "ast_depth", "cyclomatic", "loc", "variables")
+    table = run.table("proposals", columns, [step])
+    table = table.filter(pc.field("rho").is_valid() & (pc.field("loc") <= MOST_LINES))
+    programs = dict(
+        zip(
+            *(run.table("problems", ("problem_id", "program"), [step])[name].to_pylist() for name in ("problem_id", "program")), strict=True
+        )
+    )
+    rows = [{**row, "program": programs[row["problem_id"]]} for row in table.to_pylist() if row["problem_id"] in programs]
+    return sorted(rows, key=lambda row: (row["cyclomatic"], row["loc"], row["ast_depth"], row["program"], row["problem_id"]))
+
+
+def _draw(arms: list[str], rows: list[dict[str, Any]]) -> Drawing:
+    from populora.report.drawing import panels
+    from populora.runlog.style import printable
+
+    columns = {arm: [row for row in rows if row["arm"] == arm] for arm in arms}
+    count = max(map(len, columns.values()))
+    drawing, axes = panels(count, len(arms), width=4.6, height=2.3)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for column, arm in enumerate(arms):
+        for axis, row in zip(axes[:, column], columns[arm], strict=False):
+            lines = printable(row["program"]).expandtabs(4).splitlines()
+            text = "\n".join(line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in lines)
+            axis.set_title(f"{arm}, step {row['step']}: {row['author']}, {ASKED[row['task']]}, {row['kind']}", parse_math=False)
+            axis.text(0, 1, text, family="monospace", fontsize=6.5, va="top", parse_math=False, transform=axis.transAxes)
+            measures = f"AST depth {row['ast_depth']} · cyclomatic {row['cyclomatic']} · {row['loc']} LOC · rho {row['rho']:.2f}"
+            axis.text(0, 0, measures, fontsize=7, va="bottom", transform=axis.transAxes)
+    return drawing
