@@ -19,6 +19,7 @@ COMMANDS = {
     "resume": "go on with a stopped run: populora resume runs/tiny",
     "show": "read the problems, answers, verdicts and rewards of a step",
     "report": "every figure of the paper, and an explorer, in one HTML file: populora report runs/tiny",
+    "watch": "the same page for a run that is going on, served on this machine alone: populora watch runs/tiny",
     "export": "take one member out of a run as a PEFT folder",
     "breed": "make a child of one or two PEFT adapters: populora breed A B --operator x1 -o child",
     "replay": "breed a child again, of a folder or of a run, and compare every byte",

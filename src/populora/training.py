@@ -27,6 +27,7 @@ from populora.lora.peft_format import save_adapter
 from populora.parts import local_parts
 from populora.population import initial_population
 from populora.proposing import check_prompts
+from populora.runlog.archive import keep_tessellation
 from populora.runlog.checkpoint import load_checkpoint, save_checkpoint
 from populora.runlog.directory import check_facts, new_run, open_run
 from populora.runlog.display import Display
@@ -115,6 +116,7 @@ def _digest(value: object) -> str:
 
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
+    keep_tessellation(folder)
     with tracking(folder, run.config) as follow:
         _steps(run, folder, display, stop, follow)
     summary = summarise(folder, stopped=run.step < run.config.steps)

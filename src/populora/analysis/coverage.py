@@ -12,6 +12,7 @@ both numbers, ``coverage`` and ``proxy``; they must not be compared with each ot
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,17 @@ def normalise(descriptors: ArrayLike) -> NDArray[np.float64]:
     return np.clip((values - RANGES[:, 0]) / (RANGES[:, 1] - RANGES[:, 0]), 0.0, 1.0)
 
 
+def covered(descriptors: ArrayLike, ranges: NDArray[np.float64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
+    """How many cells [n] are filled after each of the descriptors [n, 4], in a tessellation that a run kept."""
+    if not len(np.asarray(descriptors)):
+        return np.zeros(0, dtype=np.int64)
+    values = np.clip((np.asarray(descriptors, dtype=np.float64) - ranges[:, 0]) / (ranges[:, 1] - ranges[:, 0]), 0.0, 1.0)
+    cells = _nearest(KDTree(centres), values)
+    first = np.zeros(len(cells), dtype=np.int64)
+    first[np.unique(cells, return_index=True)[1]] = 1
+    return np.cumsum(first)
+
+
 def cells_of(descriptors: ArrayLike) -> NDArray[np.int64]:
     """The cell [n] of each descriptor [n, 4]."""
     return _nearest(_tree(), normalise(descriptors))
@@ -78,6 +90,13 @@ def tessellation() -> NDArray[np.uint8]:
     """SHA-256 [32] of ranges and centroids: coverage numbers are comparable exactly when it is equal."""
     digest = hashlib.sha256(RANGES.astype("<f8").tobytes() + centroids().astype("<f4").tobytes())
     return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+def tessellation_file() -> bytes:
+    """What every cell number of a run refers to, as the bytes of an ``.npz``: ``centroids`` [4096, 4], ``ranges`` [4, 2], ``metrics``."""
+    file = io.BytesIO()
+    np.savez(file, centroids=centroids(), ranges=RANGES, metrics=np.array(METRICS))
+    return file.getvalue()
 
 
 class Archive:

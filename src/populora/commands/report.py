@@ -45,13 +45,12 @@ class Report:
 def main(arguments: Sequence[str]) -> int:
     """Write the page and the figures; returns 0. Raises `PopuloraError`."""
     chosen = parse(Report, arguments, "report")
-    study = study_of(chosen)
-    try:
-        from populora.report.catalogue import figures_of
-        from populora.report.drawing import save
-        from populora.report.page import page
-    except ImportError as error:
-        raise ConfigError(f"a report needs {error.name}, which is not installed: `pip install 'populora[report]'`") from error
+    study = study_of(chosen.runs, chosen.baseline, chosen.evaluation, chosen.retention, chosen.published, chosen.smooth)
+    check_libraries()
+    from populora.report.catalogue import figures_of
+    from populora.report.drawing import save
+    from populora.report.page import page
+
     figures = figures_of(study)
     out = chosen.out or chosen.runs[0] / "report.html"
     write_file(out, page(study, figures).encode("utf-8", "backslashreplace"))
@@ -66,17 +65,33 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def study_of(chosen: Report) -> Study:
+def check_libraries() -> None:
+    """Raise `ConfigError` where what draws a report is not installed."""
+    try:
+        import jinja2  # noqa: F401 - only to know now that it is there
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"a report needs {error.name}, which is not installed: `pip install 'populora[report]'`") from error
+
+
+def study_of(
+    runs: Sequence[Path],
+    baseline: Sequence[Path] = (),
+    evaluation: Sequence[Path] = (),
+    retention: Path | None = None,
+    published: bool = False,
+    smooth: int = 5,
+) -> Study:
     """What is asked for, checked. Raises `ConfigError` and `RunDirectoryError`."""
-    if not chosen.runs:
-        raise ConfigError("expected one run directory or more, such as `populora report runs/tiny`")
-    if chosen.smooth < 1:
-        raise ConfigError(f"--smooth is {chosen.smooth}: expected a number of steps, 1 or more")
-    for folder in (*chosen.evaluation, *((chosen.retention,) if chosen.retention else ())):
+    if not runs:
+        raise ConfigError("expected one run directory or more, such as runs/tiny")
+    if smooth < 1:
+        raise ConfigError(f"--smooth is {smooth}: expected a number of steps, 1 or more")
+    for folder in (*evaluation, *((retention,) if retention else ())):
         if not folder.is_dir():
             raise ConfigError(f"'{folder}' is no folder: expected one that `populora evaluate` or `populora retention` wrote")
-    evaluations = chosen.evaluation or tuple(newest for run in (*chosen.baseline, *chosen.runs) if (newest := _newest(run)))
-    return Study(arms_of(chosen.runs, chosen.baseline), evaluations, chosen.retention, chosen.published, chosen.smooth)
+    evaluations = tuple(evaluation) or tuple(newest for run in (*baseline, *runs) if (newest := _newest(run)))
+    return Study(arms_of(runs, baseline), evaluations, retention, published, smooth)
 
 
 def _newest(run: Path) -> Path | None:

@@ -7,6 +7,7 @@ from populora.report.figures.comparison import comparison_figure
 from populora.report.figures.costs import compute_figure, timings_figure
 from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.crosseval import cross_evaluation_figure
+from populora.report.figures.cyclomatic import cyclomatic_figure
 from populora.report.figures.downstream import downstream_figures
 from populora.report.figures.dynamics import FIGURES, panels_figure
 from populora.report.figures.lineage import lineage_figure
@@ -37,6 +38,7 @@ def figures_of(study: Study) -> list[Figure | Absent]:
         samples_figure(study),
         lineage_figure(study),
         win_matrix_figure(study),
+        cyclomatic_figure(study),
         panels["reward_hacking"],
         reasons_figure(study),
         noise_figure(study),

@@ -6,6 +6,7 @@ tables by the same functions (`populora.runlog.metrics.table_metrics`), as far a
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from populora.analysis.coverage import METRICS as DESCRIPTOR
+from populora.analysis.coverage import covered
 from populora.errors import RunDirectoryError
+from populora.runlog.archive import TESSELLATION, read_tessellation
 from populora.runlog.directory import CONFIG, FACTS
 from populora.runlog.files import read_json, step_folder
 from populora.runlog.journal import METRICS, TIMINGS
@@ -75,17 +80,26 @@ class RunData:
     @cached_property
     def metrics(self) -> Log:
         """Every metric of every finished step."""
-        lines = self._lines(METRICS)
+        lines, again = self._lines(METRICS), dict[int, dict[str, float]]()
         for step in self.recorded:
-            if step not in lines and (again := self._recomputed(step)):
-                lines[step] = again
-                self._miss(f"{METRICS} lacks steps: computed again from their tables, without updates, archive and held-out accuracy", step)
-        return _log(lines)
+            if step not in lines and (found := self._recomputed(step)):
+                again[step] = found
+                self._miss(f"{METRICS} lacks steps: computed again from their tables, without updates and held-out accuracy", step)
+        if again:
+            for step, coverage in self._coverage().items():
+                again.get(step, {}).update(coverage)
+        return _log(lines | again)
 
     @cached_property
     def timings(self) -> Log:
         """Seconds, and tokens a second, of the steps."""
         return _log(self._lines(TIMINGS))
+
+    @cached_property
+    def tessellation(self) -> str:
+        """SHA-256 of the file that the run's coverage refers to; empty where an earlier version kept none."""
+        file = self.folder / TESSELLATION
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
     def table(self, name: str, columns: Sequence[str], steps: Iterable[int] | None = None) -> pa.Table:
         """Columns of a table (a key of `populora.runlog.records.SCHEMAS`) over the steps whose file can be read, by default all."""
@@ -113,6 +127,29 @@ class RunData:
             for name, schema in SCHEMAS.items()
         }
         return table_metrics(tables) if tables["proposals"] else {}
+
+    def _coverage(self) -> dict[int, dict[str, float]]:
+        """Coverage, distinct descriptors and programs by step, computed from the tables as `populora.analysis.coverage.Archive` counts."""
+        try:
+            ranges, centres = read_tessellation(self.folder)
+        except RunDirectoryError as error:
+            self._miss(f"coverage cannot be computed again: {error}")
+            return {}
+        table = self.table("proposals", ("step", "task", "valid", "rho", *DESCRIPTOR))
+        table = table.filter(pc.field("valid") & pc.field("rho").is_valid() & (pc.field("task") != "code_f"))
+        descriptors = np.stack([table[name].to_numpy() for name in DESCRIPTOR], axis=1)
+        filled = covered(descriptors, ranges, centres)
+        distinct = np.zeros(len(descriptors), dtype=np.int64)
+        distinct[np.unique(descriptors, axis=0, return_index=True)[1]] = 1
+        distinct, steps = np.cumsum(distinct), table["step"].to_numpy()
+        ends = {step: int(np.searchsorted(steps, step, side="right")) for step in self.recorded}
+        return {
+            step: {
+                "archive/coverage": filled[end - 1] / len(centres), "archive/distinct_descriptors": float(distinct[end - 1]),
+                "archive/total_problems": float(end), "archive/proxy": end / len(centres),
+            }
+            for step, end in ends.items() if end
+        }  # fmt: skip
 
     def _lines(self, name: str) -> dict[int, dict[str, float]]:
         """A log's whole lines by step. One that a kill cut short is no step yet, a damaged one is named."""

@@ -22,6 +22,8 @@ def coverage_figure(study: Study) -> Figure | Absent:
     """Coverage over steps and over programs, the proxy, and how many different descriptors there were."""
     arms = study.beside(study.main)
     found = {metric: curves_of(arms, metric) for metric in (COVERAGE, PROXY, DISTINCT, PROGRAMS)}
+    kept = {run.name: run.tessellation for arm in arms for run in arm.runs}
+    alike = len({found for found in kept.values() if found}) < 2
     if not found[COVERAGE]:
         return Absent(NAME, TITLE, f"no run has {COVERAGE}", PAPER)
     return Figure(
@@ -35,7 +37,7 @@ def coverage_figure(study: Study) -> Figure | Absent:
             "100 %: here both arms have both, and the two must not be compared. An arm with more proposers writes more programs a step: "
             "the "
             "second panel compares at equal numbers of programs. The last counts different descriptors, since most cells hold no whole "
-            "numbers."
+            "numbers." + ("" if alike else " THESE RUNS HAVE DIFFERENT TESSELLATIONS: their coverage must not be compared.")
         ),
         source=f"metrics.jsonl: {', '.join(found)}",
         shown=shown(arms),

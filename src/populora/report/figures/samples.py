@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from populora.errors import SandboxUnavailableError
 from populora.report.arms import Arm
 from populora.report.figure import Absent, Figure, Study
 from populora.report.loading import RunData
+from populora.report.radon import RadonUnavailableError, radon_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -28,7 +30,7 @@ ASKED = {"code_i": "infer-input", "code_o": "infer-output", "code_f": "infer-fun
 def samples_figure(study: Study) -> Figure | Absent:
     """One problem an arm at each of four steps, and the most trivial ones at the third."""
     arms = study.beside(study.main)[:2] if study.main else study.arms[:2]
-    rows = [row for arm in arms for row in samples(arm)]
+    rows = with_radon([row for arm in arms for row in samples(arm)])
     if not rows:
         return Absent(NAME, TITLE, "there are no valid problems in the runs' tables", PAPER)
     return Figure(
@@ -66,6 +68,15 @@ def samples(arm: Arm) -> list[dict[str, Any]]:
     return rows
 
 
+def with_radon(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with radon's cyclomatic complexity, or why it is not there."""
+    try:
+        values = radon_values(tuple(row["program"] for row in rows))
+    except (RadonUnavailableError, SandboxUnavailableError) as error:
+        return [{**row, "radon": f"not here: {error}"} for row in rows]
+    return [{**row, "radon": value} for row, value in zip(rows, values, strict=True)]
+
+
 def _ordered(run: RunData, step: int) -> list[dict[str, Any]]:
     columns = ("step", "author", "task", "problem_id", "rho", "ast_depth", "cyclomatic", "loc", "variables")
     table = run.table("proposals", columns, [step])
@@ -94,6 +105,11 @@ def _draw(arms: list[str], rows: list[dict[str, Any]]) -> Drawing:
             text = "\n".join(line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in lines)
             axis.set_title(f"{arm}, step {row['step']}: {row['author']}, {ASKED[row['task']]}, {row['kind']}", parse_math=False)
             axis.text(0, 1, text, family="monospace", fontsize=6.5, va="top", parse_math=False, transform=axis.transAxes)
-            measures = f"AST depth {row['ast_depth']} · cyclomatic {row['cyclomatic']} · {row['loc']} LOC · rho {row['rho']:.2f}"
+            cyclomatic = f"cyclomatic {row['cyclomatic']} (radon {_number(row['radon'])})"
+            measures = f"AST depth {row['ast_depth']} · {cyclomatic} · {row['loc']} LOC · rho {row['rho']:.2f}"
             axis.text(0, 0, measures, fontsize=7, va="bottom", transform=axis.transAxes)
     return drawing
+
+
+def _number(value: object) -> str:
+    return str(value) if isinstance(value, int) else "–"

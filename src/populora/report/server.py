@@ -1,0 +1,143 @@
+"""The report of a run that goes on, served on loopback: read-only, light enough to leave open beside the training.
+
+The page is made anew only while somebody has it open, at most every `REST` times the seconds that making it takes, and at a lower
+priority than the run's. It asks for ``version`` every two seconds and takes over what is new. Nothing else is answered: no files, no other
+methods, and no request that names another host (a page of another site could make a browser ask for ours).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from populora.errors import ConfigError, PopuloraError, RunDirectoryError
+from populora.runlog.files import disk_errors
+from populora.runlog.journal import METRICS
+
+HOST = "127.0.0.1"
+REST, SHORTEST, ASKED = 5.0, 10.0, 20.0
+"""Pause between pages in times of what one takes, and at least, in seconds; for how long a page that asked counts as open."""
+TAIL = 1 << 20
+"""Bytes: a step's metrics are shorter."""
+Make = Callable[[str], str]
+"""Makes the page of a version."""
+
+
+class Followed:
+    """The page as it was last made, and when it is made again."""
+
+    def __init__(self, folder: Path, steps: int, make: Make):
+        self._folder, self._steps, self._make = folder, steps, make
+        self._asked = 0.0
+        self.html, self.version, self.trouble = "", "", ""
+        self.renew()
+
+    def renew(self) -> float:
+        """Make the page of the run's last finished step; the seconds it took. A run that cannot be read leaves the page as it was."""
+        started = time.monotonic()
+        try:
+            version = str(last_step(self._folder))
+            self.html, self.version, self.trouble = self._make(version), version, ""
+        except PopuloraError as error:
+            if not self.html:
+                raise
+            self.trouble = str(error)
+        return time.monotonic() - started
+
+    def status(self) -> dict[str, str]:
+        """What an open page asks for: the version to have, and a line for the reader."""
+        self._asked = time.monotonic()
+        if self.trouble:
+            return {"version": self.version, "text": f"step {self.version}; cannot be renewed: {self.trouble}"}
+        now = last_step(self._folder)
+        state = "ended" if now >= self._steps else "going on"
+        behind = "" if str(now) == self.version else f", this page: step {self.version}"
+        return {"version": self.version, "text": f"step {now} of {self._steps}, {state}{behind}"}
+
+    def due(self) -> bool:
+        """Whether there is something new, and somebody to see it."""
+        return time.monotonic() - self._asked < ASKED and str(last_step(self._folder)) != self.version
+
+    def follow(self, ended: threading.Event) -> None:
+        """Make the page anew whenever it is due, until ``ended``."""
+        rest = SHORTEST
+        while not ended.wait(1.0):
+            if self.due():
+                rest = max(SHORTEST, REST * self.renew())
+                ended.wait(rest)
+
+
+def last_step(folder: Path) -> int:
+    """The last step whose metrics are written; 0 before the first. Reads the end of the log alone: it is asked every second.
+
+    Raises `RunDirectoryError` for a damaged line.
+    """
+    path = folder / METRICS
+    if not path.is_file():
+        return 0
+    with disk_errors(path, "read"), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        lines = file.read().split(b"\n")[:-1]  # behind the last end of line stands what is being written
+    try:
+        return int(json.loads(lines[-1])["step"]) if lines else 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunDirectoryError(f"the last line of '{path}' is damaged ({error}): restore it from a backup") from error
+
+
+@contextmanager
+def serving(followed: Followed, port: int):
+    """Serve until the block is left; gives the address. Raises `ConfigError` where the port is taken."""
+    try:
+        server = ThreadingHTTPServer((HOST, port), _handler(followed))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on port {port} of this machine ({error.strerror}): choose another with --port N, or 0 for any"
+        ) from error
+    ended = threading.Event()
+    threads = [
+        threading.Thread(target=server.serve_forever, daemon=True),
+        threading.Thread(target=followed.follow, args=(ended,), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_port}/"
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(followed: Followed) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            host = self.headers.get("Host", "").rpartition(":")[0]
+            path = self.path.partition("?")[0]
+            if host not in (HOST, "localhost"):
+                self._answer(HTTPStatus.FORBIDDEN, "text/plain", "this server answers 127.0.0.1 alone")
+            elif path == "/":
+                self._answer(HTTPStatus.OK, "text/html", followed.html)
+            elif path == "/version":
+                self._answer(HTTPStatus.OK, "application/json", json.dumps(followed.status()))
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there is only the page")
+
+        def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+            body = text.encode("utf-8", "backslashreplace")
+            self.send_response(status)
+            headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+            for name, value in {**headers, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *_: object) -> None:
+            """Nothing: a line every two seconds tells nobody anything."""
+
+    return Handler
