@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora.analysis import coverage
+from populora.analysis.complexity import measure
 from populora.analysis.coverage import CELLS, RANGES, Archive, cells_of, centroids, lloyd, normalise
+from populora.base.grammar import random_program
 from populora.errors import PopuloraError, RunDirectoryError
+from populora.rng import stream
 
 descriptors = st.lists(st.tuples(*(st.integers(int(low), int(high)) for low, high in RANGES)), max_size=40)
 
@@ -32,6 +35,21 @@ def test_cells_equal_those_of_pyribs():
     points = np.random.default_rng(1).uniform(RANGES[:, 0] - 5, RANGES[:, 1] + 5, (10_000, 4))
     oracle = CVTArchive(solution_dim=1, centroids=centroids().astype(np.float64), ranges=[(0.0, 1.0)] * 4)
     assert (cells_of(points) == oracle.index_of(normalise(points))).all()
+
+
+@pytest.mark.slow
+def test_coverage_of_10_000_random_programs_is_that_of_a_pyribs_archive():
+    from ribs.archives import CVTArchive
+
+    rng = stream(0, "test", "coverage")
+    measured = [measure(random_program(rng, 1 + index % 8)) for index in range(10_000)]
+    descriptors = [(one.ast_depth, one.cyclomatic, one.loc, one.variables) for one in measured]
+    ours = Archive()
+    ours.add(descriptors)
+    oracle = CVTArchive(solution_dim=1, centroids=centroids().astype(np.float64), ranges=[(0.0, 1.0)] * 4)
+    oracle.add(np.zeros((10_000, 1)), np.arange(10_000.0), normalise(descriptors))
+    assert ours.filled == oracle.stats.num_elites > 50
+    assert ours.summary()["coverage"] == pytest.approx(oracle.stats.coverage)
 
 
 def test_normalise_maps_the_ranges_to_the_unit_cube_and_clips():
