@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 
 from machine import machine  # noqa: E402
 from models import adapted_model, peft_model  # noqa: E402
-from report import bars, table  # noqa: E402
+from tables import bars, table  # noqa: E402
 from timing import interleaved, ratio, spread  # noqa: E402
 
 from populora.lora.adapter import Adapter  # noqa: E402

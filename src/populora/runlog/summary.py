@@ -93,7 +93,8 @@ def _next(summary: Summary) -> RenderableType:
     lines.add_row(Text(f"{folder}/", "bold"))
     for name, meaning in files:
         lines.add_row(f"  {name}", Text(meaning, "dim"))
-    commands = [(f"populora show {folder}", "read the problems, answers and verdicts")]
+    commands = [(f"populora report {folder}", "see it: figures and an explorer, one HTML file")]
+    commands.append((f"populora show {folder}", "read the problems, answers and verdicts"))
     if summary.best:
         member = list(summary.best.values())[-1][0]
         commands.append((f"populora export {folder} --member {member} -o {member.lower()}", "take an adapter out"))
