@@ -39,7 +39,7 @@ class Arm:
 
     @property
     def adapters(self) -> int:
-        """Adapters that one run trains."""
+        """Adapters that one run trains; 0 where the settings do not say it."""
         sizes = _population(self.runs[0])
         return 1 if self.single_agent else int(sizes.get("teachers", 0)) + int(sizes.get("students", 0))
 
@@ -54,8 +54,8 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
         raise ConfigError(f"expected each run once, got {', '.join(twice)} more than once")
     groups: dict[str, list[RunData]] = {}
     named = {folder.resolve() for folder in baselines}
-    for folder in (*baselines, *folders):
-        run = RunData(folder)
+    for folder, name in zip((*baselines, *folders), _names((*baselines, *folders)), strict=True):
+        run = RunData(folder, name)
         groups.setdefault(_identity(run), []).append(run)
     several = any(not _population(runs[0]).get("single_agent") for runs in groups.values())
     is_baseline = [
@@ -70,8 +70,18 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
     return tuple(sorted(arms, key=lambda arm: not arm.baseline))
 
 
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names, and where two have the same, as many of the folders above as tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    names = [own[-1] for own in parts]
+    for length in range(2, max(map(len, parts), default=0) + 1):
+        names = [name if names.count(name) == 1 else "/".join(own[-length:]) for name, own in zip(names, parts, strict=True)]
+    return names
+
+
 def _population(run: RunData) -> Mapping[str, Any]:
-    return run.settings.get("population", {})
+    sizes = run.settings.get("population", {})
+    return sizes if isinstance(sizes, dict) else {}
 
 
 def _identity(run: RunData) -> str:

@@ -66,10 +66,12 @@ def curve_rows(curves: Iterable[Curve]) -> Iterator[dict[str, Any]]:
 
 def trailing(values: Array, window: int) -> Array:
     """Mean [n] of the last ``window`` defined values up to each step; NaN before the first one, and where the window has none."""
-    defined = np.isfinite(values)
-    sums = np.cumsum(np.where(defined, values, 0.0))
-    counts = np.cumsum(defined)
-    sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
+    if not len(values):
+        return values
+    defined, ones = np.isfinite(values), np.ones(min(window, len(values)))
+    # Not by differences of running sums: one huge value would then spoil all that come after it.
+    sums = np.convolve(np.where(defined, values, 0.0), ones)[: len(values)]
+    counts = np.convolve(defined, ones)[: len(values)]
     return np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
 
 

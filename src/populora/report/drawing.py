@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,11 @@ KINDS = ("svg", "png", "pdf")
 _STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "lines.linewidth": 1.4, "legend.frameon": False,
-    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
+    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
     "axes.titlelocation": "left", "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
     "svg.fonttype": "none", "pdf.fonttype": 42, "axes.grid": True, "grid.color": PALE, "grid.alpha": 0.25, "grid.linewidth": 0.5,
 }  # fmt: skip
 _VARIABLES = {INK: "ink", PALE: "pale", **{colour: f"c{number}" for number, colour in enumerate(PALETTE, start=1)}}
-_numbers = count()
 
 
 def panels(rows: int, columns: int, width: float = 2.5, height: float = 1.9, **options: Any) -> tuple[Drawing, Any]:
@@ -42,8 +40,9 @@ def panels(rows: int, columns: int, width: float = 2.5, height: float = 1.9, **o
 
 
 def mark(artist: Any, name: str) -> None:
-    """Let the page find what belongs to a member."""
-    artist.set_gid(f"mark.{name}.{next(_numbers)}")
+    """Let the page find what belongs to a member. Numbered within the drawing, so that equal drawings are equal bytes."""
+    axis = artist.axes
+    artist.set_gid(f"mark.{name}.{axis.figure.axes.index(axis)}-{len(axis.get_children())}")
 
 
 def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth: int, members: bool = False) -> None:
@@ -95,7 +94,7 @@ def drawn(figure: Figure) -> Drawing:
 def save(figure: Figure, folder: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Write ``NAME.svg``, ``.png``, ``.pdf`` and ``.csv``; equal numbers give equal files."""
     drawing, written = drawn(figure), [folder / f"{figure.name}.csv"]
-    written[0].write_text(figure.csv(), encoding="utf-8")
+    written[0].write_bytes(figure.csv().encode("utf-8", "backslashreplace"))
     for kind in kinds:
         written.append(folder / f"{figure.name}.{kind}")
         written[-1].write_bytes(_bytes(drawing, figure.name, kind, facecolor="white"))
@@ -107,8 +106,12 @@ def svg(figure: Figure) -> str:
     text = _bytes(drawn(figure), figure.name, "svg").decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
-    text = re.sub(r'<g id="mark\.([^"]+)\.\d+">', r'<g data-mark="\1">', text)
+    text = re.sub(r'<g id="mark\.([^"]+)\.\d+-\d+">', r'<g data-mark="\1">', text)
+    return re.sub(r"<[^>]*>", _themed, text)  # tags alone: programs stand in it as text
+
+
+def _themed(tag: re.Match[str]) -> str:
+    text = re.sub(r"(\.\d\d)\d+", r"\1", tag[0])  # hundredths of a point are enough
     for colour, name in _VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
     return text

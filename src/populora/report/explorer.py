@@ -70,7 +70,7 @@ def _order(run: RunData) -> tuple[list[Place], int]:
 
 def spread(steps: Sequence[int]) -> list[int]:
     """The middle one first, then the middles of the halves, and so on, so that every beginning is spread over all."""
-    ordered, level = list[int](), [(0, len(steps))]
+    ordered, level = list[int](), [(0, len(steps))] if steps else []
     while level:
         ordered += [steps[(low + high) // 2] for low, high in level]
         halves = [half for low, high in level for half in ((low, (low + high) // 2), ((low + high) // 2 + 1, high))]

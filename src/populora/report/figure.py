@@ -84,8 +84,8 @@ class Study:
 
     @property
     def main(self) -> Arm | None:
-        """The arm that figures of one population show: the first with the most members."""
-        return max(self.populations, key=lambda arm: arm.adapters, default=None)
+        """The arm that figures of one population show: the first with the most members, a baseline only where there is no other."""
+        return max(self.populations, key=lambda arm: (not arm.baseline, arm.adapters), default=None)
 
     def beside(self, arm: Arm | None) -> tuple[Arm, ...]:
         """The baselines and one other arm."""

@@ -28,7 +28,7 @@ from populora.runlog.directory import CONFIG, FACTS
 from populora.runlog.files import read_json, step_folder
 from populora.runlog.journal import METRICS, TIMINGS
 from populora.runlog.metrics import table_metrics
-from populora.runlog.records import FOLDER, SCHEMAS, recorded_steps
+from populora.runlog.records import FOLDER, LATER, SCHEMAS, recorded_steps
 
 Array = NDArray[np.float64]
 _TEXTS = ("text", "program", "message", "shown", "hidden")
@@ -53,19 +53,15 @@ class Log:
 class RunData:
     """One run directory, read as far as it is asked for and can be read."""
 
-    def __init__(self, folder: Path):
-        """Raises `RunDirectoryError` where ``folder`` is no run at all."""
+    def __init__(self, folder: Path, name: str = ""):
+        """``name``: what the page calls the run by, else as its folder. Raises `RunDirectoryError` where ``folder`` is no run at all."""
         if not (folder / CONFIG).is_file():
             raise RunDirectoryError(f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs.")
         self.folder = folder
+        self.name = name or folder.resolve().name
         self._lacks: dict[str, set[int]] = {}
         self.settings = self._json(CONFIG)
         self.facts = self._json(FACTS)
-
-    @property
-    def name(self) -> str:
-        """The folder's name, which the page calls the run by."""
-        return self.folder.resolve().name
 
     @property
     def missing(self) -> list[str]:
@@ -81,6 +77,8 @@ class RunData:
     def metrics(self) -> Log:
         """Every metric of every finished step."""
         lines, again = self._lines(METRICS), dict[int, dict[str, float]]()
+        for step in lines.keys() - set(self.recorded):
+            self._miss(f"{FOLDER}/ has no tables of steps that {METRICS} has", step)
         for step in self.recorded:
             if step not in lines and (found := self._recomputed(step)):
                 again[step] = found
@@ -102,7 +100,10 @@ class RunData:
         return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
     def table(self, name: str, columns: Sequence[str], steps: Iterable[int] | None = None) -> pa.Table:
-        """Columns of a table (a key of `populora.runlog.records.SCHEMAS`) over the steps whose file can be read, by default all."""
+        """Columns of a table (a key of `populora.runlog.records.SCHEMAS`) over the steps whose file has them, by default all.
+
+        What earlier versions did not write (`populora.runlog.records.LATER`) is null where a file lacks it.
+        """
         schema = pa.schema([SCHEMAS[name].field(column) for column in columns])
         found = [self._part(name, schema, step) for step in (self.recorded if steps is None else steps)]
         return pa.concat_tables([schema.empty_table(), *(part for part in found if part is not None)])
@@ -111,10 +112,13 @@ class RunData:
         path = step_folder(self.folder / FOLDER, step) / f"{name}.parquet"
         try:
             with pq.ParquetFile(path) as file:
-                there = set(file.schema_arrow.names)
-                part = file.read([column for column in schema.names if column in there])
-            for column in (column for column in schema.names if column not in there):
-                self._miss(f"{path.name} has no column '{column}': an earlier version wrote it", step)
+                absent = [column for column in schema.names if column not in file.schema_arrow.names]
+                for column in absent:
+                    self._miss(f"{path.name} has no column '{column}': another version wrote it", step)
+                if not set(absent) <= set(LATER):
+                    return None
+                part = file.read([column for column in schema.names if column not in absent])
+            for column in absent:
                 part = part.append_column(column, pa.nulls(len(part), schema.field(column).type))
             return part.select(schema.names).cast(schema)
         except (OSError, pa.ArrowException) as error:
@@ -159,9 +163,9 @@ class RunData:
             return found
         for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
             try:
-                values: dict[str, float] = json.loads(line)
+                values = {name: float(value) for name, value in json.loads(line).items()}
                 found[int(values.pop("step"))] = values
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 self._miss(f"line {number} of {name} is damaged")
         return found
 

@@ -44,7 +44,7 @@ def comparison_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            "A dot is a run: the mean of its last tenth of steps (of held-out accuracy, the last one measured). The bar is the arm's mean. "
+            "A dot is a run: the mean of its last tenth of steps (of what was not measured in them, the last value). The bar is the arm's mean. "
             f"Above an arm: its difference to {study.arms[0].label} and Welch's 95 % interval over runs, each for one comparison "
             "alone, without a correction for their number."
             + (f" No interval with {', '.join(alone)}: a single run says nothing about how much seeds differ." if alone else "")
@@ -83,7 +83,7 @@ def comparison(study: Study) -> list[dict[str, Any]]:
 
 
 def at_the_end(run: RunData, metric: str) -> float | None:
-    """The mean of a metric over the last tenth of a run's steps; of what is measured now and then, the last value."""
+    """The mean of a metric over the last tenth of a run's steps; where none of them has it, the last value."""
     values = run.metrics.get(metric)
     last = values[-max(1, len(values) // 10) :]
     last = last[np.isfinite(last)] if np.isfinite(last).any() else values[np.isfinite(values)][-1:]

@@ -31,7 +31,7 @@ def compute_figure(study: Study) -> Figure | Absent:
         definition=(
             f"Median seconds of a step, without each run's first {WARM_UP} where there are more, over all runs of an arm; extrapolated to "
             "the "
-            "run's steps. Adapter-step: that divided by the adapters trained. Ratio: to the first baseline, where one is given. Seconds "
+            "run's steps. Adapter-step: that divided by the adapters trained. Ratio: to the first baseline, where one was timed. Seconds "
             "are "
             "those of the machines the runs ran on: only arms that ran alike, on equal hardware and beside nothing else, can be compared."
         ),
@@ -46,28 +46,24 @@ def compute_figure(study: Study) -> Figure | Absent:
 def compute(study: Study) -> list[dict[str, Any]]:
     """The table's rows, an arm each; empty where nothing was timed."""
     rows: list[dict[str, Any]] = []
+    base: dict[str, Any] = {}
     for arm in study.arms:
         seconds = np.concatenate([_warm(run.timings.get("seconds/step")) for run in arm.runs])
         if len(seconds):
             median, steps = float(np.median(seconds)), int(arm.runs[0].settings.get("steps", 0))
-            base = rows[0]["seconds_per_step"] if rows and study.arms[0].baseline else median
-            rows.append(
-                {
-                    "arm": arm.label,
-                    "adapters": arm.adapters,
-                    "steps": steps,
-                    "adapter_steps": arm.adapters * steps,
-                    "seconds_per_step": median,
-                    "seconds_per_adapter_step": median / arm.adapters,
-                    "hours": median * steps / 3600,
-                    "ratio": median / base,
-                    "ratio_per_adapter": median
-                    / base
-                    / arm.adapters
-                    * (rows[0]["adapters"] if rows and study.arms[0].baseline else arm.adapters),
-                    "steps_timed": len(seconds),
-                }
-            )
+            row = {
+                "arm": arm.label,
+                "adapters": arm.adapters,
+                "steps": steps,
+                "adapter_steps": arm.adapters * steps,
+                "seconds_per_step": median,
+                "seconds_per_adapter_step": median / arm.adapters if arm.adapters else None,
+                "hours": median * steps / 3600,
+            }
+            base = base or (row if arm.baseline else {})
+            keys = {"ratio": "seconds_per_step", "ratio_per_adapter": "seconds_per_adapter_step"}
+            ratios = {ratio: row[key] / base[key] if base.get(key) and row[key] is not None else None for ratio, key in keys.items()}
+            rows.append({**row, **ratios, "steps_timed": len(seconds)})
     return rows
 
 
@@ -122,8 +118,9 @@ def _draw_compute(study: Study, rows: list[dict[str, Any]]) -> Drawing:
         ("seconds a step", "seconds an adapter-step", "ratio to the baseline"),
         strict=True,
     ):
-        bars = axis.barh([row["arm"] for row in rows], [row[key] for row in rows], color=[colours[row["arm"]] for row in rows], height=0.6)
-        axis.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
+        values = [row[key] or 0.0 for row in rows]
+        bars = axis.barh([row["arm"] for row in rows], values, color=[colours[row["arm"]] for row in rows], height=0.6)
+        axis.bar_label(bars, ["–" if row[key] is None else f"{row[key]:.2f}" for row in rows], padding=2, fontsize=7)
         axis.set_title(title)
         axis.invert_yaxis()
         axis.margins(x=0.2)

@@ -39,7 +39,8 @@ def lineage_figure(study: Study) -> Figure | Absent:
 
 
 def lineage(run: RunData) -> list[dict[str, Any]]:
-    """A row an adapter: ``name`` (``T1#0``), when it was ``born`` and ``died`` (none: alive), how it was bred, ``mu`` at its end."""
+    """A row an adapter: ``name`` (``T1#0``), when it was ``born`` and ``died`` (none: alive), how it was bred, ``mu`` at its end
+    (none: not rated yet)."""
     log = run.metrics
     if not len(log.steps):
         return []
@@ -63,7 +64,8 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
     for row in sorted(rows, key=lambda row: (row["member"], row["generation"])):
         later = [child["born"] for child in children if child["member"] == row["member"] and child["generation"] > row["generation"]]
         died = min(later, default=None)
-        rated = log.get(f"rating/mu/{row['member']}")[log.steps <= (died or log.steps[-1])]
+        # In the step of a birth the place is still rated as its old adapter, which played in it.
+        rated = log.get(f"rating/mu/{row['member']}")[(log.steps > row["born"]) & (log.steps <= (died or log.steps[-1]))]
         found.append(
             {
                 "name": f"{row['member']}#{row['generation']}",
@@ -85,15 +87,16 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
 def _draw(rows: list[dict[str, Any]], last: int) -> Drawing:
     from populora.report.drawing import PALE, STUDENT, TEACHER, mark, panels
 
-    places = sorted({row["member"] for row in rows}, key=lambda member: (member[0] == "S", int(member[1:])))
+    places = sorted({row["member"] for row in rows}, key=lambda member: (member[0] == "S", len(member), member))
     drawing, axes = panels(1, 1, width=9.0, height=0.8 + 0.42 * len(places))
     axis, height = axes[0, 0], {place: index for index, place in enumerate(places)}
     for row in rows:
         y, colour = height[row["member"]], STUDENT if row["member"][0] == "S" else TEACHER
         end = row["died"] if row["died"] is not None else last
         mark(axis.plot([row["born"], end], [y, y], color=colour, linewidth=2.2, alpha=0.9, solid_capstyle="butt")[0], row["member"])
-        for parent in row["parents"].split():
-            axis.plot([row["born"]] * 2, [height[parent.partition("#")[0]], y], color=PALE, linewidth=0.7, zorder=0)
+        for place in (parent.partition("#")[0] for parent in row["parents"].split()):
+            if place in height:  # what ratings could be read may lack a place
+                axis.plot([row["born"]] * 2, [height[place], y], color=PALE, linewidth=0.7, zorder=0)
         if row["operator"] != "init":
             axis.plot(row["born"], y, "o", color=colour, markersize=4)
             axis.annotate(f"{row['operator']} {row['norm_ratio']:.2f}", (row["born"], y), (2, 4), textcoords="offset points", fontsize=6)

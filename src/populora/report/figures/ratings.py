@@ -72,7 +72,7 @@ def win_matrix_figure(study: Study) -> Figure | Absent:
         name=name,
         title=title,
         definition=(
-            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step. Centre: matchups in "
+            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: matchups in "
             "bins of "
             "what was predicted before they were played; dots: share that the student won, with the exact 95 % interval of a proportion, "
             "as if games were independent. Right: in the same bins the mean rho that the prediction is an expectation of. Over "
@@ -105,7 +105,7 @@ def calibration(games: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _games(study: Study) -> list[dict[str, Any]]:
     columns = ("expected", "mean_rho", "outcome")
-    tables = [run.table("matchups", columns).to_pylist() for run in (study.main.runs if study.main else ())]
+    tables = [run.table("matchups", columns).drop_null().to_pylist() for run in (study.main.runs if study.main else ())]
     return [{**row, "won": row["outcome"] == "student"} for table in tables for row in table if row["outcome"] != "none"]
 
 
@@ -115,9 +115,8 @@ def _ratings(run: RunData) -> dict[str, Array]:
 
 def _matrix(run: RunData) -> tuple[list[list[float]], list[str], list[str]]:
     """Students' chances [students, teachers], and who they are."""
-    last: dict[str, Row] = {
-        row["member"]: row for row in run.table("ratings", ("member", "role", "mu", "sigma"), run.recorded[-1:]).to_pylist()
-    }
+    tables = (run.table("ratings", ("member", "role", "mu", "sigma"), [step]).to_pylist() for step in reversed(run.recorded))
+    last: dict[str, Row] = {row["member"]: row for row in next(filter(None, tables), [])}
     teachers, students = ([name for name, row in last.items() if row["role"] == role] for role in ("teacher", "student"))
     beta = run.settings.get("league", {}).get("beta", 25 / 6)
     rated = {name: Rating(row["mu"], row["sigma"]) for name, row in last.items()}
@@ -133,7 +132,8 @@ def _draw_ratings(run: RunData, ratings: dict[str, Array], wins: Array) -> Drawi
         own = {member: values for member, values in ratings.items() if member[0] == initial}
         for member, values in own.items():
             mark(axis.plot(steps, values, color=colour, linewidth=0.7, alpha=0.5)[0], member)
-        axis.plot(steps, mean(np.array(list(own.values()))), color=colour, linewidth=2)
+        if own:
+            axis.plot(steps, mean(np.array(list(own.values()))), color=colour, linewidth=2)
         axis.set_title(f"mu of {role}")
         axis.set_xlabel("step")
     axes[0, 1].sharey(axes[0, 0])

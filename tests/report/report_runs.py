@@ -1,0 +1,174 @@
+"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, or a single agent, in several seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from populora.config import Config, PopulationConfig, SelfplayConfig
+from populora.report.arms import Arm, arms_of
+from populora.report.figure import Study
+from populora.report.loading import RunData
+from populora.rng import stream
+from populora.runlog.directory import new_run
+from populora.runlog.journal import write_step
+from populora.sandbox.protocol import Measures
+from populora.types import TASK_TYPES, Attempt, Example, Generation, Lineage, Matchup, Member, Problem, Proposal, Rating, Role, TaskType
+
+K = 4
+CONFIG = Config(steps=6, population=PopulationConfig(teachers=2, students=2), selfplay=SelfplayConfig(rho_samples=K))
+AGENT = replace(CONFIG, population=PopulationConfig(single_agent=True))
+BORN = {3: ("T1", "m1", ("T0#0",)), 5: ("S0", "x2", ("S0#0", "S1#0"))}
+"""Children by step: place, operator, parents. Another T1 is born after the last step."""
+REASONS = ("wrong_value", "format", "timeout:cpu", "error:exception:KeyError")
+Make = Callable[..., Any]
+
+
+def write_run(folder: Path, make_record: Make, config: Config = CONFIG, steps: int = 0, program: str = "", answer: str = "") -> Path:
+    """A run whose numbers come from its seed and sizes; ``program`` and ``answer`` stand in every problem and answer if given."""
+    with new_run(folder, config, {"sandbox": "strict"}):
+        for step in range(1, (steps or config.steps) + 1):
+            write_step(folder, make_record(step, **_step(config, step, program, answer)))
+    return folder
+
+
+def study_of(*folders: Path, baselines: Sequence[Path] = (), **options: Any) -> Study:
+    """A study without the command around it."""
+    return Study(arms_of(folders, baselines), **options)
+
+
+def the_arm(*folders: Path) -> Arm:
+    """The one arm that these runs are."""
+    (arm,) = arms_of(folders)
+    return arm
+
+
+def the_run(folder: Path) -> RunData:
+    """A run as the report reads it."""
+    return RunData(folder)
+
+
+def table(folder: Path, name: str, *steps: int) -> list[dict[str, Any]]:
+    """The rows of a table, read without the code under test."""
+    files = sorted((folder / "steps").glob(f"step_*/{name}.parquet"))
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    return [row for row in rows if not steps or row["step"] in steps]
+
+
+def logged(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, float]]:
+    """The lines of a log, read without the code under test."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def rewrite(folder: Path, name: str, step: int, change: Callable[[Any], Any]) -> None:
+    """Put ``change(table)`` in the place of a table."""
+    path = folder / "steps" / f"step_{step:05d}" / f"{name}.parquet"
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+
+
+def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any]:
+    rng = stream(config.seed, "report tests", step, int(config.population.single_agent))
+    teachers, students = (["A0"], ["A0"]) if config.population.single_agent else (["T0", "T1"], ["S0", "S1"])
+    met = dict(zip(teachers, rng.permutation(students).tolist(), strict=True))
+    proposals, measures = _proposals(rng, step, teachers, program)
+    attempts, rhos = _attempts(rng, met, proposals, answer)
+    means = {name: [rho for one, rho in zip(proposals, rhos, strict=True) if one.author == name and rho is not None] for name in teachers}
+    expected = {name: float(rng.uniform(0.2, 0.8)) for name in teachers}
+    none = config.population.single_agent
+    return {
+        "proposals": proposals, "attempts": attempts, "rhos": rhos, "measures": measures,
+        "teacher_rewards": tuple(-1.0 if one.problem is None else None if rho is None else 1 - rho if rho else 0.0
+                                 for one, rho in zip(proposals, rhos, strict=True)),
+        "student_rewards": tuple(1.0 if one.correct else -0.5 for one in attempts),
+        "trained": tuple(not one.void for one in attempts),
+        "matchups": tuple(
+            Matchup(name, met[name], expected[name], fmean(means[name]) if means[name] else None,
+                    "none" if none or not means[name] else "student" if fmean(means[name]) > expected[name] else "teacher")
+            for name in teachers
+        ),
+        "members": _members(rng, step, [*dict.fromkeys((*teachers, *students))]),
+        "updates": {name: _update(rng, name == "T1" and step == 2) for name in dict.fromkeys((*teachers, *students))},
+        "children": () if none else _children(rng, step, config.steps),
+        "seconds": {"propose": float(rng.uniform(1, 3)), "solve": float(rng.uniform(2, 4)), "update": float(rng.uniform(1, 9))},
+        "coverage": {"coverage": step / 4096, "distinct_descriptors": 2.0 * step, "total_problems": 9.0 * step, "proxy": 9 * step / 4096},
+        "repeats": frozenset(one.problem.id for one in proposals if one.problem and rng.random() < 0.3),
+        "held_out": {f"{name}/all": float(rng.random()) for name in students} if step % 3 == 0 else {},
+    }  # fmt: skip
+
+
+def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program: str) -> tuple[tuple[Proposal, ...], dict[str, Measures]]:
+    proposals: list[Proposal] = []
+    measures: dict[str, Measures] = {}
+    for author in teachers:
+        for group, task in enumerate(TASK_TYPES):
+            for sample in range(3):
+                name, problem, valid = f"{step}-{author}-{group}-{sample}", None, rng.random() < 0.75
+                if valid:
+                    number = int(rng.integers(1, 20))
+                    hidden = (Example("2", str(2 + number)),) if task is TaskType.CODE_F else ()
+                    text = program or f"def f(x):\n    return x + {number}.123456"
+                    problem = Problem(name, task, text, (Example("3", str(3 + number)),), hidden, "adds", author, step)
+                    measures[name] = Measures(*(int(one) for one in rng.integers(1, 18, 4)), f"print {number}")
+                rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
+                proposals.append(Proposal(author, task, group, _said(rng, program or f"proposal {name}"), True, problem, rejection))
+    return tuple(proposals), measures
+
+
+def _attempts(
+    rng: np.random.Generator, met: dict[str, str], proposals: Sequence[Proposal], answer: str
+) -> tuple[tuple[Attempt, ...], tuple[float | None, ...]]:
+    attempts: list[Attempt] = []
+    rhos: list[float | None] = []
+    for proposal in proposals:
+        if not proposal.problem:
+            rhos.append(None)
+            continue
+        void, rate = rng.random() < 0.15, rng.random()
+        correct = [bool(rng.random() < rate) for _ in range(K)]
+        for right in correct:
+            reason = "gold_not_reproduced" if void else "" if right else str(rng.choice(REASONS))
+            said = _said(rng, answer or f"answer {int(rng.integers(3))}")
+            attempts.append(Attempt(met[proposal.author], proposal.problem, said, True, right and not void, reason, void))
+        rhos.append(None if void else fmean(correct))
+    old = Problem("0-old", TaskType.CODE_I, "def f(x):\n    return x", (Example("3", "3"),), author="seed")
+    attempts += [Attempt(student, old, _said(rng, "3"), True, True, filled=True) for student in met.values()]
+    return tuple(attempts), tuple(rhos)
+
+
+def _said(rng: np.random.Generator, text: str) -> Generation:
+    tokens = int(rng.integers(4, 30))
+    return Generation(text, (1, 2), tuple(range(tokens)), (-0.5,) * tokens, float(rng.random()), bool(rng.random() < 0.9))
+
+
+def _members(rng: np.random.Generator, step: int, names: list[str]) -> tuple[Member, ...]:
+    roles = {"T": Role.TEACHER, "S": Role.STUDENT, "A": Role.AGENT}
+    generations = {place: 1 for born, (place, _, _) in BORN.items() if born < step}
+    ratings = [Rating(float(rng.uniform(30, 40) if name[0] == "S" else rng.uniform(15, 25)), 2.0) for name in names]
+    return tuple(
+        Member(name, roles[name[0]], slot, ratings[slot], Lineage(name, generations.get(name, 0) if name != "A0" else 0, 0))
+        for slot, name in enumerate(names)
+    )
+
+
+def _children(rng: np.random.Generator, step: int, last: int) -> tuple[Lineage, ...]:
+    found = {**BORN, **({last: ("T1", "m2", ("T0#0",))} if last > 5 else {})}.get(step)
+    if not found:
+        return ()
+    place, operator, parents = found
+    named = tuple(f"{parent}:{'ab' * 32}" for parent in parents)
+    generation = 2 if step == last and place == "T1" and step > 3 else 1
+    cosines = tuple(float(one) for one in rng.uniform(0, 1, len(parents)))
+    return (Lineage(place, generation, step, operator, named, ("evolve", step, place), float(rng.uniform(0.5, 1.5)), cosines, 7.5),)
+
+
+def _update(rng: np.random.Generator, skipped: bool) -> Any:
+    names = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference")
+    return SimpleNamespace(**{name: float(rng.random()) for name in names}, tokens=40, skipped=skipped)
