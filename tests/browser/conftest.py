@@ -1,0 +1,150 @@
+"""A small report, made without training, in a headless Chromium: what a page says to the console or asks of anybody fails its test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from populora.config import Config, PopulationConfig
+from populora.report.arms import arms_of
+from populora.report.catalogue import figures_of
+from populora.report.explorer import explored
+from populora.report.figure import Absent, Figure, Study
+from populora.report.loading import RunData
+from populora.report.page import page
+from populora.runlog.directory import new_run
+from populora.runlog.journal import write_step
+from populora.types import Attempt, Generation, Problem, Proposal, Role
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic", "--no-first-run", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+STEPS = 12
+HOSTILE = '</script><script>document.title="x"</script><img src=x onerror=\'document.title="x"\'>\u202e`<b>'
+
+
+@dataclass
+class Report:
+    """The page of a population beside its baseline, and what it was made of."""
+
+    path: Path
+    figures: list[Figure | Absent]
+    samples: dict[str, list[dict[str, Any]]]
+    """The explorer's entries by the name of the run."""
+
+    @property
+    def url(self) -> str:
+        return self.path.as_uri()
+
+
+@dataclass
+class Visits:
+    """Opens pages; ``noise`` is what they said and asked for that they must not."""
+
+    browser: Any
+    noise: list[str] = field(default_factory=list)
+
+    def open(self, url: str, ready: bool = True, **options: Any) -> Any:
+        """A page in a profile of its own; ``options`` are those of playwright's contexts."""
+        return self.beside(self.browser.new_context(**options), url, ready)
+
+    def beside(self, context: Any, url: str, ready: bool = True) -> Any:
+        """One more page of a profile."""
+        tab, own = context.new_page(), url.partition("#")[0]
+        tab.set_default_timeout(10_000)
+        tab.on("console", lambda message: self.noise.append(f"{message.type}: {message.text}"))
+        tab.on("pageerror", lambda error: self.noise.append(f"error: {error}"))
+        tab.on("request", lambda request: self._asked(request.url, own))
+        tab.goto(url)
+        if ready:
+            tab.wait_for_selector("html[data-ready]")
+        return tab
+
+    def _asked(self, url: str, own: str) -> None:
+        of_the_page = url.partition("#")[0] == own or url.startswith(("data:", "blob:"))
+        if not of_the_page and not (own.startswith("http://127.0.0.1") and url.startswith(own)):
+            self.noise.append(f"request: {url}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser, or a skipped test."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: make test-browser")
+    found = os.environ.get("POPULORA_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if not found:
+        pytest.skip(f"needs a Chromium: one of {', '.join(NAMES)} on the path, or POPULORA_CHROMIUM=FILE")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visits(chromium: Any) -> Iterator[Visits]:
+    """Pages that end with the test, which fails for what they said."""
+    own = Visits(chromium)
+    yield own
+    for context in chromium.contexts:
+        context.close()
+    assert own.noise == []
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory, make_record: Callable[..., Any]) -> Report:
+    """A report of 2T+2S and the single agent, with hostile text in programs, messages, proposals and answers."""
+    folder = tmp_path_factory.mktemp("report")
+    sizes = {"population": PopulationConfig(2, 2), "agent": PopulationConfig(single_agent=True)}
+    for name, population in sizes.items():
+        with new_run(folder / name, replace(Config(), steps=STEPS, population=population), {"sandbox": "full"}):
+            for step in range(1, STEPS + 1):
+                record = hostile(make_record(step))
+                write_step(folder / name, as_agent(record) if population.single_agent else record)
+    study = Study(arms_of([folder / "population"], [folder / "agent"]))
+    figures = figures_of(study)
+    path = folder / "report.html"
+    path.write_text(page(study, figures), encoding="utf-8")
+    return Report(path, figures, {name: explored(RunData(folder / name), 10**6)["entries"] for name in sizes})
+
+
+def hostile(record: SimpleNamespace) -> SimpleNamespace:
+    """A step in which T0's second problem (with its answers) and its rejected proposal hold hostile text."""
+    second = record.proposals[1].problem
+    bad = replace(second, program=f'def f(x):\n    return "{HOSTILE}"', message=HOSTILE)
+    proposals = tuple(
+        _written(replace(one, problem=bad if one.problem is second else one.problem), one.problem in (second, None))
+        for one in record.proposals
+    )
+    attempts = tuple(
+        _written(replace(one, problem=bad if one.problem is second else one.problem), one.problem is second) for one in record.attempts
+    )
+    return SimpleNamespace(**{**vars(record), "proposals": proposals, "attempts": attempts})
+
+
+def as_agent(record: SimpleNamespace) -> SimpleNamespace:
+    """The step as one of the single agent."""
+
+    def own(problem: Problem | None) -> Any:
+        return problem and replace(problem, author="A0")
+
+    agent = replace(record.members[0], id="A0", role=Role.AGENT)
+    changes = {
+        "proposals": tuple(replace(one, author="A0", problem=own(one.problem)) for one in record.proposals),
+        "attempts": tuple(replace(one, student="A0", problem=own(one.problem)) for one in record.attempts),
+        "members": (agent,), "matchups": (), "children": (), "updates": {"A0": record.updates["T0"]}, "held_out": {},
+    }  # fmt: skip
+    return SimpleNamespace(**{**vars(record), **changes})
+
+
+def _written(one: Any, hostile: bool) -> Any:
+    generation: Generation = one.generation
+    assert isinstance(one, Proposal | Attempt)
+    return replace(one, generation=replace(generation, text=generation.text + HOSTILE)) if hostile else one
