@@ -60,7 +60,10 @@ def test_a_filter_finds_what_the_sample_holds(tab, report, name, value, fits):
 def test_text_is_found_in_programs_proposals_and_answers_in_any_case(tab, report):
     for wanted in ("ONERROR=", "while true", "Think</Think>", "x * 2"):
         tab.fill("[name=text]", wanted)
-        texts = [[one.get("program", ""), one["text"], *(answer["text"] for answer in one.get("answers", ()))] for one in report.samples["population"]]
+        texts = [
+            [one.get("program", ""), one["text"], *(answer["text"] for answer in one.get("answers", ()))]
+            for one in report.samples["population"]
+        ]
         assert found(tab) == sum(any(wanted.lower() in text.lower() for text in own) for own in texts) > 0, wanted
 
 
@@ -95,7 +98,15 @@ def test_a_problem_is_shown_whole(tab, report):
     text, entry = tab.inner_text("#problem"), entry_of(report)
     for part in (entry["program"], "f(3) → 6", "f(2) → 4   (hidden from the student)", "doubles", "solved never · reward of T0: 0.00"):
         assert part in text
-    for part in ("AST depth 9", "cyclomatic 9", "90 lines", "9 variables", "rho 0.00", "✗ S0 ×2: wrong_value", "reward -0.50, not trained on"):
+    for part in (
+        "AST depth 9",
+        "cyclomatic 9",
+        "90 lines",
+        "9 variables",
+        "rho 0.00",
+        "✗ S0 ×2: wrong_value",
+        "reward -0.50, not trained on",
+    ):
         assert part in text
     assert tab.locator("#problem pre").last.inner_text() == "proposal 2" and "populora show" in text and "--step 7 --teacher T0" in text
     tab.click('#list a[href$="/7-0"]')

@@ -44,7 +44,11 @@ class Server:
 
 @pytest.fixture
 def server(report) -> Iterator[Server]:
-    served = Server(report.path.read_text("utf-8").replace("<body>", '<body data-version="1">').replace('<div class="tools">', '<div class="tools"><span id="live" role="status">following the run</span>'))
+    served = Server(
+        report.path.read_text("utf-8")
+        .replace("<body>", '<body data-version="1">')
+        .replace('<div class="tools">', '<div class="tools"><span id="live" role="status">following the run</span>')
+    )
     yield served
     served.end()
 

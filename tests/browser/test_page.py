@@ -40,7 +40,9 @@ def test_ready_within_two_seconds(visits, report):
 def test_every_figure_stands_in_the_page_or_says_why_not(visits, report):
     tab = visits.open(report.url)
     names = [one.name for one in report.figures]
-    assert tab.eval_on_selector_all("figure", "all => all.map(one => one.id)") == sorted(names, key=lambda name: not next(one for one in report.figures if one.name == name).paper)
+    assert tab.eval_on_selector_all("figure", "all => all.map(one => one.id)") == sorted(
+        names, key=lambda name: not next(one for one in report.figures if one.name == name).paper
+    )
     for one in report.figures:
         assert tab.locator(f"#{one.name} svg").count() == isinstance(one, Figure)
         assert ("Not here" in tab.inner_text(f"#{one.name}")) == isinstance(one, Absent)
@@ -90,7 +92,9 @@ def test_colours_are_the_systems_until_the_reader_chooses(visits, report):
     tab.wait_for_selector("html[data-ready]")
     assert button.inner_text() == "● dark" and colour(tab, "var(--paper)") == dark
     curve = tab.locator("#dynamics svg path[style*='--c1']").first
-    assert "rgb({}, {}, {})".format(*colour(tab, "var(--c1)")) in curve.evaluate("one => getComputedStyle(one).stroke + getComputedStyle(one).fill")
+    assert "rgb({}, {}, {})".format(*colour(tab, "var(--c1)")) in curve.evaluate(
+        "one => getComputedStyle(one).stroke + getComputedStyle(one).fill"
+    )
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(visits, report):
@@ -101,7 +105,9 @@ def test_a_narrow_screen_does_not_scroll_sideways(visits, report):
     assert tab.locator('nav a[href="#lineage"]').is_visible()
     assert tab.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
     tab.click("#list a >> nth=3")
-    tab.wait_for_function("{ const { top } = document.querySelector('#problem').getBoundingClientRect(); top >= 0 && top < innerHeight / 2 }")
+    tab.wait_for_function(
+        "{ const { top } = document.querySelector('#problem').getBoundingClientRect(); top >= 0 && top < innerHeight / 2 }"
+    )
 
 
 def test_on_paper_there_are_figures_in_light_colours(visits, report):
@@ -128,8 +134,19 @@ def test_without_javascript_there_are_the_figures(visits, report):
 def test_every_control_and_image_has_a_name(visits, report):
     tab = visits.open(f"{report.url}#p=population/7-1")
     tree = tab.locator("body").aria_snapshot()
-    assert not re.findall(r"^\s*- '?(?:button|link|combobox|searchbox|textbox|img|group|navigation|article|list)(?: \[.*\])?:?$", re.sub(r"- list(?:item)?:", "", tree), re.MULTILINE)
-    for part in ('navigation "Contents"', 'combobox "Teacher"', 'searchbox "Text"', 'img "Training dynamics"', 'list "Problems found"', 'button "T0"'):
+    assert not re.findall(
+        r"^\s*- '?(?:button|link|combobox|searchbox|textbox|img|group|navigation|article|list)(?: \[.*\])?:?$",
+        re.sub(r"- list(?:item)?:", "", tree),
+        re.MULTILINE,
+    )
+    for part in (
+        'navigation "Contents"',
+        'combobox "Teacher"',
+        'searchbox "Text"',
+        'img "Training dynamics"',
+        'list "Problems found"',
+        'button "T0"',
+    ):
         assert part in tree
     assert tree.count("- status") == 1 and "- main" in tree
     for one in (one for one in report.figures if isinstance(one, Figure)):
