@@ -24,6 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from populora.analysis.coverage import METRICS as DESCRIPTOR
+from populora.analysis.coverage import Archive
 from populora.runlog.directory import processor, versions
 from populora.runlog.metrics import table_metrics
 from populora.runlog.records import SCHEMAS, read_table, recorded_steps
@@ -136,13 +138,17 @@ def ready(page: Path, chromium: str) -> list[float] | str:
 
 
 def metrics(run: Path) -> dict:
-    """Seconds that a step's metrics take, beside the step's."""
+    """Seconds that a step's metrics and its part of the coverage archive take, beside the step's."""
     last = recorded_steps(run)[-1]
     tables = {name: read_table(run, name, [last]).to_pylist() for name in SCHEMAS}
-    seconds = []
+    programs = [[row[name] for name in DESCRIPTOR] for row in tables["proposals"] if row["valid"] and row["rho"] is not None]
+    archive, seconds = Archive(), []
+    archive.add(programs)  # the tree of centroids is built once in a run
     for _ in range(10):
         started = time.perf_counter()
         table_metrics(tables)
+        archive.add(programs)
+        archive.summary()
         seconds.append(time.perf_counter() - started)
     steps = [json.loads(line)["seconds/step"] for line in (run / "timings.jsonl").read_text().splitlines()]
     of_step = statistics.median(seconds) / statistics.median(steps)

@@ -54,6 +54,8 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 def printable(text: str) -> str:
     """Model text with control and other unprintable characters as escapes, but for line breaks and tabs."""
+    if text.replace("\n", "").replace("\t", "").isprintable():  # nearly all of it, and ten times as fast
+        return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
