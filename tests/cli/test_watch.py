@@ -18,10 +18,8 @@ import pytest
 
 from populora.cli import main
 from populora.config import Config
-from populora.report import server
-from populora.report.server import Followed, last_step
 from populora.runlog.directory import new_run
-from populora.runlog.journal import METRICS, write_step
+from populora.runlog.journal import write_step
 
 CONFIG = replace(Config(), steps=9)
 
@@ -86,36 +84,6 @@ def test_nothing_but_the_page_is_answered_and_to_this_machine_alone(run):
         assert ask(connection, "/?x=1")[0] == 200
 
 
-def test_a_page_is_made_anew_only_for_somebody_who_looks(run, make_record):
-    made: list[str] = []
-    followed = Followed(run, 9, lambda version: made.append(version) or f"page {version}")
-    write_step(run, make_record(3))
-    assert made == ["2"] and not followed.due(), "nobody has asked"
-    assert followed.status()["text"] == "step 3 of 9, going on, this page: step 2"
-    assert followed.due()
-    followed.renew()
-    assert followed.html == "page 3" and not followed.due(), "nothing is new"
-
-
-def test_a_run_that_cannot_be_read_any_more_leaves_the_page_and_says_so(run):
-    followed = Followed(run, 9, lambda version: f"page {version}")
-    (run / METRICS).write_text("no JSON\n")
-    followed.renew()
-    assert followed.html == "page 2" and "damaged" in followed.status()["text"]
-
-
-@pytest.mark.parametrize("ending", ["", '{"step": 4, "half'])
-def test_the_last_step_is_that_of_the_last_whole_line(run, ending, monkeypatch):
-    with (run / METRICS).open("a") as file:
-        file.write(ending)
-    monkeypatch.setattr(server, "TAIL", 1 + max(map(len, (run / METRICS).read_bytes().split(b"\n"))) + len(ending))
-    assert last_step(run) == 2
-
-
-def test_a_run_without_a_finished_step_is_at_0(tmp_path):
-    assert last_step(tmp_path) == 0
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -128,17 +96,3 @@ def test_a_run_without_a_finished_step_is_at_0(tmp_path):
 def test_bad_arguments_are_one_error(run, given, told, capsys):
     assert main(["watch", *(str(run) if one == "RUN" else one for one in given)]) == 2
     assert told in capsys.readouterr().err
-
-
-def test_a_port_that_is_taken_is_one_error(run, capsys):
-    with http_socket() as port:
-        assert main(["watch", str(run), "--port", str(port)]) == 2
-    assert f"cannot listen on port {port}" in capsys.readouterr().err
-
-
-@contextmanager
-def http_socket() -> Iterator[int]:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        yield taken.getsockname()[1]

@@ -15,7 +15,7 @@ import tyro
 from populora.commands.arguments import parse
 from populora.commands.report import check_libraries, study_of
 from populora.errors import ConfigError
-from populora.runlog.directory import read_config
+from populora.report.loading import RunData
 
 PRIORITY = 10
 """Added to the process's niceness: the training that it watches goes first."""
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
     os.nice(PRIORITY)
     sys.stderr.write(f"populora watch: reading {chosen.runs[0]} …\n")
-    followed = Followed(chosen.runs[0], read_config(chosen.runs[0]).steps, make)
+    followed = Followed(chosen.runs[0], RunData(chosen.runs[0]).settings.get("steps", "?"), make)
     with serving(followed, chosen.port) as address:
         sys.stdout.write(f"{address}  follows {chosen.runs[0]}; Ctrl-C ends it\n")
         sys.stdout.flush()
