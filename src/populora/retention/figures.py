@@ -90,7 +90,8 @@ def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Seque
             upper.tick_params(labelbottom=True)
         for axis, (child, snapshot) in zip(row, panels, strict=False):
             _panel(axis, config, out, [cell for cell in cells if cell["snapshot"] == snapshot], child)
-            axis.set_title(f"{child.name} ({child.operator.alias.replace('_', ' ')}), step {snapshot}", fontsize=7)
+            alias = f" ({child.operator.alias.replace('_', ' ')})" if child.name in LIVE else ""  # longer names say it
+            axis.set_title(f"{child.name}{alias}, step {snapshot}", fontsize=7)
             axis.tick_params(labelsize=6)
     figure.supxlabel("step", fontsize=8)
     figure.supylabel("pass rate (trailing mean)", fontsize=8)
