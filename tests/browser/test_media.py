@@ -54,6 +54,8 @@ def test_on_paper_there_are_figures_in_light_colours(visits, report):
         assert not tab.locator(hidden).is_visible()
     widths = tab.eval_on_selector_all(".drawing svg", "all => all.map(one => one.getBoundingClientRect().right)")
     assert max(widths) <= 718, "nothing is cut off"
+    heights = tab.eval_on_selector_all(".drawing svg", "all => all.map(one => one.getBoundingClientRect().height)")
+    assert max(heights) <= 1000, "none needs a second sheet"
     assert tab.pdf(format="A4").startswith(b"%PDF")
 
 

@@ -120,6 +120,7 @@ def _draw(study: Study, rows: list[dict[str, Any]]) -> Drawing:
             style = {"ha": "center", "va": "center", "fontsize": 7, "color": colours[row["arm"]]}
             axis.annotate(text, (0.5, 0), (0, -9 * line), "axes fraction", "offset points", **style)
         axis.ticklabel_format(useOffset=False)
+        axis.margins(y=0.15)
         if np.ptp([row["mean"] for row in own]) < 1e-6:  # equal but for rounding
             axis.set_ylim(0.9 * own[0]["mean"] - 1e-6, 1.1 * own[0]["mean"] + 1e-6)
         axis.set(title=CAPTIONS.get(metric, metric), xlim=(-0.6, len(own) - 0.4), xticks=[])

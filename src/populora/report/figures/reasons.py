@@ -72,7 +72,8 @@ def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
     found = {side: {arm.label: [shares(run, side) for run in arm.runs] for arm in arms} for side in SIDES}
     sums = {side: _sums([run for runs in own.values() for run in runs]) for side, own in found.items()}
     named = {side: list(own)[:NAMED] for side, own in sums.items()}
-    colours = {**many(list(dict.fromkeys(reason for own in named.values() for reason in own))), OTHERS: PALE}  # the same on both sides
+    both = sorted({reason: sums[side][reason] for side, own in named.items() for reason in own}.items(), key=lambda one: (-one[1], one[0]))
+    colours = {**many([reason for reason, _ in both]), OTHERS: PALE}  # the same on both sides, strong ones for what is frequent
     for column, (side, title) in enumerate(SIDES.items()):
         for axis, arm in zip(axes[:, column], arms, strict=True):
             steps = arm.runs[0].metrics.steps
