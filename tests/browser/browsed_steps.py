@@ -11,7 +11,7 @@ from populora.types import Attempt, Generation, Problem, Proposal, Role
 HOSTILE = '</script><script>document.title="x"</script><img src=x onerror=\'document.title="x"\'>\u202e`<b>'
 
 
-def hostile(record: SimpleNamespace) -> SimpleNamespace:
+def hostile(record: Any) -> Any:
     """A step in which T0's second problem (with its answers) and its rejected proposal hold hostile text."""
     second = record.proposals[1].problem
     bad = replace(second, program=f'def f(x):\n    return "{HOSTILE}"', message=HOSTILE)
@@ -25,7 +25,7 @@ def hostile(record: SimpleNamespace) -> SimpleNamespace:
     return SimpleNamespace(**{**vars(record), "proposals": proposals, "attempts": attempts})
 
 
-def as_agent(record: SimpleNamespace) -> SimpleNamespace:
+def as_agent(record: Any) -> Any:
     """The step as one of the single agent."""
 
     def own(problem: Problem | None) -> Any:
