@@ -98,7 +98,7 @@ def _draw(rows: list[dict[str, Any]], last: int) -> Drawing:
         for place in (parent.partition("#")[0] for parent in row["parents"].split()):
             if place in height:  # what ratings could be read may lack a place
                 axis.plot([row["born"]] * 2, [height[place], y], color=PALE, linewidth=0.7, zorder=1)
-                axis.plot(row["born"], height[place], "o", color=PALE, fillstyle="none", markersize=5, markeredgewidth=0.7)
+                axis.scatter(row["born"], height[place], 25, facecolors="none", edgecolors=PALE, linewidths=0.7, zorder=3)
         if row["operator"] != "init":
             axis.plot(row["born"], y, "o", color=colour, markersize=4)
             axis.annotate(f"{row['operator']} {row['norm_ratio']:.2f}", (row["born"], y), (3, 4), textcoords="offset points", fontsize=6)
