@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from browsed_steps import as_agent, hostile
 
 from populora.config import Config, PopulationConfig
 from populora.report.arms import arms_of
@@ -21,7 +21,6 @@ from populora.report.loading import RunData
 from populora.report.page import page
 from populora.runlog.directory import new_run
 from populora.runlog.journal import write_step
-from populora.types import Attempt, Generation, Problem, Proposal, Role
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = [
@@ -29,7 +28,6 @@ QUIET = [
     "--disable-sync",
 ]  # fmt: skip
 STEPS = 12
-HOSTILE = '</script><script>document.title="x"</script><img src=x onerror=\'document.title="x"\'>\u202e`<b>'
 
 
 @dataclass
@@ -55,7 +53,7 @@ class Visits:
 
     def open(self, url: str, ready: bool = True, **options: Any) -> Any:
         """A page in a profile of its own; ``options`` are those of playwright's contexts."""
-        return self.beside(self.browser.new_context(**options), url, ready)
+        return self.beside(self.browser.new_context(reduced_motion="reduce", **options), url, ready)
 
     def beside(self, context: Any, url: str, ready: bool = True) -> Any:
         """One more page of a profile."""
@@ -115,36 +113,9 @@ def report(tmp_path_factory: pytest.TempPathFactory, make_record: Callable[..., 
     return Report(path, figures, {name: explored(RunData(folder / name), 10**6)["entries"] for name in sizes})
 
 
-def hostile(record: SimpleNamespace) -> SimpleNamespace:
-    """A step in which T0's second problem (with its answers) and its rejected proposal hold hostile text."""
-    second = record.proposals[1].problem
-    bad = replace(second, program=f'def f(x):\n    return "{HOSTILE}"', message=HOSTILE)
-    proposals = tuple(
-        _written(replace(one, problem=bad if one.problem is second else one.problem), one.problem in (second, None))
-        for one in record.proposals
-    )
-    attempts = tuple(
-        _written(replace(one, problem=bad if one.problem is second else one.problem), one.problem is second) for one in record.attempts
-    )
-    return SimpleNamespace(**{**vars(record), "proposals": proposals, "attempts": attempts})
-
-
-def as_agent(record: SimpleNamespace) -> SimpleNamespace:
-    """The step as one of the single agent."""
-
-    def own(problem: Problem | None) -> Any:
-        return problem and replace(problem, author="A0")
-
-    agent = replace(record.members[0], id="A0", role=Role.AGENT)
-    changes = {
-        "proposals": tuple(replace(one, author="A0", problem=own(one.problem)) for one in record.proposals),
-        "attempts": tuple(replace(one, student="A0", problem=own(one.problem)) for one in record.attempts),
-        "members": (agent,), "matchups": (), "children": (), "updates": {"A0": record.updates["T0"]}, "held_out": {},
-    }  # fmt: skip
-    return SimpleNamespace(**{**vars(record), **changes})
-
-
-def _written(one: Any, hostile: bool) -> Any:
-    generation: Generation = one.generation
-    assert isinstance(one, Proposal | Attempt)
-    return replace(one, generation=replace(generation, text=generation.text + HOSTILE)) if hostile else one
+@pytest.fixture
+def tab(visits: Visits, report: Report) -> Any:
+    """The page with the population in its explorer."""
+    page = visits.open(report.url)
+    page.select_option("[name=run]", label="population")
+    return page

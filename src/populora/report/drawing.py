@@ -26,9 +26,11 @@ KINDS = ("svg", "png", "pdf")
 _STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "lines.linewidth": 1.4, "legend.frameon": False,
-    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
-    "axes.titlelocation": "left", "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
-    "svg.fonttype": "none", "pdf.fonttype": 42, "axes.grid": True, "grid.color": PALE, "grid.alpha": 0.25, "grid.linewidth": 0.5,
+    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "axes.titlecolor": INK,
+    "xtick.color": INK, "ytick.color": INK, "axes.titlelocation": "left",
+    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none", "svg.fonttype": "none", "pdf.fonttype": 42,
+    "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": PALE, "grid.alpha": 0.25, "grid.linewidth": 0.5,
 }  # fmt: skip
 _VARIABLES = {INK: "ink", PALE: "pale", **{colour: f"c{number}" for number, colour in enumerate(PALETTE, start=1)}}
 
@@ -56,7 +58,8 @@ def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth
             smoothed = np.array([trailing(one, smooth) for one in values])
             if members:
                 for curve, line in zip(single, smoothed, strict=True):
-                    mark(axis.plot(steps, line, color=arm.colour, linewidth=0.6, alpha=0.45)[0], curve.member)
+                    style = "--" if curve.member[0] == "T" else "-"
+                    mark(axis.plot(steps, line, style, color=arm.colour, linewidth=0.6, alpha=0.5)[0], curve.member)
             else:
                 low, high = _extremes(smoothed)
                 axis.fill_between(steps, low, high, color=arm.colour, alpha=0.18, linewidth=0)
@@ -75,6 +78,14 @@ def heat(axis: Axes, values: Any, rows: Sequence[str], columns: Sequence[str], d
     axis.set_xticks(range(len(columns)), columns)
     axis.set_yticks(range(len(rows)), rows)
     axis.grid(visible=False)
+
+
+def many(names: Sequence[str]) -> dict[str, Any]:
+    """A colour for each of up to 18 names, strong ones first; the rest is grey."""
+    from matplotlib import colormaps
+
+    table = [colour for place, colour in enumerate(colormaps["tab20"](range(20))) if place // 2 != 7]  # the greys
+    return dict.fromkeys(names, PALE) | dict(zip(names, [*table[::2], *table[1::2]], strict=False))
 
 
 def legend(drawing: Drawing, arms: Sequence[Arm]) -> None:

@@ -90,13 +90,15 @@ def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Seque
             upper.tick_params(labelbottom=True)
         for axis, (child, snapshot) in zip(row, panels, strict=False):
             _panel(axis, config, out, [cell for cell in cells if cell["snapshot"] == snapshot], child)
-            axis.set_title(f"{child.name} ({child.operator.alias.replace('_', ' ')}), step {snapshot}", fontsize=7)
+            told = "=" in child.name or child.name == child.operator.alias  # the name is long enough
+            alias = "" if told else f" ({child.operator.alias.replace('_', ' ')})"
+            axis.set_title(f"{child.name}{alias}, step {snapshot}", fontsize=7)
             axis.tick_params(labelsize=6)
     figure.supxlabel("step", fontsize=8)
     figure.supylabel("pass rate (trailing mean)", fontsize=8)
     line = lambda **style: Line2D([], [], **style)  # noqa: E731 - a legend's handles differ in style alone
-    handles = [*(line(color=colour) for colour in COLOURS), line(color="0.6"), line(color="0.3", linestyle="--")]
-    handles.append(line(color="0.3", linestyle=":"))
+    handles = [*(line(color=colour) for colour in COLOURS), line(color="0.6"), line(color="0.5", linestyle="--")]
+    handles.append(line(color="0.5", linestyle=":"))
     labels = [*(f"child on {task}" for task in config.parents), "parent (thick: frozen)", "control", "fresh adapter"]
     figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
     return figure

@@ -44,9 +44,9 @@ def comparison_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            "A dot is a run: the mean of its last tenth of steps (of what was not measured in them, the last value). The bar is the arm's mean. "
-            f"Above an arm: its difference to {study.arms[0].label} and Welch's 95 % interval over runs, each for one comparison "
-            "alone, without a correction for their number."
+            "A dot is a run: the mean of its last tenth of steps (of what was not measured in them, the last value). The bar is the arm's "
+            f"mean. Below, in an arm's colour: its difference to {study.arms[0].label} and Welch's 95 % interval over runs, each for one "
+            "comparison alone, without a correction for their number."
             + (f" No interval with {', '.join(alone)}: a single run says nothing about how much seeds differ." if alone else "")
         ),
         source=f"metrics.jsonl: {', '.join(METRICS)}",
@@ -104,7 +104,7 @@ def _draw(study: Study, rows: list[dict[str, Any]]) -> Drawing:
     from populora.report.drawing import legend, panels
 
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    drawing, axes = panels(-(-len(metrics) // 4), 4, height=1.7)
+    drawing, axes = panels(-(-len(metrics) // 4), 4, height=1.5 + 0.13 * len(study.arms))
     for axis in axes.flat[len(metrics) :]:
         axis.set_axis_off()
     colours = {arm.label: arm.colour for arm in study.arms}
@@ -114,16 +114,15 @@ def _draw(study: Study, rows: list[dict[str, Any]]) -> Drawing:
             values = [float(one) for one in row["values"].split()]
             axis.plot([x] * len(values), values, "o", color=colours[row["arm"]], markersize=4, alpha=0.7)
             axis.plot([x - 0.25, x + 0.25], [row["mean"]] * 2, color=colours[row["arm"]], linewidth=2)
-            if row["low"] is not None:
-                axis.annotate(
-                    f"{row['difference']:+.2g}\n[{row['low']:+.2g}, {row['high']:+.2g}]",
-                    (x, max(values)),
-                    (0, 4),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=6,
-                )
+        intervals = [row for row in own if row["low"] is not None]
+        for line, row in enumerate(intervals, start=1):
+            text = f"{row['difference']:+.2g}  [{row['low']:+.2g}, {row['high']:+.2g}]"
+            style = {"ha": "center", "va": "center", "fontsize": 7, "color": colours[row["arm"]]}
+            axis.annotate(text, (0.5, 0), (0, -9 * line), "axes fraction", "offset points", **style)
+        axis.ticklabel_format(useOffset=False)
+        axis.margins(y=0.15)
+        if np.ptp([row["mean"] for row in own]) < 1e-6:  # equal but for rounding
+            axis.set_ylim(0.9 * own[0]["mean"] - 1e-6, 1.1 * own[0]["mean"] + 1e-6)
         axis.set(title=CAPTIONS.get(metric, metric), xlim=(-0.6, len(own) - 0.4), xticks=[])
-        axis.margins(y=0.35)
     legend(drawing, study.arms)
     return drawing

@@ -122,25 +122,27 @@ def _draw_compute(study: Study, rows: list[dict[str, Any]]) -> Drawing:
         bars = axis.barh([row["arm"] for row in rows], values, color=[colours[row["arm"]] for row in rows], height=0.6)
         axis.bar_label(bars, ["–" if row[key] is None else f"{row[key]:.2f}" for row in rows], padding=2, fontsize=7)
         axis.set_title(title)
-        axis.invert_yaxis()
-        axis.margins(x=0.2)
-    for axis in axes[0, 1:]:
-        axis.set_yticklabels([])
+        axis.set(xlim=(0, 1.2 * max(values) or 1), ylim=(len(rows) - 0.4, -0.6))
+        axis.grid(visible=False, axis="y")
+        if axis is not axes[0, 0]:
+            axis.set_yticklabels([])
+        if not any(values):
+            axis.set_axis_off()
+            axis.text(0, 0.5, "no baseline was timed" if key == "ratio" else "not known", va="center", transform=axis.transAxes)
     return drawing
 
 
 def _draw_timings(arms: list[Arm]) -> Drawing:
-    from matplotlib import colormaps
+    from populora.report.drawing import many, panels
 
-    from populora.report.drawing import panels
-
-    drawing, axes = panels(1, len(arms), width=4.2, height=2.2)
+    drawing, axes = panels(1, len(arms), width=max(3.0, 8.4 / len(arms)), height=2.2)
     names = list(dict.fromkeys(phase for arm in arms for phase in _phases(arm)))
-    colours = dict(zip(names, colormaps["tab20"](np.linspace(0, 1, max(2, len(names)))), strict=False))
+    colours = many(names)
     for axis, arm in zip(axes[0], arms, strict=True):
         phases = _phases(arm)
-        axis.stackplot(arm.runs[0].timings.steps, *phases.values(), colors=[colours[phase] for phase in phases], labels=list(phases))
+        own = [colours[phase] for phase in phases]
+        axis.stackplot(arm.runs[0].timings.steps, *phases.values(), colors=own, labels=list(phases), linewidth=0)
         axis.set(title=arm.label, xlabel="step", ylabel="seconds")
     handles, labels = axes[0, -1].get_legend_handles_labels()
-    drawing.legend(handles, labels, loc="outside right center")
+    drawing.legend(handles[::-1], labels[::-1], loc="outside right center")  # as they are stacked
     return drawing

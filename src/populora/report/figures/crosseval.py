@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
 
+from populora.report.arms import PALETTE
 from populora.report.figure import Absent, Figure, Study, one_run
 from populora.report.loading import Array, RunData
 
@@ -75,17 +77,16 @@ def _matrix(rows: list[dict[str, Any]], snapshot: int, students: list[str], teac
 
 
 def _draw(rows: list[dict[str, Any]]) -> Drawing:
-    from matplotlib import colormaps
-
     from populora.report.drawing import heat, mark, panels
 
     ends, students, teachers = (sorted({row[key] for row in rows}) for key in ("snapshot", "student", "teacher"))
     drawing, axes = panels(2, len(ends), width=2.0, height=1.9)
-    colours = colormaps["viridis"](np.linspace(0.15, 0.85, len(students)))
+    looks = dict(zip(students, zip(cycle(PALETTE), cycle("osD^vP"), strict=False), strict=False))
     for column, end in enumerate(ends):
         values = _matrix(rows, end, students, teachers)
-        for student, colour, line in zip(students, colours, values, strict=True):
-            mark(axes[0, column].plot(range(len(teachers)), line, color=colour, marker="o", markersize=3, label=student)[0], student)
+        for (student, (colour, sign)), line in zip(looks.items(), values, strict=True):
+            style = {"color": colour, "marker": sign, "markersize": 3.5, "linewidth": 1.0, "alpha": 0.85}  # one may lie behind another
+            mark(axes[0, column].plot(range(len(teachers)), line, label=student, **style)[0], student)
         axes[0, column].set_xticks(range(len(teachers)), teachers)
         axes[0, column].set(ylim=(-0.02, 1.02), title=f"to step {end}")
         heat(axes[1, column], values, students, teachers)

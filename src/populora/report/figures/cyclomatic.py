@@ -43,8 +43,8 @@ def cyclomatic_figure(study: Study) -> Figure | Absent:
             "Ours is the paper's list of branches and, as its printed labels need, comprehensions' for; radon also counts conditional "
             "expressions, comprehensions' if, match and the else of loops. On the first "
             f"{PROGRAMS} written programs of {STEPS} evenly spread steps of each run, {len(compared)} in all: equal on "
-            f"{100 * np.mean(ours == theirs):.1f} %, means {ours.mean():.2f} (ours) and {theirs.mean():.2f} (radon). A dot's area: how "
-            "many programs."
+            f"{100 * np.mean(ours == theirs):.1f} %, means {ours.mean():.2f} (ours) and {theirs.mean():.2f} (radon). A dot's area, "
+            "from a visible one on: how many programs."
         ),
         source="proposals.parquet: step, task, problem_id, cyclomatic; problems.parquet: program, given to radon inside the sandbox",
         shown=shown(study.arms),
@@ -79,7 +79,7 @@ def _draw(rows: list[dict[str, Any]]) -> Drawing:
     counts = Counter((row["cyclomatic"], row["radon"]) for row in rows)
     top = max(max(pair) for pair in counts) + 1
     axes[0, 0].plot([0, top], [0, top], color=PALE, linewidth=0.8, linestyle="--")
-    places, sizes = np.array(list(counts)), 300 * np.array(list(counts.values())) / max(counts.values())
+    places, sizes = np.array(list(counts)), np.maximum(5, 300 * np.array(list(counts.values())) / max(counts.values()))
     axes[0, 0].scatter(places[:, 0], places[:, 1], sizes, color=STUDENT, alpha=0.6, linewidth=0)
     axes[0, 0].set(xlabel="the paper's count", ylabel="radon", xlim=(0, top), ylim=(0, top))
     return drawing

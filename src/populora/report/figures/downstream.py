@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from populora.errors import PopuloraError
-from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.folder import evaluation_of
 from populora.evals.report import records, tables
 from populora.evals.results import Evaluation
 from populora.evals.tables import downstream
-from populora.report.arms import INK, PALETTE
 from populora.report.figure import Absent, Figure, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+from populora.report.figures.bars import draw_adapters, draw_roles
 
 BARS = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
@@ -60,7 +53,7 @@ def _bars(study: Study, found: list[Evaluation]) -> Figure:
         "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
         _shown(found),
         records(found, study.published),
-        lambda: _draw_bars(found),
+        lambda: draw_roles(found),
         paper,
         tuple(layouts),
     )
@@ -80,7 +73,7 @@ def _adapters(study: Study, found: list[Evaluation]) -> Figure:
         for one in found
         for score in one.scores
     ]
-    shape = "A bar is one adapter, or the bare base."
+    shape = "A bar is one adapter, or the bare base (grey)."
     return Figure(
         name,
         title,
@@ -88,70 +81,10 @@ def _adapters(study: Study, found: list[Evaluation]) -> Figure:
         "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
         _shown(found),
         rows,
-        lambda: _draw_adapters(found),
+        lambda: draw_adapters(found),
         paper,
     )
 
 
 def _shown(found: list[Evaluation]) -> str:
     return "; ".join(f"{one.name}: {len(one.sources)} sources" for one in found)
-
-
-def _draw_bars(found: list[Evaluation]) -> Drawing:
-    table = downstream(found, members=False)
-    bars: list[tuple[str, dict[str, Any]]] = []
-    caps: dict[int, dict[str, Any]] = {}
-    for block in table.blocks:
-        own = [row for row in block.rows if row.kind in ("member", "mean")]
-        best = next((row for row in block.rows if row.kind == "best"), None)
-        for row in own:
-            if best and row.kind == "mean":
-                caps[len(bars)] = dict(best.cells)
-            bars.append((f"{block.name} {row.label}".strip(), dict(row.cells)))
-    return _grouped(list(table.benchmarks), bars, caps)
-
-
-def _draw_adapters(found: list[Evaluation]) -> Drawing:
-    table = downstream(found)
-    bars = [
-        (f"{one.name} {source.name}".strip(), {name: score for name, score in one.of(source.name).items() if score.complete})
-        for one in found
-        for source in one.sources
-    ]
-    return _grouped(list(table.benchmarks), bars, {})
-
-
-def _grouped(benchmarks: list[str], bars: list[tuple[str, dict[str, Any]]], caps: dict[int, dict[str, Any]]) -> Drawing:
-    """Bars beside each other in a group a benchmark; a `Cell` has a value and a spread, a `Score` a rate."""
-    from matplotlib import colormaps
-
-    from populora.report.drawing import panels
-
-    few = len(bars) <= 1 + len(PALETTE)
-    colours = [INK, *PALETTE][: len(bars)] if few else list(colormaps["turbo"](np.linspace(0.05, 0.95, len(bars))))
-    drawing, axes = panels(1, 1, width=max(5.0, 1.2 + 0.35 * len(benchmarks) * max(2, len(bars) / 2)), height=2.6)
-    axis, wide = axes[0, 0], 0.8 / len(bars)
-    for index, (label, cells) in enumerate(bars):
-        for place, benchmark in enumerate(benchmarks):
-            if benchmark not in cells:
-                continue
-            cell, x = cells[benchmark], place - 0.4 + wide * (index + 0.5)
-            value = getattr(cell, "value", None)
-            value = cell.rate if value is None else value
-            top = caps.get(index, {}).get(benchmark)
-            if top is not None:
-                axis.bar(x, top.value, wide * 0.92, color=colours[index], alpha=0.3, linewidth=0)
-            axis.bar(
-                x,
-                value,
-                wide * 0.92,
-                yerr=getattr(cell, "std", None),
-                color=colours[index],
-                error_kw={"elinewidth": 0.7},
-                label=label if place == 0 else None,
-            )
-    axis.set_xticks(range(len(benchmarks)), [BENCHMARKS[one].title for one in benchmarks])
-    axis.set(ylabel="pass@1, %", ylim=(0, None))
-    handles, labels = axis.get_legend_handles_labels()
-    drawing.legend(handles, labels, loc="outside upper left", ncols=4)
-    return drawing

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from populora.report.arms import Arm
 from populora.report.curves import Curve, curve_rows, curves_of
 from populora.report.figure import Absent, Figure, Study, shown
@@ -18,7 +20,7 @@ BANDS_DRAWN = (
     "Bold: mean over an arm's runs of the run's value over all its samples. Band: from the lowest to the highest member. "
     "Both are trailing means; the CSV has the logged values."
 )
-MEMBERS_DRAWN = "Bold: mean over members and runs; thin: each member. Trailing means; the CSV has the logged values."
+MEMBERS_DRAWN = "Bold: mean over members and runs; thin: each member, teachers dashed. Trailing means; the CSV has the logged values."
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ FIGURES = (
         "response_length", "Response length", "Mean tokens of a response, the stop token included.",
         (
             Panel("proposals, tokens", "teacher/response_length"), Panel("answers, tokens", "student/response_length"),
-            Panel("answers cut at the limit", "student/clipped", share=True),
+            Panel("answers cut at the limit", "student/clipped", zero=True),
         ),
         3, "Figure: response length",
     ),
@@ -129,8 +131,8 @@ FIGURES = (
             Panel("programs that repeat one", "teacher/duplicates", zero=True),
             Panel("problems nobody solves", "teacher/rho_zero", zero=True), Panel("problems always solved", "teacher/rho_one", zero=True),
             Panel("void attempts", "student/void", zero=True), Panel("solved outside the fence", "student/lenient_solved", zero=True),
-            Panel("groups without variance: proposals", "teacher/zero_variance", zero=True),
-            Panel("groups without variance: answers", "student/zero_variance", zero=True),
+            Panel("no variance: groups of proposals", "teacher/zero_variance", zero=True),
+            Panel("no variance: groups of answers", "student/zero_variance", zero=True),
         ),
         4,
     ),
@@ -139,8 +141,8 @@ FIGURES = (
         "Per member, over the tokens of its batch: mean KL and mean and largest difference of log-probabilities between what sampled "
         "and what learns, and the effective sample size under truncated importance weights (1: no gap).",
         (
-            Panel("KL, nats a token", "learner/kl"), Panel("mean difference", "learner/mean_difference"),
-            Panel("largest difference", "learner/max_difference"), Panel("effective sample size", "learner/ess", share=True),
+            Panel("KL, nats a token", "learner/kl"), Panel("mean difference, nats", "learner/mean_difference"),
+            Panel("largest difference, nats", "learner/max_difference"), Panel("effective sample size", "learner/ess", share=True),
         ),
         4, members=True,
     ),
@@ -169,7 +171,7 @@ def panels_figure(study: Study, spec: Panels) -> Figure | Absent:
 
 
 def _draw(spec: Panels, arms: Sequence[Arm], found: Sequence[Sequence[Curve]], smooth: int) -> Drawing:
-    from populora.report.drawing import draw_curves, legend, panels
+    from populora.report.drawing import PALE, draw_curves, legend, panels
 
     rows = -(-len(spec.panels) // spec.columns)
     drawing, axes = panels(rows, spec.columns, width=10 / spec.columns, sharex=True)
@@ -179,7 +181,12 @@ def _draw(spec: Panels, arms: Sequence[Arm], found: Sequence[Sequence[Curve]], s
         if panel.share:
             axis.set_ylim(-0.02, 1.02)
         elif panel.zero:
-            axis.set_ylim(bottom=0)
+            top = max(0.05, axis.get_ylim()[1])
+            axis.set_ylim(-0.02 * top, top)
+        if max(map(abs, axis.get_ylim())) < 1e-3:
+            axis.yaxis.set_major_formatter("{x:g}")  # not a power of ten in the title's place
+        if not any(np.isfinite(curve.values).any() for curve in curves):
+            axis.text(0.5, 0.5, "not measured", ha="center", color=PALE, transform=axis.transAxes)
     for axis in axes[-1]:
         axis.set_xlabel("step")
     legend(drawing, arms)

@@ -27,9 +27,9 @@ def lineage_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            f"A line is the life of one adapter at its place (T0, S3); {children} were bred. A dot is a birth, with its operator and the "
-            "child's norm by its parents' mean norm; thin lines come from the parents' places. At the right end: mu after the last step. "
-            "The CSV has cosines to the parents, effective rank, and mu when it was last rated."
+            f"A line is the life of one adapter at its place (T0, S3), strong and pale in turn; {children} were bred. A dot is a birth, "
+            "with its operator and the child's norm by its parents' mean norm; thin lines come from the parents, where a ring is. At the "
+            "right end: mu after the last step. The CSV has cosines to the parents, effective rank, and mu when it was last rated."
         ),
         source="children.parquet: all columns but the stream; metrics.jsonl: rating/mu/MEMBER",
         shown=one_run(study.main),
@@ -93,15 +93,19 @@ def _draw(rows: list[dict[str, Any]], last: int) -> Drawing:
     for row in rows:
         y, colour = height[row["member"]], STUDENT if row["member"][0] == "S" else TEACHER
         end = row["died"] if row["died"] is not None else last
-        mark(axis.plot([row["born"], end], [y, y], color=colour, linewidth=2.2, alpha=0.9, solid_capstyle="butt")[0], row["member"])
+        style = {"color": colour, "linewidth": 3, "alpha": 0.4 if row["generation"] % 2 else 0.95, "solid_capstyle": "butt"}
+        mark(axis.plot([row["born"], end], [y, y], **style)[0], row["member"])
         for place in (parent.partition("#")[0] for parent in row["parents"].split()):
             if place in height:  # what ratings could be read may lack a place
-                axis.plot([row["born"]] * 2, [height[place], y], color=PALE, linewidth=0.7, zorder=0)
+                axis.plot([row["born"]] * 2, [height[place], y], color=PALE, linewidth=0.7, zorder=1)
+                axis.scatter(row["born"], height[place], 25, facecolors="none", edgecolors=PALE, linewidths=0.7, zorder=3)
         if row["operator"] != "init":
             axis.plot(row["born"], y, "o", color=colour, markersize=4)
-            axis.annotate(f"{row['operator']} {row['norm_ratio']:.2f}", (row["born"], y), (2, 4), textcoords="offset points", fontsize=6)
+            axis.annotate(f"{row['operator']} {row['norm_ratio']:.2f}", (row["born"], y), (3, 4), textcoords="offset points", fontsize=6)
         if row["died"] is None and row["mu"] is not None:
-            axis.annotate(f"{row['mu']:.1f}", (last, y), (4, -2), textcoords="offset points", fontsize=7)
+            axis.annotate(f"{row['mu']:.1f}", (last, y), (26, -2), textcoords="offset points", fontsize=7)
+    axis.annotate("mu", (last, -0.6), (26, -2), textcoords="offset points", fontsize=7)
     axis.set_yticks(range(len(places)), places)
-    axis.set(xlabel="step", ylim=(len(places) - 0.5, -0.7), xlim=(0, last * 1.06))
+    axis.grid(visible=False, axis="y")
+    axis.set(xlabel="step", ylim=(len(places) - 0.5, -0.7), xlim=(0, last * 1.07))
     return drawing

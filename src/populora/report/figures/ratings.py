@@ -72,8 +72,8 @@ def win_matrix_figure(study: Study) -> Figure | Absent:
         name=name,
         title=title,
         definition=(
-            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: matchups in "
-            "bins of "
+            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: "
+            "matchups in bins of "
             "what was predicted before they were played; dots: share that the student won, with the exact 95 % interval of a proportion, "
             "as if games were independent. Right: in the same bins the mean rho that the prediction is an expectation of. Over "
             f"{len(games)} "
@@ -143,7 +143,7 @@ def _draw_ratings(run: RunData, ratings: dict[str, Array], wins: Array) -> Drawi
     axis.fill_between(steps, wins, 1 - wins, where=wins >= 0.5, color=STUDENT, alpha=0.2, interpolate=True, linewidth=0)
     axis.fill_between(steps, wins, 1 - wins, where=wins < 0.5, color=TEACHER, alpha=0.2, interpolate=True, linewidth=0)
     axis.set(title="matchups won", xlabel="step", ylim=(-0.02, 1.02))
-    axis.legend(loc="upper right", ncols=2)
+    drawing.legend(loc="outside upper right", ncols=2)
     return drawing
 
 
@@ -151,13 +151,15 @@ def _draw_matrix(matrix: list[list[float]], teachers: list[str], students: list[
     from populora.report.drawing import PALE, STUDENT, heat, panels
 
     drawing, axes = panels(1, 3, width=3.2, height=2.6)
-    heat(axes[0, 0], matrix, students, teachers)
+    if teachers and students:  # the tables of ratings may be gone where those of matchups are not
+        heat(axes[0, 0], matrix, students, teachers)
     axes[0, 0].set_title("P(student wins), at the end")
     predicted = [one["predicted"] for one in bins]
     errors = [[one["won"] - one["low"] for one in bins], [one["high"] - one["won"] for one in bins]]
     for axis in axes[0, 1:]:
         axis.plot([0, 1], [0, 1], color=PALE, linewidth=0.8, linestyle="--")
-        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted")
+        axis.set(xlim=(0, 1), ylim=(-0.04, 1.08), xlabel="predicted")
+    axes[0, 0].set(xlabel="teacher", ylabel="student")
     axes[0, 1].errorbar(predicted, [one["won"] for one in bins], errors, fmt="o", color=STUDENT, markersize=4, elinewidth=0.8)
     for one in bins:
         axes[0, 1].annotate(str(one["games"]), (one["predicted"], one["won"]), (3, 3), textcoords="offset points", fontsize=6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from populora.report.arms import Arm
 from populora.report.curves import mean, trailing
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 NAME, TITLE = "reasons", "Why proposals were rejected and answers failed"
-NAMED = 9
-"""Reasons that have a colour of their own; the rest are `others`."""
+NAMED, OTHERS = 9, "others"
+"""How many reasons have a colour of their own; what the rest are called."""
+Steps = NDArray[np.int64]
 SIDES = {"teacher/rejected": "proposals rejected", "student/failed": "answers failed"}
 
 
@@ -66,33 +68,40 @@ def _rows(arm: Arm, run: RunData) -> list[dict[str, Any]]:
 
 
 def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
-    from matplotlib import colormaps
-
-    from populora.report.drawing import panels
+    from populora.report.drawing import PALE, many, panels
 
     drawing, axes = panels(len(arms), 2, width=4.4, height=1.9, sharex=True)
+    found = {side: {arm.label: [(run.metrics.steps, shares(run, side)) for run in arm.runs] for arm in arms} for side in SIDES}
+    sums = {side: _sums([run for runs in own.values() for _, run in runs]) for side, own in found.items()}
+    named = {side: list(own)[:NAMED] for side, own in sums.items()}
+    both = sorted({reason: sums[side][reason] for side, own in named.items() for reason in own}.items(), key=lambda one: (-one[1], one[0]))
+    colours = {**many([reason for reason, _ in both]), OTHERS: PALE}  # the same on both sides, strong ones for what is frequent
     for column, (side, title) in enumerate(SIDES.items()):
-        found = {arm.label: [shares(run, side) for run in arm.runs] for arm in arms}
-        sums: dict[str, float] = {}
-        for run in (one for runs in found.values() for one in runs):
-            for reason, values in run.items():
-                sums[reason] = sums.get(reason, 0.0) + float(values.sum())
-        named = sorted(sums, key=lambda reason: (-sums[reason], reason))[:NAMED]
-        colours = dict(zip((*named, "others"), colormaps["tab10"](range(10)), strict=False))
         for axis, arm in zip(axes[:, column], arms, strict=True):
-            steps = arm.runs[0].metrics.steps
-            layers = {reason: _mean_of(found[arm.label], [reason], steps.size, smooth) for reason in named}
-            if rest := [reason for reason in sums if reason not in named]:
-                layers["others"] = _mean_of(found[arm.label], rest, steps.size, smooth)
-            axis.stackplot(steps, *layers.values(), colors=[colours[name] for name in layers], labels=list(layers))
-            axis.set(title=f"{title}: {arm.label}", ylim=(0, None))
-        axes[0, column].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)
+            steps = np.unique(np.concatenate([run.metrics.steps for run in arm.runs]))
+            layers = {reason: _mean_of(found[side][arm.label], [reason], steps, smooth) for reason in named[side]}
+            if rest := list(sums[side])[NAMED:]:
+                layers[OTHERS] = _mean_of(found[side][arm.label], rest, steps, smooth)
+            axis.stackplot(steps, *layers.values(), colors=[colours[name] for name in layers], labels=list(layers), linewidth=0)
+            axis.set(title=f"{title}: {arm.label}", ylabel="share", ylim=(0, None))
+        handles, labels = axes[0, column].get_legend_handles_labels()
+        axes[0, column].legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)  # as stacked
         axes[-1, column].set_xlabel("step")
     return drawing
 
 
-def _mean_of(runs: list[dict[str, Array]], reasons: list[str], steps: int, smooth: int) -> Array:
-    """Mean over runs of the summed shares of some reasons, on the first run's steps."""
-    summed = [np.sum([run.get(reason, np.zeros(steps))[:steps] for reason in reasons], axis=0) for run in runs]
-    padded = [np.pad(one, (0, steps - len(one)), constant_values=np.nan) for one in summed]
-    return np.nan_to_num(trailing(mean(np.array(padded)), smooth))
+def _sums(runs: list[dict[str, Array]]) -> dict[str, float]:
+    """Sums over runs and steps by reason, the largest first."""
+    sums: dict[str, float] = {}
+    for run in runs:
+        for reason, values in run.items():
+            sums[reason] = sums.get(reason, 0.0) + float(values.sum())
+    return {reason: sums[reason] for reason in sorted(sums, key=lambda reason: (-sums[reason], reason))}
+
+
+def _mean_of(runs: list[tuple[Steps, dict[str, Array]]], reasons: list[str], steps: Steps, smooth: int) -> Array:
+    """Mean over runs of the smoothed sum of the shares of some reasons, on ``steps``, which hold those of each run."""
+    summed = np.full((len(runs), len(steps)), np.nan)
+    for row, (own, found) in zip(summed, runs, strict=True):
+        row[np.searchsorted(steps, own)] = trailing(sum((found[one] for one in reasons if one in found), np.zeros(len(own))), smooth)
+    return np.nan_to_num(mean(summed))

@@ -7,6 +7,8 @@ reproduced (it has a rho); the loose bound is `MOST_LINES` lines; a run shorter 
 
 from __future__ import annotations
 
+from itertools import zip_longest
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -92,23 +94,28 @@ def _ordered(run: RunData, step: int) -> list[dict[str, Any]]:
 
 def _draw(arms: list[str], rows: list[dict[str, Any]]) -> Drawing:
     from populora.report.drawing import panels
-    from populora.runlog.style import printable
 
-    columns = {arm: [row for row in rows if row["arm"] == arm] for arm in arms}
-    count = max(map(len, columns.values()))
-    drawing, axes = panels(count, len(arms), width=4.6, height=2.3)
+    columns = [[row for row in rows if row["arm"] == arm] for arm in arms] if len(arms) > 1 else [rows[0::2], rows[1::2]]
+    texts = [[_lines(row["program"]) for row in column] for column in columns]
+    lines = [max(map(len, beside)) + 4 for beside in zip_longest(*texts, fillvalue=[])]  # a row is as high as its longest program
+    drawing, axes = panels(len(lines), len(columns), width=4.6, height=0.13 * fmean(lines), height_ratios=lines)
     for axis in axes.flat:
         axis.set_axis_off()
-    for column, arm in enumerate(arms):
-        for axis, row in zip(axes[:, column], columns[arm], strict=False):
-            lines = printable(row["program"]).expandtabs(4).splitlines()
-            text = "\n".join(line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in lines)
-            axis.set_title(f"{arm}, step {row['step']}: {row['author']}, {ASKED[row['task']]}, {row['kind']}", parse_math=False)
-            axis.text(0, 1, text, family="monospace", fontsize=6.5, va="top", parse_math=False, transform=axis.transAxes)
+    for column, own in enumerate(columns):
+        for axis, row, text in zip(axes[:, column], own, texts[column], strict=False):
+            axis.set_title(f"{row['arm']}, step {row['step']}: {row['author']}, {ASKED[row['task']]}, {row['kind']}", parse_math=False)
             cyclomatic = f"cyclomatic {row['cyclomatic']} (radon {_number(row['radon'])})"
             measures = f"AST depth {row['ast_depth']} · {cyclomatic} · {row['loc']} LOC · rho {row['rho']:.2f}"
-            axis.text(0, 0, measures, fontsize=7, va="bottom", transform=axis.transAxes)
+            axis.text(0, 1, measures, fontsize=7, va="top", alpha=0.75, transform=axis.transAxes)
+            program = {"family": "monospace", "fontsize": 6.5, "va": "top", "parse_math": False}
+            axis.annotate("\n".join(text), (0, 1), (0, -13), xycoords="axes fraction", textcoords="offset points", **program)
     return drawing
+
+
+def _lines(program: str) -> list[str]:
+    from populora.runlog.style import printable
+
+    return [line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in printable(program).expandtabs(4).splitlines()]
 
 
 def _number(value: object) -> str:

@@ -54,7 +54,7 @@
     if (csv) {
       const href = URL.createObjectURL(await unpack(`csv-${csv.dataset.csv}`).blob());
       make("a", { href, download: `${csv.dataset.csv}.csv` }).click();
-      setTimeout(() => URL.revokeObjectURL(href), 1000);
+      setTimeout(() => URL.revokeObjectURL(href), 60000);
     }
   });
 
@@ -143,11 +143,16 @@
     const why = make("small", { textContent: `reward ${number(answer.reward)}${answer.trained ? "" : ", not trained on"}` });
     return [make("h4", {}, sign, ` ${answer.student}${answer.times > 1 ? ` ×${answer.times}` : ""}: ${answerOf(answer)}`, why), make("pre", { textContent: answer.text })];
   };
+  const fill = (label, ...parts) => {
+    $("#problem").setAttribute("aria-label", label);
+    $("#problem").replaceChildren(...parts);
+  };
   const view = (run, entry) => {
+    const title = `${entry.author}, step ${entry.step}: ${entry.task}, asks for the ${ASKED[entry.task]}`;
     const told = (entry.answers ?? []).reduce((sum, answer) => sum + answer.times, 0);
     const rest = entry.of > told ? [make("p", { className: "measures", textContent: `${told} of ${entry.of} answers shown` })] : [];
-    $("#problem").replaceChildren(
-      make("h3", { textContent: `${entry.author}, step ${entry.step}: ${entry.task}, asks for the ${ASKED[entry.task]}` }),
+    fill(title,
+      make("h3", { textContent: title }),
       make("p", { className: "measures" }, `${entry.verdict} · reward of ${entry.author}: ${number(entry.reward)} · `, make("a", { href: address(run, entry), textContent: "link to this problem" })),
       ...(entry.program === undefined ? [] : problem(entry)),
       ...(entry.answers ?? []).flatMap(reply), ...rest,
@@ -161,7 +166,7 @@
     const index = runs.findIndex((run) => run.run === name), entry = runs[index]?.entries.find((one) => one.id === id);
     if (!entry) {
       const rest = make("code", { textContent: "populora show RUN --step N" });
-      $("#problem").replaceChildren(make("p", {}, "The problem of this link is not in this page's sample: ", rest, " has all."));
+      fill("Problem", make("p", {}, "The problem of this link is not in this page's sample: ", rest, " has all."));
       return true;
     }
     if (String(index) !== form.run.value) {

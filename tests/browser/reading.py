@@ -1,0 +1,51 @@
+"""What tests read off a page, and how they wait for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def until(tab: Any, script: str, seconds: float = 10.0) -> None:
+    """Wait until the script's value is true. `Page.wait_for_function` evaluates inside the page, which the page's policy forbids."""
+    for _ in range(int(seconds / 0.05)):
+        if tab.evaluate(script):
+            return
+        tab.wait_for_timeout(50)
+    raise AssertionError(f"still not true after {seconds:g} s: {script}")
+
+
+def found(tab: Any) -> int:
+    return int(tab.inner_text("#found").split()[0].replace(",", ""))
+
+
+def title(tab: Any) -> str:
+    return tab.inner_text("#problem h3")
+
+
+def answer_word(answer: dict) -> str:
+    return "void" if answer["void"] else "correct" if answer["correct"] else answer["reason"]
+
+
+def colour(tab: Any, value: str) -> tuple[int, ...]:
+    """A colour of the style sheet as red, green and blue in use."""
+    script = """value => {
+      const one = document.body.appendChild(document.createElement("i"));
+      one.style.color = value;
+      const used = getComputedStyle(one).color;
+      one.remove();
+      return used;
+    }"""
+    return tuple(map(int, re.findall(r"\d+", tab.evaluate(script, value))[:3]))
+
+
+def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """WCAG 2.2's contrast ratio."""
+
+    def luminance(rgb: tuple[int, ...]) -> float:
+        shares = [value / 255 for value in rgb]
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

@@ -1,0 +1,76 @@
+"""The explorer with 13,000 entries: what is drawn of them stays small, whatever is asked for."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+
+import pytest
+from reading import found, title, until
+
+pytestmark = pytest.mark.browser
+ENTRIES, STRETCH = 13_000, 200
+
+
+@pytest.fixture(scope="module")
+def long(report, tmp_path_factory):
+    """The page with 13,000 entries in its first run."""
+    samples = next(iter(report.samples.values()))
+    entries = [{**samples[index % 72], "id": f"n{index}", "step": 1 + index // 100} for index in range(ENTRIES)]
+    sample = {"run": "long", "folder": "runs/long", "entries": entries, "proposals": ENTRIES, "valid": ENTRIES, "answers": 9}
+    text, opening = report.path.read_text("utf-8"), 'id="blob-explorer-0">'
+    start = text.index(opening) + len(opening)
+    packed = base64.b64encode(gzip.compress(json.dumps(sample).encode())).decode()
+    path = tmp_path_factory.mktemp("long") / "long.html"
+    path.write_text(text[:start] + packed + text[text.index("<", start) :], encoding="utf-8")
+    return path.as_uri()
+
+
+def test_a_long_list_is_shown_in_stretches(visits, long):
+    tab = visits.open(long)
+    assert found(tab) == ENTRIES and tab.locator("#list a").count() == STRETCH
+    tab.click("text=12800 more")
+    assert tab.locator("#list a").count() == 400 and tab.evaluate("document.activeElement.hash") == "#p=long/n200"
+    tab.fill("[name=text]", "no such text")
+    tab.fill("[name=text]", "")
+    assert tab.locator("#list a").count() == 200, "a new search begins at the top"
+
+
+def test_however_much_is_found_the_page_grows_by_one_stretch_alone(visits, long):
+    tab = visits.open(long)
+    whole = tab.evaluate("document.querySelectorAll('*').length")
+    for text, several in (("x", True), ("ONERROR=", True), ("no such text", False), ("", True)):
+        tab.fill("[name=text]", text)
+        assert (found(tab) > STRETCH) == several
+        assert tab.locator("#list li").count() <= STRETCH + 1 and tab.evaluate("document.querySelectorAll('*').length") <= whole
+    tab.select_option("[name=step]", "7")
+    assert found(tab) == tab.locator("#list a").count() == 100
+
+
+def test_j_goes_on_beyond_the_stretch_that_is_shown(visits, long):
+    tab = visits.open(f"{long}#p=long/n198")
+    for number in (199, 200, 201):
+        tab.keyboard.press("j")
+        tab.wait_for_selector(f'#list a[aria-current="true"][href="#p=long/n{number}"]')
+        assert tab.evaluate("location.hash") == f"#p=long/n{number}"
+
+
+def test_a_link_far_down_shows_its_neighbours(visits, long):
+    tab = visits.open(f"{long}#p=long/n2500")
+    current = tab.locator('#list a[aria-current="true"]')
+    assert current.get_attribute("href") == "#p=long/n2500" and tab.locator("#list a").count() == 200
+    listed, link = tab.locator("#list").bounding_box(), current.bounding_box()
+    assert listed["y"] <= link["y"] and link["y"] + link["height"] <= listed["y"] + listed["height"], "scrolled to"
+    tab.click("text=2400 before")
+    assert tab.locator("#list a").count() == 400 and tab.evaluate("document.activeElement.hash") == "#p=long/n2399"
+
+
+def test_the_open_problem_stays_while_filters_change(visits, long):
+    tab = visits.open(f"{long}#p=long/n2500")
+    before = title(tab)
+    tab.select_option("[name=step]", "1")
+    assert found(tab) == 100 and title(tab) == before
+    tab.click("#filters button[type=reset]")
+    until(tab, "document.querySelectorAll('#list a').length === 200")
+    assert title(tab) == before and tab.url.endswith("n2500")
