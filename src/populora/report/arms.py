@@ -35,13 +35,12 @@ class Arm:
     @property
     def single_agent(self) -> bool:
         """Whether one adapter proposes and solves."""
-        return bool(_population(self.runs[0]).get("single_agent"))
+        return _single_agent(self.runs[0])
 
     @property
     def adapters(self) -> int:
         """Adapters that one run trains; 0 where the settings do not say it."""
-        sizes = _population(self.runs[0])
-        return 1 if self.single_agent else int(sizes.get("teachers", 0)) + int(sizes.get("students", 0))
+        return 1 if self.single_agent else sum(self.runs[0].setting(f"population.{role}", 0) for role in ("teachers", "students"))
 
 
 def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Arm, ...]:
@@ -57,14 +56,12 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
     for folder, name in zip((*baselines, *folders), _names((*baselines, *folders)), strict=True):
         run = RunData(folder, name)
         groups.setdefault(_identity(run), []).append(run)
-    several = any(not _population(runs[0]).get("single_agent") for runs in groups.values())
-    is_baseline = [
-        any(run.folder.resolve() in named for run in runs) or (several and bool(_population(runs[0]).get("single_agent")))
-        for runs in groups.values()
-    ]
+    several = any(not _single_agent(runs[0]) for runs in groups.values())
+    is_baseline = [any(run.folder.resolve() in named for run in runs) or (several and _single_agent(runs[0])) for runs in groups.values()]
     labels, colours = _labels(list(groups.values())), iter(PALETTE * (1 + len(groups) // len(PALETTE)))
     arms = [
-        Arm(label, tuple(runs), INK if baseline else next(colours), baseline)
+        # Figures of one run show the first: one that has something to show.
+        Arm(label, tuple(sorted(runs, key=lambda run: not run.recorded)), INK if baseline else next(colours), baseline)
         for label, runs, baseline in zip(labels, groups.values(), is_baseline, strict=True)
     ]
     return tuple(sorted(arms, key=lambda arm: not arm.baseline))
@@ -79,9 +76,8 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def _population(run: RunData) -> Mapping[str, Any]:
-    sizes = run.settings.get("population", {})
-    return sizes if isinstance(sizes, dict) else {}
+def _single_agent(run: RunData) -> bool:
+    return run.setting("population.single_agent", False) is True
 
 
 def _identity(run: RunData) -> str:
@@ -103,10 +99,10 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
 
 
 def _size(run: RunData) -> str:
-    sizes = _population(run)
-    if sizes.get("single_agent"):
+    if _single_agent(run):
         return "baseline (1 agent)"
-    return f"{sizes['teachers']}T+{sizes['students']}S" if {"teachers", "students"} <= sizes.keys() else run.name
+    teachers, students = (run.setting(f"population.{role}", 0) for role in ("teachers", "students"))
+    return f"{teachers}T+{students}S" if teachers and students else run.name
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -26,7 +26,8 @@ KINDS = ("svg", "png", "pdf")
 _STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "lines.linewidth": 1.4, "legend.frameon": False,
-    "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
+    "text.parse_math": False,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlecolor": INK,
     "axes.titlelocation": "left", "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
     "svg.fonttype": "none", "pdf.fonttype": 42, "axes.grid": True, "grid.color": PALE, "grid.alpha": 0.25, "grid.linewidth": 0.5,
 }  # fmt: skip

@@ -63,6 +63,13 @@ class RunData:
         self.settings = self._json(CONFIG)
         self.facts = self._json(FACTS)
 
+    def setting(self, path: str, default: Any) -> Any:
+        """A setting by its dotted name; ``default`` where the file lacks it or another version meant something else by it."""
+        found: Any = self.settings
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found if isinstance(found, int | float if isinstance(default, int | float) else type(default)) else default
+
     @property
     def missing(self) -> list[str]:
         """What could not be read of what was asked for so far, in words."""

@@ -44,7 +44,8 @@ def comparison_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            "A dot is a run: the mean of its last tenth of steps (of what was not measured in them, the last value). The bar is the arm's mean. "
+            "A dot is a run: the mean of its last tenth of steps (of what was not measured in them, the last value). The bar is the arm's "
+            "mean. "
             f"Above an arm: its difference to {study.arms[0].label} and Welch's 95 % interval over runs, each for one comparison "
             "alone, without a correction for their number."
             + (f" No interval with {', '.join(alone)}: a single run says nothing about how much seeds differ." if alone else "")

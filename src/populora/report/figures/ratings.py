@@ -72,8 +72,8 @@ def win_matrix_figure(study: Study) -> Figure | Absent:
         name=name,
         title=title,
         definition=(
-            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: matchups in "
-            "bins of "
+            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: "
+            "matchups in bins of "
             "what was predicted before they were played; dots: share that the student won, with the exact 95 % interval of a proportion, "
             "as if games were independent. Right: in the same bins the mean rho that the prediction is an expectation of. Over "
             f"{len(games)} "
@@ -118,7 +118,7 @@ def _matrix(run: RunData) -> tuple[list[list[float]], list[str], list[str]]:
     tables = (run.table("ratings", ("member", "role", "mu", "sigma"), [step]).to_pylist() for step in reversed(run.recorded))
     last: dict[str, Row] = {row["member"]: row for row in next(filter(None, tables), [])}
     teachers, students = ([name for name, row in last.items() if row["role"] == role] for role in ("teacher", "student"))
-    beta = run.settings.get("league", {}).get("beta", 25 / 6)
+    beta = run.setting("league.beta", 25 / 6)
     rated = {name: Rating(row["mu"], row["sigma"]) for name, row in last.items()}
     return [[win_probability(rated[s], rated[t], beta) for t in teachers] for s in students], teachers, students
 
@@ -151,7 +151,8 @@ def _draw_matrix(matrix: list[list[float]], teachers: list[str], students: list[
     from populora.report.drawing import PALE, STUDENT, heat, panels
 
     drawing, axes = panels(1, 3, width=3.2, height=2.6)
-    heat(axes[0, 0], matrix, students, teachers)
+    if teachers and students:  # the tables of ratings may be gone where those of matchups are not
+        heat(axes[0, 0], matrix, students, teachers)
     axes[0, 0].set_title("P(student wins), at the end")
     predicted = [one["predicted"] for one in bins]
     errors = [[one["won"] - one["low"] for one in bins], [one["high"] - one["won"] for one in bins]]

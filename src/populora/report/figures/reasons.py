@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from populora.report.arms import Arm
 from populora.report.curves import mean, trailing
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 NAME, TITLE = "reasons", "Why proposals were rejected and answers failed"
 NAMED = 9
 """Reasons that have a colour of their own; the rest are `others`."""
+Steps = NDArray[np.int64]
 SIDES = {"teacher/rejected": "proposals rejected", "student/failed": "answers failed"}
 
 
@@ -72,18 +74,18 @@ def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
 
     drawing, axes = panels(len(arms), 2, width=4.4, height=1.9, sharex=True)
     for column, (side, title) in enumerate(SIDES.items()):
-        found = {arm.label: [shares(run, side) for run in arm.runs] for arm in arms}
+        found = {arm.label: [(run.metrics.steps, shares(run, side)) for run in arm.runs] for arm in arms}
         sums: dict[str, float] = {}
-        for run in (one for runs in found.values() for one in runs):
+        for _, run in (one for runs in found.values() for one in runs):
             for reason, values in run.items():
                 sums[reason] = sums.get(reason, 0.0) + float(values.sum())
         named = sorted(sums, key=lambda reason: (-sums[reason], reason))[:NAMED]
         colours = dict(zip((*named, "others"), colormaps["tab10"](range(10)), strict=False))
         for axis, arm in zip(axes[:, column], arms, strict=True):
-            steps = arm.runs[0].metrics.steps
-            layers = {reason: _mean_of(found[arm.label], [reason], steps.size, smooth) for reason in named}
+            steps = np.unique(np.concatenate([run.metrics.steps for run in arm.runs]))
+            layers = {reason: _mean_of(found[arm.label], [reason], steps, smooth) for reason in named}
             if rest := [reason for reason in sums if reason not in named]:
-                layers["others"] = _mean_of(found[arm.label], rest, steps.size, smooth)
+                layers["others"] = _mean_of(found[arm.label], rest, steps, smooth)
             axis.stackplot(steps, *layers.values(), colors=[colours[name] for name in layers], labels=list(layers))
             axis.set(title=f"{title}: {arm.label}", ylim=(0, None))
         axes[0, column].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)
@@ -91,8 +93,9 @@ def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
     return drawing
 
 
-def _mean_of(runs: list[dict[str, Array]], reasons: list[str], steps: int, smooth: int) -> Array:
-    """Mean over runs of the summed shares of some reasons, on the first run's steps."""
-    summed = [np.sum([run.get(reason, np.zeros(steps))[:steps] for reason in reasons], axis=0) for run in runs]
-    padded = [np.pad(one, (0, steps - len(one)), constant_values=np.nan) for one in summed]
-    return np.nan_to_num(trailing(mean(np.array(padded)), smooth))
+def _mean_of(runs: list[tuple[Steps, dict[str, Array]]], reasons: list[str], steps: Steps, smooth: int) -> Array:
+    """Mean over runs of the summed shares of some reasons, on ``steps``, which hold those of each run."""
+    summed = np.full((len(runs), len(steps)), np.nan)
+    for row, (own, found) in zip(summed, runs, strict=True):
+        row[np.searchsorted(steps, own)] = sum((found[reason] for reason in reasons if reason in found), np.zeros(len(own)))
+    return np.nan_to_num(trailing(mean(summed), smooth))
