@@ -94,8 +94,8 @@ def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
 
 
 def _mean_of(runs: list[tuple[Steps, dict[str, Array]]], reasons: list[str], steps: Steps, smooth: int) -> Array:
-    """Mean over runs of the summed shares of some reasons, on ``steps``, which hold those of each run."""
+    """Mean over runs of the smoothed sum of the shares of some reasons, on ``steps``, which hold those of each run."""
     summed = np.full((len(runs), len(steps)), np.nan)
     for row, (own, found) in zip(summed, runs, strict=True):
-        row[np.searchsorted(steps, own)] = sum((found[reason] for reason in reasons if reason in found), np.zeros(len(own)))
-    return np.nan_to_num(trailing(mean(summed), smooth))
+        row[np.searchsorted(steps, own)] = trailing(sum((found[one] for one in reasons if one in found), np.zeros(len(own))), smooth)
+    return np.nan_to_num(mean(summed))
