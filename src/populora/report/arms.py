@@ -9,6 +9,7 @@ from typing import Any
 
 from populora.errors import ConfigError
 from populora.report.loading import RunData
+from populora.runlog.style import printable
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Of the arms that are no baseline (Okabe and Ito: told apart with any colour vision)."""
@@ -69,7 +70,7 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """The folders' own names, and where two have the same, as many of the folders above as tell them apart."""
-    parts = [folder.resolve().parts for folder in folders]
+    parts = [tuple(map(printable, folder.resolve().parts)) for folder in folders]
     names = [own[-1] for own in parts]
     for length in range(2, max(map(len, parts), default=0) + 1):
         names = [name if names.count(name) == 1 else "/".join(own[-length:]) for name, own in zip(names, parts, strict=True)]
