@@ -118,7 +118,7 @@ class RunData:
     def _part(self, name: str, schema: pa.Schema, step: int) -> pa.Table | None:
         path = step_folder(self.folder / FOLDER, step) / f"{name}.parquet"
         try:
-            with pq.ParquetFile(path) as file:
+            with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # a path need not be UTF-8, which pyarrow asks of it
                 absent = [column for column in schema.names if column not in file.schema_arrow.names]
                 for column in absent:
                     self._miss(f"{path.name} has no column '{column}': another version wrote it", step)
