@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,24 @@ def test_equal_answers_stand_once_with_their_number_and_no_verdict_is_lost_to_an
         assert entry.get("of", 0) == own.total()
         verdicts = {(correct, void, reason) for _, _, correct, void, reason, *_ in own}
         assert len({key[2:5] for key in shown}) == min(ANSWERS, len(verdicts))
+
+
+def test_of_many_answers_those_of_different_verdicts_come_first_then_the_most_frequent(copied):
+    folder = copied()
+    row = next(one for one in table(folder, "attempts", 1) if not one["filled"])
+    wrong = {**row, "correct": False, "reason": "wrong_value", "void": False}
+    common, rare = [{**wrong, "text": "common"}] * 3, [{**wrong, "text": f"rare {index}"} for index in range(6)]
+    others = [{**wrong, "reason": "format", "text": "unfenced"}, {**wrong, "correct": True, "reason": "", "text": "right"}]
+    rewrite(folder, "attempts", 1, lambda found: pa.Table.from_pylist([*rare[:2], *common, *rare[2:], *others], found.schema))
+    entry = next(one for one in sample(folder)["entries"] if one["id"] == row["problem_id"])
+    assert [(one["text"], one["times"]) for one in entry["answers"]] == [("common", 3), ("unfenced", 1), ("right", 1), ("rare 0", 1)]
+    assert entry["of"] == 11
+
+
+def test_a_budget_of_long_texts_is_used_up_to_the_next_entry_and_never_passed(tmp_path, make_record):
+    folder = write_run(tmp_path / "run", make_record, steps=2, program="x" * 9_000, answer="y" * 9_000)
+    for budget in (50_000, 200_000, 400_000):
+        assert budget - 60_000 < sum(map(characters, sample(folder, budget)["entries"])) <= budget
 
 
 @pytest.mark.parametrize("budget", [0, 900, 5_000, 20_000, 50_000])
