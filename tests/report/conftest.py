@@ -8,7 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_runs import AGENT, CONFIG, write_run
+from report_runs import AGENT, CONFIG, study_of, write_run
+
+from populora.report import page as module
+from populora.report.catalogue import figures_of
+from populora.report.drawing import drawn
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +32,16 @@ def copied(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
         return Path(shutil.copytree(runs[name], tmp_path / (to or name)))
 
     return copy
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """``reported(run, baselines=(other,))``: the page. Figures are drawn, which finds what a drawing cannot do without, and not rendered,
+    which takes seconds."""
+    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(drawn(one).axes)}</svg>")
+
+    def make(*folders: Path, baselines: tuple[Path, ...] = ()) -> str:
+        study = study_of(*folders, baselines=baselines)
+        return module.page(study, figures_of(study))
+
+    return make

@@ -26,12 +26,12 @@ def test_equal_tessellations_are_equal_bytes_and_what_is_there_stays(tmp_path):
     assert (tmp_path / "one" / TESSELLATION).read_bytes() == b"another version's"
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no archive"])
+@pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04cut", b"\x93NUMPY\x01\x00"])
 def test_an_absent_or_damaged_file_is_one_error(tmp_path, content):
     if content is not None:
         keep_tessellation(tmp_path)
         (tmp_path / TESSELLATION).write_bytes(content)
-    with pytest.raises(RunDirectoryError, match="tessellation"):
+    with pytest.raises(RunDirectoryError, match="cannot read .*tessellation" if content is None else "tessellation.* is damaged"):
         read_tessellation(tmp_path)
 
 

@@ -71,7 +71,8 @@ def check_libraries() -> None:
         import jinja2  # noqa: F401 - only to know now that it is there
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"a report needs {error.name}, which is not installed: `pip install 'populora[report]'`") from error
+        library = (error.name or str(error)).partition(".")[0]
+        raise ConfigError(f"a report needs {library}, which is not installed: `pip install 'populora[report]'`") from error
 
 
 def study_of(

@@ -9,6 +9,7 @@ from typing import Any
 
 from populora.errors import ConfigError
 from populora.report.loading import RunData
+from populora.runlog.style import printable
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Of the arms that are no baseline (Okabe and Ito: told apart with any colour vision)."""
@@ -35,13 +36,12 @@ class Arm:
     @property
     def single_agent(self) -> bool:
         """Whether one adapter proposes and solves."""
-        return bool(_population(self.runs[0]).get("single_agent"))
+        return _single_agent(self.runs[0])
 
     @property
     def adapters(self) -> int:
         """Adapters that one run trains; 0 where the settings do not say it."""
-        sizes = _population(self.runs[0])
-        return 1 if self.single_agent else int(sizes.get("teachers", 0)) + int(sizes.get("students", 0))
+        return 1 if self.single_agent else sum(self.runs[0].setting(f"population.{role}", 0) for role in ("teachers", "students"))
 
 
 def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Arm, ...]:
@@ -57,14 +57,12 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
     for folder, name in zip((*baselines, *folders), _names((*baselines, *folders)), strict=True):
         run = RunData(folder, name)
         groups.setdefault(_identity(run), []).append(run)
-    several = any(not _population(runs[0]).get("single_agent") for runs in groups.values())
-    is_baseline = [
-        any(run.folder.resolve() in named for run in runs) or (several and bool(_population(runs[0]).get("single_agent")))
-        for runs in groups.values()
-    ]
+    several = any(not _single_agent(runs[0]) for runs in groups.values())
+    is_baseline = [any(run.folder.resolve() in named for run in runs) or (several and _single_agent(runs[0])) for runs in groups.values()]
     labels, colours = _labels(list(groups.values())), iter(PALETTE * (1 + len(groups) // len(PALETTE)))
     arms = [
-        Arm(label, tuple(runs), INK if baseline else next(colours), baseline)
+        # Figures of one run show the first: one that has something to show.
+        Arm(label, tuple(sorted(runs, key=lambda run: not run.recorded)), INK if baseline else next(colours), baseline)
         for label, runs, baseline in zip(labels, groups.values(), is_baseline, strict=True)
     ]
     return tuple(sorted(arms, key=lambda arm: not arm.baseline))
@@ -72,16 +70,15 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """The folders' own names, and where two have the same, as many of the folders above as tell them apart."""
-    parts = [folder.resolve().parts for folder in folders]
+    parts = [tuple(map(printable, folder.resolve().parts)) for folder in folders]
     names = [own[-1] for own in parts]
     for length in range(2, max(map(len, parts), default=0) + 1):
         names = [name if names.count(name) == 1 else "/".join(own[-length:]) for name, own in zip(names, parts, strict=True)]
     return names
 
 
-def _population(run: RunData) -> Mapping[str, Any]:
-    sizes = run.settings.get("population", {})
-    return sizes if isinstance(sizes, dict) else {}
+def _single_agent(run: RunData) -> bool:
+    return run.setting("population.single_agent", False) is True
 
 
 def _identity(run: RunData) -> str:
@@ -103,10 +100,10 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
 
 
 def _size(run: RunData) -> str:
-    sizes = _population(run)
-    if sizes.get("single_agent"):
+    if _single_agent(run):
         return "baseline (1 agent)"
-    return f"{sizes['teachers']}T+{sizes['students']}S" if {"teachers", "students"} <= sizes.keys() else run.name
+    teachers, students = (run.setting(f"population.{role}", 0) for role in ("teachers", "students"))
+    return f"{teachers}T+{students}S" if teachers and students else run.name
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

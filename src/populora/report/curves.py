@@ -50,7 +50,8 @@ def curves_of(arms: Iterable[Arm], metric: str, task: str = "", role: str = "") 
                 values[WHOLE] = log.get(metric + ending)
             elif members:
                 values[WHOLE] = mean(np.array([values[member] for member in members]))
-            found += [Curve(arm.label, run.name, member, metric + ending, log.steps, of) for member, of in values.items()]
+            name = metric + ending + (f"/{role}" if role else "")  # two roles' means are two metrics
+            found += [Curve(arm.label, run.name, member, name, log.steps, of) for member, of in values.items()]
     return found
 
 
@@ -65,7 +66,7 @@ def curve_rows(curves: Iterable[Curve]) -> Iterator[dict[str, Any]]:
 
 
 def trailing(values: Array, window: int) -> Array:
-    """Mean [n] of the last ``window`` defined values up to each step; NaN before the first one, and where the window has none."""
+    """Mean [n] of what is defined of the last ``window`` values up to each step; NaN where nothing is."""
     if not len(values):
         return values
     defined, ones = np.isfinite(values), np.ones(min(window, len(values)))

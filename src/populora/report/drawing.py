@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,7 @@ def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth
         whole = [curve for curve in own if curve.member == WHOLE]
         single = [curve for curve in own if curve.member != WHOLE]
         if len(single) > len(whole) or (members and single):
-            steps, values = stacked(single)
-            smoothed = np.array([trailing(one, smooth) for one in values])
+            steps, smoothed = stacked(_smoothed(single, smooth))
             if members:
                 for curve, line in zip(single, smoothed, strict=True):
                     style = "--" if curve.member[0] == "T" else "-"
@@ -64,8 +64,8 @@ def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth
                 low, high = _extremes(smoothed)
                 axis.fill_between(steps, low, high, color=arm.colour, alpha=0.18, linewidth=0)
         if whole:
-            steps, values = stacked(whole)
-            axis.plot(steps, mean(np.array([trailing(one, smooth) for one in values])), color=arm.colour)
+            steps, smoothed = stacked(_smoothed(whole, smooth))
+            axis.plot(steps, mean(smoothed), color=arm.colour)
 
 
 def heat(axis: Axes, values: Any, rows: Sequence[str], columns: Sequence[str], digits: int = 2) -> None:
@@ -134,6 +134,11 @@ def _bytes(drawing: Drawing, name: str, kind: str, **options: Any) -> bytes:
     with rc_context({**_STYLE, "svg.hashsalt": name}):
         drawing.savefig(buffer, format=kind, dpi=150, metadata=dates, **options)
     return buffer.getvalue()
+
+
+def _smoothed(curves: Sequence[Curve], window: int) -> list[Curve]:
+    """Each over its own steps, so that a short run is not drawn beyond its end."""
+    return [replace(curve, values=trailing(curve.values, window)) for curve in curves]
 
 
 def _extremes(values: Any) -> tuple[Any, Any]:

@@ -19,6 +19,8 @@ from populora.report.loading import RunData
 from populora.runlog.style import printable
 
 ANSWERS = 4
+LONGEST = 40_000
+"""Characters of one text, a whole answer of the paper's length: of a longer one the beginning, with how much more there is."""
 _PROPOSAL = ("step", "author", "task", "problem_id", "valid", "rejection", "rho", "reward", "ast_depth", "cyclomatic", "loc", "variables")
 _PROBLEM = ("problem_id", "program", "message", "shown", "hidden")
 _ANSWER = ("problem_id", "student", "text", "correct", "void", "reason", "reward", "trained")
@@ -114,19 +116,19 @@ def _entry(step: int, row: int, proposal: Entry, problem: Entry | None, attempts
         "task": proposal["task"],
         "verdict": _verdict(proposal),
         "reward": proposal["reward"],
-        "text": printable(proposal["text"].strip()),
+        "text": _told(proposal["text"].strip()),
     }
     if not problem:
         return entry
-    texts = {name: printable(problem[name]) for name in ("program", "message")}
-    examples = {side: [[printable(one["inputs"]), printable(one["output"])] for one in problem[side]] for side in ("shown", "hidden")}
+    texts = {name: _told(problem[name]) for name in ("program", "message")}
+    examples = {side: [[_told(one["inputs"]), _told(one["output"])] for one in problem[side]] for side in ("shown", "hidden")}
     measures = {name: proposal[name] for name in ("rho", "ast_depth", "cyclomatic", "loc", "variables")}
     return {**entry, **texts, **examples, **measures, "answers": _answers(attempts), "of": len(attempts)}
 
 
 def _verdict(proposal: Entry) -> str:
     if not proposal["valid"]:
-        return f"rejected: {proposal['rejection']}"
+        return f"rejected: {_told(proposal['rejection'])}"
     if proposal["rho"] is None:
         return "void"
     return {0.0: "solved never", 1.0: "solved always"}.get(proposal["rho"], "solved sometimes")
@@ -142,7 +144,14 @@ def _answers(attempts: Sequence[Entry]) -> list[Entry]:
         ranked.append((verdict in verdicts, place, answer, times))
         verdicts.add(verdict)
     kept = [(answer, times) for *_, answer, times in sorted(ranked)[:ANSWERS]]
-    return [{**dict(zip(_ANSWER[1:], answer, strict=True)), "text": printable(answer[1].strip()), "times": times} for answer, times in kept]
+    named = [(dict(zip(_ANSWER[1:], answer, strict=True)), times) for answer, times in kept]
+    return [{**one, "text": _told(one["text"].strip()), "reason": _told(one["reason"]), "times": times} for one, times in named]
+
+
+def _told(text: str) -> str:
+    """What a model wrote as it is shown: nothing unprintable, and no more than a page can hold."""
+    more = len(text) - LONGEST
+    return printable(text[:LONGEST]) + (f"\n… and {more:,} more characters, which `populora show` reads" if more > 0 else "")
 
 
 def _size(entry: Entry) -> int:

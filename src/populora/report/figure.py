@@ -40,9 +40,9 @@ class Figure:
     """What stands under it in words and numbers."""
 
     def csv(self) -> str:
-        """The records, with a header."""
+        """The records, with a header; lines end as RFC 4180 has them, or else a program's own carriage return would stand unquoted."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.rows[0]) if self.rows else [], lineterminator="\n")
+        writer = csv.DictWriter(text, list(self.rows[0]) if self.rows else [])
         writer.writeheader()
         writer.writerows(self.rows)
         return text.getvalue()

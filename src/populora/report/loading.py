@@ -63,6 +63,13 @@ class RunData:
         self.settings = self._json(CONFIG)
         self.facts = self._json(FACTS)
 
+    def setting(self, path: str, default: Any) -> Any:
+        """A setting by its dotted name; ``default`` where the file lacks it or another version meant something else by it."""
+        found: Any = self.settings
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found if isinstance(found, int | float if isinstance(default, int | float) else type(default)) else default
+
     @property
     def missing(self) -> list[str]:
         """What could not be read of what was asked for so far, in words."""
@@ -111,7 +118,7 @@ class RunData:
     def _part(self, name: str, schema: pa.Schema, step: int) -> pa.Table | None:
         path = step_folder(self.folder / FOLDER, step) / f"{name}.parquet"
         try:
-            with pq.ParquetFile(path) as file:
+            with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # a path need not be UTF-8, which pyarrow asks of it
                 absent = [column for column in schema.names if column not in file.schema_arrow.names]
                 for column in absent:
                     self._miss(f"{path.name} has no column '{column}': another version wrote it", step)

@@ -69,11 +69,12 @@ def _shown(one: Figure | Absent) -> dict[str, Any]:
 def _run(arm: Arm, index: int) -> dict[str, Any]:
     run = arm.runs[index]
     done, asked = (int(run.metrics.steps[-1]) if len(run.metrics.steps) else 0), run.settings.get("steps", "?")
+    versions = run.facts.get("versions")
     colours = {INK: "ink", **{colour: f"c{number}" for number, colour in enumerate(PALETTE, start=1)}}
     return {
         "arm": arm.label, "colour": colours[arm.colour], "name": run.name, "seed": arm.seeds[index],
-        "steps": f"{done}" if done == asked else f"{done} of {asked}", "base": run.settings.get("base", {}).get("path", "?"),
-        "sandbox": run.facts.get("sandbox", "?"), "version": run.facts.get("versions", {}).get("populora", "?"),
+        "steps": f"{done}" if done == asked else f"{done} of {asked}", "base": run.setting("base.path", "?"),
+        "sandbox": run.facts.get("sandbox", "?"), "version": versions.get("populora", "?") if isinstance(versions, dict) else "?",
     }  # fmt: skip
 
 

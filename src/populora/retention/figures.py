@@ -68,12 +68,10 @@ def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]
         for arity, own in rows.items():
             panels = [panel for row in own for panel in row]
             rows[arity] = [panels[start : start + COLUMNS] for start in range(0, len(panels), COLUMNS)]
-    live = [[(child, config.repeated) for child in by_arity[arity] if child.name in LIVE] for arity in (1, 2)]
-    return {
-        "mutations": rows[1],
-        "crossovers": rows[2],
-        "live": [row for row in live if row],
-    }
+    there = config.repeated in snapshots
+    live = [[(child, config.repeated) for child in by_arity[arity] if child.name in LIVE and there] for arity in (1, 2)]
+    found = {"mutations": rows[1], "crossovers": rows[2], "live": live}
+    return {title: [row for row in own if row] for title, own in found.items()}
 
 
 def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Sequence[Panel]]) -> Figure:

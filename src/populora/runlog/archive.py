@@ -5,7 +5,9 @@ Coverage numbers of two runs can be compared exactly when these files are equal.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +31,10 @@ def keep_tessellation(folder: Path) -> None:
 def read_tessellation(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """Ranges [4, 2] and centroids [cells, 4] of a run. Raises `RunDirectoryError`."""
     file = folder / TESSELLATION
+    with disk_errors(file, "read"):
+        data = file.read_bytes()
     try:
-        with disk_errors(file, "read"), np.load(file, allow_pickle=False) as found:
+        with np.load(io.BytesIO(data), allow_pickle=False) as found:
             return found["ranges"], found["centroids"]
-    except (ValueError, KeyError, EOFError) as error:
+    except (ValueError, KeyError, EOFError, BadZipFile, TypeError, AttributeError) as error:
         raise RunDirectoryError(f"'{file}' is damaged ({error}): restore it from a backup") from error

@@ -50,7 +50,7 @@ def compute(study: Study) -> list[dict[str, Any]]:
     for arm in study.arms:
         seconds = np.concatenate([_warm(run.timings.get("seconds/step")) for run in arm.runs])
         if len(seconds):
-            median, steps = float(np.median(seconds)), int(arm.runs[0].settings.get("steps", 0))
+            median, steps = float(np.median(seconds)), arm.runs[0].setting("steps", 0)
             row = {
                 "arm": arm.label,
                 "adapters": arm.adapters,

@@ -35,6 +35,8 @@ def cyclomatic_figure(study: Study) -> Figure | Absent:
         for row, value in zip(rows, values, strict=True)
         if value is not None
     ]
+    if not compared:
+        return Absent(NAME, TITLE, f"radon can read none of the {len(rows)} programs")
     ours, theirs = (np.array([row[name] for row in compared], dtype=float) for name in ("cyclomatic", "radon"))
     return Figure(
         name=NAME,

@@ -118,7 +118,7 @@ def _matrix(run: RunData) -> tuple[list[list[float]], list[str], list[str]]:
     tables = (run.table("ratings", ("member", "role", "mu", "sigma"), [step]).to_pylist() for step in reversed(run.recorded))
     last: dict[str, Row] = {row["member"]: row for row in next(filter(None, tables), [])}
     teachers, students = ([name for name, row in last.items() if row["role"] == role] for role in ("teacher", "student"))
-    beta = run.settings.get("league", {}).get("beta", 25 / 6)
+    beta = run.setting("league.beta", 25 / 6)
     rated = {name: Rating(row["mu"], row["sigma"]) for name, row in last.items()}
     return [[win_probability(rated[s], rated[t], beta) for t in teachers] for s in students], teachers, students
 

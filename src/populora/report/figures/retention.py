@@ -32,7 +32,10 @@ def retention_figures(study: Study) -> list[Figure | Absent]:
     try:
         return _figures(study.retention)
     except PopuloraError as error:
-        return [Absent(name, title, str(error), paper) for name, title, paper in TITLES.values()]
+        reason = str(error)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = f"a file in '{study.retention}' does not hold what `populora retention` writes ({type(error).__name__}: {error})"
+    return [Absent(name, title, reason, paper) for name, title, paper in TITLES.values()]
 
 
 def _figures(folder: Path) -> list[Figure | Absent]:

@@ -57,7 +57,7 @@ def samples(arm: Arm) -> list[dict[str, Any]]:
     run, rows = arm.runs[0], list[dict[str, Any]]()
     if not run.recorded:
         return rows
-    length = max(int(run.settings.get("steps", 0)), run.recorded[-1])
+    length = max(run.setting("steps", 0), run.recorded[-1])
     steps = [
         min(run.recorded, key=lambda one: (abs(one - step * length / OF), one)) for step in STEPS if step * length / OF <= run.recorded[-1]
     ]

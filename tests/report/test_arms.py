@@ -1,0 +1,130 @@
+"""Which runs are one arm, which arms are baselines, and what arms and runs are called."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_runs import CONFIG, study_of
+
+from populora.errors import ConfigError, RunDirectoryError
+from populora.report.arms import INK, PALETTE, arms_of
+from populora.report.figure import shown
+from populora.runlog.directory import new_run
+
+
+def changed(folder: Path, **settings: Any) -> Path:
+    """The run with other settings, of tables such as ``selfplay`` those that are named."""
+    found = json.loads((folder / "config.json").read_text())
+    for name, value in settings.items():
+        found[name] = {**found[name], **value} if isinstance(value, dict) else value
+    (folder / "config.json").write_text(json.dumps(found))
+    return folder
+
+
+def facts(*folders: Path, baselines: tuple[Path, ...] = ()) -> list[tuple[str, list[str], bool]]:
+    return [(arm.label, [run.name for run in arm.runs], arm.baseline) for arm in arms_of(folders, baselines)]
+
+
+def test_runs_of_equal_settings_but_the_seed_are_one_arm(runs):
+    (arm,) = arms_of([runs["pair"], runs["pair-1"]])
+    assert (arm.label, arm.seeds, arm.adapters, arm.single_agent) == ("2T+2S", [0, 1], 4, False)
+    assert shown([arm]) == "2T+2S: 2 runs, seeds 0, 1"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"steps": 400}, {"threads": 9}, {"checkpoint_every": 7}, {"track": []}, {"engine": {"backend": "vllm"}}, {"seed": 3}],
+)
+def test_where_and_how_long_a_run_ran_makes_no_other_arm(runs, copied, settings):
+    assert facts(runs["pair"], changed(copied(to="other"), **settings)) == [("2T+2S", ["pair", "other"], False)]
+
+
+def test_a_setting_of_the_method_makes_another_arm_and_stands_in_the_label(runs, copied):
+    other = changed(copied(to="other"), selfplay={"rho_samples": 9})
+    assert facts(runs["pair"], other, runs["pair-1"]) == [
+        ("2T+2S (selfplay.rho_samples 4)", ["pair", "pair-1"], False), ("2T+2S (selfplay.rho_samples 9)", ["other"], False),
+    ]  # fmt: skip
+
+
+def test_arms_that_their_first_differing_settings_do_not_tell_apart_are_called_by_their_runs(copied):
+    first, second, third = (changed(copied(to=name), base={"path": path}, lora={"rank": rank}, selfplay={"rho_samples": samples})
+                            for name, path, rank, samples in (("a", "x", 8, 4), ("b", "x", 8, 9), ("c", "y", 4, 4)))  # fmt: skip
+    labels = [arm.label for arm in arms_of([first, second, third])]
+    assert len(set(labels)) == 3 and labels[0].endswith("[a]") and labels[1].endswith("[b]") and not labels[2].endswith("]")
+
+
+def test_single_agents_are_baselines_beside_a_population_alone(runs):
+    population, agents = [runs["pair"]], [runs["agent"], runs["agent-1"]]
+    first, second = arms_of([*population, *agents])
+    assert (first.label, first.baseline, first.colour, first.single_agent, first.adapters) == ("baseline (1 agent)", True, INK, True, 1)
+    assert (second.label, second.baseline, second.colour) == ("2T+2S", False, PALETTE[0])
+    (alone,) = arms_of(agents)
+    assert not alone.baseline and alone.colour == PALETTE[0]
+
+
+def test_a_run_that_is_named_as_baseline_makes_its_whole_arm_one_and_comes_first(runs, copied):
+    other = changed(copied(to="other"), selfplay={"rho_samples": 9})
+    found = arms_of([other, runs["pair-1"]], [runs["pair"]])
+    assert [(arm.baseline, arm.colour, [run.name for run in arm.runs]) for arm in found] == [
+        (True, INK, ["pair", "pair-1"]), (False, PALETTE[0], ["other"]),
+    ]  # fmt: skip
+    study = study_of(other, runs["pair-1"], baselines=(runs["pair"],))
+    assert study.main is study.arms[1], "a baseline is the main arm only where there is no other"
+    only = study_of(baselines=(runs["pair"],))
+    assert only.main is only.arms[0]
+
+
+@pytest.mark.parametrize("again", [lambda run: run, lambda run: run / ".." / run.name, lambda run: Path(os.path.relpath(run))])
+@pytest.mark.parametrize("as_baseline", [False, True])
+def test_a_run_given_twice_is_refused_however_it_is_written(runs, again: Callable[[Path], Path], as_baseline):
+    run = runs["pair"]
+    with pytest.raises(ConfigError, match=r"expected each run once, got .*/pair more than once"):
+        arms_of([run], [again(run)]) if as_baseline else arms_of([run, again(run)])
+
+
+def test_a_link_to_a_run_is_that_run(runs, tmp_path):
+    (tmp_path / "link").symlink_to(runs["pair"])
+    with pytest.raises(ConfigError, match="more than once"):
+        arms_of([runs["pair"], tmp_path / "link"])
+
+
+def test_runs_in_folders_of_one_name_are_called_by_as_much_of_the_path_as_tells_them_apart(copied):
+    given = [copied(to=name) for name in ("x/a/run", "y/a/run", "b/run", "other")]
+    (arm,) = arms_of(given)
+    assert [run.name for run in arm.runs] == ["x/a/run", "y/a/run", "b/run", "other"]
+
+
+def test_every_run_without_settings_is_an_arm_of_its_own(runs, copied):
+    for name in ("a", "b"):
+        (copied(to=name) / "config.json").write_text("{")
+    one, two = runs["pair"], copied(to="c")
+    assert facts(one, two.parent / "a", two.parent / "b") == [("2T+2S", ["pair"], False), ("a", ["a"], False), ("b", ["b"], False)]
+
+
+def test_a_run_without_a_finished_step_stands_behind_those_that_have_some(runs, tmp_path):
+    with new_run(tmp_path / "empty", CONFIG, {}):
+        pass
+    assert facts(tmp_path / "empty", runs["pair"]) == [("2T+2S", ["pair", "empty"], False)]
+
+
+def test_more_arms_than_colours_begin_with_the_first_colour_again(copied):
+    given = [changed(copied(to=f"run{rank}"), lora={"rank": rank}) for rank in range(2, 10)]
+    arms = arms_of(given)
+    assert [arm.colour for arm in arms] == [*PALETTE, *PALETTE[:2]] and len({arm.label for arm in arms}) == 8
+
+
+def test_the_figures_of_one_population_are_about_the_largest(runs, copied):
+    larger = changed(copied(to="larger"), population={"students": 5})
+    study = study_of(runs["pair"], runs["agent"], larger)
+    assert study.main and study.main.label == "2T+5S" and [arm.label for arm in study.populations] == ["2T+2S", "2T+5S"]
+    assert [arm.label for arm in study.beside(study.main)] == ["baseline (1 agent)", "2T+5S"]
+
+
+def test_a_folder_that_is_no_run_is_refused(runs, tmp_path):
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+        arms_of([runs["pair"]], [tmp_path])

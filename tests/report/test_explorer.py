@@ -1,0 +1,171 @@
+"""The explorer's sample: within its budget, spread over everything, equal to the tables, and stated."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_runs import CONFIG, rewrite, study_of, table, the_run, write_run
+
+from populora.cli import main
+from populora.report.explorer import ANSWERS, LONGEST, explored, spread
+from populora.report.page import page
+from populora.runlog.directory import new_run
+
+ALL = 10**7
+
+
+def sample(folder: Path, budget: int = ALL) -> dict[str, Any]:
+    return explored(the_run(folder), budget)
+
+
+def characters(value: Any) -> int:
+    """Of all texts of an entry."""
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(characters, value.values() if isinstance(value, dict) else value)) if isinstance(value, dict | list) else 0
+
+
+def test_with_room_enough_every_proposal_is_there_and_equals_its_rows(runs):
+    folder = runs["pair"]
+    proposals, found = table(folder, "proposals"), sample(folder)
+    entries = {entry["id"]: entry for entry in found["entries"]}
+    assert len(entries) == len(found["entries"]) == len(proposals) == found["proposals"]
+    assert found["valid"] == sum(row["valid"] for row in proposals) and found["answers"] == len(table(folder, "attempts"))
+    problems = {row["problem_id"]: row for row in table(folder, "problems")}
+    for row in proposals:
+        if not row["valid"]:
+            continue
+        entry, problem = entries[row["problem_id"]], problems[row["problem_id"]]
+        shared = ("step", "author", "task", "reward", "rho", "ast_depth", "cyclomatic", "loc", "variables")
+        assert {name: entry[name] for name in shared} == {name: row[name] for name in shared}
+        assert entry["text"] == row["text"] and (entry["program"], entry["message"]) == (problem["program"], problem["message"])
+        for side in ("shown", "hidden"):
+            assert entry[side] == [[one["inputs"], one["output"]] for one in problem[side]]
+        rho = row["rho"]
+        assert entry["verdict"] == ("void" if rho is None else {0: "solved never", 1: "solved always"}.get(rho, "solved sometimes"))
+    rejected = [entry for entry in found["entries"] if "program" not in entry]
+    assert Counter((entry["step"], entry["author"], entry["verdict"], entry["text"]) for entry in rejected) == Counter(
+        (row["step"], row["author"], f"rejected: {row['rejection']}", row["text"]) for row in proposals if not row["valid"]
+    )
+
+
+def test_equal_answers_stand_once_with_their_number_and_no_verdict_is_lost_to_another(runs):
+    names = ("student", "text", "correct", "void", "reason", "reward", "trained")
+    attempts = table(runs["pair"], "attempts")
+    for entry in sample(runs["pair"])["entries"]:
+        own = Counter(tuple(row[name] for name in names) for row in attempts if row["problem_id"] == entry["id"])
+        shown = {tuple(answer[name] for name in names): answer["times"] for answer in entry.get("answers", ())}
+        assert shown.items() <= own.items() and len(shown) == min(ANSWERS, len(own))
+        assert entry.get("of", 0) == own.total()
+        verdicts = {(correct, void, reason) for _, _, correct, void, reason, *_ in own}
+        assert len({key[2:5] for key in shown}) == min(ANSWERS, len(verdicts))
+
+
+def test_of_many_answers_those_of_different_verdicts_come_first_then_the_most_frequent(copied):
+    folder = copied()
+    row = next(one for one in table(folder, "attempts", 1) if not one["filled"])
+    wrong = {**row, "correct": False, "reason": "wrong_value", "void": False}
+    common, rare = [{**wrong, "text": "common"}] * 3, [{**wrong, "text": f"rare {index}"} for index in range(6)]
+    others = [{**wrong, "reason": "format", "text": "unfenced"}, {**wrong, "correct": True, "reason": "", "text": "right"}]
+    rewrite(folder, "attempts", 1, lambda found: pa.Table.from_pylist([*rare[:2], *common, *rare[2:], *others], found.schema))
+    entry = next(one for one in sample(folder)["entries"] if one["id"] == row["problem_id"])
+    assert [(one["text"], one["times"]) for one in entry["answers"]] == [("common", 3), ("unfenced", 1), ("right", 1), ("rare 0", 1)]
+    assert entry["of"] == 11
+
+
+def test_a_budget_of_long_texts_is_used_up_to_the_next_entry_and_never_passed(tmp_path, make_record):
+    folder = write_run(tmp_path / "run", make_record, steps=2, program="x" * 9_000, answer="y" * 9_000)
+    for budget in (50_000, 200_000, 400_000):
+        assert budget - 60_000 < sum(map(characters, sample(folder, budget)["entries"])) <= budget
+
+
+@pytest.mark.parametrize("budget", [0, 900, 5_000, 20_000, 50_000])
+def test_a_budget_is_kept_and_used(runs, budget):
+    entries = sample(runs["pair"], budget)["entries"]
+    assert sum(map(characters, entries)) <= budget
+    whole = sample(runs["pair"])["entries"]
+    assert len(entries) < len(whole) and all(entry in whole for entry in entries)
+    assert budget < 5_000 or sum(map(characters, entries)) > budget / 4
+
+
+def test_a_smaller_sample_is_part_of_a_larger_one_and_counts_say_what_it_is_of(runs):
+    smaller, larger = sample(runs["pair"], 9_000), sample(runs["pair"], 18_000)
+    assert {entry["id"] for entry in smaller["entries"]} < {entry["id"] for entry in larger["entries"]}
+    assert [smaller[name] for name in ("proposals", "valid", "answers")] == [larger[name] for name in ("proposals", "valid", "answers")]
+
+
+def test_the_first_round_has_a_problem_of_every_step_author_and_type_and_a_rejected_one(runs):
+    proposals = table(runs["pair"], "proposals")
+    groups = {(row["step"], row["author"], row["task"] if row["valid"] else "rejected") for row in proposals}
+    budgets = (sample(runs["pair"], budget)["entries"] for budget in range(10_000, 10**6, 2_000))
+    found = next(entries for entries in budgets if len(entries) >= len(groups))
+    assert len(found) < len(groups) + 8 < len(proposals)
+    assert {(one["step"], one["author"], one["task"] if "program" in one else "rejected") for one in found} == groups
+    verdicts = {one["verdict"] for one in sample(runs["pair"])["entries"]}
+    assert {one["verdict"] for one in found} == verdicts and len(verdicts) >= 6
+    students = {answer["student"] for one in found for answer in one.get("answers", ())}
+    assert students == {"S0", "S1"}
+
+
+@given(st.lists(st.integers(1, 500), unique=True, max_size=60).map(sorted))
+def test_every_beginning_of_the_order_of_steps_is_spread_over_all(steps):
+    order = spread(steps)
+    assert sorted(order) == steps
+    for length in range(2, len(order)):
+        gaps = sorted(steps.index(step) for step in order[:length])
+        widest = max(after - before for before, after in zip([-1, *gaps], [*gaps, len(steps)], strict=True))
+        assert widest <= 4 * len(steps) / length + 1
+
+
+def test_what_an_entry_is_called_is_found_by_show(runs, capsys):
+    for entry in sample(runs["pair"], 15_000)["entries"]:
+        assert main(["show", str(runs["pair"]), "--step", str(entry["step"]), "--teacher", entry["author"], "--limit", "0"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert (f"{entry['task']} {entry['id']} asks" if "program" in entry else " ".join(entry["text"].split())) in text
+
+
+def test_a_huge_text_is_cut_and_does_not_crowd_out_the_sample(tmp_path, make_record):
+    folder = write_run(tmp_path / "run", make_record, steps=1, program="x" * 1_000_000, answer="\u202e" * 60_000)
+    entries = sample(folder, 4_000_000)["entries"]
+    assert entries
+    for entry in entries:
+        assert entry["text"] == "x" * LONGEST + "\n… and 960,000 more characters, which `populora show` reads"
+        for answer in entry.get("answers", ()):
+            assert answer["text"].startswith("\\u202e" * LONGEST) and "20,000 more characters" in answer["text"]
+
+
+def test_a_step_whose_tables_are_damaged_is_left_out(copied):
+    folder = copied()
+    (folder / "steps" / "step_00002" / "problems.parquet").unlink()
+    rewrite(folder, "attempts", 4, lambda found: found.drop_columns(["correct"]))
+    entries = sample(folder)["entries"]
+    assert {entry["step"] for entry in entries} == {1, 2, 3, 4, 5, 6}
+    assert not any("program" in entry for entry in entries if entry["step"] == 2)
+    assert not any(entry.get("answers") for entry in entries if entry["step"] == 4)
+
+
+def test_the_page_states_what_its_sample_is_of_and_sends_to_show(runs):
+    text = page(study_of(runs["pair"], runs["agent"]), [])
+    rows = {name: table(runs[name], "proposals") for name in ("agent", "pair")}
+    for name, proposals in rows.items():
+        valid, answers = sum(row["valid"] for row in proposals), len(table(runs[name], "attempts"))
+        assert f"{name}: {len(proposals):,} of {len(proposals):,} proposals ({valid:,} valid), each with up to {ANSWERS} " in text
+        assert f"of the run&#39;s {answers:,} answers" in text
+    assert re.search(r"<code>populora show RUN --step 40 --teacher T1</code> reads everything", text)
+
+
+def test_a_run_without_a_finished_step_has_an_empty_sample(tmp_path):
+    with new_run(tmp_path / "run", CONFIG, {}):
+        pass
+    found = sample(tmp_path / "run")
+    assert json.loads(json.dumps(found)) == {
+        "run": "run", "folder": str(tmp_path / "run"), "entries": [], "proposals": 0, "valid": 0, "answers": 0,
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""A figure's numbers as CSV, and how it says what it is of."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure as Drawing
+from report_runs import study_of
+
+from populora.report.drawing import save
+from populora.report.figure import Figure, one_run, shown
+
+TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('\r\n",;\x00 =')) | st.sampled_from(["\r", "\r\n", "a\rb", '"', ""])
+
+
+def of(rows) -> Figure:
+    def draw():
+        raise AssertionError("nothing is drawn here")
+
+    return Figure("name", "title", "definition", "source", "shown", rows, draw)
+
+
+@given(st.lists(st.fixed_dictionaries({"program": TEXTS, "value": st.floats(allow_nan=False), "step": st.integers()}), min_size=1))
+def test_a_csv_is_read_back_as_it_was_whatever_a_model_wrote(rows):
+    found = list(csv.DictReader(io.StringIO(of(rows).csv(), newline="")))
+    assert [one["program"] for one in found] == [row["program"] for row in rows]
+    assert [(float(one["value"]), int(one["step"])) for one in found] == [(row["value"], row["step"]) for row in rows]
+
+
+def test_what_is_undefined_is_empty_and_rows_have_the_same_keys():
+    assert of([{"a": None, "b": 1.5}, {"a": 2, "b": ""}]).csv() == "a,b\r\n,1.5\r\n2,\r\n"
+    with pytest.raises(ValueError, match="not in fieldnames"):
+        of([{"a": 1}, {"b": 2}]).csv()
+
+
+def test_a_csv_file_is_utf_8_even_of_lone_surrogates(tmp_path):
+    (file,) = save(Figure("name", "t", "d", "s", "s", [{"a": "\ud800é"}], Drawing), tmp_path, kinds=())
+    assert file.name == "name.csv" and file.read_bytes() == "a\r\n\\ud800é\r\n".encode()
+
+
+def test_how_many_runs_and_seeds_are_shown(runs):
+    study = study_of(runs["pair"], runs["pair-1"], runs["agent"])
+    assert shown(study.arms) == "baseline (1 agent): 1 run, seed 0; 2T+2S: 2 runs, seeds 0, 1"
+    assert one_run(study.arms[1]) == "2T+2S: run pair, seed 0 (the first of 2)"
+    assert one_run(study.arms[0]) == "baseline (1 agent): run agent, seed 0"

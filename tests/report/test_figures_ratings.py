@@ -1,0 +1,147 @@
+"""Ratings over time, predicted against observed outcomes, and who solves whose problems, against the tables and `trueskill`."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import defaultdict
+from statistics import fmean
+
+import numpy as np
+import pytest
+import trueskill
+from hypothesis import given
+from hypothesis import strategies as st
+from report_runs import rewrite, study_of, table, write_run
+from scipy import stats
+
+from populora.report.drawing import drawn
+from populora.report.figure import Absent, Figure
+from populora.report.figures.crosseval import cross_evaluation_figure
+from populora.report.figures.ratings import calibration, trueskill_figure, win_matrix_figure
+
+FIGURES = (trueskill_figure, win_matrix_figure, cross_evaluation_figure)
+
+
+def figure_of(make, *folders) -> Figure:
+    found = make(study_of(*folders))
+    assert isinstance(found, Figure)
+    return found
+
+
+def test_ratings_and_wins_are_those_of_the_tables(runs):
+    figure = figure_of(trueskill_figure, runs["pair"], runs["pair-1"])
+    found = {(row["member"], row["metric"], row["step"]): row["value"] for row in figure.rows}
+    expected = {(row["member"], "rating/mu", row["step"]): row["mu"] for row in table(runs["pair"], "ratings")}
+    played = defaultdict(list)
+    for row in table(runs["pair"], "matchups"):
+        if row["outcome"] != "none":
+            played[row["step"]].append(row["outcome"] == "student")
+    expected |= {("all", "matchup/student_wins", step): fmean(won) for step, won in played.items()}
+    assert found == expected and len(found) == len(figure.rows)
+    assert figure.shown.startswith("2T+2S: run pair, seed 0 (the first of 2)")
+
+
+def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs):
+    teachers, students, wins = drawn(figure_of(trueskill_figure, runs["pair"])).axes
+    for axis, role in ((teachers, "teacher"), (students, "student")):
+        own = defaultdict(list)
+        for row in table(runs["pair"], "ratings"):
+            if row["role"] == role:
+                own[row["step"]].append(row["mu"])
+        bold = max(axis.lines, key=lambda line: line.get_linewidth())
+        np.testing.assert_allclose(np.asarray(bold.get_ydata(), float), [fmean(own[step]) for step in sorted(own)])
+        assert len(axis.lines) == 3
+    first, second = (np.asarray(line.get_ydata(), float) for line in wins.lines)
+    np.testing.assert_allclose(first + second, 1)
+
+
+def test_predictions_at_the_end_are_those_of_trueskill(runs):
+    rows = [row for row in figure_of(win_matrix_figure, runs["pair"]).rows if row["kind"] == "final prediction"]
+    last = {row["member"]: trueskill.Rating(row["mu"], row["sigma"]) for row in table(runs["pair"], "ratings", 6)}
+    env = trueskill.TrueSkill(draw_probability=0)
+
+    def chance(ours: trueskill.Rating, theirs: trueskill.Rating) -> float:
+        return env.cdf((ours.mu - theirs.mu) / math.sqrt(2 * env.beta**2 + ours.sigma**2 + theirs.sigma**2))
+
+    assert {(row["student"], row["teacher"]): row["predicted"] for row in rows} == pytest.approx(
+        {(student, teacher): chance(last[student], last[teacher]) for student in ("S0", "S1") for teacher in ("T0", "T1")}
+    )
+
+
+def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
+    figure = figure_of(win_matrix_figure, runs["pair"], runs["pair-1"])
+    games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
+    bins = [row for row in figure.rows if row["kind"] == "bin"]
+    assert sum(row["games"] for row in bins) == len(games)
+    edges, *_ = stats.binned_statistic([row["expected"] for row in games], [row["mean_rho"] for row in games], "mean", 10, (0, 1))
+    np.testing.assert_allclose([row["mean_rho"] for row in bins], edges[np.isfinite(edges)])
+    won = sum(row["outcome"] == "student" for row in games)
+    assert sum(row["won"] * row["games"] for row in bins) == pytest.approx(won)
+    brier = fmean((row["expected"] - (row["outcome"] == "student")) ** 2 for row in games)
+    assert f"Over {len(games)} games the Brier score is {brier:.3f}" in figure.definition
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.floats(0, 1)), min_size=1, max_size=60))
+def test_bins_count_every_game_once_with_exact_intervals(drawn_games):
+    games = [{"expected": expected, "won": won, "mean_rho": rho} for expected, won, rho in drawn_games]
+    bins = calibration(games)
+    assert sum(one["games"] for one in bins) == len(games)
+    for one in bins:
+        own = [game for game in games if math.floor(min(game["expected"], 0.95) * 10) == math.floor(min(one["predicted"], 0.95) * 10)]
+        if len(own) != one["games"]:  # a mean of equal floats may round over an edge
+            continue
+        won, n = sum(game["won"] for game in own), len(own)
+        low = stats.beta.ppf(0.025, won, n - won + 1) if won else 0.0
+        high = stats.beta.ppf(0.975, won + 1, n - won) if won < n else 1.0
+        assert (one["won"], one["low"], one["high"]) == pytest.approx((won / n, low, high), abs=1e-6)
+
+
+def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record):
+    run = write_run(tmp_path / "run", make_record, steps=11)
+    figure = figure_of(cross_evaluation_figure, run)
+    ends = [math.ceil(11 * fifth / 5) for fifth in range(1, 6)]
+    expected = defaultdict(list)
+    for row in table(run, "attempts"):
+        if not row["void"] and not row["filled"]:
+            expected[min(end for end in ends if end >= row["step"]), row["student"], row["author"]].append(row["correct"])
+    assert {(row["snapshot"], row["student"], row["teacher"]): (row["solve_rate"], row["attempts"]) for row in figure.rows} == {
+        key: (pytest.approx(fmean(values)), len(values)) for key, values in expected.items()
+    }
+    assert {row["snapshot"] for row in figure.rows} == set(ends)
+    assert len(drawn(figure).axes) == 10
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_run_of_fewer_steps_than_snapshots_has_a_snapshot_a_step(tmp_path, make_record, steps):
+    run = write_run(tmp_path / "run", make_record, steps=steps)
+    figure = figure_of(cross_evaluation_figure, run)
+    assert {row["snapshot"] for row in figure.rows} == set(range(1, steps + 1))
+    assert len(drawn(figure).axes) == 2 * steps
+
+
+@pytest.mark.parametrize("make", FIGURES)
+def test_single_agents_have_no_matchups(runs, make):
+    found = make(study_of(runs["agent"]))
+    assert isinstance(found, Absent) and found.reason.startswith("it needs a run with teachers and students")
+
+
+def test_what_lacks_ratings_matchups_or_attempts_is_left_out_and_named(copied):
+    folder = copied()
+    for step in range(1, 7):
+        rewrite(folder, "attempts", step, lambda found: found.slice(0, 0))
+        rewrite(folder, "matchups", step, lambda found: found.slice(0, 0))
+    for make, reason in ((win_matrix_figure, "finished matchups"), (cross_evaluation_figure, "no attempts")):
+        found = make(study_of(folder))
+        assert isinstance(found, Absent) and reason in found.reason
+    for path in ("steps", "metrics.jsonl"):
+        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+    assert all(isinstance(make(study_of(folder)), Absent) for make in FIGURES)
+
+
+def test_matchups_without_ratings_have_no_matrix(copied):
+    folder = copied()
+    for step in range(1, 7):
+        (folder / "steps" / f"step_{step:05d}" / "ratings.parquet").unlink()
+    figure = figure_of(win_matrix_figure, folder)
+    assert {row["kind"] for row in figure.rows} == {"bin"} and not drawn(figure).axes[0].images

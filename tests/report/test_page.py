@@ -1,0 +1,76 @@
+"""The page: equal inputs are equal bytes, and every figure says what it is, where its numbers are from and of how many runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import markupsafe
+import pytest
+from report_pages import blobs
+from report_runs import study_of
+
+from populora.report import page as module
+from populora.report.catalogue import figures_of
+from populora.report.drawing import drawn, save, svg
+from populora.report.explorer import explored
+from populora.report.figure import Absent, Figure
+from populora.report.page import page
+from populora.runlog.records import SCHEMAS
+
+
+def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
+    def made() -> str:
+        study = study_of(runs["pair"], runs["agent"])
+        wanted = ("calibration", "lineage", "comparison")
+        return page(study, [one for one in figures_of(study) if isinstance(one, Absent) or one.name in wanted])
+
+    first, second = (re.sub(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", "", one) for one in (made(), made()))
+    assert first == second
+
+
+@pytest.mark.parametrize("name", ["trueskill", "calibration", "samples", "reasons"])
+def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name):
+    def made(folder: Path) -> dict[str, bytes]:
+        folder.mkdir()
+        figure = next(one for one in figures_of(study_of(runs["pair"])) if one.name == name)
+        assert isinstance(figure, Figure)
+        return {"page": svg(figure).encode(), **{file.name: file.read_bytes() for file in save(figure, folder)}}
+
+    first, second = made(tmp_path / "first"), made(tmp_path / "second")
+    assert first == second
+    assert list(first) == ["page", *(f"{name}.{kind}" for kind in ("csv", "svg", "png", "pdf"))]
+    assert first[f"{name}.png"].startswith(b"\x89PNG") and first[f"{name}.pdf"].startswith(b"%PDF") and b"<svg" in first[f"{name}.svg"]
+
+
+def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many_runs(runs):
+    for figure in figures_of(study_of(runs["pair"], runs["pair-1"], runs["agent"])):
+        assert figure.title
+        if isinstance(figure, Absent):
+            assert len(figure.reason) > 10, figure
+            continue
+        assert figure.definition.endswith((".", "not.")) and len(figure.definition) > 60, figure.name
+        assert re.search(r"seeds? \d", figure.shown) and re.search(r"\brun\b|\bruns\b|evaluation", figure.shown), figure.name
+        named = re.findall(r"(\w+)\.parquet: ([^;]+)", figure.source)
+        for name, columns in named:
+            if not columns.startswith("all columns"):
+                assert {one.strip() for one in columns.split(",")} - {"given to radon inside the sandbox"} <= set(SCHEMAS[name].names)
+        assert named or re.search(r"(metrics|timings)\.jsonl: \w", figure.source), figure.name
+        assert figure.rows and len({tuple(row) for row in figure.rows}) == 1, "all rows have the same keys"
+        assert len(figure.csv().splitlines()) >= 1 + len(figure.rows)
+
+
+def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):
+    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(drawn(one).axes)}</svg>")
+    study = study_of(runs["pair"], runs["agent"])
+    figures = figures_of(study)
+    text = page(study, figures, follows="7")
+    for figure in figures:
+        assert f'<figure id="{figure.name}"' in text
+        if isinstance(figure, Figure):
+            assert blobs(text)[f"csv-{figure.name}"] == figure.csv()
+            assert f"<b>Shown:</b> {markupsafe.escape(figure.shown)}" in text
+    assert re.findall(r'data-member="(\w+)"', text) == ["T0", "T1", "S0", "S1"] and 'data-version="7"' in text
+    assert json.loads(blobs(text)["explorer-1"]) == explored(study.arms[1].runs[0], 10**7)
+    assert text.count("<td>6</td>") == 2 and "2 runs in 2 arms, up to step 6" in text
