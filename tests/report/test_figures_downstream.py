@@ -60,8 +60,8 @@ def test_bars_are_means_of_roles_with_their_spread_and_rows_have_every_member(ru
     assert {(row["source"], row["benchmark"]): (row["correct"], row["graded"], row["items"]) for row in adapters.rows} == {
         (source, name): (sum(right(folder, name, source)), items, items) for source in SOURCES for name, items in ITEMS.items()
     }
-    heights = [patch.get_height() for patch in drawn(adapters).axes[0].patches]
-    assert heights == pytest.approx([rates[source, name] for source in SOURCES for name in ITEMS])
+    widths = [patch.get_width() for axis in drawn(adapters).axes for patch in axis.patches]
+    assert widths == pytest.approx([rates[source, name] for name in ITEMS for source in SOURCES])
     assert bars.shown == adapters.shown == "pair/step_00006: 5 sources"
     skipped = [row for row in bars.rows if row["kind"] == "skipped"]
     assert [(row["column"], row["remark"]) for row in skipped] == [("gsm8k", "its file is not there")]
@@ -73,7 +73,7 @@ def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     _, adapters = figures_of_folder(runs, folder)
     row = next(row for row in adapters.rows if (row["source"], row["benchmark"]) == ("S1", "amc23"))
     assert (row["graded"], row["items"]) == (7, 40)
-    assert len(drawn(adapters).axes[0].patches) == len(SOURCES) * len(ITEMS) - 1
+    assert sum(len(axis.patches) for axis in drawn(adapters).axes) == len(SOURCES) * len(ITEMS) - 1
 
 
 def test_the_papers_table_is_laid_under_ours_only_when_asked_for(runs, tmp_path):
