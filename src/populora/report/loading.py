@@ -1,7 +1,7 @@
 """A run's files as arrays for the report. What is damaged, absent or of another version is named by `RunData.missing` and left out.
 
-The metrics of ``metrics.jsonl`` were computed while the run went on. A step that the log lacks is computed again from the step's Parquet
-tables by the same functions (`populora.runlog.metrics.table_metrics`), as far as they hold it.
+The metrics of ``metrics.jsonl`` were computed while the run went on. A step that the log lacks is computed again from the step's tables
+(`populora.report.again`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,24 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from populora.analysis.coverage import METRICS as DESCRIPTOR
-from populora.analysis.coverage import covered
 from populora.errors import RunDirectoryError
-from populora.runlog.archive import TESSELLATION, read_tessellation
+from populora.report.again import computed_again
+from populora.runlog.archive import TESSELLATION
 from populora.runlog.directory import CONFIG, FACTS
 from populora.runlog.files import read_json, step_folder
 from populora.runlog.journal import METRICS, TIMINGS
-from populora.runlog.metrics import table_metrics
 from populora.runlog.records import FOLDER, LATER, SCHEMAS, recorded_steps
 
 Array = NDArray[np.float64]
-_TEXTS = ("text", "program", "message", "shown", "hidden")
 
 
 @dataclass(frozen=True)
@@ -83,16 +80,16 @@ class RunData:
     @cached_property
     def metrics(self) -> Log:
         """Every metric of every finished step."""
-        lines, again = self._lines(METRICS), dict[int, dict[str, float]]()
+        lines = self._lines(METRICS)
         for step in lines.keys() - set(self.recorded):
-            self._miss(f"{FOLDER}/ has no tables of steps that {METRICS} has", step)
-        for step in self.recorded:
-            if step not in lines and (found := self._recomputed(step)):
-                again[step] = found
-                self._miss(f"{METRICS} lacks steps: computed again from their tables, without updates and held-out accuracy", step)
-        if again:
-            for step, coverage in self._coverage().items():
-                again.get(step, {}).update(coverage)
+            self.miss(f"{FOLDER}/ has no tables of steps that {METRICS} has", step)
+        again = computed_again(self, [step for step in self.recorded if step not in lines])
+        for step in again:
+            self.miss(f"{METRICS} lacks steps: computed again from their tables, without updates and held-out accuracy", step)
+        found = sorted(lines | again)
+        for before, after in pairwise([0, *found]):
+            if after > before + 1:
+                self.miss(f"nothing has the steps {before + 1} to {after - 1}")
         return _log(lines | again)
 
     @cached_property
@@ -121,69 +118,44 @@ class RunData:
             with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # a path need not be UTF-8, which pyarrow asks of it
                 absent = [column for column in schema.names if column not in file.schema_arrow.names]
                 for column in absent:
-                    self._miss(f"{path.name} has no column '{column}': another version wrote it", step)
+                    self.miss(f"{path.name} has no column '{column}': another version wrote it", step)
                 if not set(absent) <= set(LATER):
                     return None
                 part = file.read([column for column in schema.names if column not in absent])
             for column in absent:
                 part = part.append_column(column, pa.nulls(len(part), schema.field(column).type))
+            part.validate(full=True)  # texts that are no UTF-8, say
             return part.select(schema.names).cast(schema)
         except (OSError, pa.ArrowException) as error:
-            self._miss(f"{path.name} cannot be read: {type(error).__name__}", step)
+            self.miss(f"{path.name} cannot be read: {type(error).__name__}", step)
             return None
-
-    def _recomputed(self, step: int) -> dict[str, float]:
-        tables = {
-            name: self.table(name, [column for column in schema.names if column not in _TEXTS], [step]).to_pylist()
-            for name, schema in SCHEMAS.items()
-        }
-        return table_metrics(tables) if tables["proposals"] else {}
-
-    def _coverage(self) -> dict[int, dict[str, float]]:
-        """Coverage, distinct descriptors and programs by step, computed from the tables as `populora.analysis.coverage.Archive` counts."""
-        try:
-            ranges, centres = read_tessellation(self.folder)
-        except RunDirectoryError as error:
-            self._miss(f"coverage cannot be computed again: {error}")
-            return {}
-        table = self.table("proposals", ("step", "task", "valid", "rho", *DESCRIPTOR))
-        table = table.filter(pc.field("valid") & pc.field("rho").is_valid() & (pc.field("task") != "code_f"))
-        descriptors = np.stack([table[name].to_numpy() for name in DESCRIPTOR], axis=1)
-        filled = covered(descriptors, ranges, centres)
-        distinct = np.zeros(len(descriptors), dtype=np.int64)
-        distinct[np.unique(descriptors, axis=0, return_index=True)[1]] = 1
-        distinct, steps = np.cumsum(distinct), table["step"].to_numpy()
-        ends = {step: int(np.searchsorted(steps, step, side="right")) for step in self.recorded}
-        return {
-            step: {
-                "archive/coverage": filled[end - 1] / len(centres), "archive/distinct_descriptors": float(distinct[end - 1]),
-                "archive/total_problems": float(end), "archive/proxy": end / len(centres),
-            }
-            for step, end in ends.items() if end
-        }  # fmt: skip
 
     def _lines(self, name: str) -> dict[int, dict[str, float]]:
         """A log's whole lines by step. One that a kill cut short is no step yet, a damaged one is named."""
         path, found = self.folder / name, dict[int, dict[str, float]]()
         if not path.is_file():
-            self._miss(f"{name} is not there")
+            self.miss(f"{name} is not there")
             return found
         for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
             try:
                 values = {name: float(value) for name, value in json.loads(line).items()}
-                found[int(values.pop("step"))] = values
+                step = int(values.pop("step"))
+                if step < 1:
+                    raise ValueError
+                found[step] = values
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-                self._miss(f"line {number} of {name} is damaged")
+                self.miss(f"line {number} of {name} is damaged")
         return found
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
             return dict(read_json(self.folder / name))
         except (RunDirectoryError, TypeError, ValueError) as error:
-            self._miss(f"{name} cannot be read: {error}")
+            self.miss(f"{name} cannot be read: {error}")
             return {}
 
-    def _miss(self, what: str, step: int | None = None) -> None:
+    def miss(self, what: str, step: int | None = None) -> None:
+        """Note what could not be read or computed, of a step if it is of one."""
         self._lacks.setdefault(what, set()).update(() if step is None else (step,))
 
 
