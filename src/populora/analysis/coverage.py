@@ -57,21 +57,18 @@ def _tree() -> KDTree:
     return KDTree(centroids())
 
 
-def normalise(descriptors: ArrayLike) -> NDArray[np.float64]:
-    """Descriptors [n, 4] in the unit cube, clipped to `RANGES`. Raises `PopuloraError` for another shape."""
+def normalise(descriptors: ArrayLike, ranges: NDArray[np.float64] = RANGES) -> NDArray[np.float64]:
+    """Descriptors [n, 4] in the unit cube, clipped to ``ranges`` [4, 2]. Raises `PopuloraError` for another shape."""
     values = np.asarray(descriptors, dtype=np.float64)
     values = values.reshape(0, len(METRICS)) if values.size == 0 else values
     if values.ndim != 2 or values.shape[1] != len(METRICS):
         raise PopuloraError(f"expected descriptors of shape [n, {len(METRICS)}] in the order {METRICS}, got {list(values.shape)}")
-    return np.clip((values - RANGES[:, 0]) / (RANGES[:, 1] - RANGES[:, 0]), 0.0, 1.0)
+    return np.clip((values - ranges[:, 0]) / (ranges[:, 1] - ranges[:, 0]), 0.0, 1.0)
 
 
 def covered(descriptors: ArrayLike, ranges: NDArray[np.float64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
     """How many cells [n] are filled after each of the descriptors [n, 4], in a tessellation that a run kept."""
-    if not len(np.asarray(descriptors)):
-        return np.zeros(0, dtype=np.int64)
-    values = np.clip((np.asarray(descriptors, dtype=np.float64) - ranges[:, 0]) / (ranges[:, 1] - ranges[:, 0]), 0.0, 1.0)
-    cells = _nearest(KDTree(centres), values)
+    cells = _nearest(KDTree(centres), normalise(descriptors, ranges))
     first = np.zeros(len(cells), dtype=np.int64)
     first[np.unique(cells, return_index=True)[1]] = 1
     return np.cumsum(first)

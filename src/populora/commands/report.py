@@ -14,6 +14,7 @@ from populora.commands.arguments import parse
 from populora.errors import ConfigError
 from populora.report.arms import arms_of
 from populora.report.figure import Figure, Study
+from populora.runlog.directory import CONFIG
 from populora.runlog.files import disk_errors, write_file
 
 
@@ -88,11 +89,17 @@ def study_of(
         raise ConfigError("expected one run directory or more, such as runs/tiny")
     if smooth < 1:
         raise ConfigError(f"--smooth is {smooth}: expected a number of steps, 1 or more")
-    for folder in (*evaluation, *((retention,) if retention else ())):
-        if not folder.is_dir():
-            raise ConfigError(f"'{folder}' is no folder: expected one that `populora evaluate` or `populora retention` wrote")
+    for folder in evaluation:
+        _expect(folder / "evaluation.json", "populora evaluate")
+    if retention:
+        _expect(retention / CONFIG, "populora retention")
     evaluations = tuple(evaluation) or tuple(newest for run in (*baseline, *runs) if (newest := _newest(run)))
     return Study(arms_of(runs, baseline), evaluations, retention, published, smooth)
+
+
+def _expect(file: Path, command: str) -> None:
+    if not file.is_file():
+        raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
 
 
 def _newest(run: Path) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
 
@@ -18,7 +18,7 @@ class RadonUnavailableError(Exception):
     """radon's values cannot be had here; the message says why."""
 
 
-@cache
+@lru_cache(maxsize=1)  # the same programs again where a page is renewed
 def radon_values(programs: tuple[str, ...]) -> tuple[int | None, ...]:
     """radon's value of each program; none where radon cannot read one. Raises `RadonUnavailableError`, `SandboxUnavailableError`."""
     if find_spec(PACKAGE) is None:

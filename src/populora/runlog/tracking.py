@@ -18,6 +18,7 @@ from typing import Any
 
 from populora.config import Config
 from populora.config_file import to_mapping
+from populora.errors import RunDirectoryError
 from populora.runlog.files import json_bytes, read_json, write_file
 from populora.runlog.journal import METRICS, TIMINGS, read_log
 from populora.runlog.trackers import TRACKERS, Tracked, Tracker
@@ -53,14 +54,24 @@ def tracking(folder: Path, config: Config) -> Iterator[Callable[[], None]]:
 def _given(folder: Path) -> dict[str, Any]:
     """What trackers were given: ``id`` and ``name`` of the run, last of ``steps`` by tracker. The id names one run of the many that a
     seed can have, so it is drawn from no stream."""
-    if (folder / TRACKED).exists():
-        return read_json(folder / TRACKED)
-    return {"id": uuid.uuid4().hex[:12], "name": folder.absolute().name, "steps": {}}
+    file = folder / TRACKED
+    if not file.exists():
+        return {"id": uuid.uuid4().hex[:12], "name": folder.absolute().name, "steps": {}}
+    try:
+        found = read_json(file)
+    except RunDirectoryError:
+        found = None
+    if isinstance(found, dict) and {"id", "name", "steps"} <= found.keys() and isinstance(found["steps"], dict):
+        return found
+    raise RunDirectoryError(f"'{file}' is damaged: restore it from a backup, or remove it, and the trackers begin new runs with all steps")
 
 
 def _hand_over(folder: Path, tracker: Tracker, name: str, given: dict[str, Any]) -> None:
     last = given["steps"][name]
-    for metrics, timing in zip(read_log(folder, METRICS, last), read_log(folder, TIMINGS, last), strict=True):
+    logs = [read_log(folder, log, last) for log in (METRICS, TIMINGS)]
+    if [line["step"] for line in logs[0]] != [line["step"] for line in logs[1]]:
+        raise RunDirectoryError(f"'{folder / TIMINGS}' does not have the steps of {METRICS} after step {last}: restore it from a backup")
+    for metrics, timing in zip(*logs, strict=True):
         values = {key: value for key, value in {**metrics, **timing}.items() if key != "step"}
         tracker.log(int(metrics["step"]), values)
         given["steps"][name] = int(metrics["step"])
