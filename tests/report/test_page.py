@@ -72,5 +72,5 @@ def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypat
             assert blobs(text)[f"csv-{figure.name}"] == figure.csv()
             assert f"<b>Shown:</b> {markupsafe.escape(figure.shown)}" in text
     assert re.findall(r'data-member="(\w+)"', text) == ["T0", "T1", "S0", "S1"] and 'data-version="7"' in text
-    assert json.loads(blobs(text)["explorer-1"]) == explored(study.arms[1].runs[0], 10**7)
+    assert json.loads(blobs(text)["explorer-0"]) == explored(study.arms[1].runs[0], 10**7), "the population's: the explorer opens on it"
     assert text.count("<td>6</td>") == 2 and "2 runs in 2 arms, up to step 6" in text

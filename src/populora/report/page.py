@@ -34,8 +34,8 @@ def page(study: Study, figures: Sequence[Figure | Absent], follows: str = "") ->
     templates = jinja2.Environment(loader=jinja2.PackageLoader("populora.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     templates.filters["coded"] = _coded
     script = _text("page.js")
-    runs = [run for arm in study.arms for run in arm.runs]
-    samples = _told_apart([explored(run, EXPLORED // len(runs)) for run in runs])
+    runs = [run for arm in sorted(study.arms, key=lambda arm: arm.baseline) for run in arm.runs]  # the explorer opens on the first
+    samples = [explored(run, EXPLORED // len(runs)) for run in runs]
     blobs = [(f"explorer-{index}", _packed(json.dumps(sample))) for index, sample in enumerate(samples)]
     blobs += [(f"csv-{one.name}", _packed(one.csv())) for one in figures if isinstance(one, Figure)]
     paper = [_shown(one) for one in figures if one.paper]
@@ -88,12 +88,6 @@ def _members(study: Study) -> list[str]:
     run = study.main.runs[0] if study.main else None
     found = [one for one in run.metrics.under("rating/mu") if MEMBER.fullmatch(one)] if run else []
     return sorted(found, key=lambda member: (member[0] == "S", int(member[1:])))
-
-
-def _told_apart(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs in folders of equal names have their paths, so that a link names one of them."""
-    names = [sample["run"] for sample in samples]
-    return [sample if names.count(sample["run"]) == 1 else {**sample, "run": sample["folder"]} for sample in samples]
 
 
 def _sampled(samples: Sequence[dict[str, Any]]) -> str:

@@ -30,10 +30,9 @@ def compute_figure(study: Study) -> Figure | Absent:
         title=title,
         definition=(
             f"Median seconds of a step, without each run's first {WARM_UP} where there are more, over all runs of an arm; extrapolated to "
-            "the "
-            "run's steps. Adapter-step: that divided by the adapters trained. Ratio: to the first baseline, where one was timed. Seconds "
-            "are "
-            "those of the machines the runs ran on: only arms that ran alike, on equal hardware and beside nothing else, can be compared."
+            "the run's steps. Adapter-step: that divided by the adapters trained. Ratio: to the first baseline, where one was timed. "
+            "Seconds are those of the machines the runs ran on: only arms that ran alike, on equal hardware and beside nothing else, can "
+            "be compared."
         ),
         source="timings.jsonl: seconds/step; config.json: population, steps",
         shown=shown([arm for arm in study.arms if any(row["arm"] == arm.label for row in rows)]),
@@ -84,9 +83,8 @@ def timings_figure(study: Study) -> Figure | Absent:
         title=title,
         definition=(
             "Seconds of each step by phase, stacked. Proposing and solving are one stream of the sampler: seconds in which both were "
-            "decoded "
-            "are divided by their tokens. wait: the sampler waited for verdicts; verification beside it is not stacked. write: records, "
-            "metrics and the checkpoint of the step before."
+            "decoded are divided by their tokens. wait: the sampler waited for verdicts; verification beside it is not stacked. write: "
+            "records, metrics and the checkpoint of the step before."
         ),
         source="timings.jsonl: seconds/PHASE",
         shown=f"the first run of each arm; {shown(arms)}",

@@ -32,11 +32,10 @@ def coverage_figure(study: Study) -> Figure | Absent:
         definition=(
             "A CVT archive of 4,096 cells over AST depth, cyclomatic complexity, lines and variables, with ranges and centroids that are "
             "saved with the run; every valid program written by a proposer falls into the nearest cell. Coverage: cells with a program. "
-            "The "
-            "paper compares the population's coverage with the baseline's proxy, all problems / 4,096, which counts repeats and may exceed "
-            "100 %: here both arms have both, and the two must not be compared. An arm with more proposers writes more programs a step: "
-            "the "
-            "second panel compares at equal numbers of programs. The last counts different descriptors, since most cells hold no whole "
+            "The paper compares the population's coverage with the baseline's proxy, all problems / 4,096, which counts repeats and may "
+            "exceed 100 %: here both arms have both, and the two must not be compared. An arm with more proposers writes more programs a "
+            "step: the second panel compares at equal numbers of programs. The last counts different descriptors, since most cells hold "
+            "no whole "
             "numbers." + ("" if alike else " THESE RUNS HAVE DIFFERENT TESSELLATIONS: their coverage must not be compared.")
         ),
         source=f"metrics.jsonl: {', '.join(found)}",

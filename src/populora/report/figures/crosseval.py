@@ -32,9 +32,9 @@ def cross_evaluation_figure(study: Study) -> Figure | Absent:
         definition=(
             "A student meets one teacher a step, so a snapshot is the stretch of steps since the one before it: the run is cut into five "
             "stretches of equal length, named by their last step. Solve rate: correct attempts at a teacher's problems, void ones and "
-            "those "
-            "that only fill a batch left out; the number of attempts is in the CSV. A gap: they never met. Each line is a student; flat "
-            "lines are uniform solvers, kinks specialists. A place (S0) can hold several adapters one after the other: see the lineage."
+            "those that only fill a batch left out; the number of attempts is in the CSV. A gap: they never met. Each line is a student; "
+            "flat lines are uniform solvers, kinks specialists. A place (S0) can hold several adapters one after the other: see the "
+            "lineage."
         ),
         source="attempts.parquet: step, student, author, correct, void, filled",
         shown=one_run(study.main),

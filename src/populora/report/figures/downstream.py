@@ -48,8 +48,7 @@ def _bars(study: Study, found: list[Evaluation]) -> Figure:
         name,
         title,
         f"{_GREEDY} A bar is the mean over the members of a role, with ± one sample standard deviation; the pale cap reaches to the best "
-        "member of "
-        "each benchmark by itself: it is selected on the test set, and no one adapter has it.",
+        "member of each benchmark by itself: it is selected on the test set, and no one adapter has it.",
         "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
         _shown(found),
         records(found, study.published),

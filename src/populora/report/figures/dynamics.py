@@ -60,8 +60,7 @@ FIGURES = (
     Panels(
         "dynamics", "Training dynamics",
         f"{_SOLVE} Format rate: share of answers in the format asked for. Difficulty: 1 - mean rho over valid problems. {_VALID} The "
-        "single "
-        "agent's difficulty is its own failure rate; a teacher's is its student's.",
+        "single agent's difficulty is its own failure rate; a teacher's is its student's.",
         (
             Panel("solver: solve rate", "student/solve_rate", share=True), Panel("solver: format rate", "student/format_rate", share=True),
             Panel("teacher: difficulty", "teacher/difficulty", share=True), Panel("teacher: validity", "teacher/validity", share=True),
@@ -95,8 +94,8 @@ FIGURES = (
     Panels(
         "diagnostics", "Training diagnostics",
         "Norm of a member's gradient before clipping; its policy-gradient loss; mean entropy (nats a token) of the distributions it "
-        "sampled "
-        "from. There is no KL penalty, so no KL to a reference.",
+        "sampled from. There is no KL penalty, so no KL to a reference. Where a batch is used once, before any update, the normalised "
+        "advantages sum to nearly nothing, and so does the loss: it says that training is sound, not that it succeeds.",
         (
             Panel("gradient norm", "learner/grad_norm"), Panel("policy-gradient loss", "learner/loss"),
             Panel("entropy of proposers, nats", "learner/entropy", role="teacher"),

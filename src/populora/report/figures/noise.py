@@ -38,9 +38,8 @@ def noise_figure(study: Study) -> Figure | Absent:
             + ". Standard error: the root of "
             "the mean of rho (1 - rho) / (K - 1) over the step's problems. Chance: that variance divided by the variance of rho over the "
             "problems; 1 means that problems cannot be told apart by rho at all. Barely solved: problems with exactly one correct sample "
-            "of "
-            "K, which pay the teacher most and of which a second look would show some as unsolved. Right: how often each value of rho came "
-            "in the last tenth of the steps."
+            "of K, which pay the teacher most and of which a second look would show some as unsolved. Right: how often each value of rho "
+            "came in the last tenth of the steps."
         ),
         source="proposals.parquet: step, rho; config.json: selfplay.rho_samples",
         shown=f"{shown(arms)}; trailing means over {study.smooth} steps",

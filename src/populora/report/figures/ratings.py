@@ -39,9 +39,8 @@ def trueskill_figure(study: Study) -> Figure | Absent:
         title=title,
         definition=(
             "Left and centre: mu of each member (thin) and the mean of its role (bold), a thin line going on through the replacements at "
-            "its "
-            "place. Right: share of the step's matchups that the students won (blue) and the teachers won (orange), trailing means; the "
-            "area has the colour of who leads. A student wins a matchup where mean rho is above what the ratings predicted."
+            "its place. Right: share of the step's matchups that the students won (blue) and the teachers won (orange), trailing means; "
+            "the area has the colour of who leads. A student wins a matchup where mean rho is above what the ratings predicted."
         ),
         source="metrics.jsonl: rating/mu/MEMBER, matchup/student_wins",
         shown=f"{one_run(study.main)}; trailing means over {study.smooth} steps",
@@ -73,13 +72,11 @@ def win_matrix_figure(study: Study) -> Figure | Absent:
         title=title,
         definition=(
             "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: "
-            "matchups in bins of "
-            "what was predicted before they were played; dots: share that the student won, with the exact 95 % interval of a proportion, "
-            "as if games were independent. Right: in the same bins the mean rho that the prediction is an expectation of. Over "
-            f"{len(games)} "
-            f"games the Brier score is {brier:.3f} (always predicting one half: 0.250). Where the student wins whenever mean rho is above "
-            "the prediction, "
-            "a prediction that is too low wins: the mean rho should lie on the diagonal, the share won need not."
+            "matchups in bins of what was predicted before they were played; dots: share that the student won, with the exact 95 % "
+            "interval of a proportion, as if games were independent. Right: in the same bins the mean rho that the prediction is an "
+            f"expectation of. Over {len(games)} games the Brier score is {brier:.3f} (always predicting one half: 0.250). Where the "
+            "student wins whenever mean rho is above the prediction, a prediction that is too low wins: the mean rho should lie on the "
+            "diagonal, the share won need not."
         ),
         source="matchups.parquet: expected, outcome, mean_rho; ratings.parquet: mu, sigma",
         shown=f"left: {one_run(study.main)}; centre and right: all {len(study.main.runs)} runs of {study.main.label}",

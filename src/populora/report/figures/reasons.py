@@ -32,11 +32,9 @@ def reasons_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            "Of the step's proposals (left) the share that was rejected, of its answers (right; void ones and those that only fill a batch "
-            "left "
-            f"out) the share that failed, by reason, stacked. The {NAMED} most frequent reasons have a colour; trailing means. A reason "
-            "such as "
-            "error:exception is what the sandbox said; which exception stands in the tables."
+            "Of the step's proposals (left) the share that was rejected, of its answers (right; void ones and those that only fill a "
+            f"batch left out) the share that failed, by reason, stacked. The {NAMED} most frequent reasons have a colour; trailing means. "
+            "A reason such as error:exception is what the sandbox said; which exception stands in the tables."
         ),
         source="metrics.jsonl: teacher/rejected/REASON, teacher/validity, student/failed/REASON, student/solve_rate",
         shown=f"{shown(arms)}; mean over an arm's runs, trailing means over {study.smooth} steps",

@@ -18,9 +18,8 @@ TITLES = {
 }
 _MEANING = (
     "Pass rates of children from their snapshot on, on the scale of global steps, a thin line a seed and a thick one for their mean; the "
-    "dot is "
-    "the child at birth. Thin grey: the parents' own curves; thick grey: the frozen parent on the child's problems; dashed: the control; "
-    "dotted: an adapter that began anew. Trailing means of 5 steps. The verdicts stand in the folder's table.md."
+    "dot is the child at birth. Thin grey: the parents' own curves; thick grey: the frozen parent on the child's problems; dashed: the "
+    "control; dotted: an adapter that began anew. Trailing means of 5 steps. The verdicts stand in the folder's table.md."
 )
 
 

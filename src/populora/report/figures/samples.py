@@ -39,10 +39,9 @@ def samples_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            "Not picked by hand: of a step's valid problems whose gold value reproduced, of at most "
-            f"{MOST_LINES} lines, the median by cyclomatic complexity, then lines, AST depth and text; at the third step also the first in "
-            "that "
-            f"order, the most trivial. Steps 5, 50, 100 and 200, in a run of other than {OF} steps at the same shares of it."
+            f"Not picked by hand: of a step's valid problems whose gold value reproduced, of at most {MOST_LINES} lines, the median by "
+            "cyclomatic complexity, then lines, AST depth and text; at the third step also the first in that order, the most trivial. "
+            f"Steps 5, 50, 100 and 200, in a run of other than {OF} steps at the same shares of it."
         ),
         source="proposals.parquet: step, author, task, problem_id, rho, ast_depth, cyclomatic, loc; problems.parquet: program",
         shown="the first run of each arm: " + "; ".join(f"{arm.label}: {arm.runs[0].name}, seed {arm.seeds[0]}" for arm in arms),
