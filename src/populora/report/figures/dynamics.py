@@ -95,7 +95,7 @@ FIGURES = (
         "diagnostics", "Training diagnostics",
         "Norm of a member's gradient before clipping; its policy-gradient loss; mean entropy (nats a token) of the distributions it "
         "sampled from. There is no KL penalty, so no KL to a reference. Where a batch is used once, before any update, the normalised "
-        "advantages sum to nearly nothing, and so does the loss: it says that training is sound, not that it succeeds.",
+        "advantages sum to nearly nothing, and so does the loss: it is no measure of progress.",
         (
             Panel("gradient norm", "learner/grad_norm"), Panel("policy-gradient loss", "learner/loss"),
             Panel("entropy of proposers, nats", "learner/entropy", role="teacher"),
