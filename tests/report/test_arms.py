@@ -38,10 +38,21 @@ def test_runs_of_equal_settings_but_the_seed_are_one_arm(runs):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"steps": 400}, {"threads": 9}, {"checkpoint_every": 7}, {"track": []}, {"engine": {"backend": "vllm"}}, {"seed": 3}],
-)
+    [
+        {"steps": 400}, {"threads": 9}, {"checkpoint_every": 7}, {"track": []}, {"engine": {"backend": "vllm"}}, {"seed": 3},
+        {"sandbox": {"workers": 8}}, {"base": {"device": "cuda"}}, {"learner": {"micro_batch_tokens": 64}},
+    ],
+)  # fmt: skip
 def test_where_and_how_long_a_run_ran_makes_no_other_arm(runs, copied, settings):
     assert facts(runs["pair"], changed(copied(to="other"), **settings)) == [("2T+2S", ["pair", "other"], False)]
+
+
+def test_a_base_is_the_same_by_its_fingerprint_wherever_it_lies(copied):
+    folders = [changed(copied(to=name), base={"path": path}) for name, path in (("a", "tiny"), ("b", "/there"), ("c", "tiny"))]
+    for folder, digest in zip(folders, ("aa" * 32, "aa" * 32, "bb" * 32), strict=True):
+        found = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**found, "base_sha256": digest}))
+    assert facts(*folders) == [("2T+2S (base aaaaaaaaaaaa)", ["a", "b"], False), ("2T+2S (base bbbbbbbbbbbb)", ["c"], False)]
 
 
 def test_a_setting_of_the_method_makes_another_arm_and_stands_in_the_label(runs, copied):
@@ -52,7 +63,7 @@ def test_a_setting_of_the_method_makes_another_arm_and_stands_in_the_label(runs,
 
 
 def test_arms_that_their_first_differing_settings_do_not_tell_apart_are_called_by_their_runs(copied):
-    first, second, third = (changed(copied(to=name), base={"path": path}, lora={"rank": rank}, selfplay={"rho_samples": samples})
+    first, second, third = (changed(copied(to=name), base={"prompts": path}, lora={"rank": rank}, selfplay={"rho_samples": samples})
                             for name, path, rank, samples in (("a", "x", 8, 4), ("b", "x", 8, 9), ("c", "y", 4, 4)))  # fmt: skip
     labels = [arm.label for arm in arms_of([first, second, third])]
     assert len(set(labels)) == 3 and labels[0].endswith("[a]") and labels[1].endswith("[b]") and not labels[2].endswith("]")
@@ -122,7 +133,6 @@ def test_the_figures_of_one_population_are_about_the_largest(runs, copied):
     larger = changed(copied(to="larger"), population={"students": 5})
     study = study_of(runs["pair"], runs["agent"], larger)
     assert study.main and study.main.label == "2T+5S" and [arm.label for arm in study.populations] == ["2T+2S", "2T+5S"]
-    assert [arm.label for arm in study.beside(study.main)] == ["baseline (1 agent)", "2T+5S"]
 
 
 def test_a_folder_that_is_no_run_is_refused(runs, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from statistics import fmean
 
 import numpy as np
@@ -65,14 +66,29 @@ def test_rows_are_the_lines_of_the_log_of_the_run_and_of_its_members(runs):
     ]
 
 
-@pytest.mark.parametrize(("role", "members"), [("teacher", ("T0", "T1")), ("student", ("S0", "S1")), ("", ("S0", "S1", "T0", "T1"))])
-def test_what_is_logged_by_member_alone_is_for_the_run_the_mean_of_its_members(runs, role, members):
-    found = {curve.member: curve for curve in curves_of([the_arm(runs["pair"])], "learner/entropy", role=role)}
+def test_what_is_logged_by_member_alone_is_for_the_run_the_mean_of_its_members(runs):
+    members = ("S0", "S1", "T0", "T1")
+    found = {curve.member: curve for curve in curves_of([the_arm(runs["pair"])], "learner/entropy")}
     assert set(found) == {*members, "all"}
     expected = [fmean(line[f"learner/entropy/{name}"] for name in members if f"learner/entropy/{name}" in line)
                 for line in logged(runs["pair"])]  # fmt: skip
     np.testing.assert_allclose(found["all"].values, expected)
     assert math.isnan(curves_of([the_arm(runs["pair"])], "learner/entropy")[3].values[1]), "T1 was not updated in step 2"
+
+
+def test_no_line_runs_across_steps_that_nothing_has(copied):
+    folder = copied()
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:2] + lines[5:]))
+    for step in (3, 4, 5):
+        shutil.rmtree(folder / "steps" / f"step_{step:05d}")
+    arm = the_arm(folder)
+    (whole,) = (curve for curve in curves_of([arm], "student/solve_rate") if curve.member == "all")
+    assert whole.steps.tolist() == [1, 2, 3, 4, 5, 6] and np.isnan(whole.values).tolist() == [False, False, True, True, True, False]
+    axis = Drawing().subplots()
+    draw_curves(axis, [arm], [whole], 1)
+    assert np.isnan(axis.lines[0].get_ydata()).tolist() == np.isnan(whole.values).tolist()
+    assert [row["step"] for row in curve_rows([whole])] == [1, 2, 6]
 
 
 def test_a_metric_that_no_run_has_gives_no_curve(runs):

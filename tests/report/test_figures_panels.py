@@ -9,22 +9,25 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 from report_runs import logged, study_of, table
 
+from populora.report.curves import curves_of
 from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.dynamics import FIGURES, panels_figure
 
 SPECS = {spec.name: spec for spec in FIGURES}
-Sample = tuple[int, str, str, float]
-"""(step, member, type, value)."""
+Sample = tuple[int, str, str, float, int]
+"""(step, member, type, value, weight)."""
 PROPOSALS = {
     "teacher/validity": lambda row: row["valid"],
     "teacher/difficulty": lambda row: None if row["rho"] is None else 1 - row["rho"],
     "teacher/rho_zero": lambda row: None if row["rho"] is None else row["rho"] == 0,
     "teacher/rho_one": lambda row: None if row["rho"] is None else row["rho"] == 1,
     "teacher/response_length": lambda row: row["response_tokens"],
+    "teacher/entropy": lambda row: row["entropy"],
     "teacher/duplicates": lambda row: row["repeat"] if row["task"] != "code_f" else None,
     **{f"teacher/{name}": (lambda row, name=name: row[name] if row["task"] != "code_f" else None)
        for name in ("ast_depth", "cyclomatic", "loc", "variables")},
@@ -33,6 +36,7 @@ ATTEMPTS = {
     "student/solve_rate": lambda row: row["correct"],
     "student/format_rate": lambda row: row["formatted"],
     "student/response_length": lambda row: row["response_tokens"],
+    "student/entropy": lambda row: row["entropy"],
     "student/clipped": lambda row: not row["stopped"],
     "student/lenient_solved": lambda row: row["lenient"] and row["correct"],
     "teacher/rho_format_fail": lambda row: not row["formatted"],
@@ -52,7 +56,9 @@ def samples(run: Path, metric: str) -> Iterator[Sample]:
         found = ((row["student"], row, row["void"]) for row in table(run, "attempts"))
     else:
         found = zero_variance(run, *GROUPS[metric])
-    return ((row["step"], member, row["task"], float(value)) for member, row, value in found if value is not None)
+    by_token = metric.endswith("/entropy")
+    return ((row["step"], member, row["task"], float(value), row["response_tokens"] if by_token else 1)
+            for member, row, value in found if value is not None)  # fmt: skip
 
 
 def zero_variance(run: Path, name: str, member: str, group: str) -> Iterator[tuple[str, Any, bool]]:
@@ -65,21 +71,20 @@ def zero_variance(run: Path, name: str, member: str, group: str) -> Iterator[tup
             yield rows[0][member], rows[0], len({row["reward"] for row in rows}) == 1
 
 
-def expected(run: Path, metric: str, task: str, role: str) -> dict[tuple[str, int], float]:
+def expected(run: Path, metric: str, task: str) -> dict[tuple[str, int], float]:
     """Values by member (``all``: the run's own) and step."""
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     if metric.startswith("learner/"):
-        initials = {"teacher": "TA", "student": "SA", "": "TSA"}[role]
         for line in logged(run):
             for name in ("T0", "T1", "S0", "S1", "A0"):
-                if name[0] in initials and f"{metric}/{name}" in line:
+                if f"{metric}/{name}" in line:
                     found[name, int(line["step"])].append(line[f"{metric}/{name}"])
                     found["all", int(line["step"])].append(line[f"{metric}/{name}"])
     else:
-        for step, member, own, value in samples(run, metric):
+        for step, member, own, value, weight in samples(run, metric):
             if own == task or not task:
-                found[member, step].append(value)
-                found["all", step].append(value)
+                found[member, step] += [value] * weight
+                found["all", step] += [value] * weight
     return {key: fmean(values) for key, values in found.items()}
 
 
@@ -106,12 +111,42 @@ def test_rows_are_what_the_tables_say(runs, copied, name):
         for arm in study.arms
         for run in arm.runs
         for panel in spec.panels
-        for metric in ["/".join(filter(None, (panel.metric, panel.task, panel.role)))]
-        for (member, step), value in expected(runs[run.name], panel.metric, panel.task, panel.role).items()
+        for metric in ["/".join(filter(None, (panel.metric, panel.task)))]
+        for (member, step), value in expected(runs[run.name], panel.metric, panel.task).items()
     }
     assert found == pytest.approx(ours)
     assert {row["arm"] for row in figure.rows} == {arm.label for arm in study.arms}
     assert len(drawn(figure).axes) == len(spec.panels)
+    for axis, panel in zip(drawn(figure).axes, spec.panels, strict=True):
+        own = [curve.values for curve in curves_of(study.arms, panel.metric, panel.task)]
+        if own and not spec.members:
+            low, high = np.nanmin(np.concatenate(own)), np.nanmax(np.concatenate(own))
+            assert all(low - 1e-9 <= y <= high + 1e-9 for line in axis.lines for y in line.get_ydata() if y == y), "its own metric is drawn"
+
+
+def test_each_panel_draws_its_own_metric(runs):
+    study = study_of(runs["pair"], smooth=1)
+    for spec in SPECS.values():
+        figure = panels_figure(study, spec)
+        for axis, panel in zip(drawn(figure).axes if isinstance(figure, Figure) else (), spec.panels, strict=isinstance(figure, Figure)):
+            (whole,) = [curve for curve in curves_of(study.arms, panel.metric, panel.task) if curve.member == "all"] or [None]
+            if whole:
+                np.testing.assert_array_equal(axis.lines[-1].get_ydata(), whole.values)
+
+
+def test_single_agents_alone_are_shown(runs):
+    figure = panels_figure(study_of(runs["agent"], runs["agent-1"]), SPECS["dynamics"])
+    assert isinstance(figure, Figure) and {row["run"] for row in figure.rows} == {"agent", "agent-1"}
+
+
+def test_every_arm_is_shown_also_of_equal_size(runs, copied):
+    other = copied(to="other")
+    settings = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**settings, "lora": {**settings["lora"], "rank": 99}}))
+    study = study_of(runs["pair"], other, runs["agent"])
+    figure = panels_figure(study, SPECS["dynamics"])
+    assert isinstance(figure, Figure) and len({row["arm"] for row in figure.rows}) == 3
+    assert isinstance(panels_figure(study, SPECS["population_size"]), Absent), "they are of one size"
 
 
 def test_baselines_are_black_and_the_population_coloured(runs):

@@ -15,8 +15,11 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Of the arms that are no baseline (Okabe and Ito: told apart with any colour vision)."""
 INK = "#1b1b1c"
 """Of the baseline, as in the paper, and of all words and axes."""
-_HOW_IT_RAN = ("seed", "steps", "threads", "track", "checkpoint_every", "keep_checkpoints", "cluster", "engine")
-"""Settings in which the runs of an arm may differ."""
+_HOW_IT_RAN = (
+    "seed", "steps", "threads", "track", "checkpoint_every", "keep_checkpoints", "cluster.", "engine.", "base.path", "base.device",
+    "learner.micro_batch_tokens", "learner.activation_checkpointing", "sandbox.workers",
+)  # fmt: skip
+"""Settings in which the runs of an arm may differ; that the base is the same says its fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,14 @@ def _single_agent(run: RunData) -> bool:
 
 
 def _identity(run: RunData) -> str:
-    return repr(sorted((name, value) for name, value in _flat(run.settings).items() if name.split(".")[0] not in _HOW_IT_RAN)) + (
-        "" if run.settings else str(run.folder)  # without settings nobody knows what it is equal to
-    )
+    if not run.settings:
+        return str(run.folder)  # nobody knows what it is equal to
+    return repr(sorted(_what_it_was(run).items()))
+
+
+def _what_it_was(run: RunData) -> dict[str, Any]:
+    same = {name: value for name, value in _flat(run.settings).items() if not name.startswith(_HOW_IT_RAN)}
+    return {**same, "base": str(run.facts.get("base_sha256", run.setting("base.path", "")))[:12]}
 
 
 def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
@@ -92,9 +100,9 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
     sizes = [_size(runs[0]) for runs in groups]
     labels: list[str] = []
     for size, runs in zip(sizes, groups, strict=True):
-        alike = [_flat(other[0].settings) for other, theirs in zip(groups, sizes, strict=True) if theirs == size]
-        own = _flat(runs[0].settings)
-        apart = [name for name in own if name.split(".")[0] not in _HOW_IT_RAN and any(other.get(name) != own[name] for other in alike)]
+        alike = [_what_it_was(other[0]) for other, theirs in zip(groups, sizes, strict=True) if theirs == size]
+        own = _what_it_was(runs[0])
+        apart = [name for name in own if any(other.get(name) != own[name] for other in alike)]
         labels.append(size + (f" ({', '.join(f'{name} {own[name]}' for name in apart[:2])})" if apart else ""))
     return [label if labels.count(label) == 1 else f"{label} [{runs[0].name}]" for label, runs in zip(labels, groups, strict=True)]
 

@@ -34,24 +34,33 @@ class Curve:
     values: Array
 
 
-def curves_of(arms: Iterable[Arm], metric: str, task: str = "", role: str = "") -> list[Curve]:
-    """Curves of a metric for whole runs and their members, of one task type or role alone if given.
+def curves_of(arms: Iterable[Arm], metric: str, task: str = "") -> list[Curve]:
+    """Curves of a metric for whole runs and their members, of one task type alone if given.
 
-    What is logged by member alone (``learner/…``), or asked for one role, is for the whole run the mean over those members.
+    What is logged by member alone (``learner/…``) is for the whole run the mean over its members. Steps that nothing has are undefined, so
+    that no line runs across them.
     """
-    ending, initials = (f"/{task}" if task else ""), {"": "TSA", "teacher": "TA", "student": "SA"}[role]
+    ending = f"/{task}" if task else ""
     found: list[Curve] = []
     for arm in arms:
         for run in arm.runs:
             log = run.metrics
-            members = [one for one in log.under(metric) if MEMBER.fullmatch(one) and one[0] in initials]
+            members = [one for one in log.under(metric) if MEMBER.fullmatch(one)]
             values = {member: log.get(f"{metric}/{member}{ending}") for member in members}
-            if metric + ending in log.columns and not role:
+            if metric + ending in log.columns:
                 values[WHOLE] = log.get(metric + ending)
             elif members:
                 values[WHOLE] = mean(np.array([values[member] for member in members]))
-            name = metric + ending + (f"/{role}" if role else "")  # two roles' means are two metrics
-            found += [Curve(arm.label, run.name, member, name, log.steps, of) for member, of in values.items()]
+            steps = np.arange(log.steps[0], log.steps[-1] + 1) if len(log.steps) else log.steps
+            found += [
+                Curve(arm.label, run.name, member, metric + ending, steps, _spaced(of, log.steps, steps)) for member, of in values.items()
+            ]
+    return found
+
+
+def _spaced(values: Array, steps: NDArray[np.int64], onto: NDArray[np.int64]) -> Array:
+    found = np.full(len(onto), np.nan)
+    found[np.searchsorted(onto, steps)] = values
     return found
 
 

@@ -88,8 +88,7 @@ class Study:
         return max(self.populations, key=lambda arm: (not arm.baseline, arm.adapters), default=None)
 
     def beside(self, arm: Arm | None) -> tuple[Arm, ...]:
-        """The baselines and one other arm."""
-        return tuple(one for one in self.arms if one.baseline or one is arm)
+        return self.arms
 
 
 def shown(arms: Sequence[Arm]) -> str:

@@ -140,7 +140,7 @@ class RunData:
             try:
                 values = {name: float(value) for name, value in json.loads(line).items()}
                 step = int(values.pop("step"))
-                if step < 1:
+                if not 1 <= step <= self.setting("steps", step):
                     raise ValueError
                 found[step] = values
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):

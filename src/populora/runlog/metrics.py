@@ -76,6 +76,7 @@ def _teaching(proposals: Sequence[Row]) -> dict[str, float]:
         **_spread("teacher/rho_zero", (_proposed(row, row["rho"] == 0.0) for row in rated)),
         **_spread("teacher/rho_one", (_proposed(row, row["rho"] == 1.0) for row in rated)),
         **_spread("teacher/response_length", (_proposed(row, row["response_tokens"]) for row in proposals)),
+        **_per_token("teacher/entropy", ((row["author"], row) for row in proposals)),
         **_spread("teacher/clipped", (_proposed(row, not row["stopped"]) for row in proposals)),
         **_spread("teacher/duplicates", (_proposed(row, row["repeat"]) for row in written if row["repeat"] is not None)),
         **_zero_variance("teacher", (((row["author"], row["group"]), *_proposed(row, row["reward"])) for row in scored)),
@@ -100,6 +101,7 @@ def _solving(attempts: Sequence[Row]) -> dict[str, float]:
         **_spread("student/lenient", (_attempted(row, row["lenient"]) for row in counted)),
         **_spread("student/lenient_solved", (_attempted(row, row["lenient"] and row["correct"]) for row in counted)),
         **_spread("student/response_length", (_attempted(row, row["response_tokens"]) for row in counted)),
+        **_per_token("student/entropy", ((row["student"], row) for row in counted)),
         **_spread("student/clipped", (_attempted(row, not row["stopped"]) for row in counted)),
         **_spread("student/reward", (_attempted(row, row["reward"]) for row in trained)),
         **_spread("student/filled", (_attempted(row, row["filled"]) for row in trained)),
@@ -170,9 +172,23 @@ def _spread(name: str, samples: Samples) -> dict[str, float]:
     """Means over all samples, by type, by member, and by both."""
     found: Mapping[str, list[float]] = defaultdict(list)
     for member, task, value in samples:
-        for key in (name, f"{name}/{task}", f"{name}/{member}", f"{name}/{member}/{task}"):
+        for key in _keys(name, member, task):
             found[key].append(value)
     return {key: fmean(values) for key, values in found.items()}
+
+
+def _per_token(name: str, responses: Iterable[tuple[str, Row]]) -> dict[str, float]:
+    """Means of ``entropy`` over the tokens of all (member, response), by type, by member, and by both."""
+    found: Mapping[str, list[Row]] = defaultdict(list)
+    for member, row in responses:
+        if row["response_tokens"]:
+            for key in _keys(name, member, row["task"]):
+                found[key].append(row)
+    return {key: fmean((row["entropy"] for row in rows), [row["response_tokens"] for row in rows]) for key, rows in found.items()}
+
+
+def _keys(name: str, member: str, task: str) -> tuple[str, ...]:
+    return name, f"{name}/{task}", f"{name}/{member}", f"{name}/{member}/{task}"
 
 
 def _mean(name: str, values: Iterable[float]) -> dict[str, float]:

@@ -20,7 +20,7 @@ COVERAGE, PROXY, DISTINCT, PROGRAMS = "archive/coverage", "archive/proxy", "arch
 
 def coverage_figure(study: Study) -> Figure | Absent:
     """Coverage over steps and over programs, the proxy, and how many different descriptors there were."""
-    arms = study.beside(study.main)
+    arms = study.arms
     found = {metric: curves_of(arms, metric) for metric in (COVERAGE, PROXY, DISTINCT, PROGRAMS)}
     kept = {run.name: run.tessellation for arm in arms for run in arm.runs}
     alike = len({found for found in kept.values() if found}) < 2
@@ -31,11 +31,11 @@ def coverage_figure(study: Study) -> Figure | Absent:
         title=TITLE,
         definition=(
             "A CVT archive of 4,096 cells over AST depth, cyclomatic complexity, lines and variables, with ranges and centroids that are "
-            "saved with the run; every valid program written by a proposer falls into the nearest cell. Coverage: cells with a program. "
-            "The paper compares the population's coverage with the baseline's proxy, all problems / 4,096, which counts repeats and may "
-            "exceed 100 %: here both arms have both, and the two must not be compared. An arm with more proposers writes more programs a "
-            "step: the second panel compares at equal numbers of programs. The last counts different descriptors, since most cells hold "
-            "no whole "
+            "saved with the run; every valid program written by a proposer, void ones left out, falls into the nearest cell. Coverage: "
+            "cells with a program. The paper compares the population's coverage with the baseline's proxy, all problems / 4,096, which "
+            "counts repeats and may exceed 100 %: here both arms have both, and the two must not be compared. An arm with more proposers "
+            "writes more programs a step: the second panel compares at equal numbers of programs. The last counts different descriptors, "
+            "since most cells hold no whole "
             "numbers." + ("" if alike else " THESE RUNS HAVE DIFFERENT TESSELLATIONS: their coverage must not be compared.")
         ),
         source=f"metrics.jsonl: {', '.join(found)}",

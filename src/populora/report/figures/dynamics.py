@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 TASKS = {"code_i": "infer input", "code_o": "infer output", "code_f": "infer function"}
 BANDS_DRAWN = (
-    "Bold: mean over an arm's runs of the run's value over all its samples. Band: from the lowest to the highest member. "
-    "Both are trailing means; the CSV has the logged values."
+    "Bold: mean over an arm's runs of the run's value over all its samples (of learner/… over its members), as far as all of the runs "
+    "have come. Band: from the lowest to the highest member. Both are trailing means; the CSV has the logged values."
 )
 MEMBERS_DRAWN = "Bold: mean over members and runs; thin: each member, teachers dashed. Trailing means; the CSV has the logged values."
 
@@ -34,8 +34,6 @@ class Panel:
     """Between 0 and 1, and drawn so."""
     zero: bool = False
     """Drawn from 0 on."""
-    role: str = ""
-    """Restricts it to members of a role."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,6 @@ class Panels:
     paper: str = ""
     members: bool = False
     """Draw each member instead of the band."""
-    every_arm: bool = False
-    """Show every arm, not only the baselines and the largest population."""
 
 
 _SOLVE = "Solve rate: share of correct answers to the step's own problems, void ones and those that only fill a batch left out."
@@ -93,13 +89,13 @@ FIGURES = (
     ),
     Panels(
         "diagnostics", "Training diagnostics",
-        "Norm of a member's gradient before clipping; its policy-gradient loss; mean entropy (nats a token) of the distributions it "
-        "sampled from. There is no KL penalty, so no KL to a reference. Where a batch is used once, before any update, the normalised "
-        "advantages sum to nearly nothing, and so does the loss: it is no measure of progress.",
+        "Norm of a member's gradient before clipping; its policy-gradient loss; mean entropy (nats a token) of the distributions that "
+        "proposals and answers were sampled from. There is no KL penalty, so no KL to a reference. Where a batch is used once, before any "
+        "update, the normalised advantages sum to nearly nothing, and so does the loss: it is no measure of progress.",
         (
             Panel("gradient norm", "learner/grad_norm"), Panel("policy-gradient loss", "learner/loss"),
-            Panel("entropy of proposers, nats", "learner/entropy", role="teacher"),
-            Panel("entropy of solvers, nats", "learner/entropy", role="student"),
+            Panel("entropy of proposals, nats", "teacher/entropy"),
+            Panel("entropy of answers, nats", "student/entropy"),
         ),
         4, "Figure: training diagnostics",
     ),
@@ -118,7 +114,7 @@ FIGURES = (
             Panel("solver: solve rate", "student/solve_rate", share=True), Panel("teacher: difficulty", "teacher/difficulty", share=True),
             Panel("cyclomatic complexity", "teacher/cyclomatic"), Panel("lines of code", "teacher/loc"),
         ),
-        4, "Figure 7 (population-size ablation)", every_arm=True,
+        4, "Figure 7 (population-size ablation)",
     ),
     Panels(
         "reward_hacking", "Signs of reward hacking",
@@ -150,10 +146,10 @@ FIGURES = (
 
 def panels_figure(study: Study, spec: Panels) -> Figure | Absent:
     """A figure of `FIGURES` from the arms of a study."""
-    arms = study.arms if spec.every_arm else study.beside(study.main)
-    if spec.every_arm and len(study.populations) < 2:
+    arms = study.arms
+    if spec.name == "population_size" and len({arm.adapters for arm in study.populations}) < 2:
         return Absent(spec.name, spec.title, "it compares populations of different sizes: give a run of each", spec.paper)
-    found = [curves_of(arms, panel.metric, panel.task, panel.role) for panel in spec.panels]
+    found = [curves_of(arms, panel.metric, panel.task) for panel in spec.panels]
     if not any(found):
         return Absent(spec.name, spec.title, f"no run has {', '.join(sorted({panel.metric for panel in spec.panels}))}", spec.paper)
     names = dict.fromkeys(panel.metric + (f"/{panel.task}" if panel.task else "") for panel in spec.panels)

@@ -24,7 +24,7 @@ SIDES = {"teacher/rejected": "proposals rejected", "student/failed": "answers fa
 
 def reasons_figure(study: Study) -> Figure | Absent:
     """Shares of rejected proposals and of failed answers by reason, stacked."""
-    arms = study.beside(study.main)
+    arms = study.arms
     rows = [row for arm in arms for run in arm.runs for row in _rows(arm, run)]
     if not rows:
         return Absent(NAME, TITLE, "no run has counts of reasons")
