@@ -34,9 +34,9 @@ Make = Callable[..., Any]
 
 def write_run(folder: Path, make_record: Make, config: Config = CONFIG, steps: int = 0, program: str = "", answer: str = "") -> Path:
     """A run whose numbers come from its seed and sizes; ``program`` and ``answer`` stand in every problem and answer if given."""
-    config = replace(config, steps=steps or config.steps)
-    with new_run(folder, config, {"sandbox": "strict"}):
-        for step in range(1, config.steps + 1):
+    steps = steps or config.steps
+    with new_run(folder, replace(config, steps=max(steps, config.steps)), {"sandbox": "strict"}):
+        for step in range(1, steps + 1):
             write_step(folder, make_record(step, **_step(config, step, program, answer)))
     return folder
 
