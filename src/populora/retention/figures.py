@@ -51,8 +51,8 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
 
 
 def parent_curves(config: RetentionConfig, out: Path, seed: int) -> dict[str, Rates]:
-    """By task: how the parent of a seed learned it. Raises `RunDirectoryError` where the file cannot be read, ``LookupError``, ``TypeError``
-    or ``ValueError`` where it holds something else."""
+    """By task: how the parent of a seed learned it. Raises `RunDirectoryError` for a file that cannot be read, and ``LookupError``,
+    ``TypeError`` or ``ValueError`` for one that holds something else."""
     found = read_json(parents_file(out, seed))
     return {task: trailing(rates(found, task, task, config.parent_prompts, config.samples), SMOOTHED) for task in config.parents}
 
