@@ -8,6 +8,7 @@ from collections import defaultdict
 from statistics import fmean
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import trueskill
 from hypothesis import given
@@ -110,6 +111,46 @@ def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record):
     }
     assert {row["snapshot"] for row in figure.rows} == set(ends)
     assert len(drawn(figure).axes) == 10
+
+
+def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, make_record):
+    """Three students, of whom two met each teacher: a transposed matrix would be another one."""
+    run = write_run(tmp_path / "run", make_record, steps=20)
+    for step in range(1, 21):
+        rewrite(run, "attempts", step, lambda found: third(found) if found["step"][0].as_py() % 2 else found)
+    figure = figure_of(cross_evaluation_figure, run)
+    rates = {(row["snapshot"], row["student"], row["teacher"]): row["solve_rate"] for row in figure.rows}
+    assert {student for _, student, _ in rates} == {"S0", "S1", "S10"}
+    axes = drawn(figure).axes
+    for column, end in enumerate((4, 8, 12, 16, 20)):
+        expected = [[rates.get((end, student, teacher), math.nan) for teacher in ("T0", "T1")] for student in ("S0", "S1", "S10")]
+        profiles, matrix = axes[column], axes[5 + column]
+        (image,) = matrix.images
+        np.testing.assert_allclose(np.ma.filled(image.get_array(), math.nan), expected)
+        np.testing.assert_allclose([np.asarray(line.get_ydata(), float) for line in profiles.lines], expected)
+        assert [label.get_text() for label in matrix.get_yticklabels()] == ["S0", "S1", "S10"]
+
+
+def third(found: pa.Table) -> pa.Table:
+    """The attempts of S0 as those of another student."""
+    students = ["S10" if name == "S0" else name for name in found["student"].to_pylist()]
+    return found.set_column(found.column_names.index("student"), "student", pa.array(students, found["student"].type))
+
+
+def test_many_members_are_told_apart_in_the_order_of_their_numbers(tmp_path, make_record):
+    run = write_run(tmp_path / "run", make_record, steps=5)
+    kept = table(run, "attempts", 1)[0]
+    names = [(f"S{student}", f"T{teacher}") for student in range(12) for teacher in range(12)]
+    rows = [{**kept, "student": s, "author": t, "void": False, "filled": False, "correct": (int(s[1:]) > int(t[1:]))} for s, t in names]
+    for step in range(1, 6):
+        rewrite(run, "attempts", step, lambda found, at=step: pa.Table.from_pylist([{**row, "step": at} for row in rows], found.schema))
+    figure = figure_of(cross_evaluation_figure, run)
+    assert [(row["student"], row["teacher"]) for row in figure.rows[:144]] == names
+    axes = drawn(figure).axes
+    assert len({(str(line.get_color()), str(line.get_marker())) for line in axes[0].lines}) == 12
+    assert [label.get_text() for label in axes[5].get_xticklabels()] == [f"T{teacher}" for teacher in range(12)]
+    np.testing.assert_array_equal(axes[5].images[0].get_array(), np.tril(np.ones((12, 12)), -1))
+    assert {text.get_text() for text in axes[5].texts} == {"0.0", "1.0"}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
