@@ -18,10 +18,11 @@ from scipy import stats
 
 from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
+from populora.report.figures.calibration import calibrated, calibration_figure
 from populora.report.figures.crosseval import cross_evaluation_figure
-from populora.report.figures.ratings import calibration, trueskill_figure, win_matrix_figure
+from populora.report.figures.trueskill import trueskill_figure
 
-FIGURES = (trueskill_figure, win_matrix_figure, cross_evaluation_figure)
+FIGURES = (trueskill_figure, calibration_figure, cross_evaluation_figure)
 
 
 def figure_of(make, *folders) -> Figure:
@@ -58,7 +59,7 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
 
 
 def test_predictions_at_the_end_are_those_of_trueskill(runs):
-    rows = [row for row in figure_of(win_matrix_figure, runs["pair"]).rows if row["kind"] == "final prediction"]
+    rows = [row for row in figure_of(calibration_figure, runs["pair"]).rows if row["kind"] == "final prediction"]
     last = {row["member"]: trueskill.Rating(row["mu"], row["sigma"]) for row in table(runs["pair"], "ratings", 6)}
     env = trueskill.TrueSkill(draw_probability=0)
 
@@ -68,10 +69,28 @@ def test_predictions_at_the_end_are_those_of_trueskill(runs):
     assert {(row["student"], row["teacher"]): row["predicted"] for row in rows} == pytest.approx(
         {(student, teacher): chance(last[student], last[teacher]) for student in ("S0", "S1") for teacher in ("T0", "T1")}
     )
+    axis = drawn(figure_of(calibration_figure, runs["pair"])).axes[0]
+    expected = np.array([[chance(last[student], last[teacher]) for teacher in ("T0", "T1")] for student in ("S0", "S1")])
+    assert abs(expected[0, 1] - expected[1, 0]) > 0.01, "a transposed one would be another"
+    np.testing.assert_allclose(axis.images[0].get_array(), expected)
+    assert [label.get_text() for label in (*axis.get_xticklabels(), *axis.get_yticklabels())] == ["T0", "T1", "S0", "S1"]
+
+
+def test_dots_of_the_calibration_are_its_bins_with_their_intervals(runs):
+    figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
+    bins = [row for row in figure.rows if row["kind"] == "bin"]
+    _, won, rho = drawn(figure).axes
+    for axis, name in ((won, "won"), (rho, "mean_rho")):
+        (dots,) = [line for line in axis.lines if line.get_marker() == "o"]
+        np.testing.assert_allclose(np.asarray(dots.get_xydata()), [[row["predicted"], row[name]] for row in bins])
+    (intervals,) = won.collections
+    np.testing.assert_allclose(
+        [segment[:, 1] for segment in intervals.get_segments()], [[row["low"], row["high"]] for row in bins], atol=1e-12
+    )
 
 
 def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
-    figure = figure_of(win_matrix_figure, runs["pair"], runs["pair-1"])
+    figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
     games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
     bins = [row for row in figure.rows if row["kind"] == "bin"]
     assert sum(row["games"] for row in bins) == len(games)
@@ -86,7 +105,7 @@ def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.floats(0, 1)), min_size=1, max_size=60))
 def test_bins_count_every_game_once_with_exact_intervals(drawn_games):
     games = [{"expected": expected, "won": won, "mean_rho": rho} for expected, won, rho in drawn_games]
-    bins = calibration(games)
+    bins = calibrated(games)
     assert sum(one["games"] for one in bins) == len(games)
     for one in bins:
         own = [game for game in games if math.floor(min(game["expected"], 0.95) * 10) == math.floor(min(one["predicted"], 0.95) * 10)]
@@ -172,7 +191,7 @@ def test_what_lacks_ratings_matchups_or_attempts_is_left_out_and_named(copied):
     for step in range(1, 7):
         rewrite(folder, "attempts", step, lambda found: found.slice(0, 0))
         rewrite(folder, "matchups", step, lambda found: found.slice(0, 0))
-    for make, reason in ((win_matrix_figure, "finished matchups"), (cross_evaluation_figure, "no attempts")):
+    for make, reason in ((calibration_figure, "finished matchups"), (cross_evaluation_figure, "no attempts")):
         found = make(study_of(folder))
         assert isinstance(found, Absent) and reason in found.reason
     for path in ("steps", "metrics.jsonl"):
@@ -184,5 +203,5 @@ def test_matchups_without_ratings_have_no_matrix(copied):
     folder = copied()
     for step in range(1, 7):
         (folder / "steps" / f"step_{step:05d}" / "ratings.parquet").unlink()
-    figure = figure_of(win_matrix_figure, folder)
+    figure = figure_of(calibration_figure, folder)
     assert {row["kind"] for row in figure.rows} == {"bin"} and not drawn(figure).axes[0].images
