@@ -92,6 +92,7 @@ def test_dots_of_the_calibration_are_its_bins_with_their_intervals(runs):
 def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
     figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
     games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
+    assert figure.shown == "left: 2T+2S: run pair, seed 0 (the first of 2); centre and right: 2T+2S: 2 runs, seeds 0, 1"
     bins = [row for row in figure.rows if row["kind"] == "bin"]
     assert sum(row["games"] for row in bins) == len(games)
     edges, *_ = stats.binned_statistic([row["expected"] for row in games], [row["mean_rho"] for row in games], "mean", 10, (0, 1))

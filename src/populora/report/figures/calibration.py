@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from populora.league.trueskill import win_probability
-from populora.report.figure import Absent, Figure, Row, Study, one_run
+from populora.report.figure import Absent, Figure, Row, Study, one_run, shown
 from populora.report.loading import RunData
 from populora.types import Rating
 
@@ -47,7 +47,7 @@ def calibration_figure(study: Study) -> Figure | Absent:
             "diagonal, the share won need not."
         ),
         source="matchups.parquet: expected, outcome, mean_rho; ratings.parquet: mu, sigma",
-        shown=f"left: {one_run(study.main)}; centre and right: all {len(study.main.runs)} runs of {study.main.label}",
+        shown=f"left: {one_run(study.main)}; centre and right: {shown((study.main,))}",
         rows=[{key: row.get(key, "") for key in keys} for row in rows],
         draw=lambda: _draw(matrix, teachers, students, bins),
     )

@@ -44,8 +44,8 @@ def comparison_figure(study: Study) -> Figure | Absent:
         name=NAME,
         title=TITLE,
         definition=(
-            f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (of what was "
-            "not measured in them, the last value before). The bar is the arm's mean. Below, in an arm's colour: its difference to "
+            f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (of what "
+            "was not measured in them, the last value before). The bar is the arm's mean. Below, in an arm's colour: its difference to "
             f"{study.arms[0].label} and Welch's 95 % interval over runs, each for one comparison alone, without a correction for their "
             f"number.{_exceptions(study, rows)}"
         ),
@@ -74,7 +74,8 @@ def comparison(study: Study) -> list[dict[str, Any]]:
         for label, own in values.items():
             low, high = welch(own, first) if label != against else (None, None)
             rows.append({
-                "metric": metric, "arm": label, "runs": len(own), "mean": float(np.mean(own)), "values": " ".join(f"{one:.6g}" for one in own),
+                "metric": metric, "arm": label, "runs": len(own), "mean": float(np.mean(own)),
+                "values": " ".join(f"{one:.6g}" for one in own),
                 "against": against, "difference": float(np.mean(own) - np.mean(first)), "low": low, "high": high,
             })  # fmt: skip
     return rows

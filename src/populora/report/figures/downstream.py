@@ -38,7 +38,7 @@ def downstream_figures(study: Study) -> list[Figure | Absent]:
         try:
             one, runs = _read(folder, name)
             found.append(one)
-            shown.append(f"{name}: {len(one.sources)} sources, {runs}")
+            shown.append(f"{name}: {len(one.sources)} source{'' if len(one.sources) == 1 else 's'}, {runs}")
         except PopuloraError as error:
             unread.append(f"{name}: {error}")
     if not found:
