@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, variance
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -70,14 +71,65 @@ def test_rows_are_means_of_the_last_tenth_a_run_a_sample(long):
             assert (row["low"], row["high"]) == pytest.approx(by_the_book(ours, theirs), rel=1e-6)
         else:
             assert row["low"] is row["high"] is None
-    assert len([axis for axis in drawn(figure).axes if axis.axison]) == len({metric for metric, _ in found})
+    shown = [axis for axis in drawn(figure).axes if axis.axison]
+    assert len(shown) == len({metric for metric, _ in found})
+    for axis, metric in zip(shown, METRICS, strict=True):
+        expected = [found[metric, label] for label in ("baseline (1 agent)", "2T+2S")]
+        dots = [line for line in axis.lines if line.get_marker() == "o"]
+        bars = [line for line in axis.lines if line.get_marker() != "o"]
+        for x, (row, dot, bar) in enumerate(zip(expected, dots, bars, strict=True)):
+            values = [float(one) for one in row["values"].split()]
+            np.testing.assert_allclose(np.asarray(dot.get_xydata(), float), [[x, value] for value in values])
+            np.testing.assert_allclose(np.asarray(bar.get_ydata(), float), [row["mean"]] * 2)
 
 
 def test_what_was_not_measured_at_the_end_has_its_last_value(long, runs):
     lines = logged(runs["pair"])
-    assert at_the_end(the_run(runs["pair"]), "held_out/accuracy") == lines[5]["held_out/accuracy"]
-    assert at_the_end(the_run(long["p0"]), "held_out/accuracy") == logged(long["p0"])[20]["held_out/accuracy"]
-    assert at_the_end(the_run(long["p0"]), "no/such") is None
+    assert at_the_end(the_run(runs["pair"]), "held_out/accuracy", (6, 6)) == lines[5]["held_out/accuracy"]
+    run, lines = the_run(long["p0"]), logged(long["p0"])
+    assert at_the_end(run, "held_out/accuracy", (22, 23)) == lines[20]["held_out/accuracy"]
+    assert at_the_end(run, "held_out/accuracy", (20, 20)) == lines[17]["held_out/accuracy"], "not a later one"
+    assert at_the_end(run, "held_out/accuracy", (1, 2)) is None
+    assert at_the_end(run, "no/such", (22, 23)) is None
+
+
+def test_runs_are_compared_up_to_the_last_step_that_all_have(long, tmp_path, make_record):
+    short = write_run(tmp_path / "short", make_record, AGENT, steps=10)
+    figure = comparison_figure(study_of(long["p0"], long["p1"], short))
+    assert isinstance(figure, Figure)
+    row = next(row for row in figure.rows if (row["metric"], row["arm"]) == ("student/solve_rate", "2T+2S"))
+    ours = [logged(long[name])[9]["student/solve_rate"] for name in ("p0", "p1")]
+    assert [float(one) for one in row["values"].split()] == pytest.approx(ours, rel=1e-5)
+    assert figure.shown.endswith("; steps 10 to 10 (not compared: what is later, of p0 to 23, p1 to 23)")
+    assert "the mean over the steps 10 to 10" in figure.definition
+    equal = comparison_figure(study_of(long["p0"], long["a0"]))
+    assert isinstance(equal, Figure) and equal.shown.endswith("; steps 22 to 23")
+
+
+def without(folder: Path, *names: str) -> Path:
+    """A run whose log lacks some metrics."""
+    lines = [{name: value for name, value in line.items() if name not in names} for line in logged(folder)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_a_metric_that_the_first_arm_lacks_is_compared_with_the_next_and_a_lone_one_is_named(runs, copied):
+    """Three arms; the first has no held-out accuracy and no coverage, and the last no coverage either."""
+    bare = without(copied("agent"), "held_out/accuracy", "archive/coverage")
+    last = without(copied("pair-1"), "archive/coverage")
+    settings = json.loads((last / "config.json").read_text())
+    (last / "config.json").write_text(json.dumps({**settings, "population": {**settings["population"], "teachers": 3}}))
+    figure = comparison_figure(study_of(bare, runs["pair"], last))
+    assert isinstance(figure, Figure)
+    rows = [row for row in figure.rows if row["metric"] == "held_out/accuracy"]
+    values = [logged(folder)[5]["held_out/accuracy"] for folder in (runs["pair"], last)]
+    assert [(row["arm"], row["against"], row["difference"]) for row in rows] == [
+        ("2T+2S", "2T+2S", 0.0), ("3T+2S", "2T+2S", pytest.approx(values[1] - values[0]))
+    ]  # fmt: skip
+    assert "where the difference is to another arm: held_out/accuracy to 2T+2S." in figure.definition
+    assert "archive/coverage" not in {row["metric"] for row in figure.rows}
+    assert "Left out, for one arm alone has it: archive/coverage (2T+2S)." in figure.definition
+    assert {row["against"] for row in figure.rows if row["metric"] == "teacher/loc"} == {"baseline (1 agent)"} and drawn(figure)
 
 
 def test_an_arm_of_one_run_has_a_difference_without_interval_and_that_is_said(runs):

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.container import BarContainer
 from report_runs import study_of
 
 from populora.report.drawing import drawn
@@ -36,6 +38,15 @@ def evaluation(folder: Path, graded: int | None = None) -> Path:
     return folder
 
 
+def set_rates(folder: Path, correct: dict[str, dict[str, int]]) -> Path:
+    """So many items right, by source and benchmark."""
+    for source, own in correct.items():
+        for name, count in own.items():
+            lines = [{"item_id": f"{name}-{index}", "correct": index < count} for index in range(ITEMS[name])]
+            (folder / "verdicts" / name / f"{source}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
 def right(folder: Path, name: str, source: str) -> list[bool]:
     lines = (folder / "verdicts" / name / f"{source}.jsonl").read_text().splitlines()
     return [json.loads(line)["correct"] for line in lines]
@@ -62,15 +73,77 @@ def test_bars_are_means_of_roles_with_their_spread_and_rows_have_every_member(ru
     }
     widths = [patch.get_width() for axis in drawn(adapters).axes for patch in axis.patches]
     assert widths == pytest.approx([rates[source, name] for name in ITEMS for source in SOURCES])
-    assert bars.shown == adapters.shown == "pair/step_00006: 5 sources"
+    assert bars.shown == adapters.shown == "1 evaluation: pair/step_00006: 5 sources, run pair, seed unknown"
     skipped = [row for row in bars.rows if row["kind"] == "skipped"]
     assert [(row["column"], row["remark"]) for row in skipped] == [("gsm8k", "its file is not there")]
     assert bars.tables and drawn(bars)
 
 
+def test_a_cap_reaches_to_the_best_of_the_roles_own_members_and_a_line_over_their_spread(runs, tmp_path):
+    """Students are far better here: the teachers' cap must not be theirs."""
+    correct = {"base": (1, 2), "T0": (3, 12), "T1": (6, 4), "S0": (27, 20), "S1": (15, 36)}
+    folder = set_rates(evaluation(tmp_path / "mine"), {one: dict(zip(ITEMS, counts, strict=True)) for one, counts in correct.items()})
+    (axis,) = drawn(figures_of_folder(runs, folder)[0]).axes
+    heights = {}
+    for container in axis.containers:
+        for place, name in enumerate(ITEMS):
+            if isinstance(container, BarContainer) and len(container):
+                bar = container.patches[place]
+                heights[container.get_label().split(",")[0], bar.get_alpha(), name] = bar.get_height()
+    rates = {(one, name): 100 * count / ITEMS[name] for one, counts in correct.items() for name, count in zip(ITEMS, counts, strict=True)}
+    for name in ITEMS:
+        assert heights["mine base", 1.0, name] == pytest.approx(rates["base", name])
+        for role in ("Teacher", "Student"):
+            own = [rates[f"{role[0]}{index}", name] for index in (0, 1)]
+            assert heights[f"mine {role}", 1.0, name] == pytest.approx(fmean(own))
+    caps = [[patch.get_height() for patch in one.patches] for one in axis.containers
+            if isinstance(one, BarContainer) and len(one) and one.patches[0].get_alpha() == 0.3]  # fmt: skip
+    assert caps == [pytest.approx([max(rates[f"{letter}{index}", name] for index in (0, 1)) for name in ITEMS]) for letter in "TS"]
+    lines = [line.get_segments() for line in axis.collections if isinstance(line, LineCollection)]
+    for segments, letter in zip(lines, "TS", strict=True):
+        for segment, name in zip(segments, ITEMS, strict=True):
+            own = [rates[f"{letter}{index}", name] for index in (0, 1)]
+            assert segment[:, 1].tolist() == pytest.approx([fmean(own) - stdev(own), fmean(own) + stdev(own)])
+
+
+def test_evaluations_of_equally_named_runs_are_told_apart_and_their_seeds_named(runs, tmp_path):
+    folders = [evaluation(tmp_path / root / "pair" / "evaluations" / "step_00006") for root in "AB"]
+    for seed, folder in enumerate(folders):
+        set_rates(folder, {"T0": {"aime24": 3 + seed}})
+        (folder.parents[1] / "config.json").write_text(json.dumps({"seed": seed}))
+    bars, adapters = downstream_figures(study_of(runs["pair"], evaluations=(*folders, folders[0])))
+    assert isinstance(bars, Figure) and isinstance(adapters, Figure)
+    assert bars.shown == ("2 evaluations: A/pair/step_00006: 5 sources, run pair, seed 0; B/pair/step_00006: 5 sources, run pair, seed 1")
+    rows = [row for row in adapters.rows if (row["source"], row["benchmark"]) == ("T0", "aime24")]
+    assert [(row["evaluation"], row["correct"]) for row in rows] == [("A/pair/step_00006", 3), ("B/pair/step_00006", 4)]
+    (legend,) = drawn(bars).legends
+    assert len({text.get_text() for text in legend.get_texts()}) == 6
+
+
+def test_an_evaluation_elsewhere_is_of_the_runs_that_it_notes(runs, tmp_path):
+    folder = evaluation(tmp_path / "mine")
+    known = {"T0": {"from": str(runs["pair"]), "run": "ab", "step": 6}, "S0": {"from": str(tmp_path / "gone"), "run": "cd", "step": 6}}
+    (folder / "generation.json").write_text(json.dumps({"sources": {**known, "base": {"from": "/"}}}))
+    assert figures_of_folder(runs, folder)[0].shown == "1 evaluation: mine: 5 sources, run pair, seed 0, run gone, seed unknown"
+    (folder / "generation.json").unlink()
+    assert figures_of_folder(runs, folder)[0].shown == "1 evaluation: mine: 5 sources, of no run"
+
+
+@pytest.mark.parametrize("damage", ["verdicts", "generation"])
+def test_one_damaged_evaluation_leaves_the_others(runs, tmp_path, damage):
+    good, bad = evaluation(tmp_path / "good"), evaluation(tmp_path / "bad")
+    file = bad / ("generation.json" if damage == "generation" else "verdicts/aime24/T0.jsonl")
+    file.write_text("[]" if damage == "generation" else "no\n")
+    for found in downstream_figures(study_of(runs["pair"], evaluations=(bad, good))):
+        assert isinstance(found, Figure) and found.shown.startswith("1 evaluation: good: 5 sources, of no run; left out, bad: ")
+        assert {row.get("evaluation", "good") for row in found.rows} == {"good"} and drawn(found)
+
+
 def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     folder = evaluation(tmp_path / "mine", graded=7)
-    _, adapters = figures_of_folder(runs, folder)
+    bars, adapters = figures_of_folder(runs, folder)
+    whole = [one for one in drawn(bars).axes[0].containers if isinstance(one, BarContainer)]
+    assert [len(one) for one in whole] == [0, 2, 2, 2, 1, 1], "the students' bar and cap: not all of them have amc23"
     row = next(row for row in adapters.rows if (row["source"], row["benchmark"]) == ("S1", "amc23"))
     assert (row["graded"], row["items"]) == (7, 40)
     assert sum(len(axis.patches) for axis in drawn(adapters).axes) == len(SOURCES) * len(ITEMS) - 1

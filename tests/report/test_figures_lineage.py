@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_runs import rewrite, study_of, table
 
@@ -58,7 +59,23 @@ def test_lives_births_and_parents_are_drawn(runs):
     (axis,) = drawn(figure).axes
     lives = [line for line in axis.lines if str(line.get_gid()).startswith("mark.")]
     assert sorted(str(line.get_gid()).split(".")[1] for line in lives) == sorted(row["member"] for row in figure.rows)
-    assert len([line for line in axis.lines if line.get_marker() == "o"]) == 3
+    places = ["T0", "T1", "S0", "S1"]
+    for line, row in zip(lives, figure.rows, strict=True):
+        y = places.index(row["member"])
+        end = 6 if row["died"] is None else row["died"]
+        assert np.asarray(line.get_xydata()).tolist() == [[row["born"], y], [end, y]]
+    children = table(runs["pair"], "children")
+    births = [line for line in axis.lines if line.get_marker() == "o"]
+    assert sorted(np.asarray(line.get_xydata()).tolist() for line in births) == sorted(
+        [[row["born"], places.index(row["member"])]] for row in children
+    )
+    # From the parent's place to the child's, and a ring at the parent's.
+    pairs = [(row["born"], places.index(parent[:2]), places.index(row["member"])) for row in children for parent in row["parents"]]
+    assert any(parent != child for _, parent, child in pairs)
+    thin = [np.asarray(line.get_xydata()).tolist() for line in axis.lines if line not in lives and line not in births]
+    assert sorted(thin) == sorted([[born, parent], [born, child]] for born, parent, child in pairs)
+    rings = [np.asarray(ring.get_offsets()).tolist() for ring in axis.collections]
+    assert sorted(rings) == sorted([[born, parent]] for born, parent, _ in pairs)
     assert [label.get_text() for label in axis.get_yticklabels()] == ["T0", "T1", "S0", "S1"]
     assert "3 were bred" in figure.definition and figure.shown == "2T+2S: run pair, seed 0"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from math import isclose
@@ -43,7 +44,19 @@ def test_the_distribution_at_the_end_is_that_of_the_last_tenth(runs):
     assert isinstance(figure, Figure)
     rhos = [one["rho"] for name in ("pair", "pair-1") for one in table(runs[name], "proposals", 6) if one["rho"] is not None]
     (line,) = drawn(figure).axes[3].lines
-    np.testing.assert_allclose(np.asarray(line.get_ydata(), float), [rhos.count(right / K) / len(rhos) for right in range(K + 1)])
+    expected = [[right / K, rhos.count(right / K) / len(rhos)] for right in range(K + 1)]
+    np.testing.assert_allclose(np.asarray(line.get_xydata()), expected)
+
+
+def test_a_line_a_run_is_drawn_over_its_steps(runs):
+    figure = noise_figure(study_of(runs["pair"], runs["pair-1"], smooth=1))
+    assert isinstance(figure, Figure)
+    axes = drawn(figure).axes
+    for axis, name in zip(axes[:3], ("standard_error", "chance", "barely"), strict=True):
+        for line, run in zip(axis.lines, ("pair", "pair-1"), strict=True):
+            own = [row for row in figure.rows if row["run"] == run]
+            expected = [[row["step"], math.nan if row[name] is None else row[name]] for row in own]
+            np.testing.assert_allclose(np.asarray(line.get_xydata(), float), expected)
 
 
 @given(rate=st.floats(0.05, 0.95), samples=st.integers(2, 8))

@@ -8,6 +8,7 @@ from collections import defaultdict
 from statistics import fmean
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import trueskill
 from hypothesis import given
@@ -17,10 +18,11 @@ from scipy import stats
 
 from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
+from populora.report.figures.calibration import calibrated, calibration_figure
 from populora.report.figures.crosseval import cross_evaluation_figure
-from populora.report.figures.ratings import calibration, trueskill_figure, win_matrix_figure
+from populora.report.figures.trueskill import trueskill_figure
 
-FIGURES = (trueskill_figure, win_matrix_figure, cross_evaluation_figure)
+FIGURES = (trueskill_figure, calibration_figure, cross_evaluation_figure)
 
 
 def figure_of(make, *folders) -> Figure:
@@ -57,7 +59,7 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
 
 
 def test_predictions_at_the_end_are_those_of_trueskill(runs):
-    rows = [row for row in figure_of(win_matrix_figure, runs["pair"]).rows if row["kind"] == "final prediction"]
+    rows = [row for row in figure_of(calibration_figure, runs["pair"]).rows if row["kind"] == "final prediction"]
     last = {row["member"]: trueskill.Rating(row["mu"], row["sigma"]) for row in table(runs["pair"], "ratings", 6)}
     env = trueskill.TrueSkill(draw_probability=0)
 
@@ -67,11 +69,30 @@ def test_predictions_at_the_end_are_those_of_trueskill(runs):
     assert {(row["student"], row["teacher"]): row["predicted"] for row in rows} == pytest.approx(
         {(student, teacher): chance(last[student], last[teacher]) for student in ("S0", "S1") for teacher in ("T0", "T1")}
     )
+    axis = drawn(figure_of(calibration_figure, runs["pair"])).axes[0]
+    expected = np.array([[chance(last[student], last[teacher]) for teacher in ("T0", "T1")] for student in ("S0", "S1")])
+    assert abs(expected[0, 1] - expected[1, 0]) > 0.01, "a transposed one would be another"
+    np.testing.assert_allclose(axis.images[0].get_array(), expected)
+    assert [label.get_text() for label in (*axis.get_xticklabels(), *axis.get_yticklabels())] == ["T0", "T1", "S0", "S1"]
+
+
+def test_dots_of_the_calibration_are_its_bins_with_their_intervals(runs):
+    figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
+    bins = [row for row in figure.rows if row["kind"] == "bin"]
+    _, won, rho = drawn(figure).axes
+    for axis, name in ((won, "won"), (rho, "mean_rho")):
+        (dots,) = [line for line in axis.lines if line.get_marker() == "o"]
+        np.testing.assert_allclose(np.asarray(dots.get_xydata()), [[row["predicted"], row[name]] for row in bins])
+    (intervals,) = won.collections
+    np.testing.assert_allclose(
+        [segment[:, 1] for segment in intervals.get_segments()], [[row["low"], row["high"]] for row in bins], atol=1e-12
+    )
 
 
 def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
-    figure = figure_of(win_matrix_figure, runs["pair"], runs["pair-1"])
+    figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
     games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
+    assert figure.shown == "left: 2T+2S: run pair, seed 0 (the first of 2); centre and right: 2T+2S: 2 runs, seeds 0, 1"
     bins = [row for row in figure.rows if row["kind"] == "bin"]
     assert sum(row["games"] for row in bins) == len(games)
     edges, *_ = stats.binned_statistic([row["expected"] for row in games], [row["mean_rho"] for row in games], "mean", 10, (0, 1))
@@ -85,7 +106,7 @@ def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.floats(0, 1)), min_size=1, max_size=60))
 def test_bins_count_every_game_once_with_exact_intervals(drawn_games):
     games = [{"expected": expected, "won": won, "mean_rho": rho} for expected, won, rho in drawn_games]
-    bins = calibration(games)
+    bins = calibrated(games)
     assert sum(one["games"] for one in bins) == len(games)
     for one in bins:
         own = [game for game in games if math.floor(min(game["expected"], 0.95) * 10) == math.floor(min(one["predicted"], 0.95) * 10)]
@@ -112,6 +133,46 @@ def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record):
     assert len(drawn(figure).axes) == 10
 
 
+def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, make_record):
+    """Three students, of whom two met each teacher: a transposed matrix would be another one."""
+    run = write_run(tmp_path / "run", make_record, steps=20)
+    for step in range(1, 21):
+        rewrite(run, "attempts", step, lambda found: third(found) if found["step"][0].as_py() % 2 else found)
+    figure = figure_of(cross_evaluation_figure, run)
+    rates = {(row["snapshot"], row["student"], row["teacher"]): row["solve_rate"] for row in figure.rows}
+    assert {student for _, student, _ in rates} == {"S0", "S1", "S10"}
+    axes = drawn(figure).axes
+    for column, end in enumerate((4, 8, 12, 16, 20)):
+        expected = [[rates.get((end, student, teacher), math.nan) for teacher in ("T0", "T1")] for student in ("S0", "S1", "S10")]
+        profiles, matrix = axes[column], axes[5 + column]
+        (image,) = matrix.images
+        np.testing.assert_allclose(np.ma.filled(image.get_array(), math.nan), expected)
+        np.testing.assert_allclose([np.asarray(line.get_ydata(), float) for line in profiles.lines], expected)
+        assert [label.get_text() for label in matrix.get_yticklabels()] == ["S0", "S1", "S10"]
+
+
+def third(found: pa.Table) -> pa.Table:
+    """The attempts of S0 as those of another student."""
+    students = ["S10" if name == "S0" else name for name in found["student"].to_pylist()]
+    return found.set_column(found.column_names.index("student"), "student", pa.array(students, found["student"].type))
+
+
+def test_many_members_are_told_apart_in_the_order_of_their_numbers(tmp_path, make_record):
+    run = write_run(tmp_path / "run", make_record, steps=5)
+    kept = table(run, "attempts", 1)[0]
+    names = [(f"S{student}", f"T{teacher}") for student in range(12) for teacher in range(12)]
+    rows = [{**kept, "student": s, "author": t, "void": False, "filled": False, "correct": (int(s[1:]) > int(t[1:]))} for s, t in names]
+    for step in range(1, 6):
+        rewrite(run, "attempts", step, lambda found, at=step: pa.Table.from_pylist([{**row, "step": at} for row in rows], found.schema))
+    figure = figure_of(cross_evaluation_figure, run)
+    assert [(row["student"], row["teacher"]) for row in figure.rows[:144]] == names
+    axes = drawn(figure).axes
+    assert len({(str(line.get_color()), str(line.get_marker())) for line in axes[0].lines}) == 12
+    assert [label.get_text() for label in axes[5].get_xticklabels()] == [f"T{teacher}" for teacher in range(12)]
+    np.testing.assert_array_equal(axes[5].images[0].get_array(), np.tril(np.ones((12, 12)), -1))
+    assert {text.get_text() for text in axes[5].texts} == {"0.0", "1.0"}
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_run_of_fewer_steps_than_snapshots_has_a_snapshot_a_step(tmp_path, make_record, steps):
     run = write_run(tmp_path / "run", make_record, steps=steps)
@@ -131,7 +192,7 @@ def test_what_lacks_ratings_matchups_or_attempts_is_left_out_and_named(copied):
     for step in range(1, 7):
         rewrite(folder, "attempts", step, lambda found: found.slice(0, 0))
         rewrite(folder, "matchups", step, lambda found: found.slice(0, 0))
-    for make, reason in ((win_matrix_figure, "finished matchups"), (cross_evaluation_figure, "no attempts")):
+    for make, reason in ((calibration_figure, "finished matchups"), (cross_evaluation_figure, "no attempts")):
         found = make(study_of(folder))
         assert isinstance(found, Absent) and reason in found.reason
     for path in ("steps", "metrics.jsonl"):
@@ -143,5 +204,5 @@ def test_matchups_without_ratings_have_no_matrix(copied):
     folder = copied()
     for step in range(1, 7):
         (folder / "steps" / f"step_{step:05d}" / "ratings.parquet").unlink()
-    figure = figure_of(win_matrix_figure, folder)
+    figure = figure_of(calibration_figure, folder)
     assert {row["kind"] for row in figure.rows} == {"bin"} and not drawn(figure).axes[0].images

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_runs import study_of
 
@@ -27,8 +28,8 @@ def retention(folder: Path) -> Path:
     for seed in GRID.seeds:
         curve = [{name: {task: [(index + step + seed) % 5, step] for task in own} for index, (name, own) in enumerate(tasks.items())}
                  for step in range(3)]  # fmt: skip
-        cell = {"seed": seed, "snapshot": 4, "birth": {name: {task: [1, 2, 3] for task in own} for name, own in tasks.items()},
-                "curve": curve}  # fmt: skip
+        birth = {name: {task: [1, 2, 3] for task in own} for name, own in {**tasks, "base": GRID.parents}.items()}
+        cell = {"seed": seed, "snapshot": 4, "birth": birth, "curve": curve}
         parents = {"seed": seed, "curve": [{task: {task: [1, 2]} for task in GRID.parents}] * 4}
         for name, content in ((f"cells/seed_{seed}_step_00004.json", cell), (f"parents/seed_{seed}.json", parents)):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,9 +64,43 @@ def test_a_grid_without_its_repeated_snapshot_has_no_live_operators_yet(runs, tm
     assert isinstance(mutations, Figure) and isinstance(crossovers, Figure) and drawn(mutations)
 
 
+@pytest.mark.parametrize(("content", "reason"), [
+    (None, "cannot read"), ("{", "not valid JSON"), ('{"seed": 1}', "something else (KeyError: 'curve')"),
+    ('{"curve": [{"code_i": {}}]}', "something else (KeyError: 'code_i')"), ('{"curve": 3}', "something else (TypeError"),
+    ("[]", "something else (TypeError"),
+])  # fmt: skip
+def test_parents_that_cannot_be_read_are_left_out_by_name(runs, tmp_path, content, reason):
+    """The page draws outside of any guard: what is damaged must be found before."""
+    whole = [len(axis.lines) for axis in drawn(retention_figures(study_of(runs["pair"], retention=retention(tmp_path / "whole")))[0]).axes]
+    folder = retention(tmp_path / "grid")
+    file = folder / "parents" / "seed_1.json"
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    for figure in retention_figures(study_of(runs["pair"], retention=folder)):
+        assert isinstance(figure, Figure) and reason in figure.shown
+        assert figure.shown.startswith("2 cells: snapshots 4; seeds 0, 1; without the parents' own curves of seed 1: ")
+        without = [len(axis.lines) for axis in drawn(figure).axes]
+        if figure.name == "retention_live":
+            assert without == [whole[0] - 1, whole[1] - 2], "one thin grey line a task"
+
+
+def test_grey_lines_are_the_parents_learning_curves(runs, tmp_path):
+    folder = retention(tmp_path / "grid")
+    for seed in GRID.seeds:
+        curve = [{"code_i": {"code_i": [step, seed]}, "code_o": {"code_o": [0, 1]}} for step in range(4)]
+        (folder / "parents" / f"seed_{seed}.json").write_text(json.dumps({"seed": seed, "curve": curve}))
+    axis = drawn(retention_figures(study_of(runs["pair"], retention=folder))[0]).axes[0]
+    grey = [np.asarray(line.get_ydata(), float) for line in axis.lines if line.get_color() == "0.7"]
+    rates = GRID.parent_prompts * GRID.samples
+    np.testing.assert_allclose(grey, [[(step / 2 + seed) / rates for step in range(4)] for seed in GRID.seeds])
+
+
 @pytest.mark.parametrize(("damage", "reason"), [
     ("none", "--retention DIR"), ("absent", "cannot read"), ("settings", "unknown"), ("cells", "no finished cells"),
     ("cell", "does not hold what `populora retention` writes (KeyError: 'curve')"),
+    ("pupil", "does not hold what `populora retention` writes (KeyError: 'm1')"), ("short", "expected 3 steps of seed 0, got 1"),
 ])  # fmt: skip
 def test_why_there_are_no_grids_is_said(runs, tmp_path, damage, reason):
     folder = retention(tmp_path / "grid")
@@ -75,6 +110,11 @@ def test_why_there_are_no_grids_is_said(runs, tmp_path, damage, reason):
         (folder / "config.json").write_text('{"holodeck": 1}')
     elif damage == "cell":
         (folder / "cells" / "seed_0_step_00004.json").write_text('{"seed": 0, "snapshot": 4}')
+    elif damage in ("pupil", "short"):
+        file = folder / "cells" / "seed_0_step_00004.json"
+        cell = json.loads(file.read_text())
+        curve = [{name: own for name, own in step.items() if name != "m1"} for step in cell["curve"]]
+        file.write_text(json.dumps({**cell, "curve": curve if damage == "pupil" else cell["curve"][:1]}))
     elif damage == "cells":
         for file in folder.glob("cells/*"):
             file.unlink()

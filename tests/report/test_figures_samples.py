@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from radon.complexity import cc_visit
-from report_runs import CONFIG, rewrite, study_of, table, the_arm, write_run
+from report_runs import AGENT, CONFIG, rewrite, study_of, table, the_arm, write_run
 
 from populora.analysis.complexity import measure
 from populora.report.drawing import drawn
@@ -95,6 +95,28 @@ def test_rows_hold_the_programs_and_numbers_of_the_tables(runs):
     assert list(csv.DictReader(io.StringIO(figure.csv()))) == [{name: str(value) for name, value in row.items()} for row in figure.rows]
     texts = [text.get_text() for axis in drawn(figure).axes for text in axis.texts]
     assert all(row["program"] in texts for row in figure.rows)
+
+
+def test_beside_several_baselines_the_population_keeps_its_column(runs, tmp_path, make_record):
+    other = write_run(tmp_path / "other", make_record, replace(AGENT, learner=replace(AGENT.learner, learning_rate=0.5)))
+    figure = samples_figure(study_of(runs["pair"], runs["agent"], other))
+    assert isinstance(figure, Figure) and len({row["arm"] for row in figure.rows}) == 2
+    assert figure.shown.endswith("agent, seed 0; 2T+2S: pair, seed 0")
+    titles = [axis.get_title("left") for axis in drawn(figure).axes]
+    assert any(title.startswith("2T+2S, step 6: T") for title in titles), titles
+
+
+def test_what_is_not_as_in_the_paper_is_said(runs):
+    figure = samples_figure(study_of(runs["pair"]))
+    assert isinstance(figure, Figure)
+    for ours in ("stops at step 100", "most trivial problem of the baseline alone", "one teacher", "over all teachers"):
+        assert ours in figure.definition
+
+
+@pytest.mark.parametrize("names", [("pair",), ("agent",)])
+def test_one_arm_alone_is_shown(runs, names):
+    figure = samples_figure(study_of(*(runs[name] for name in names)))
+    assert isinstance(figure, Figure) and len({row["arm"] for row in figure.rows}) == 1 and drawn(figure)
 
 
 def test_void_and_long_programs_are_no_candidates(copied):

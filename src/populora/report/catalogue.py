@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from populora.report.figure import Absent, Figure, Study
+from populora.report.figures.calibration import calibration_figure
 from populora.report.figures.comparison import comparison_figure
 from populora.report.figures.costs import compute_figure, timings_figure
 from populora.report.figures.coverage import coverage_figure
@@ -12,10 +13,10 @@ from populora.report.figures.downstream import downstream_figures
 from populora.report.figures.dynamics import FIGURES, panels_figure
 from populora.report.figures.lineage import lineage_figure
 from populora.report.figures.noise import noise_figure
-from populora.report.figures.ratings import trueskill_figure, win_matrix_figure
 from populora.report.figures.reasons import reasons_figure
 from populora.report.figures.retention import retention_figures
 from populora.report.figures.samples import samples_figure
+from populora.report.figures.trueskill import trueskill_figure
 
 
 def figures_of(study: Study) -> list[Figure | Absent]:
@@ -37,7 +38,7 @@ def figures_of(study: Study) -> list[Figure | Absent]:
         compute_figure(study),
         samples_figure(study),
         lineage_figure(study),
-        win_matrix_figure(study),
+        calibration_figure(study),
         cyclomatic_figure(study),
         panels["reward_hacking"],
         reasons_figure(study),

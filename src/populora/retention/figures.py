@@ -31,6 +31,8 @@ LIVE = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
 SMOOTHED = 5
 COLUMNS = 4  # of a figure with one snapshot
 Cells = Sequence[Mapping[str, Any]]
+Parents = Mapping[int, Mapping[str, Rates]]
+"""By seed and task: the smoothed learning curve of the parent. A seed that is absent has no thin grey line."""
 Panel = tuple[Variant, int]
 
 
@@ -39,7 +41,8 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
-    for title, draw in drawings(config, out, cells).items():
+    parents = {seed: parent_curves(config, out, seed) for seed in dict.fromkeys(cell["seed"] for cell in cells)}
+    for title, draw in drawings(config, parents, cells).items():
         figure = draw()
         for kind in ("svg", "png"):
             written.append(folder / f"{title}.{kind}")
@@ -47,7 +50,14 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
     return written
 
 
-def drawings(config: RetentionConfig, out: Path, cells: Cells) -> dict[str, Callable[[], Figure]]:
+def parent_curves(config: RetentionConfig, out: Path, seed: int) -> dict[str, Rates]:
+    """By task: how the parent of a seed learned it. Raises `RunDirectoryError` for a file that cannot be read, and ``LookupError``,
+    ``TypeError`` or ``ValueError`` for one that holds something else."""
+    found = read_json(parents_file(out, seed))
+    return {task: trailing(rates(found, task, task, config.parent_prompts, config.samples), SMOOTHED) for task in config.parents}
+
+
+def drawings(config: RetentionConfig, parents: Parents, cells: Cells) -> dict[str, Callable[[], Figure]]:
     """``mutations``, ``crossovers`` and ``live``, as far as something of the kind was bred, to be drawn.
 
     Raises `ConfigError` where matplotlib is missing.
@@ -56,7 +66,7 @@ def drawings(config: RetentionConfig, out: Path, cells: Cells) -> dict[str, Call
         import matplotlib.figure  # noqa: F401 - only to know now that it is there
     except ImportError as error:
         raise ConfigError("the figures need matplotlib: `pip install 'populora[report]'`; the results are written already") from error
-    return {title: partial(_grid, config, out, cells, rows) for title, rows in _panels(config, cells).items() if rows}
+    return {title: partial(_grid, config, parents, cells, rows) for title, rows in _panels(config, cells).items() if rows}
 
 
 def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]]]:
@@ -74,7 +84,7 @@ def _panels(config: RetentionConfig, cells: Cells) -> dict[str, list[list[Panel]
     return {title: [row for row in own if row] for title, own in found.items()}
 
 
-def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Sequence[Panel]]) -> Figure:
+def _grid(config: RetentionConfig, parents: Parents, cells: Cells, rows: Sequence[Sequence[Panel]]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -87,7 +97,7 @@ def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Seque
             axis.set_visible(False)
             upper.tick_params(labelbottom=True)
         for axis, (child, snapshot) in zip(row, panels, strict=False):
-            _panel(axis, config, out, [cell for cell in cells if cell["snapshot"] == snapshot], child)
+            _panel(axis, config, parents, [cell for cell in cells if cell["snapshot"] == snapshot], child)
             told = "=" in child.name or child.name == child.operator.alias  # the name is long enough
             alias = "" if told else f" ({child.operator.alias.replace('_', ' ')})"
             axis.set_title(f"{child.name}{alias}, step {snapshot}", fontsize=7)
@@ -102,16 +112,14 @@ def _grid(config: RetentionConfig, out: Path, cells: Cells, rows: Sequence[Seque
     return figure
 
 
-def _panel(axis: Any, config: RetentionConfig, out: Path, cells: Cells, child: Variant) -> None:
+def _panel(axis: Any, config: RetentionConfig, parents: Parents, cells: Cells, child: Variant) -> None:
     for index, task in enumerate(config.parents[: child.arity]):
         problems, colour = config.prompts // child.arity, COLOURS[index]
 
         def curves(name: str, task: str = task, problems: int = problems) -> list[Rates]:
             return [trailing(rates(cell, name, task, problems, config.samples), SMOOTHED) for cell in cells]
 
-        for cell in cells:
-            parents = read_json(parents_file(out, cell["seed"]))
-            grey = trailing(rates(parents, task, task, config.parent_prompts, config.samples), SMOOTHED)
+        for grey in (parents[cell["seed"]][task] for cell in cells if cell["seed"] in parents):
             axis.plot(np.arange(1, len(grey) + 1), grey, color="0.7", linewidth=0.6)
         steps = cells[0]["snapshot"] + np.arange(config.retrain_steps)
         axis.plot(steps, np.mean(curves(FROZEN[index]), axis=0), color="0.6", linewidth=1.6)

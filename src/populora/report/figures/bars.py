@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.results import Evaluation
+from populora.evals.results import Evaluation, SourceRole
 from populora.evals.tables import Cell, downstream
 from populora.report.arms import INK, PALETTE
 
@@ -14,29 +15,44 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 
-def draw_roles(found: list[Evaluation]) -> Drawing:
-    """A group a benchmark, a bar a single source or the mean of a role, with a pale cap up to the best member."""
-    from populora.report.drawing import PALE, STUDENT, TEACHER, many, panels
+@dataclass(frozen=True)
+class Bar:
+    """A source that is alone in its role, or a role's mean; by benchmark, whole ones alone."""
 
-    table = downstream(found, members=False)
-    bars: dict[str, Mapping[str, Cell]] = {}
-    caps: dict[str, Mapping[str, Cell]] = {}
-    for block in table.blocks:
-        best = next((row.cells for row in block.rows if row.kind == "best"), {})
-        for row in (row for row in block.rows if row.kind in ("member", "mean")):
-            bars[label := f"{block.name} {row.label}".strip()] = row.cells
-            caps[label] = best if row.kind == "mean" else {}
-    single = [label for label in bars if not caps[label]]
-    roles, few = [label for label in bars if caps[label]], len(bars) <= len(PALETTE)
-    colours = dict(zip(roles, (TEACHER, STUDENT, *PALETTE[2:4]), strict=False)) | dict(zip(single, (INK, PALE, *PALETTE[4:]), strict=False))
-    colours = many(list(bars)) | (colours if few else {})
-    wide, benchmarks = 0.8 / len(bars), table.benchmarks
-    drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(bars))), height=2.6)
-    for index, (label, cells) in enumerate(bars.items()):
-        for shown, alpha in ((caps[label], 0.3), (cells, 1.0)):
+    label: str
+    cells: Mapping[str, Cell]
+    caps: Mapping[str, Cell]
+    """Of a mean: the best of the members that it is over."""
+
+
+def bars(one: Evaluation) -> list[Bar]:
+    """The bars of an evaluation, role by role."""
+    found: list[Bar] = []
+    for role in get_args(SourceRole):
+        own = replace(one, sources=tuple(source for source in one.sources if source.role == role))
+        rows = downstream([own], members=False).blocks[0].rows  # of one role: its best is the best of its own members
+        best = next((_whole(row.cells) for row in rows if row.kind == "best"), {})
+        for row in (row for row in rows if row.kind in ("member", "mean")):
+            found.append(Bar(f"{one.name} {row.label}".strip(), _whole(row.cells), best if row.kind == "mean" else {}))
+    return found
+
+
+def _whole(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    return {name: cell for name, cell in cells.items() if cell.whole}
+
+
+def draw_roles(found: list[Evaluation]) -> Drawing:
+    """A group a benchmark, a bar a single source or the mean of a role, with a pale cap up to its best member."""
+    from populora.report.drawing import panels
+
+    groups, benchmarks = [bar for one in found for bar in bars(one)], downstream(found).benchmarks
+    colours, wide = _colours(groups), 0.8 / len(groups)
+    drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(groups))), height=2.6)
+    for index, bar in enumerate(groups):
+        for shown, alpha in ((bar.caps, 0.3), (bar.cells, 1.0)):
             places = {place - 0.4 + wide * (index + 0.5): shown[name] for place, name in enumerate(benchmarks) if name in shown}
-            values, color = [cell.value for cell in places.values()], colours[label]
-            axes[0, 0].bar(list(places), values, wide * 0.92, color=color, alpha=alpha, linewidth=0, label=label if alpha == 1 else None)
+            values, label = [cell.value for cell in places.values()], bar.label if alpha == 1 else None
+            axes[0, 0].bar(list(places), values, wide * 0.92, color=colours[bar.label], alpha=alpha, linewidth=0, label=label)
         spread = [cell.std or 0.0 for cell in places.values()]
         if any(spread):
             axes[0, 0].errorbar(list(places), values, spread, fmt="none", ecolor=INK, elinewidth=0.8)
@@ -45,6 +61,17 @@ def draw_roles(found: list[Evaluation]) -> Drawing:
     axes[0, 0].grid(visible=False, axis="x")
     drawing.legend(loc="outside upper left", ncols=2 if len(benchmarks) < 5 else 4)
     return drawing
+
+
+def _colours(groups: list[Bar]) -> dict[str, Any]:
+    """By label. Few bars have the colours of roles and of single sources, many have one each."""
+    from populora.report.drawing import PALE, STUDENT, TEACHER, many
+
+    if len(groups) > len(PALETTE):
+        return many([bar.label for bar in groups])
+    means, single = [bar.label for bar in groups if bar.caps], [bar.label for bar in groups if not bar.caps]
+    few = dict(zip(means, (TEACHER, STUDENT, *PALETTE[2:4]), strict=False)) | dict(zip(single, (INK, PALE, *PALETTE[4:]), strict=False))
+    return many([bar.label for bar in groups]) | few
 
 
 def draw_adapters(found: list[Evaluation]) -> Drawing:

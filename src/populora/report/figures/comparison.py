@@ -1,4 +1,4 @@
-"""Arms against the baseline: means of the last tenth of the steps, a run a sample, with Welch's interval over seeds."""
+"""Arms against the baseline: means of the last tenth of the steps that all runs have, a run a sample, with Welch's interval over seeds."""
 
 from __future__ import annotations
 
@@ -39,55 +39,87 @@ def comparison_figure(study: Study) -> Figure | Absent:
     rows = comparison(study)
     if not rows:
         return Absent(NAME, TITLE, "no metric was logged in two arms")
-    alone = [arm.label for arm in study.arms if len(arm.runs) < 2]
+    first, last = last_tenth(study)
     return Figure(
         name=NAME,
         title=TITLE,
         definition=(
-            "A dot is a run: the mean of its last tenth of steps (of what was not measured in them, the last value). The bar is the arm's "
-            f"mean. Below, in an arm's colour: its difference to {study.arms[0].label} and Welch's 95 % interval over runs, each for one "
-            "comparison alone, without a correction for their number."
-            + (f" No interval with {', '.join(alone)}: a single run says nothing about how much seeds differ." if alone else "")
+            f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (of what "
+            "was not measured in them, the last value before). The bar is the arm's mean. Below, in an arm's colour: its difference to "
+            f"{study.arms[0].label} and Welch's 95 % interval over runs, each for one comparison alone, without a correction for their "
+            f"number.{_exceptions(study, rows)}"
         ),
         source=f"metrics.jsonl: {', '.join(METRICS)}",
-        shown=shown(study.arms),
+        shown=f"{shown(study.arms)}; steps {first} to {last}{_longer(study, last)}",
         rows=rows,
         draw=lambda: _draw(study, rows),
     )
 
 
+def last_tenth(study: Study) -> tuple[int, int]:
+    """The first and the last of the steps compared: runs at different steps are not. A run without any step has no say. Raises
+    ``ValueError`` where none has one."""
+    last = min(int(run.metrics.steps[-1]) for arm in study.arms for run in arm.runs if len(run.metrics.steps))
+    return last - max(1, last // 10) + 1, last
+
+
 def comparison(study: Study) -> list[dict[str, Any]]:
-    """A row a metric and arm: its runs' values, their mean, and the difference to the first arm with its interval."""
+    """A row a metric that two arms or more have, and arm that has it: its runs' values, their mean, and the difference to the first of
+    those arms, ``against``, with its interval."""
     rows: list[dict[str, Any]] = []
-    for metric in METRICS:
-        values = {arm.label: [one for run in arm.runs if (one := at_the_end(run, metric)) is not None] for arm in study.arms}
-        first = values[study.arms[0].label]
-        if not first:
+    for metric, values in _values(study).items():
+        if len(values) < 2:
             continue
+        against, first = next(iter(values.items()))
         for label, own in values.items():
-            if own:
-                low, high = welch(own, first) if label != study.arms[0].label else (None, None)
-                rows.append(
-                    {
-                        "metric": metric,
-                        "arm": label,
-                        "runs": len(own),
-                        "mean": float(np.mean(own)),
-                        "values": " ".join(f"{one:.6g}" for one in own),
-                        "difference": float(np.mean(own) - np.mean(first)),
-                        "low": low,
-                        "high": high,
-                    }
-                )
+            low, high = welch(own, first) if label != against else (None, None)
+            rows.append({
+                "metric": metric, "arm": label, "runs": len(own), "mean": float(np.mean(own)),
+                "values": " ".join(f"{one:.6g}" for one in own),
+                "against": against, "difference": float(np.mean(own) - np.mean(first)), "low": low, "high": high,
+            })  # fmt: skip
     return rows
 
 
-def at_the_end(run: RunData, metric: str) -> float | None:
-    """The mean of a metric over the last tenth of a run's steps; where none of them has it, the last value."""
-    values = run.metrics.get(metric)
-    last = values[-max(1, len(values) // 10) :]
-    last = last[np.isfinite(last)] if np.isfinite(last).any() else values[np.isfinite(values)][-1:]
-    return float(last.mean()) if len(last) else None
+def _values(study: Study) -> dict[str, Values]:
+    """By metric and arm that has it, the value of each run."""
+    if not any(len(run.metrics.steps) for arm in study.arms for run in arm.runs):
+        return {}
+    steps, found = last_tenth(study), dict[str, Values]()
+    for metric in METRICS:
+        values = {arm.label: [one for run in arm.runs if (one := at_the_end(run, metric, steps)) is not None] for arm in study.arms}
+        found[metric] = {label: own for label, own in values.items() if own}
+    return found
+
+
+def at_the_end(run: RunData, metric: str, steps: tuple[int, int]) -> float | None:
+    """The mean of a metric from the first to the last of ``steps``; where none of them has it, the last value before."""
+    log, (first, last) = run.metrics, steps
+    values = log.get(metric)
+    before = np.isfinite(values) & (log.steps <= last)
+    within = before & (log.steps >= first)
+    found = values[within] if within.any() else values[before][-1:]
+    return float(found.mean()) if len(found) else None
+
+
+def _exceptions(study: Study, rows: list[dict[str, Any]]) -> str:
+    """What the figure leaves out or compares otherwise, as sentences."""
+    text, first = "", study.arms[0].label
+    others = dict.fromkeys((row["metric"], row["against"]) for row in rows if row["against"] != first)
+    if others:
+        text += f" {first} lacks some metrics, where the difference is to another arm: "
+        text += ", ".join(f"{metric} to {label}" for metric, label in others) + "."
+    lone = [f"{metric} ({next(iter(values))})" for metric, values in _values(study).items() if len(values) == 1]
+    text += f" Left out, for one arm alone has it: {', '.join(lone)}." if lone else ""
+    alone = [arm.label for arm in study.arms if len(arm.runs) < 2]
+    return text + (f" No interval with {', '.join(alone)}: a single run says nothing about how much seeds differ." if alone else "")
+
+
+def _longer(study: Study, last: int) -> str:
+    """Which runs have later steps, which are not compared."""
+    ends = {run.name: int(run.metrics.steps[-1]) for arm in study.arms for run in arm.runs if len(run.metrics.steps)}
+    longer = [f"{name} to {end}" for name, end in ends.items() if end > last]
+    return f" (not compared: what is later, of {', '.join(longer)})" if longer else ""
 
 
 def welch(ours: list[float], theirs: list[float]) -> tuple[float | None, float | None]:

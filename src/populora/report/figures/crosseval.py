@@ -15,8 +15,12 @@ from populora.report.loading import Array, RunData
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
+MARKERS = "osD^vPX"
+"""As many as have no divisor in common with the colours: a pair comes again after all 42."""
 NAME, TITLE, PAPER = "cross_evaluation", "Cross-evaluation over training", "Figure: cross-evaluation over training"
 SNAPSHOTS = 5
+MOST_WIDE = 5
+"""Columns of a matrix whose numbers have room for two digits."""
 
 
 def cross_evaluation_figure(study: Study) -> Figure | Absent:
@@ -55,7 +59,7 @@ def snapshots(run: RunData) -> list[dict[str, Any]]:
     snapshot = ends[np.searchsorted(ends, table["step"].to_numpy())]
     table = table.append_column("snapshot", [snapshot]).append_column("solved", pc.cast(table["correct"], "float64"))
     grouped = table.group_by(["snapshot", "student", "author"]).aggregate([("solved", "mean"), ("solved", "count")])
-    keys = [(name, "ascending") for name in ("snapshot", "student", "author")]
+    rows = sorted(grouped.to_pylist(), key=lambda row: (row["snapshot"], _place(row["student"]), _place(row["author"])))
     return [
         {
             "snapshot": row["snapshot"],
@@ -64,8 +68,13 @@ def snapshots(run: RunData) -> list[dict[str, Any]]:
             "solve_rate": row["solved_mean"],
             "attempts": row["solved_count"],
         }
-        for row in grouped.sort_by(keys).to_pylist()
+        for row in rows
     ]
+
+
+def _place(member: str) -> tuple[int, str]:
+    """T10 comes after T9."""
+    return len(member), member
 
 
 def _matrix(rows: list[dict[str, Any]], snapshot: int, students: list[str], teachers: list[str]) -> Array:
@@ -79,9 +88,10 @@ def _matrix(rows: list[dict[str, Any]], snapshot: int, students: list[str], teac
 def _draw(rows: list[dict[str, Any]]) -> Drawing:
     from populora.report.drawing import heat, mark, panels
 
-    ends, students, teachers = (sorted({row[key] for row in rows}) for key in ("snapshot", "student", "teacher"))
+    students, teachers = (sorted({row[key] for row in rows}, key=_place) for key in ("student", "teacher"))
+    ends, digits = sorted({row["snapshot"] for row in rows}), 1 if len(teachers) > MOST_WIDE else 2
     drawing, axes = panels(2, len(ends), width=2.0, height=1.9)
-    looks = dict(zip(students, zip(cycle(PALETTE), cycle("osD^vP"), strict=False), strict=False))
+    looks = dict(zip(students, zip(cycle(PALETTE), cycle(MARKERS), strict=False), strict=False))
     for column, end in enumerate(ends):
         values = _matrix(rows, end, students, teachers)
         for (student, (colour, sign)), line in zip(looks.items(), values, strict=True):
@@ -89,7 +99,7 @@ def _draw(rows: list[dict[str, Any]]) -> Drawing:
             mark(axes[0, column].plot(range(len(teachers)), line, label=student, **style)[0], student)
         axes[0, column].set_xticks(range(len(teachers)), teachers)
         axes[0, column].set(ylim=(-0.02, 1.02), title=f"to step {end}")
-        heat(axes[1, column], values, students, teachers)
+        heat(axes[1, column], values, students, teachers, digits)
     axes[0, 0].set_ylabel("solve rate")
     axes[1, 0].set_ylabel("student")
     drawing.supxlabel("teacher", fontsize=8)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from populora.errors import PopuloraError
-from populora.evals.folder import evaluation_of
+from populora.errors import PopuloraError, RunDirectoryError
+from populora.evals.folder import evaluation_of, read_generation
 from populora.evals.report import records, tables
 from populora.evals.results import Evaluation
 from populora.evals.tables import downstream
 from populora.report.figure import Absent, Figure, Study
 from populora.report.figures.bars import draw_adapters, draw_roles
+from populora.runlog.directory import CONFIG
+from populora.runlog.files import read_json
+from populora.runlog.style import printable
+
+FOLDER = "evaluations"
+"""Of a run, in which its evaluations lie."""
 
 BARS = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
@@ -26,31 +33,71 @@ def downstream_figures(study: Study) -> list[Figure | Absent]:
     if not study.evaluations:
         reason = "give a folder of `populora evaluate` with --evaluation DIR, or let it stand in the run's evaluations/"
         return [Absent(name, title, reason, paper) for name, title, paper in both]
+    found, shown, unread = list[Evaluation](), list[str](), list[str]()
+    for folder, name in _named(study.evaluations).items():
+        try:
+            one, runs = _read(folder, name)
+            found.append(one)
+            shown.append(f"{name}: {len(one.sources)} source{'' if len(one.sources) == 1 else 's'}, {runs}")
+        except PopuloraError as error:
+            unread.append(f"{name}: {error}")
+    if not found:
+        return [Absent(name, title, "; ".join(unread), paper) for name, title, paper in both]
+    number = f"{len(found)} evaluation{'' if len(found) == 1 else 's'}"
+    text = "; ".join([f"{number}: {shown[0]}", *shown[1:], *(f"left out, {one}" for one in unread)])
+    return [_bars(study, found, text), _adapters(found, text)]
+
+
+def _named(folders: Sequence[Path]) -> dict[Path, str]:
+    """Each folder once, and ``4t4s/step_00200`` of ``runs/4t4s/evaluations/step_00200``; where two have the same name, as many of the
+    folders above as tell them apart."""
+    each = list(dict.fromkeys(folder.resolve() for folder in folders))
+    parts = [(*one.parts[:-2], one.name) if one.parent.name == FOLDER else one.parts for one in each]
+    names = ["/".join(own[-2 if one.parent.name == FOLDER else -1 :]) for one, own in zip(each, parts, strict=True)]
+    for length in range(2, max(map(len, parts)) + 1):
+        names = [name if names.count(name) == 1 else "/".join(own[-length:]) for name, own in zip(names, parts, strict=True)]
+    return dict(zip(each, map(printable, names), strict=True))
+
+
+def _read(folder: Path, name: str) -> tuple[Evaluation, str]:
+    """An evaluation, and of which runs it is. Raises `PopuloraError` for what is no evaluation, or one of nothing yet."""
     try:
-        found = [evaluation_of(folder, _name(folder)) for folder in study.evaluations]
-        if not downstream(found).benchmarks:
-            raise PopuloraError("nothing is graded in these evaluations yet")
-        return [_bars(study, found), _adapters(study, found)]
-    except PopuloraError as error:
-        return [Absent(name, title, str(error), paper) for name, title, paper in both]
+        found, runs = evaluation_of(folder, name), _runs(folder)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunDirectoryError(
+            f"a file in '{folder}' does not hold what `populora evaluate` writes ({type(error).__name__}: {error})"
+        ) from error
+    if not downstream([found]).benchmarks:
+        raise RunDirectoryError(f"nothing is graded in '{folder}' yet")
+    return found, runs
 
 
-def _name(folder: Path) -> str:
-    """``4t4s/step_00200`` of ``runs/4t4s/evaluations/step_00200``."""
-    parents = folder.resolve().parents
-    return f"{parents[1].name}/{folder.name}" if parents[0].name == "evaluations" else folder.name
+def _runs(folder: Path) -> str:
+    """``run 4t4s, seed 0``: the run that the folder lies in, or else those whose members were evaluated, as far as they are still there."""
+    beside = [folder.parent.parent] if folder.parent.name == FOLDER else []
+    sources = read_generation(folder).get("sources", {}).values()
+    runs = beside or list(dict.fromkeys(Path(one["from"]) for one in sources if "run" in one))
+    return ", ".join(f"run {printable(run.name)}, seed {_seed(run)}" for run in runs) or "of no run"
 
 
-def _bars(study: Study, found: list[Evaluation]) -> Figure:
+def _seed(run: Path) -> str:
+    try:
+        return str(read_json(run / CONFIG)["seed"])
+    except (PopuloraError, KeyError, TypeError):
+        return "unknown"
+
+
+def _bars(study: Study, found: list[Evaluation], shown: str) -> Figure:
     name, title, paper = BARS
     layouts = tables(found, with_published=study.published)
     return Figure(
         name,
         title,
-        f"{_GREEDY} A bar is the mean over the members of a role, with ± one sample standard deviation; the pale cap reaches to the best "
-        "member of each benchmark by itself: it is selected on the test set, and no one adapter has it.",
+        f"{_GREEDY} A bar is the mean over the members of a role, where all of them have the benchmark, with ± one sample standard "
+        "deviation; the pale cap reaches to the best of those members, of each benchmark by itself: it is selected on the test set, and "
+        "no one adapter need have it. The table's Best is over both roles.",
         "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
-        _shown(found),
+        shown,
         records(found, study.published),
         lambda: draw_roles(found),
         paper,
@@ -58,7 +105,7 @@ def _bars(study: Study, found: list[Evaluation]) -> Figure:
     )
 
 
-def _adapters(study: Study, found: list[Evaluation]) -> Figure:
+def _adapters(found: list[Evaluation], shown: str) -> Figure:
     name, title, paper = ADAPTERS
     rows = [
         {
@@ -78,12 +125,8 @@ def _adapters(study: Study, found: list[Evaluation]) -> Figure:
         title,
         f"{_GREEDY} {shape}",
         "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
-        _shown(found),
+        shown,
         rows,
         lambda: draw_adapters(found),
         paper,
     )
-
-
-def _shown(found: list[Evaluation]) -> str:
-    return "; ".join(f"{one.name}: {len(one.sources)} sources" for one in found)

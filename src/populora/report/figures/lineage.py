@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from populora.report.curves import MEMBER
-from populora.report.figure import Absent, Figure, Study, one_run
-from populora.report.loading import RunData
+from populora.report.figure import Absent, Figure, Row, Study, one_run
+from populora.report.loading import Log, RunData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 NAME, TITLE = "lineage", "Lineage"
+_FIRST: Row = {"generation": 0, "born": 0, "operator": "init", "parents": [], "norm_ratio": None, "cosines": [], "effective_rank": None}
+"""What the tables of children do not have: the adapters that a run began with."""
 
 
 def lineage_figure(study: Study) -> Figure | Absent:
@@ -46,42 +48,30 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
         return []
     columns = ("member", "generation", "born", "operator", "parents", "norm_ratio", "cosines", "effective_rank")
     children = run.table("children", columns).to_pylist()
-    rows: list[dict[str, Any]] = [
-        {
-            "member": member,
-            "generation": 0,
-            "born": 0,
-            "operator": "init",
-            "parents": [],
-            "norm_ratio": None,
-            "cosines": [],
-            "effective_rank": None,
-        }
-        for member in log.under("rating/mu")
-        if MEMBER.fullmatch(member)
-    ] + children
-    found: list[dict[str, Any]] = []
-    for row in sorted(rows, key=lambda row: (row["member"], row["generation"])):
-        later = [child["born"] for child in children if child["member"] == row["member"] and child["generation"] > row["generation"]]
-        died = min(later, default=None)
-        # In the step of a birth the place is still rated as its old adapter, which played in it.
-        rated = log.get(f"rating/mu/{row['member']}")[(log.steps > row["born"]) & (log.steps <= (died or log.steps[-1]))]
-        found.append(
-            {
-                "name": f"{row['member']}#{row['generation']}",
-                "member": row["member"],
-                "generation": row["generation"],
-                "born": row["born"],
-                "died": died,
-                "operator": row["operator"],
-                "parents": " ".join(parent.partition(":")[0] for parent in row["parents"]),
-                "norm_ratio": row["norm_ratio"],
-                "cosines": " ".join(f"{cosine:.4f}" for cosine in row["cosines"]),
-                "effective_rank": row["effective_rank"],
-                "mu": float(rated[-1]) if len(rated) else None,
-            }
-        )
-    return found
+    first = [{"member": member, **_FIRST} for member in log.under("rating/mu") if MEMBER.fullmatch(member)]
+    in_order = sorted([*first, *children], key=lambda row: (len(row["member"]), row["member"], row["generation"]))
+    return [_life(row, children, log) for row in in_order]
+
+
+def _life(row: Row, children: list[dict[str, Any]], log: Log) -> dict[str, Any]:
+    """One adapter until a later child takes its place."""
+    later = [child["born"] for child in children if child["member"] == row["member"] and child["generation"] > row["generation"]]
+    died = min(later, default=None)
+    # In the step of a birth the place is still rated as its old adapter, which played in it.
+    rated = log.get(f"rating/mu/{row['member']}")[(log.steps > row["born"]) & (log.steps <= (died or log.steps[-1]))]
+    return {
+        "name": f"{row['member']}#{row['generation']}",
+        "member": row["member"],
+        "generation": row["generation"],
+        "born": row["born"],
+        "died": died,
+        "operator": row["operator"],
+        "parents": " ".join(parent.partition(":")[0] for parent in row["parents"]),
+        "norm_ratio": row["norm_ratio"],
+        "cosines": " ".join(f"{cosine:.4f}" for cosine in row["cosines"]),
+        "effective_rank": row["effective_rank"],
+        "mu": float(rated[-1]) if len(rated) else None,
+    }
 
 
 def _draw(rows: list[dict[str, Any]], last: int) -> Drawing:

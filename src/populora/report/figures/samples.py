@@ -2,7 +2,9 @@
 
 At a step the programs are sorted by cyclomatic complexity, lines, AST depth and text, and the one in the middle (the lower one of two) is
 taken; at the third of the four steps also the first one, the most trivial. Readings: quality 1.0 is a valid problem whose gold value
-reproduced (it has a rho); the loose bound is `MOST_LINES` lines; a run shorter than the paper's has its steps at the same shares.
+reproduced (it has a rho); the loose bound is `MOST_LINES` lines; a run shorter than the paper's has its steps at the same shares. The paper
+shows steps 5, 50 and 100, the most trivial problem of the baseline alone, and one teacher of its population: step 200, the population's
+most trivial one, and the choice over all teachers are ours.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ ASKED = {"code_i": "infer-input", "code_o": "infer-output", "code_f": "infer-fun
 
 def samples_figure(study: Study) -> Figure | Absent:
     """One problem an arm at each of four steps, and the most trivial ones at the third."""
-    arms = study.beside(study.main)[:2] if study.main else study.arms[:2]
+    arms = _beside(study)
     rows = with_radon([row for arm in arms for row in samples(arm)])
     if not rows:
         return Absent(NAME, TITLE, "there are no valid problems in the runs' tables", PAPER)
@@ -41,7 +43,9 @@ def samples_figure(study: Study) -> Figure | Absent:
         definition=(
             f"Not picked by hand: of a step's valid problems whose gold value reproduced, of at most {MOST_LINES} lines, the median by "
             "cyclomatic complexity, then lines, AST depth and text; at the third step also the first in that order, the most trivial. "
-            f"Steps 5, 50, 100 and 200, in a run of other than {OF} steps at the same shares of it."
+            f"Steps 5, 50, 100 and 200, in a run of other than {OF} steps at the same shares of it. Other than in the paper: it stops at "
+            "step 100, shows the most trivial problem of the baseline alone, and the problems of one teacher of its population; here they "
+            "are chosen over all teachers."
         ),
         source="proposals.parquet: step, author, task, problem_id, rho, ast_depth, cyclomatic, loc; problems.parquet: program",
         shown="the first run of each arm: " + "; ".join(f"{arm.label}: {arm.runs[0].name}, seed {arm.seeds[0]}" for arm in arms),
@@ -49,6 +53,13 @@ def samples_figure(study: Study) -> Figure | Absent:
         draw=lambda: _draw([arm.label for arm in arms], rows),
         paper=PAPER,
     )
+
+
+def _beside(study: Study) -> tuple[Arm, ...]:
+    """The first baseline and the population; without one of them the other, or the first two arms of single agents."""
+    if not study.main:
+        return study.arms[:2]
+    return (*[arm for arm in study.arms if arm.baseline and arm is not study.main][:1], study.main)
 
 
 def samples(arm: Arm) -> list[dict[str, Any]]:
