@@ -21,6 +21,7 @@ from matplotlib.figure import Figure as Drawing
 from populora.report.arms import INK, PALETTE, Arm
 from populora.report.curves import WHOLE, Curve, mean, stacked, trailing
 from populora.report.figure import Figure
+from populora.runlog.style import printable
 
 TEACHER, STUDENT, PALE = "#d55e00", "#0072b2", "#8b8b8c"
 KINDS = ("svg", "png", "pdf")
@@ -103,18 +104,18 @@ def drawn(figure: Figure) -> Drawing:
 
 
 def save(figure: Figure, folder: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
-    """Write ``NAME.svg``, ``.png``, ``.pdf`` and ``.csv``; equal numbers give equal files."""
+    """Write ``NAME.svg``, ``.png`` and ``.pdf``, each with what it shows in its metadata, and ``.csv``; equal numbers give equal files."""
     drawing, written = drawn(figure), [folder / f"{figure.name}.csv"]
     written[0].write_bytes(figure.csv().encode("utf-8", "backslashreplace"))
     for kind in kinds:
         written.append(folder / f"{figure.name}.{kind}")
-        written[-1].write_bytes(_bytes(drawing, figure.name, kind, facecolor="white"))
+        written[-1].write_bytes(_bytes(drawing, figure.name, kind, _stated(figure, kind), facecolor="white"))
     return written
 
 
 def svg(figure: Figure) -> str:
     """The figure as an element for the page."""
-    text = _bytes(drawn(figure), figure.name, "svg").decode()
+    text = _bytes(drawn(figure), figure.name, "svg", {"Date": None}).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="mark\.([^"]+)\.\d+-\d+">', r'<g data-mark="\1">', text)
@@ -128,11 +129,20 @@ def _themed(tag: re.Match[str]) -> str:
     return text
 
 
-def _bytes(drawing: Drawing, name: str, kind: str, **options: Any) -> bytes:
+def _stated(figure: Figure, kind: str) -> dict[str, Any]:
+    """What a file says of itself, in the fields of its kind; no date, so that equal numbers are equal bytes."""
+    title, words = printable(figure.title), printable(f"{figure.definition} Shown: {figure.shown}. From: {figure.source}.")
+    return {
+        "svg": {"Title": title, "Description": words, "Date": None},
+        "png": {"Title": title, "Description": words},
+        "pdf": {"Title": title, "Subject": words, "CreationDate": None},
+    }[kind]
+
+
+def _bytes(drawing: Drawing, name: str, kind: str, metadata: dict[str, Any], **options: Any) -> bytes:
     buffer = io.BytesIO()
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with rc_context({**_STYLE, "svg.hashsalt": name}):
-        drawing.savefig(buffer, format=kind, dpi=150, metadata=dates, **options)
+        drawing.savefig(buffer, format=kind, dpi=150, metadata=metadata, **options)
     return buffer.getvalue()
 
 
