@@ -50,7 +50,7 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
         if isinstance(figure, Absent):
             assert len(figure.reason) > 10, figure
             continue
-        assert figure.definition.endswith((".", "not.")) and len(figure.definition) > 60, figure.name
+        assert figure.definition.endswith(".") and len(figure.definition) > 60, figure.name
         assert re.search(r"seeds? \d", figure.shown) and re.search(r"\brun\b|\bruns\b|evaluation", figure.shown), figure.name
         named = re.findall(r"(\w+)\.parquet: ([^;]+)", figure.source)
         for name, columns in named:
@@ -59,6 +59,15 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
         assert named or re.search(r"(metrics|timings)\.jsonl: \w", figure.source), figure.name
         assert figure.rows and len({tuple(row) for row in figure.rows}) == 1, "all rows have the same keys"
         assert len(figure.csv().splitlines()) >= 1 + len(figure.rows)
+
+
+def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
+    study = study_of(runs["pair"], runs["agent"])
+    text = page(study, [one for one in figures_of(study) if one.name in ("dynamics", "sampler_gap", "calibration", "samples")])
+    ids = re.findall(r'<[^>]*\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids)) and text.count("<svg") == 4
+    used = set(re.findall(r'url\(#([^)]+)\)|<use [^>]*href="#([^"]+)"', text))
+    assert len(used) > 20 and {one or other for one, other in used} <= set(ids)
 
 
 def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):

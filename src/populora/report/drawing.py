@@ -119,11 +119,14 @@ def svg(figure: Figure) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="mark\.([^"]+)\.\d+-\d+">', r'<g data-mark="\1">', text)
-    return re.sub(r"<[^>]*>", _themed, text)  # tags alone: programs stand in it as text
+    used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
+    return re.sub(r"<[^>]*>", lambda tag: _themed(tag[0], used), text)  # tags alone: programs stand in it as text
 
 
-def _themed(tag: re.Match[str]) -> str:
-    text = re.sub(r"(\.\d\d)\d+", r"\1", tag[0])  # hundredths of a point are enough
+def _themed(tag: str, used: set[str]) -> str:
+    """A tag of the page: only ids in use, which are named after the figure; others (``axes_1``) would stand in each of them."""
+    text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", tag)
+    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
     for colour, name in _VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
     return text
