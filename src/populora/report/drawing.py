@@ -24,6 +24,8 @@ from populora.report.figure import Figure
 from populora.runlog.style import printable
 
 TEACHER, STUDENT, PALE = "#d55e00", "#0072b2", "#8b8b8c"
+LINES = ("-", "--", ":", "-.")
+"""Styles of the lines of arms that share a colour, as baselines do."""
 KINDS = ("svg", "png", "pdf")
 _STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
@@ -50,12 +52,16 @@ def mark(artist: Any, name: str) -> None:
 
 
 def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth: int, members: bool = False) -> None:
-    """Per arm the mean of its runs and the band of their members; ``members``: a thin line for each instead of the band."""
+    """Per arm the mean of its runs, up to where the first of them ends, and the band of their members.
+
+    ``members``: a thin line for each instead of the band.
+    """
+    lines = styles(arms)
     for arm in arms:
         own = [curve for curve in curves if curve.arm == arm.label]
         whole = [curve for curve in own if curve.member == WHOLE]
         single = [curve for curve in own if curve.member != WHOLE]
-        if len(single) > len(whole) or (members and single):
+        if len(single) > 1 or (members and single):
             steps, smoothed = stacked(_smoothed(single, smooth))
             if members:
                 for curve, line in zip(single, smoothed, strict=True):
@@ -64,9 +70,10 @@ def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth
             else:
                 low, high = _extremes(smoothed)
                 axis.fill_between(steps, low, high, color=arm.colour, alpha=0.18, linewidth=0)
-        if whole:
+        if reached := [curve.steps[-1] for curve in whole if np.isfinite(curve.values).any()]:
             steps, smoothed = stacked(_smoothed(whole, smooth))
-            axis.plot(steps, mean(smoothed), color=arm.colour)
+            shared = steps <= min(reached)  # beyond, the mean would jump for being of fewer runs
+            axis.plot(steps[shared], mean(smoothed[:, shared]), lines[arm.label], color=arm.colour)
 
 
 def heat(axis: Axes, values: Any, rows: Sequence[str], columns: Sequence[str], digits: int = 2) -> None:
@@ -89,11 +96,18 @@ def many(names: Sequence[str]) -> dict[str, Any]:
     return dict.fromkeys(names, PALE) | dict(zip(names, [*table[::2], *table[1::2]], strict=False))
 
 
+def styles(arms: Sequence[Arm]) -> dict[str, str]:
+    """A line style of `LINES` for each arm by its label: by its place among those of its colour."""
+    colours = [arm.colour for arm in arms]
+    return {arm.label: LINES[colours[:place].count(arm.colour) % len(LINES)] for place, arm in enumerate(arms)}
+
+
 def legend(drawing: Drawing, arms: Sequence[Arm]) -> None:
-    """The arms' colours above all panels."""
+    """The arms' colours and line styles above all panels."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=arm.colour) for arm in arms]
+    lines = styles(arms)
+    handles = [Line2D([], [], color=arm.colour, linestyle=lines[arm.label]) for arm in arms]
     drawing.legend(handles, [arm.label for arm in arms], loc="outside upper left", ncols=max(1, min(len(arms), 4)))
 
 
