@@ -70,6 +70,14 @@ def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
     assert len(used) > 20 and {one or other for one, other in used} <= set(ids)
 
 
+@pytest.mark.parametrize(("name", "told"), [("pair", "--step 6 --teacher T1"), ("agent", "--step 6 --teacher A0")])
+def test_what_is_said_to_read_the_rest_is_a_step_and_an_author_of_the_run(runs, name, told):
+    study = study_of(runs[name])
+    assert f"<code>populora show RUN {told}</code> reads everything" in page(study, [])
+    last = explored(study.arms[0].runs[0], 10**7)["entries"][-1]
+    assert told == f"--step {last['step']} --teacher {last['author']}"
+
+
 def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):
     monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(drawn(one).axes)}</svg>")
     study = study_of(runs["pair"], runs["agent"])
@@ -82,4 +90,5 @@ def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypat
             assert f"<b>Shown:</b> {markupsafe.escape(figure.shown)}" in text
     assert re.findall(r'data-member="(\w+)"', text) == ["T0", "T1", "S0", "S1"] and 'data-version="7"' in text
     assert json.loads(blobs(text)["explorer-0"]) == explored(study.arms[1].runs[0], 10**7), "the population's: the explorer opens on it"
-    assert text.count("<td>6</td>") == 2 and "2 runs in 2 arms, up to step 6" in text
+    assert text.partition("</table>")[0].count("<td>6</td>") == 2, "of the runs"
+    assert "2 runs in 2 arms, up to step 6" in text
