@@ -46,6 +46,7 @@ def test_a_member_is_picked_out_in_the_figures_that_have_it_and_let_go(visits, r
     assert min(width for chosen, width in lines if chosen) >= 1.5 * max(width for chosen, width in lines if not chosen)
     raised = "all => all.every(one => !one.nextElementSibling || one.nextElementSibling.matches('.chosen'))"
     assert tab.eval_on_selector_all("#trueskill .chosen", raised), "no other line lies over it"
+    assert tab.locator("#lineage g:has(> .chosen):not(:has(> .chosen ~ g))").count() == 0, "births stand on their lines"
     tab.get_by_role("button", name="T1", exact=True).click()
     assert button.get_attribute("aria-pressed") == "false"
     marks = tab.eval_on_selector_all("[data-mark]", shown)

@@ -109,14 +109,16 @@ def _steps(arm: Arm) -> float | None:
 
 
 def _table(rows: list[dict[str, Any]]) -> Layout:
-    keys = (
-        "adapters", "steps", "adapter_steps", "hours", "seconds_per_step", "seconds_per_adapter_step", "ratio", "ratio_per_adapter",
-    )  # fmt: skip
+    columns = {
+        "adapters": "adapters", "steps": "steps", "adapter_steps": "adapter-steps", "hours": "hours",
+        "seconds_per_step": "seconds a step", "seconds_per_adapter_step": "seconds an adapter-step",
+        "ratio": "ratio a step", "ratio_per_adapter": "ratio an adapter-step",
+    }  # fmt: skip
     return Layout(
-        caption="Compute accounting",
-        groups=(("one run", 4), ("seconds", 2), ("ratio to the baseline", 2)),
-        columns=("adapters", "steps", "adapter-steps", "hours", *("a step", "an adapter-step") * 2),
-        blocks=(tuple(Line(row["arm"], tuple(Entry(_number(row[key])) for key in keys)) for row in rows),),
+        caption="Compute of each arm",
+        groups=(("one run", 4), ("median", 2), ("to the baseline", 2)),
+        columns=tuple(columns.values()),
+        blocks=(tuple(Line(row["arm"], tuple(Entry(_number(row[key])) for key in columns)) for row in rows),),
     )
 
 

@@ -36,7 +36,8 @@
   });
   if (matchMedia("(max-width: 860px)").matches) $("#contents").open = false;
 
-  // One member in the figures that have its marks. It is raised above the others, and then goes back to its place.
+  // One member in the figures that have its marks. It is raised above the others, and then goes back to its place;
+  // not in the lineage, where lines do not cross and births stand on them.
   let picked = null;
   const places = new WeakMap();
   const raise = (mark) => {
@@ -51,6 +52,7 @@
       const chosen = mark.dataset.mark === picked;
       if (chosen === mark.classList.contains("chosen")) continue;
       mark.classList.toggle("chosen", chosen);
+      if (mark.closest("#lineage")) continue;
       if (chosen) raise(mark);
       else places.get(mark).replaceWith(mark);
     }
