@@ -19,6 +19,12 @@ def found(tab: Any) -> int:
     return int(tab.inner_text("#found").split()[0].replace(",", ""))
 
 
+def opened(tab: Any, entry: str) -> None:
+    """Click a problem in the list and wait for it: the address changes before the page does."""
+    tab.click(f'#list a[href$="/{entry}"]')
+    tab.wait_for_selector(f'#list a[aria-current="true"][href$="/{entry}"]')
+
+
 def title(tab: Any) -> str:
     return tab.inner_text("#problem h3")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from reading import title, until
+from reading import opened, title, until
 
 pytestmark = pytest.mark.browser
 
@@ -15,7 +15,7 @@ def entry_of(report, entry: str = "7-2") -> dict:
 
 
 def test_a_problem_is_shown_whole(tab, report):
-    tab.click('#list a[href$="/7-2"]')
+    opened(tab, "7-2")
     assert title(tab) == "T0, step 7: code_f, asks for the function"
     text, entry = tab.inner_text("#problem"), entry_of(report)
     for part in (entry["program"], "f(3) → 6", "f(2) → 4   (hidden from the student)", "doubles", "solved never · reward of T0: 0.00"):
@@ -23,7 +23,7 @@ def test_a_problem_is_shown_whole(tab, report):
     for part in ("AST depth 9 · cyclomatic 9 · 90 lines · 9 variables · rho 0.00", "✗ S0 ×2: wrong_value", "reward -0.50, not trained on"):
         assert part in text
     assert tab.locator("#problem pre").last.inner_text() == "proposal 2" and "populora show" in text and "--step 7 --teacher T0" in text
-    tab.click('#list a[href$="/7-0"]')
+    opened(tab, "7-0")
     assert "✓ S0: correct" in tab.inner_text("#problem") and "✗ S0: format" in tab.inner_text("#problem")
 
 
@@ -34,7 +34,7 @@ def test_a_rejected_proposal_shows_what_was_written_and_why_not(tab):
 
 
 def test_hostile_text_is_text(tab, report):
-    tab.click('#list a[href$="/7-1"]')
+    opened(tab, "7-1")
     entry = entry_of(report, "7-1")
     assert "</script>" in entry["program"] and "\\u202e" in entry["program"]
     assert tab.locator("#problem pre").all_text_contents()[0] == entry["program"]
@@ -44,7 +44,7 @@ def test_hostile_text_is_text(tab, report):
 
 
 def test_a_link_opens_its_problem_in_a_new_window(visits, report, tab):
-    tab.click('#list a[href$="/7-2"]')
+    opened(tab, "7-2")
     assert tab.evaluate("location.hash") == "#p=population/7-2"
     other = visits.beside(tab.context, tab.url)
     assert title(other) == title(tab) and other.locator('#list a[aria-current="true"]').count() == 1
@@ -75,6 +75,25 @@ def test_j_and_k_go_through_what_was_found(tab):
     tab.fill("[name=text]", "")
     tab.type("[name=text]", "jk")
     assert tab.input_value("[name=text]") == "jk" and tab.evaluate("location.hash") == titles[0], "letters that are typed are text"
+
+
+def test_j_and_k_act_only_while_the_focus_is_in_the_explorer(tab):
+    opened(tab, "7-1")
+    for outside in ("#theme", "[data-csv=dynamics]", ".drawing >> nth=0"):
+        tab.focus(outside)
+        tab.keyboard.press("j")
+        tab.keyboard.press("k")
+        assert tab.evaluate("location.hash") == "#p=population/7-1", outside
+    tab.evaluate("document.activeElement.blur()")
+    tab.keyboard.press("j")
+    tab.wait_for_timeout(100)
+    assert tab.evaluate("location.hash") == "#p=population/7-1", "nothing has the focus"
+    for inside in ("#list a[aria-current]", "#filters button[type=reset]", "#problem"):
+        before = tab.evaluate("location.hash")
+        tab.focus(inside)
+        tab.keyboard.press("j")
+        until(tab, f"location.hash !== {json.dumps(before)}")
+        assert tab.evaluate("document.activeElement.id") == "problem", "the next key acts too"
 
 
 def test_the_keyboard_alone_opens_a_problem(tab):

@@ -44,6 +44,18 @@ def test_a_narrow_screen_does_not_scroll_sideways(visits, report):
     until(tab, f"{top} >= 0 && {top} < innerHeight / 2")
 
 
+def test_what_scrolls_sideways_is_reached_by_keyboard(visits, report):
+    tab = visits.open(report.url, viewport=NARROW)
+    wide = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => [one.tabIndex, one.getAttribute('aria-label')])"
+    found = tab.eval_on_selector_all(".drawing, .scroll", wide)
+    assert len(found) > 5 and all(index == 0 and label for index, label in found)
+    drawing = tab.locator("#dynamics .drawing")
+    drawing.focus()
+    tab.keyboard.press("ArrowRight")
+    until(tab, "document.querySelector('#dynamics .drawing').scrollLeft > 0")
+    assert drawing.evaluate("one => getComputedStyle(one).outlineStyle") == "solid"
+
+
 def test_on_paper_there_are_figures_in_light_colours(visits, report):
     tab = visits.open(report.url, color_scheme="dark", viewport={"width": 718, "height": 1000})  # A4 within its margins
     tab.click("#theme")

@@ -24,19 +24,37 @@ def test_every_figure_stands_in_the_page_or_says_why_not(visits, report):
     assert sum(isinstance(one, Figure) for one in report.figures) > 12
 
 
-def test_a_member_is_picked_out_in_every_figure_and_let_go(visits, report):
+def test_no_id_stands_in_the_page_twice(visits, report):
+    tab = visits.open(f"{report.url}#p=population/7-1")
+    ids = tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_a_member_is_picked_out_in_the_figures_that_have_it_and_let_go(visits, report):
     tab = visits.open(report.url)
+    before = tab.inner_html("main")
     button = tab.get_by_role("button", name="S0", exact=True)
     shown = "all => all.map(one => [one.dataset.mark, one.closest('figure').id, Number(getComputedStyle(one).opacity)])"
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
     marks = tab.eval_on_selector_all("[data-mark]", shown)
-    assert all((opacity == 1) == (name == "S0") for name, _, opacity in marks)
-    assert len({figure for name, figure, _ in marks if name == "S0"}) >= 3
+    having = {figure for name, figure, _ in marks if name == "S0"}
+    assert {"trueskill", "lineage", "cross_evaluation"} <= having
+    assert all((opacity == 1) == (name == "S0" or figure not in having) for name, figure, opacity in marks)
+    widths = "all => all.map(one => [Boolean(one.closest('.chosen')), parseFloat(getComputedStyle(one).strokeWidth)])"
+    lines = tab.eval_on_selector_all("#trueskill path[style*='stroke']", widths)
+    assert min(width for chosen, width in lines if chosen) >= 1.5 * max(width for chosen, width in lines if not chosen)
+    raised = "all => all.every(one => !one.nextElementSibling || one.nextElementSibling.matches('.chosen'))"
+    assert tab.eval_on_selector_all("#trueskill .chosen", raised), "no other line lies over it"
+    assert tab.locator("#lineage g:has(> .chosen):not(:has(> .chosen ~ g))").count() == 0, "births stand on their lines"
     tab.get_by_role("button", name="T1", exact=True).click()
     assert button.get_attribute("aria-pressed") == "false"
+    marks = tab.eval_on_selector_all("[data-mark]", shown)
+    assert {opacity for _, figure, opacity in marks if figure == "cross_evaluation"} == {1}, "it shows students alone"
+    assert {opacity for name, figure, opacity in marks if figure == "trueskill" and name != "T1"} == {0.12}
     tab.get_by_role("button", name="T1", exact=True).click()
     assert {opacity for *_, opacity in tab.eval_on_selector_all("[data-mark]", shown)} == {1}
+    assert tab.inner_html("main").replace(' class=""', "") == before, "everything is back at its place"
 
 
 def test_numbers_are_downloaded_as_they_are(visits, report):

@@ -94,9 +94,12 @@ def test_a_whole_report_with_every_figure_in_every_kind(make_run, tmp_path, caps
     whole = catalogue.figures_of
     monkeypatch.setattr(catalogue, "figures_of", lambda study: [one for one in whole(study) if one.name in (*kept, "retention_live")])
     assert report(make_run(), "--figures", tmp_path / "deep" / "figures") == 0
-    assert f"{tmp_path / 'deep' / 'figures'}/  12 files" in capsys.readouterr().out
+    assert f"{tmp_path / 'deep' / 'figures'}/  13 files" in capsys.readouterr().out
     files = {file.name: file.read_bytes() for file in (tmp_path / "deep" / "figures").iterdir()}
-    assert files.keys() == {f"{name}.{kind}" for name in kept for kind in ("svg", "png", "pdf", "csv")}
+    assert files.keys() == {"figures.md", *(f"{name}.{kind}" for name in kept for kind in ("svg", "png", "pdf", "csv"))}
+    told = files["figures.md"].decode()
+    assert told.count("\n## ") == 4 and "\nNot here: give the folder of `populora retention` with --retention DIR.\n" in told
+    assert "- **Files**: [trueskill.csv](trueskill.csv), [trueskill.svg](trueskill.svg), " in told
     assert all(files[f"{name}.png"].startswith(b"\x89PNG") and files[f"{name}.pdf"].startswith(b"%PDF") for name in kept)
     rows = list(csv.DictReader(io.StringIO(files["trueskill.csv"].decode())))
     assert {row["value"] for row in rows if row["member"] == "T0"} == {"27.0"}

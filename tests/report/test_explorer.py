@@ -159,7 +159,7 @@ def test_the_page_states_what_its_sample_is_of_and_sends_to_show(runs):
         valid, answers = sum(row["valid"] for row in proposals), len(table(runs[name], "attempts"))
         assert f"{name}: {len(proposals):,} of {len(proposals):,} proposals ({valid:,} valid), each with up to {ANSWERS} " in text
         assert f"of the run&#39;s {answers:,} answers" in text
-    assert re.search(r"<code>populora show RUN --step 40 --teacher T1</code> reads everything", text)
+    assert re.search(r"<code>populora show RUN --step 6 --teacher T1</code> reads everything", text)
 
 
 def test_a_run_without_a_finished_step_has_an_empty_sample(tmp_path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
+from PIL import Image
 from report_runs import study_of
 
 from populora.report.drawing import save
@@ -40,6 +42,21 @@ def test_what_is_undefined_is_empty_and_rows_have_the_same_keys():
 def test_a_csv_file_is_utf_8_even_of_lone_surrogates(tmp_path):
     (file,) = save(Figure("name", "t", "d", "s", "s", [{"a": "\ud800é"}], Drawing), tmp_path, kinds=())
     assert file.name == "name.csv" and file.read_bytes() == "a\r\n\\ud800é\r\n".encode()
+
+
+def test_a_file_says_in_itself_what_it_shows(tmp_path):
+    figure = Figure("name", "A – title", "What is drawn.", "a.jsonl: x", "4T+4S in run<\udcff>: 1 run, seed 0", [{"a": 1}], Drawing)
+    words = "What is drawn. Shown: 4T+4S in run<\\udcff>: 1 run, seed 0. From: a.jsonl: x."
+    _, drawing, pixels, sheet = save(figure, tmp_path)
+    purl = "{http://purl.org/dc/elements/1.1/}"
+    root = ElementTree.fromstring(drawing.read_text("utf-8"))  # noqa: S314 we wrote it
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")] == ["A – title"]
+    assert [one.text for one in root.iter(f"{purl}description")] == [words] and not list(root.iter(f"{purl}date"))
+    with Image.open(pixels) as image:
+        assert (image.info["Title"], image.info["Description"]) == ("A – title", words)
+    data = sheet.read_bytes()
+    assert b"/Title <feff" in data.lower() or "A – title".encode("utf-16-be") in data
+    assert words.encode().replace(b"\\", b"\\\\") in data and b"CreationDate" not in data
 
 
 def test_how_many_runs_and_seeds_are_shown(runs):

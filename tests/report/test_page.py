@@ -50,7 +50,7 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
         if isinstance(figure, Absent):
             assert len(figure.reason) > 10, figure
             continue
-        assert figure.definition.endswith((".", "not.")) and len(figure.definition) > 60, figure.name
+        assert figure.definition.endswith(".") and len(figure.definition) > 60, figure.name
         assert re.search(r"seeds? \d", figure.shown) and re.search(r"\brun\b|\bruns\b|evaluation", figure.shown), figure.name
         named = re.findall(r"(\w+)\.parquet: ([^;]+)", figure.source)
         for name, columns in named:
@@ -59,6 +59,23 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
         assert named or re.search(r"(metrics|timings)\.jsonl: \w", figure.source), figure.name
         assert figure.rows and len({tuple(row) for row in figure.rows}) == 1, "all rows have the same keys"
         assert len(figure.csv().splitlines()) >= 1 + len(figure.rows)
+
+
+def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
+    study = study_of(runs["pair"], runs["agent"])
+    text = page(study, [one for one in figures_of(study) if one.name in ("dynamics", "sampler_gap", "calibration", "samples")])
+    ids = re.findall(r'<[^>]*\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids)) and text.count("<svg") == 4
+    used = set(re.findall(r'url\(#([^)]+)\)|<use [^>]*href="#([^"]+)"', text))
+    assert len(used) > 20 and {one or other for one, other in used} <= set(ids)
+
+
+@pytest.mark.parametrize(("name", "told"), [("pair", "--step 6 --teacher T1"), ("agent", "--step 6 --teacher A0")])
+def test_what_is_said_to_read_the_rest_is_a_step_and_an_author_of_the_run(runs, name, told):
+    study = study_of(runs[name])
+    assert f"<code>populora show RUN {told}</code> reads everything" in page(study, [])
+    last = explored(study.arms[0].runs[0], 10**7)["entries"][-1]
+    assert told == f"--step {last['step']} --teacher {last['author']}"
 
 
 def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):
@@ -73,4 +90,5 @@ def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypat
             assert f"<b>Shown:</b> {markupsafe.escape(figure.shown)}" in text
     assert re.findall(r'data-member="(\w+)"', text) == ["T0", "T1", "S0", "S1"] and 'data-version="7"' in text
     assert json.loads(blobs(text)["explorer-0"]) == explored(study.arms[1].runs[0], 10**7), "the population's: the explorer opens on it"
-    assert text.count("<td>6</td>") == 2 and "2 runs in 2 arms, up to step 6" in text
+    assert text.partition("</table>")[0].count("<td>6</td>") == 2, "of the runs"
+    assert "2 runs in 2 arms, up to step 6" in text

@@ -32,7 +32,7 @@ class Report:
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """The page; by default `report.html` in the first run."""
     figures: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Write each figure there as SVG, PNG and PDF, with its numbers as CSV."""
+    """Write each figure there as SVG, PNG and PDF, with its numbers as CSV, and `figures.md`, which says what each shows."""
     evaluation: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR ...")] = ()
     """Folders of `populora evaluate`; by default the newest of each run."""
     retention: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     check_libraries()
     from populora.report.catalogue import figures_of
     from populora.report.drawing import save
+    from populora.report.listing import LISTING, listing
     from populora.report.page import page
 
     figures = figures_of(study)
@@ -60,6 +61,9 @@ def main(arguments: Sequence[str]) -> int:
         with disk_errors(chosen.figures):
             chosen.figures.mkdir(parents=True, exist_ok=True)
             written = [file for figure in figures if isinstance(figure, Figure) for file in save(figure, chosen.figures)]
+            told = listing(figures, [file.name for file in written])
+            written.append(chosen.figures / LISTING)
+            written[-1].write_bytes(told.encode("utf-8", "backslashreplace"))
         sys.stdout.write(f"{chosen.figures}/  {len(written)} files\n")
     for run, note in study.missing:
         sys.stderr.write(f"populora: {run}: {note}\n")

@@ -21,8 +21,11 @@ from matplotlib.figure import Figure as Drawing
 from populora.report.arms import INK, PALETTE, Arm
 from populora.report.curves import WHOLE, Curve, mean, stacked, trailing
 from populora.report.figure import Figure
+from populora.runlog.style import printable
 
 TEACHER, STUDENT, PALE = "#d55e00", "#0072b2", "#8b8b8c"
+LINES = ("-", "--", ":", "-.")
+"""Styles of the lines of arms that share a colour, as baselines do."""
 KINDS = ("svg", "png", "pdf")
 _STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 8, "legend.fontsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
@@ -49,12 +52,16 @@ def mark(artist: Any, name: str) -> None:
 
 
 def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth: int, members: bool = False) -> None:
-    """Per arm the mean of its runs and the band of their members; ``members``: a thin line for each instead of the band."""
+    """Per arm the mean of its runs, up to where the first of them ends, and the band of their members.
+
+    ``members``: a thin line for each instead of the band.
+    """
+    lines = styles(arms)
     for arm in arms:
         own = [curve for curve in curves if curve.arm == arm.label]
         whole = [curve for curve in own if curve.member == WHOLE]
         single = [curve for curve in own if curve.member != WHOLE]
-        if len(single) > len(whole) or (members and single):
+        if len(single) > 1 or (members and single):
             steps, smoothed = stacked(_smoothed(single, smooth))
             if members:
                 for curve, line in zip(single, smoothed, strict=True):
@@ -63,9 +70,10 @@ def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth
             else:
                 low, high = _extremes(smoothed)
                 axis.fill_between(steps, low, high, color=arm.colour, alpha=0.18, linewidth=0)
-        if whole:
+        if reached := [curve.steps[-1] for curve in whole if np.isfinite(curve.values).any()]:
             steps, smoothed = stacked(_smoothed(whole, smooth))
-            axis.plot(steps, mean(smoothed), color=arm.colour)
+            shared = steps <= min(reached)  # beyond, the mean would jump for being of fewer runs
+            axis.plot(steps[shared], mean(smoothed[:, shared]), lines[arm.label], color=arm.colour)
 
 
 def heat(axis: Axes, values: Any, rows: Sequence[str], columns: Sequence[str], digits: int = 2) -> None:
@@ -88,11 +96,18 @@ def many(names: Sequence[str]) -> dict[str, Any]:
     return dict.fromkeys(names, PALE) | dict(zip(names, [*table[::2], *table[1::2]], strict=False))
 
 
+def styles(arms: Sequence[Arm]) -> dict[str, str]:
+    """A line style of `LINES` for each arm by its label: by its place among those of its colour."""
+    colours = [arm.colour for arm in arms]
+    return {arm.label: LINES[colours[:place].count(arm.colour) % len(LINES)] for place, arm in enumerate(arms)}
+
+
 def legend(drawing: Drawing, arms: Sequence[Arm]) -> None:
-    """The arms' colours above all panels."""
+    """The arms' colours and line styles above all panels."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=arm.colour) for arm in arms]
+    lines = styles(arms)
+    handles = [Line2D([], [], color=arm.colour, linestyle=lines[arm.label]) for arm in arms]
     drawing.legend(handles, [arm.label for arm in arms], loc="outside upper left", ncols=max(1, min(len(arms), 4)))
 
 
@@ -103,36 +118,48 @@ def drawn(figure: Figure) -> Drawing:
 
 
 def save(figure: Figure, folder: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
-    """Write ``NAME.svg``, ``.png``, ``.pdf`` and ``.csv``; equal numbers give equal files."""
+    """Write ``NAME.svg``, ``.png`` and ``.pdf``, each with what it shows in its metadata, and ``.csv``; equal numbers give equal files."""
     drawing, written = drawn(figure), [folder / f"{figure.name}.csv"]
     written[0].write_bytes(figure.csv().encode("utf-8", "backslashreplace"))
     for kind in kinds:
         written.append(folder / f"{figure.name}.{kind}")
-        written[-1].write_bytes(_bytes(drawing, figure.name, kind, facecolor="white"))
+        written[-1].write_bytes(_bytes(drawing, figure.name, kind, _stated(figure, kind), facecolor="white"))
     return written
 
 
 def svg(figure: Figure) -> str:
     """The figure as an element for the page."""
-    text = _bytes(drawn(figure), figure.name, "svg").decode()
+    text = _bytes(drawn(figure), figure.name, "svg", {"Date": None}).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="mark\.([^"]+)\.\d+-\d+">', r'<g data-mark="\1">', text)
-    return re.sub(r"<[^>]*>", _themed, text)  # tags alone: programs stand in it as text
+    used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
+    return re.sub(r"<[^>]*>", lambda tag: _themed(tag[0], used), text)  # tags alone: programs stand in it as text
 
 
-def _themed(tag: re.Match[str]) -> str:
-    text = re.sub(r"(\.\d\d)\d+", r"\1", tag[0])  # hundredths of a point are enough
+def _themed(tag: str, used: set[str]) -> str:
+    """A tag of the page: only ids in use, which are named after the figure; others (``axes_1``) would stand in each of them."""
+    text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", tag)
+    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
     for colour, name in _VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
     return text
 
 
-def _bytes(drawing: Drawing, name: str, kind: str, **options: Any) -> bytes:
+def _stated(figure: Figure, kind: str) -> dict[str, Any]:
+    """What a file says of itself, in the fields of its kind; no date, so that equal numbers are equal bytes."""
+    title, words = printable(figure.title), printable(f"{figure.definition} Shown: {figure.shown}. From: {figure.source}.")
+    return {
+        "svg": {"Title": title, "Description": words, "Date": None},
+        "png": {"Title": title, "Description": words},
+        "pdf": {"Title": title, "Subject": words, "CreationDate": None},
+    }[kind]
+
+
+def _bytes(drawing: Drawing, name: str, kind: str, metadata: dict[str, Any], **options: Any) -> bytes:
     buffer = io.BytesIO()
-    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with rc_context({**_STYLE, "svg.hashsalt": name}):
-        drawing.savefig(buffer, format=kind, dpi=150, metadata=dates, **options)
+        drawing.savefig(buffer, format=kind, dpi=150, metadata=metadata, **options)
     return buffer.getvalue()
 
 

@@ -96,9 +96,11 @@ def _sampled(samples: Sequence[dict[str, Any]]) -> str:
         f"each with up to {ANSWERS} different ones of the run's {sample['answers']:,} answers"
         for sample in samples
     ]
+    last = next((sample["entries"][-1] for sample in samples if sample["entries"]), None)
+    chosen = f"--step {last['step']} --teacher {last['author']}" if last else "--step N"
     return (
         f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}. "
-        "`populora show RUN --step 40 --teacher T1` reads everything."
+        f"`populora show RUN {chosen}` reads everything of a step."
     )
 
 

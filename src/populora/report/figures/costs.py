@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from populora.evals.layout import ABSENT, Entry, Layout, Line
 from populora.report.arms import Arm
 from populora.report.figure import Absent, Figure, Study, shown
 from populora.report.loading import Array
@@ -29,8 +31,9 @@ def compute_figure(study: Study) -> Figure | Absent:
         name=name,
         title=title,
         definition=(
-            f"Median seconds of a step, without each run's first {WARM_UP} where there are more, over all runs of an arm; extrapolated to "
-            "the run's steps. Adapter-step: that divided by the adapters trained. Ratio: to the first baseline, where one was timed. "
+            f"Median seconds of a step, without each run's first {WARM_UP} where there are more, over all runs of an arm. Adapter-step: "
+            "that divided by the adapters trained. Steps are those a run is set to, the mean where an arm's runs are set to different "
+            "numbers; hours are the median times these steps, so those of one run. Ratio: to the first baseline, where one was timed. "
             "Seconds are those of the machines the runs ran on: only arms that ran alike, on equal hardware and beside nothing else, can "
             "be compared."
         ),
@@ -39,6 +42,7 @@ def compute_figure(study: Study) -> Figure | Absent:
         rows=rows,
         draw=lambda: _draw_compute(study, rows),
         paper=paper,
+        tables=(_table(rows),),
     )
 
 
@@ -49,15 +53,15 @@ def compute(study: Study) -> list[dict[str, Any]]:
     for arm in study.arms:
         seconds = np.concatenate([_warm(run.timings.get("seconds/step")) for run in arm.runs])
         if len(seconds):
-            median, steps = float(np.median(seconds)), arm.runs[0].setting("steps", 0)
+            median, steps = float(np.median(seconds)), _steps(arm)
             row = {
                 "arm": arm.label,
-                "adapters": arm.adapters,
+                "adapters": arm.adapters or None,
                 "steps": steps,
-                "adapter_steps": arm.adapters * steps,
+                "adapter_steps": arm.adapters * steps if arm.adapters and steps else None,
                 "seconds_per_step": median,
                 "seconds_per_adapter_step": median / arm.adapters if arm.adapters else None,
-                "hours": median * steps / 3600,
+                "hours": median * steps / 3600 if steps else None,
             }
             base = base or (row if arm.baseline else {})
             keys = {"ratio": "seconds_per_step", "ratio_per_adapter": "seconds_per_adapter_step"}
@@ -96,6 +100,33 @@ def timings_figure(study: Study) -> Figure | Absent:
 def _warm(seconds: Array) -> Array:
     kept = seconds[np.isfinite(seconds)]
     return kept[WARM_UP:] if len(kept) > WARM_UP else kept
+
+
+def _steps(arm: Arm) -> float | None:
+    """Steps of a run: the mean over those runs whose settings say it."""
+    said = [steps for run in arm.runs if (steps := run.setting("steps", 0))]
+    return mean(said) if said else None
+
+
+def _table(rows: list[dict[str, Any]]) -> Layout:
+    columns = {
+        "adapters": "adapters", "steps": "steps", "adapter_steps": "adapter-steps", "hours": "hours",
+        "seconds_per_step": "seconds a step", "seconds_per_adapter_step": "seconds an adapter-step",
+        "ratio": "ratio a step", "ratio_per_adapter": "ratio an adapter-step",
+    }  # fmt: skip
+    return Layout(
+        caption="Compute of each arm",
+        groups=(("one run", 4), ("median", 2), ("to the baseline", 2)),
+        columns=tuple(columns.values()),
+        blocks=(tuple(Line(row["arm"], tuple(Entry(_number(row[key])) for key in columns)) for row in rows),),
+    )
+
+
+def _number(value: float | None) -> str:
+    """A count whole, what is measured with two decimals or, where it is small, two digits."""
+    if value is None:
+        return ABSENT
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _phases(arm: Arm) -> dict[str, Array]:

@@ -36,12 +36,26 @@
   });
   if (matchMedia("(max-width: 860px)").matches) $("#contents").open = false;
 
-  // One member in every figure.
+  // One member in the figures that have its marks. It is raised above the others, and then goes back to its place;
+  // not in the lineage, where lines do not cross and births stand on them.
   let picked = null;
+  const places = new WeakMap();
+  const raise = (mark) => {
+    const axes = mark.parentNode, place = document.createComment("");
+    places.set(mark, place);
+    mark.replaceWith(place);
+    axes.append(mark);
+  };
   const pick = () => {
     for (const one of all("[data-member]")) one.setAttribute("aria-pressed", String(one.dataset.member === picked));
-    for (const mark of all("[data-mark]")) mark.classList.toggle("chosen", mark.dataset.mark === picked);
-    document.body.classList.toggle("picked", picked !== null);
+    for (const mark of all("[data-mark]")) {
+      const chosen = mark.dataset.mark === picked;
+      if (chosen === mark.classList.contains("chosen")) continue;
+      mark.classList.toggle("chosen", chosen);
+      if (mark.closest("#lineage")) continue;
+      if (chosen) raise(mark);
+      else places.get(mark).replaceWith(mark);
+    }
   };
 
   // Buttons of figures, which a followed run replaces: so the document listens.
@@ -208,7 +222,7 @@
     event.preventDefault();
     links[places[event.key]]?.focus();
   });
-  addEventListener("keydown", (event) => {
+  $("#explorer").addEventListener("keydown", (event) => { // single letters act only while the focus is here (WCAG 2.1.4)
     if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "j") go(1);
     if (event.key === "k") go(-1);
