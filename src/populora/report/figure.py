@@ -87,9 +87,6 @@ class Study:
         """The arm that figures of one population show: the first with the most members, a baseline only where there is no other."""
         return max(self.populations, key=lambda arm: (not arm.baseline, arm.adapters), default=None)
 
-    def beside(self, arm: Arm | None) -> tuple[Arm, ...]:
-        return self.arms
-
 
 def shown(arms: Sequence[Arm]) -> str:
     """``baseline (1 agent): 2 runs, seeds 0, 1; 4T+4S: 1 run, seed 0``."""

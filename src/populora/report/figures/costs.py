@@ -73,7 +73,7 @@ def compute(study: Study) -> list[dict[str, Any]]:
 def timings_figure(study: Study) -> Figure | Absent:
     """Seconds by phase over the steps."""
     name, title = "phase_timings", "Where a step's seconds go"
-    arms = [arm for arm in study.beside(study.main) if len(arm.runs[0].timings.steps)]
+    arms = [arm for arm in study.arms if len(arm.runs[0].timings.steps)]
     if not arms:
         return Absent(name, title, UNTIMED)
     rows = [

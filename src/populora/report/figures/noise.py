@@ -24,7 +24,7 @@ NAME, TITLE = "rho_noise", "Noise of rho"
 
 def noise_figure(study: Study) -> Figure | Absent:
     """Standard error of rho, the share of its variance that is chance, and its distribution at the end."""
-    arms = study.beside(study.main)
+    arms = study.arms
     samples = {arm.label: arm.runs[0].setting("selfplay.rho_samples", 0) for arm in arms}
     rows = [row for arm in arms for run in arm.runs for row in rho_noise(run, samples[arm.label], arm.label)]
     if not rows:
