@@ -96,7 +96,7 @@ def many(names: Sequence[str]) -> dict[str, Any]:
     return dict.fromkeys(names, PALE) | dict(zip(names, [*table[::2], *table[1::2]], strict=False))
 
 
-def styles(arms: Sequence[Arm]) -> dict[str, str]:
+def styles(arms: Sequence[Arm]) -> dict[str, Any]:
     """A line style of `LINES` for each arm by its label: by its place among those of its colour."""
     colours = [arm.colour for arm in arms]
     return {arm.label: LINES[colours[:place].count(arm.colour) % len(LINES)] for place, arm in enumerate(arms)}

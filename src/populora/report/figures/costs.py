@@ -111,12 +111,12 @@ def _steps(arm: Arm) -> float | None:
 def _table(rows: list[dict[str, Any]]) -> Layout:
     columns = {
         "adapters": "adapters", "steps": "steps", "adapter_steps": "adapter-steps", "hours": "hours",
-        "seconds_per_step": "seconds a step", "seconds_per_adapter_step": "seconds an adapter-step",
-        "ratio": "ratio a step", "ratio_per_adapter": "ratio an adapter-step",
+        "seconds_per_step": "s/step", "seconds_per_adapter_step": "s/adapter-step",
+        "ratio": "ratio/step", "ratio_per_adapter": "ratio/adapter-step",
     }  # fmt: skip
     return Layout(
         caption="Compute of each arm",
-        groups=(("one run", 4), ("median", 2), ("to the baseline", 2)),
+        groups=(("one run", 4), ("median seconds", 2), ("to the baseline", 2)),
         columns=tuple(columns.values()),
         blocks=(tuple(Line(row["arm"], tuple(Entry(_number(row[key])) for key in columns)) for row in rows),),
     )
