@@ -47,15 +47,16 @@ def coverage_figure(study: Study) -> Figure | Absent:
 
 
 def _draw(arms: Sequence[Arm], found: dict[str, list[Curve]]) -> Drawing:
-    from populora.report.drawing import draw_curves, legend, panels
+    from populora.report.drawing import draw_curves, legend, panels, styles
 
     drawing, axes = panels(1, 4)
     percent = {metric: [_percent(curve) for curve in found[metric]] for metric in (COVERAGE, PROXY)}
+    lines = styles(arms)
     programs = {curve.run: curve.values for curve in found[PROGRAMS]}
     draw_curves(axes[0, 0], arms, percent[COVERAGE], 1)
     for curve in percent[COVERAGE]:
         if curve.run in programs:
-            axes[0, 1].plot(programs[curve.run], curve.values, color=_colour(arms, curve), linewidth=1)
+            axes[0, 1].plot(programs[curve.run], curve.values, lines[curve.arm], color=_colour(arms, curve), linewidth=1)
     draw_curves(axes[0, 2], arms, percent[PROXY], 1)
     draw_curves(axes[0, 3], arms, found[DISTINCT], 1)
     titles = ("coverage, % of cells", "coverage, % of cells", "the paper's proxy, %", "distinct descriptors")

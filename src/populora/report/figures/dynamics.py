@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 TASKS = {"code_i": "infer input", "code_o": "infer output", "code_f": "infer function"}
 BANDS_DRAWN = (
-    "Bold: mean over an arm's runs of the run's value over all its samples (of learner/… over its members), as far as all of the runs "
-    "have come. Band: from the lowest to the highest member. Both are trailing means; the CSV has the logged values."
+    "Bold: mean over an arm's runs of the run's value over all its samples (of learner/… over its members), up to the step where the "
+    "first of the runs ends. Band: from the lowest to the highest member. Both are trailing means; the CSV has the logged values."
 )
-MEMBERS_DRAWN = "Bold: mean over members and runs; thin: each member, teachers dashed. Trailing means; the CSV has the logged values."
+MEMBERS_DRAWN = (
+    "Bold: mean over members and runs, up to the step where the first of the runs ends; thin: each member, teachers dashed. Trailing "
+    "means; the CSV has the logged values."
+)
 
 
 @dataclass(frozen=True)

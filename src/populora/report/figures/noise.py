@@ -75,10 +75,12 @@ def rho_noise(run: RunData, samples: int, arm: str) -> list[dict[str, Any]]:
 
 
 def _draw(arms: tuple[Arm, ...], rows: list[dict[str, Any]], samples: dict[str, int], smooth: int) -> Drawing:
-    from populora.report.drawing import legend, panels
+    from populora.report.drawing import legend, panels, styles
 
     drawing, axes = panels(1, 4)
+    lines = styles(arms)
     for arm in arms:
+        look: dict[str, Any] = {"color": arm.colour, "linestyle": lines[arm.label], "linewidth": 1.2}
         own: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             if row["arm"] == arm.label:
@@ -86,11 +88,11 @@ def _draw(arms: tuple[Arm, ...], rows: list[dict[str, Any]], samples: dict[str, 
         for found in own.values():
             for axis, key in zip(axes[0], ("standard_error", "chance", "barely"), strict=False):
                 values = np.array([np.nan if row[key] is None else row[key] for row in found])
-                axis.plot([row["step"] for row in found], trailing(values, smooth), color=arm.colour, linewidth=1.2)
+                axis.plot([row["step"] for row in found], trailing(values, smooth), **look)
         last = [row for found in own.values() for row in found[-max(1, len(found) // 10) :]]
         if last:
             counts = np.sum([np.array(row["counts"].split(), dtype=float) for row in last], axis=0)
-            axes[0, 3].plot(np.arange(len(counts)) / samples[arm.label], counts / counts.sum(), color=arm.colour, marker="o", markersize=3)
+            axes[0, 3].plot(np.arange(len(counts)) / samples[arm.label], counts / counts.sum(), marker="o", markersize=3, **look)
     for axis, title in zip(axes[0], ("standard error of rho", "chance, of the variance", "barely solved"), strict=False):
         axis.set(title=title, xlabel="step")
         axis.set_ylim(bottom=0)
