@@ -1,7 +1,7 @@
 """Metrics over steps: one curve a run and member, one for the whole run; and how curves of an arm are drawn in a panel.
 
-A bold line is the mean over an arm's runs of the run's own value (over all of its samples), as far as all have come; the band reaches from the lowest to the highest
-member of any run. Both are trailing means over ``smooth`` steps; the CSV has the values as they were logged.
+A bold line is the mean over an arm's runs of the run's own value (over all of its samples), as far as all have come; the band reaches from
+the lowest to the highest member of any run. Both are trailing means over ``smooth`` steps; the CSV has the values as they were logged.
 """
 
 from __future__ import annotations
