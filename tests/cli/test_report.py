@@ -21,7 +21,7 @@ from populora.cli import main
 from populora.config import Config, PopulationConfig
 from populora.report import catalogue
 from populora.report import page as page_module
-from populora.report.drawing import drawn
+from populora.report.rendering import drawn
 from populora.runlog.directory import new_run
 from populora.runlog.journal import write_step
 from populora.types import Role

@@ -12,7 +12,7 @@ from report_runs import AGENT, CONFIG, study_of, write_run
 
 from populora.report import page as module
 from populora.report.catalogue import figures_of
-from populora.report.drawing import drawn
+from populora.report.rendering import drawn
 
 
 @pytest.fixture(scope="session")

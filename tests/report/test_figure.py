@@ -13,8 +13,8 @@ from matplotlib.figure import Figure as Drawing
 from PIL import Image
 from report_runs import study_of
 
-from populora.report.drawing import save
 from populora.report.figure import Figure, one_run, shown
+from populora.report.rendering import save
 
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('\r\n",;\x00 =')) | st.sampled_from(["\r", "\r\n", "a\rb", '"', ""])
 

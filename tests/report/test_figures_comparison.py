@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from report_runs import AGENT, CONFIG, logged, study_of, the_run, write_run
 from scipy import stats
 
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.comparison import METRICS, at_the_end, comparison_figure, welch
+from populora.report.rendering import drawn
 
 
 def by_the_book(ours: list[float], theirs: list[float]) -> tuple[float, float]:

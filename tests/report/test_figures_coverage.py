@@ -10,10 +10,10 @@ from report_runs import logged, study_of, table
 from ribs.archives import CVTArchive
 
 from populora.analysis.coverage import centroids
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.coverage import coverage_figure
 from populora.report.loading import RunData
+from populora.report.rendering import drawn
 from populora.runlog.archive import TESSELLATION, keep_tessellation
 
 NAMES = ("archive/coverage", "archive/proxy", "archive/distinct_descriptors", "archive/total_problems")

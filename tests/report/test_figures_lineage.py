@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from report_runs import rewrite, study_of, table
 
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.lineage import lineage_figure
+from populora.report.rendering import drawn
 
 
 def figure_of(folder: Path) -> Figure:

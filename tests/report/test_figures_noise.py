@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import CONFIG, K, logged, rewrite, study_of, table, the_run, write_run
 
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.noise import noise_figure, rho_noise
 from populora.report.figures.reasons import NAMED, reasons_figure
+from populora.report.rendering import drawn
 from populora.types import Attempt
 
 

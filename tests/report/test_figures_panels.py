@@ -14,9 +14,10 @@ import pytest
 from report_runs import logged, study_of, table
 
 from populora.report.curves import curves_of
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
-from populora.report.figures.dynamics import FIGURES, panels_figure
+from populora.report.figures.dynamics import FIGURES
+from populora.report.figures.panels import panels_figure
+from populora.report.rendering import drawn
 
 SPECS = {spec.name: spec for spec in FIGURES}
 Sample = tuple[int, str, str, float, int]

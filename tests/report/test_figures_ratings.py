@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from report_runs import rewrite, study_of, table, write_run
 from scipy import stats
 
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.calibration import calibrated, calibration_figure
 from populora.report.figures.crosseval import cross_evaluation_figure
 from populora.report.figures.trueskill import trueskill_figure
+from populora.report.rendering import drawn
 
 FIGURES = (trueskill_figure, calibration_figure, cross_evaluation_figure)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from report_runs import study_of
 
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures.retention import retention_figures
+from populora.report.rendering import drawn
 from populora.retention.settings import RetentionConfig
 
 GRID = RetentionConfig(

@@ -15,13 +15,13 @@ from radon.complexity import cc_visit
 from report_runs import AGENT, CONFIG, rewrite, study_of, table, the_arm, write_run
 
 from populora.analysis.complexity import measure
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
 from populora.report.figures import cyclomatic as cyclomatic_module
 from populora.report.figures import samples as samples_module
 from populora.report.figures.cyclomatic import cyclomatic_figure
 from populora.report.figures.samples import samples, samples_figure
 from populora.report.radon import RadonUnavailableError
+from populora.report.rendering import drawn
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from report_pages import blobs
 from report_runs import study_of, write_run
 
 from populora.report.catalogue import figures_of
-from populora.report.drawing import svg
 from populora.report.figure import Absent, Figure, Study
 from populora.report.page import page
+from populora.report.rendering import svg
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\n\u202e`code` ]]> --> <!-- {{ 7 * 7 }} $\\frac{1}{0}$ \x00\x07\ud800\n"

@@ -13,10 +13,10 @@ from report_runs import study_of
 
 from populora.report import page as module
 from populora.report.catalogue import figures_of
-from populora.report.drawing import drawn, save, svg
 from populora.report.explorer import explored
 from populora.report.figure import Absent, Figure
 from populora.report.page import page
+from populora.report.rendering import drawn, save, svg
 from populora.runlog.records import SCHEMAS
 
 

@@ -49,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     study = study_of(chosen.runs, chosen.baseline, chosen.evaluation, chosen.retention, chosen.published, chosen.smooth)
     check_libraries()
     from populora.report.catalogue import figures_of
-    from populora.report.drawing import save
     from populora.report.listing import LISTING, listing
     from populora.report.page import page
+    from populora.report.rendering import save
 
     figures = figures_of(study)
     out = chosen.out or chosen.runs[0] / "report.html"

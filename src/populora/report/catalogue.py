@@ -5,17 +5,19 @@ from __future__ import annotations
 from populora.report.figure import Absent, Figure, Study
 from populora.report.figures.calibration import calibration_figure
 from populora.report.figures.comparison import comparison_figure
-from populora.report.figures.costs import compute_figure, timings_figure
+from populora.report.figures.compute import compute_figure
 from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.crosseval import cross_evaluation_figure
 from populora.report.figures.cyclomatic import cyclomatic_figure
 from populora.report.figures.downstream import downstream_figures
-from populora.report.figures.dynamics import FIGURES, panels_figure
+from populora.report.figures.dynamics import FIGURES
 from populora.report.figures.lineage import lineage_figure
 from populora.report.figures.noise import noise_figure
+from populora.report.figures.panels import panels_figure
 from populora.report.figures.reasons import reasons_figure
 from populora.report.figures.retention import retention_figures
 from populora.report.figures.samples import samples_figure
+from populora.report.figures.timings import timings_figure
 from populora.report.figures.trueskill import trueskill_figure
 
 

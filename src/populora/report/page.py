@@ -21,9 +21,9 @@ import markupsafe
 
 from populora.report.arms import INK, PALETTE, Arm
 from populora.report.curves import MEMBER
-from populora.report.drawing import svg
 from populora.report.explorer import ANSWERS, explored
 from populora.report.figure import Absent, Figure, Study
+from populora.report.rendering import svg
 
 EXPLORED = 16_000_000
 """Characters of model text in the explorer, over all runs: packed about a sixth of it."""

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from report_runs import AGENT, CONFIG, logged, study_of, write_run
 
-from populora.report.drawing import drawn
 from populora.report.figure import Absent, Figure
-from populora.report.figures.costs import WARM_UP, compute_figure, timings_figure
+from populora.report.figures.compute import WARM_UP, compute_figure
+from populora.report.figures.timings import timings_figure
+from populora.report.rendering import drawn
 
 
 @pytest.fixture(scope="module")
