@@ -129,3 +129,14 @@ def test_a_run_in_which_nothing_failed_has_no_reasons(copied):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     found = reasons_figure(study_of(folder))
     assert isinstance(found, Absent) and found.reason == "no run has counts of reasons"
+
+
+def test_where_no_proposal_was_rejected_the_answers_are_drawn_all_the_same(copied):
+    folder = copied()
+    kept = [{key: value for key, value in line.items() if "/rejected/" not in key} for line in logged(folder)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    figure = reasons_figure(study_of(folder))
+    assert isinstance(figure, Figure)
+    proposals, answers = drawn(figure).axes
+    assert not proposals.collections and [text.get_text() for text in proposals.texts] == ["none"]
+    assert answers.collections and not answers.texts

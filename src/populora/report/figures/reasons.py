@@ -80,10 +80,14 @@ def _draw(arms: tuple[Arm, ...], smooth: int) -> Drawing:
             layers = {reason: _mean_of(found[side][arm.label], [reason], steps, smooth) for reason in named[side]}
             if rest := list(sums[side])[NAMED:]:
                 layers[OTHERS] = _mean_of(found[side][arm.label], rest, steps, smooth)
-            axis.stackplot(steps, *layers.values(), colors=[colours[name] for name in layers], labels=list(layers), linewidth=0)
+            if layers:
+                axis.stackplot(steps, *layers.values(), colors=[colours[name] for name in layers], labels=list(layers), linewidth=0)
+            else:  # in the first steps of a run every proposal may be accepted
+                axis.text(0.5, 0.5, "none", ha="center", color=PALE, transform=axis.transAxes)
             axis.set(title=f"{title}: {arm.label}", ylabel="share", ylim=(0, None))
         handles, labels = axes[0, column].get_legend_handles_labels()
-        axes[0, column].legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)  # as stacked
+        if handles:
+            axes[0, column].legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)  # as stacked
         axes[-1, column].set_xlabel("step")
     return drawing
 
