@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from reading import colour, contrast
+from reading import colour, contrast, until
 
 from populora.report.figure import Figure
 
@@ -48,7 +48,7 @@ def test_headings_are_in_order_and_the_first_stop_skips_the_contents(visits, rep
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.className") == "skip"
     tab.keyboard.press("Enter")
-    assert tab.evaluate("location.hash") == "#main"
+    until(tab, "location.hash === '#main'")
 
 
 TEXTS = """() => [...document.querySelectorAll("body *")]

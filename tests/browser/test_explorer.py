@@ -57,7 +57,7 @@ def test_a_link_to_what_the_sample_lacks_says_so(visits, report, link):
     tab = visits.open(report.url + link)
     assert "not in this page's sample" in tab.inner_text("#problem")
     tab.click("#list a >> nth=0")
-    assert tab.locator("#problem h3").count() == 1
+    tab.wait_for_selector("#problem h3")
 
 
 def test_j_and_k_go_through_what_was_found(tab):
@@ -93,7 +93,7 @@ def test_j_and_k_act_only_while_the_focus_is_in_the_explorer(tab):
         tab.focus(inside)
         tab.keyboard.press("j")
         until(tab, f"location.hash !== {json.dumps(before)}")
-        assert tab.evaluate("document.activeElement.id") == "problem", "the next key acts too"
+        until(tab, "document.activeElement.id === 'problem'")  # so the next key acts too; the page hears of its address a little later
 
 
 def test_the_keyboard_alone_opens_a_problem(tab):
@@ -104,9 +104,10 @@ def test_the_keyboard_alone_opens_a_problem(tab):
         tab.keyboard.press(key)
     tab.wait_for_selector("#problem h3")
     second = tab.locator("#list a >> nth=1")
-    assert second.get_attribute("aria-current") == "true" and tab.evaluate("document.activeElement.id") == "problem"
+    until(tab, "document.activeElement.id === 'problem'")
+    assert second.get_attribute("aria-current") == "true"
     assert tab.locator("#problem").get_attribute("aria-label") == title(tab)
     tab.keyboard.press("Shift+Tab")
     assert tab.evaluate("document.activeElement === document.querySelector('#list a[aria-current]')")
     tab.keyboard.press("Enter")  # it is open already: the reader goes there again
-    assert tab.evaluate("document.activeElement.id") == "problem"
+    until(tab, "document.activeElement.id === 'problem'")
