@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -82,6 +83,38 @@ def test_what_is_new_is_taken_over_and_the_reader_stays(visits, server):
     assert tab.evaluate("document.activeElement.dataset.csv") == "dynamics"
     assert tab.get_by_role("button", name="S0", exact=True).get_attribute("aria-pressed") == "true"
     assert tab.locator('#trueskill [data-mark="S0"].chosen').count() > 0
+
+
+STOPS = {
+    "a problem of the list": "#list li:nth-child(3) a",
+    "a link of the contents": 'nav a[href="#dynamics"]',
+    "a drawing": "#dynamics .drawing",
+    "a member": '.members [data-member="S1"]',
+}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
+def test_whoever_is_there_with_the_keyboard_stays_there(visits, server, stop):
+    tab = visits.open(server.url)
+    old = tab.query_selector(stop)
+    old.focus()
+    renewed(server)
+    for one in ('<a href="#dynamics"', '<fieldset class="members"'):
+        server.page = server.page.replace(one, f'{one} title="renewed"')
+    tab.wait_for_selector('body[data-version="2"]')
+    assert not old.evaluate("one => one.isConnected"), "else there is nothing to hold"
+    assert tab.evaluate("stop => document.activeElement === document.querySelector(stop)", stop)
+
+
+def test_where_the_problem_is_gone_the_keyboard_is_still_in_the_list(visits, server):
+    tab = visits.open(server.url)
+    tab.locator("#list a").nth(2).focus()
+    gone = tab.evaluate("document.activeElement.getAttribute('href')")
+    renewed(server)
+    server.page = re.sub(r'(id="blob-explorer-0">)[^<]*(?=.*id="blob-explorer-1">([^<]*))', r"\1\2", server.page, flags=re.DOTALL)
+    tab.wait_for_selector('body[data-version="2"]')
+    assert tab.locator(f'#list a[href="{gone}"]').count() == 0, "the list is of another sample"
+    assert tab.evaluate("document.activeElement.closest('#list') !== null")
 
 
 def test_what_did_not_change_is_left_alone(visits, server):

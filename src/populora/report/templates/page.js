@@ -14,6 +14,12 @@
     for (let place = 0; place < letters.length; place++) bytes[place] = letters.charCodeAt(place);
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   };
+  const SAME = ["href", "name", "data-member", "data-csv", "aria-label"];
+  const holding = (parent, renew) => { // what has the focus in `parent` has it again in what `renew` puts in its place
+    const gone = parent.contains(document.activeElement) ? document.activeElement : null, place = renew();
+    const same = (one) => SAME.every((name) => one.getAttribute(name) === gone.getAttribute(name));
+    if (gone && !gone.isConnected) (all(gone.tagName, place).find(same) ?? $('[tabindex="0"]', place))?.focus({ preventScroll: true });
+  };
   const kept = { // a page from the disk may not be allowed to keep anything: then it is forgotten
     get: (name) => { try { return localStorage.getItem(name); } catch { return null; } },
     set: (name, value) => { try { localStorage.setItem(name, value); } catch { return; } },
@@ -112,7 +118,7 @@
   };
   const draw = () => {
     const run = current(), [, open] = named();
-    const more = (textContent, onclick) => make("li", {}, make("button", { type: "button", textContent, onclick }));
+    const more = (name, textContent, onclick) => make("li", {}, make("button", { type: "button", name, textContent, onclick }));
     list.replaceChildren(...found.slice(first, last).map((entry) => {
       const rho = entry.rho === null || entry.rho === undefined ? "" : ` (${number(entry.rho)})`;
       const link = make("a", { href: address(run, entry), tabIndex: -1 }, `step ${entry.step} · ${entry.author} · ${entry.task}`, make("small", { textContent: entry.verdict + rho }));
@@ -121,8 +127,8 @@
     }));
     const stop = $("a[aria-current]", list) ?? $("a", list); // one stop of the Tab key, arrows from there
     if (stop) stop.tabIndex = 0;
-    if (first > 0) list.prepend(more(`${first} before`, () => widen(Math.max(0, first - PAGE), last, first - 1)));
-    if (last < found.length) list.append(more(`${found.length - last} more`, () => widen(first, last + PAGE, last)));
+    if (first > 0) list.prepend(more("before", `${first} before`, () => widen(Math.max(0, first - PAGE), last, first - 1)));
+    if (last < found.length) list.append(more("more", `${found.length - last} more`, () => widen(first, last + PAGE, last)));
     $("#found").textContent = `${count(found.length, "proposal")} of the ${run.entries.length.toLocaleString("en")} in this page`;
   };
   const widen = (from, to, place) => { // and go on at what is new
@@ -234,7 +240,10 @@
     if (chosen) form.run.value = chosen;
     refill();
     sift();
-    draw();
+    holding(list, () => {
+      draw();
+      return list;
+    });
   };
   explore().then(() => {
     if (follow()) show();
@@ -249,11 +258,12 @@
   };
   const replace = (now, next) => {
     if (!now || !next || now.isEqualNode(next)) return;
-    const { member, csv } = now.contains(document.activeElement) ? document.activeElement.dataset : {};
     const scrolled = all(".drawing, .scroll", now).map((one) => one.scrollLeft);
-    now.replaceWith(next);
+    holding(now, () => {
+      now.replaceWith(next);
+      return next;
+    });
     all(".drawing, .scroll", next).forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
-    if (member || csv) $(member ? `[data-member="${member}"]` : `[data-csv="${csv}"]`, next)?.focus({ preventScroll: true });
   };
   const renew = async () => {
     const now = await (await fetched("version")).json();
