@@ -6,6 +6,7 @@ Every error that populora raises on purpose is printed as one message on stderr 
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     # Before torch is loaded: its threads sleep rather than spin while they wait, for the sandbox's programs run on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # which may not hold every letter of a model's text, or of a path
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +66,18 @@ def test_model_text_reaches_the_terminal_as_text(run: str, capsys: pytest.Captur
 
 def test_without_a_step_the_summary_is_shown(run: str, capsys: pytest.CaptureFixture[str]):
     assert "2 of 2 steps" in " ".join(shown(capsys, run).split())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+def test_what_the_terminal_has_no_letters_for_is_escaped(run: str, encoding: str):
+    folder = Path(run).rename(Path(run).with_name(os.fsdecode(b"caf\xe9")))
+    for selection in ([], ["--step", "1"]):
+        command = [sys.executable, "-m", "populora.cli", "show", folder, *selection]
+        done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert (
+            b"caf\\udce9" if not selection else "→".encode("ascii" if encoding == "ascii" else "utf-8", "backslashreplace")
+        ) in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,13 @@ def test_a_file_is_no_run_directory(tmp_path: Path):
         read_config(tmp_path)
 
 
+def test_a_path_that_safetensors_cannot_read_is_refused_before_anything_is_written(tmp_path: Path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    with pytest.raises(RunDirectoryError, match="is not UTF-8: choose a folder"), new_run(folder / "run", Config(), {}):
+        pass
+    assert not folder.exists()
+
+
 def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path: Path):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "config.json.part").write_text("{")

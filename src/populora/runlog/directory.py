@@ -101,6 +101,10 @@ def read_config(folder: Path) -> Config:
 
 def check_free(folder: Path, config: Config) -> None:
     """Raise `RunDirectoryError` unless a new run may begin in ``folder``; writes nothing."""
+    try:
+        str(folder.absolute()).encode()
+    except UnicodeEncodeError as error:  # safetensors would refuse to read the adapters, at the run's end
+        raise RunDirectoryError(f"the path '{folder.absolute()}' is not UTF-8: choose a folder whose name is with `--out DIR`.") from error
     if folder.exists() and not folder.is_dir():
         raise RunDirectoryError(f"'{folder}' is a file: expected a folder or a path that does not exist yet (`--out DIR`).")
     if (folder / CONFIG).is_file():

@@ -203,7 +203,8 @@ def _encodable(value: Any) -> Any:
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     try:
-        table = pq.ParquetFile(path).read()
+        with path.open("rb") as opened:  # a path need not be UTF-8, which pyarrow asks of it
+            table = pq.ParquetFile(opened).read()
         for name in LATER:
             if name in schema.names and name not in table.column_names:
                 table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
