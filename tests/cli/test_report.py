@@ -78,8 +78,8 @@ def test_the_page_stands_in_the_run_or_where_it_is_told_to_and_is_written_anew(m
     assert re.fullmatch(rf"{run}/report\.html  0\.\d MB\n", out) and "Traceback" not in err
     assert sorted(run.iterdir()) == sorted([*before, run / "report.html"]), "nothing else is touched"
     page = (run / "report.html").read_text()
-    (run / "report.html").write_text("older")
-    assert report(run, "-o", tmp_path / "mine.html") == 0 and (run / "report.html").read_text() == "older"
+    (run / "report.html").write_text(older := page + "older")
+    assert report(run, "-o", tmp_path / "mine.html") == 0 and (run / "report.html").read_text() == older
     assert report(run) == 0
     without_date = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
     assert {without_date.sub("", file.read_text()) for file in (run / "report.html", tmp_path / "mine.html")} == {
@@ -191,6 +191,7 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, capsys):
         (["RUN", "--evaluation", "nowhere"], "'nowhere' has no evaluation.json: expected a folder that `populora evaluate` wrote"),
         (["RUN", "--evaluation", "RUN"], "has no evaluation.json"),
         (["RUN", "--retention", "RUN/steps"], "has no config.json: expected a folder that `populora retention` wrote"),
+        (["RUN", "-o", "RUN/config.json"], "exists and is no report: choose another file"),
         (["RUN", "-o", "RUN/no/such/page.html"], "cannot write"),
         (["RUN", "--figures", "RUN/config.json"], "cannot write"),
         (["RUN", "--colour", "red"], "--colour"),

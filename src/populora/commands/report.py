@@ -47,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     """Write the page and the figures; returns 0. Raises `PopuloraError`."""
     chosen = parse(Report, arguments, "report")
     study = study_of(chosen.runs, chosen.baseline, chosen.evaluation, chosen.retention, chosen.published, chosen.smooth)
+    out = chosen.out or chosen.runs[0] / "report.html"
+    _check_free(out)
     check_libraries()
     from populora.report.catalogue import figures_of
     from populora.report.listing import LISTING, listing
@@ -54,7 +56,6 @@ def main(arguments: Sequence[str]) -> int:
     from populora.report.rendering import save
 
     figures = figures_of(study)
-    out = chosen.out or chosen.runs[0] / "report.html"
     write_file(out, page(study, figures).encode("utf-8", "backslashreplace"))
     sys.stdout.write(f"{out}  {out.stat().st_size / 1e6:.1f} MB\n")
     if chosen.figures:
@@ -104,6 +105,16 @@ def study_of(
 def _expect(file: Path, command: str) -> None:
     if not file.is_file():
         raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
+
+
+def _check_free(out: Path) -> None:
+    """Raise `ConfigError` where the page would take the place of anything but a page: of a run's own files, above all."""
+    if not out.is_file():
+        return
+    with disk_errors(out, "read"), out.open("rb") as file:
+        head = file.read(1000)
+    if head and b"<title>populora: " not in head:
+        raise ConfigError(f"'{out}' exists and is no report: choose another file (`-o FILE`), or remove it")
 
 
 def _newest(run: Path) -> Path | None:
