@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -73,7 +72,7 @@ def training(config: Path, run: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait()
 
 
@@ -108,7 +107,7 @@ def stretch(run: Path, chosen: argparse.Namespace, watched: bool) -> dict:
     until(run, before + chosen.steps)
     closed.set()
     page.join()
-    server.send_signal(signal.SIGINT)
+    server.terminate()  # an interrupt would not reach it where this script was started in the background
     _, _, used = os.wait4(server.pid, 0)
     found = {"watched": True, "seconds": rounded(run, before, chosen.steps), "pages": len(pages)}
     return {**found, "megabytes": round(max(pages) / 1e6, 2), "server_cpu_seconds": round(used.ru_utime + used.ru_stime, 1)}
