@@ -49,8 +49,10 @@ def main() -> None:
         "machine": {"processor": processor(), "cores": os.cpu_count()},
         "versions": versions(("populora",)),
         "config": chosen.config.name,
+        "runs_beside": len(chosen.beside),
+        "stretches": stretches,
+        "ratio": ratio(stretches),
     }
-    results["runs_beside"], results["stretches"], results["ratio"] = len(chosen.beside), stretches, ratio(stretches)
     chosen.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(results, indent=2))
 

@@ -15,10 +15,11 @@
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   };
   const SAME = ["href", "name", "data-member", "data-csv", "aria-label"];
-  const holding = (parent, renew) => { // what has the focus in `parent` has it again in what `renew` puts in its place
-    const gone = parent.contains(document.activeElement) ? document.activeElement : null, place = renew();
+  const focusedIn = (parent) => (parent.contains(document.activeElement) ? document.activeElement : null);
+  const refocus = (gone, place) => { // what had the focus, before `place` was made anew, has it again
+    if (!gone || gone.isConnected) return;
     const same = (one) => SAME.every((name) => one.getAttribute(name) === gone.getAttribute(name));
-    if (gone && !gone.isConnected) (all(gone.tagName, place).find(same) ?? $('[tabindex="0"]', place))?.focus({ preventScroll: true });
+    (all(gone.tagName, place).find(same) ?? $('[tabindex="0"]', place))?.focus({ preventScroll: true });
   };
   const kept = { // a page from the disk may not be allowed to keep anything: then it is forgotten
     get: (name) => { try { return localStorage.getItem(name); } catch { return null; } },
@@ -240,10 +241,9 @@
     if (chosen) form.run.value = chosen;
     refill();
     sift();
-    holding(list, () => {
-      draw();
-      return list;
-    });
+    const focused = focusedIn(list);
+    draw();
+    refocus(focused, list);
   };
   explore().then(() => {
     if (follow()) show();
@@ -258,11 +258,9 @@
   };
   const replace = (now, next) => {
     if (!now || !next || now.isEqualNode(next)) return;
-    const scrolled = all(".drawing, .scroll", now).map((one) => one.scrollLeft);
-    holding(now, () => {
-      now.replaceWith(next);
-      return next;
-    });
+    const focused = focusedIn(now), scrolled = all(".drawing, .scroll", now).map((one) => one.scrollLeft);
+    now.replaceWith(next);
+    refocus(focused, next);
     all(".drawing, .scroll", next).forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
   };
   const renew = async () => {
