@@ -42,9 +42,9 @@ def main() -> None:
     order = [watched for place in range(chosen.rounds) for watched in ([False, True] if place % 2 == 0 else [True, False])]
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch, "run")
-        with training(chosen.config, run):
-            until(run, 2)
-            stretches = [stretch(run, chosen, watched) for watched in order]
+        with training(chosen.config, run) as process:
+            until(run, 2, process)
+            stretches = [stretch(run, chosen, watched, process) for watched in order]
     results = {
         "machine": {"processor": processor(), "cores": os.cpu_count()},
         "versions": versions(("populora",)),
@@ -67,12 +67,12 @@ def ratio(stretches: list[dict]) -> float:
 
 
 @contextmanager
-def training(config: Path, run: Path) -> Iterator[None]:
+def training(config: Path, run: Path) -> Iterator[subprocess.Popen]:
     """A training that is stopped when the block is left."""
     command = [*POPULORA, "train", str(config), "--steps", "100000", "--out", str(run)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait()
@@ -84,17 +84,19 @@ def seconds(run: Path) -> list[float]:
     return [json.loads(line)["seconds/step"] for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def until(run: Path, steps: int) -> None:
-    """Wait for as many finished steps."""
+def until(run: Path, steps: int, process: subprocess.Popen) -> None:
+    """Wait for as many finished steps; ends the benchmark where the training has ended before."""
     while len(seconds(run)) < steps:
+        if process.poll() is not None:
+            raise SystemExit(f"the training ended with exit code {process.returncode}: run it by hand to see why")
         time.sleep(0.2)
 
 
-def stretch(run: Path, chosen: argparse.Namespace, watched: bool) -> dict:
+def stretch(run: Path, chosen: argparse.Namespace, watched: bool, process: subprocess.Popen) -> dict:
     """So many steps, watched or not, behind one in which that changes."""
     before = len(seconds(run)) + 1
     if not watched:
-        until(run, before + chosen.steps)
+        until(run, before + chosen.steps, process)
         return {"watched": False, "seconds": rounded(run, before, chosen.steps)}
     command = [*POPULORA, "watch", str(run), *map(str, chosen.beside), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -106,7 +108,7 @@ def stretch(run: Path, chosen: argparse.Namespace, watched: bool) -> dict:
     page = Thread(target=follow, args=(int(port[1]), closed, pages))
     page.start()
     before = len(seconds(run)) + 1  # the first page is made: what follows is the steady state
-    until(run, before + chosen.steps)
+    until(run, before + chosen.steps, process)
     closed.set()
     page.join()
     server.terminate()  # an interrupt would not reach it where this script was started in the background
