@@ -13,14 +13,14 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
-CONFIG ?= configs/tiny.toml
+PRESET ?= tiny
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
 .PHONY: train test bench test-thorough test-ray test-track test-browser test-vllm setup lint format pytest clean
 
 train: .venv/core.stamp
-	$(BIN)/populora train $(CONFIG)
+	$(BIN)/populora train $(PRESET)
 
 test: lint pytest
 

@@ -13,21 +13,23 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from populora.errors import ConfigError, PopuloraError
+from populora.invocation import pasteable
 
 COMMANDS = {
-    "train": "co-evolve a population: populora train configs/tiny.toml",
-    "plan": "memory and time of a run before it starts: populora plan configs/paper_4t4s.toml",
-    "resume": "go on with a stopped run: populora resume runs/tiny",
-    "show": "read the problems, answers, verdicts and rewards of a step",
-    "report": "every figure of the paper, and an explorer, in one HTML file: populora report runs/tiny",
-    "watch": "the same page for a run that is going on, served on this machine alone: populora watch runs/tiny",
+    "train": "co-evolve a population: `populora train`, or with a preset: `populora train tiny_4t4s`",
+    "init": "write a preset as a file of your own: `populora init tiny_4t4s`",
+    "plan": "memory and time of a run before it starts: `populora plan paper_4t4s`",
+    "resume": "go on with a stopped run: `populora resume`, by default the newest under runs/",
+    "show": "read the problems, answers, verdicts and rewards of a step: `populora show --step 12`",
+    "report": "every figure of the paper, and an explorer, in one HTML file: `populora report`",
+    "watch": "the same page for a run that is going on, served on this machine alone: `populora watch`",
     "export": "take one member out of a run as a PEFT folder",
-    "breed": "make a child of one or two PEFT adapters: populora breed A B --operator x1 -o child",
+    "breed": "make a child of one or two PEFT adapters: `populora breed A B --operator x1 -o child`",
     "replay": "breed a child again, of a folder or of a run, and compare every byte",
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
-    "retention": "measure which operators' children learn on: populora retention configs/retention.toml",
+    "retention": "measure which operators' children learn on: `populora retention`",
     "base": "make the tiny base again (base build) and measure it (base gates, base room)",
-    "evaluate": "judge members on benchmarks: populora evaluate runs/tiny --suite tiny",
+    "evaluate": "judge members on benchmarks: `populora evaluate runs/tiny --suite tiny`",
     "doctor": "check this machine: versions, sandbox, base model, adapters",
 }
 """Name and help of each subcommand; its module in `populora.commands` has ``main(arguments) -> exit code``."""
@@ -41,12 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
-        print(usage())
+        print(pasteable(usage()))
         return 0 if given else 2
     try:
         return _command(given[0])(given[1:])
     except PopuloraError as error:
-        print(f"populora: error: {error}", file=sys.stderr)
+        print(pasteable(f"populora: error: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("populora: stopped", file=sys.stderr)

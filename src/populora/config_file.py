@@ -83,9 +83,7 @@ def load_config(path: Path) -> Config:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"cannot read the configuration '{path}': {error.strerror}. The repository's configs/ has some to start from."
-        ) from error
+        raise ConfigError(f"cannot read the configuration '{path}': {error.strerror}. `populora init` writes one to start from.") from error
     try:
         return from_mapping(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -53,7 +53,7 @@ BAD = {
     "train --learner.learning-rate fast": "expected a number, got 'fast'",
     "train --base.dtype float16": "invalid choice 'float16'",
     "train --seed": "Missing value for argument '--seed'",
-    "train missing.toml": "cannot read the configuration 'missing.toml'",
+    "train missing.toml": "'missing.toml' is neither a settings file nor a preset. The presets are one_gpu_0.5b, ",
     "train broken.toml": "not valid TOML",
     "train unknown.toml": "unknown setting 'lora.rnk'. Did you mean 'lora.rank'",
     "train typed.toml": "setting 'lora.rank': expected int, got '4' (str)",
@@ -65,7 +65,10 @@ BAD = {
     "train --out tiny.toml": "is a file",
     "train --out full": "not empty",
     "resume nowhere": "'nowhere' is not a run directory",
-    "resume": "RUN",
+    "resume": "no run was named, and 'runs/' has none",
+    "show": "no run was named, and 'runs/' has none",
+    "report": "no run was named, and 'runs/' has none",
+    "watch": "no run was named, and 'runs/' has none",
     "show nowhere --step 3": "'nowhere' is not a run directory",
     "export nowhere --member S0 -o out": "'nowhere' is not a run directory",
     "breed nowhere --operator m1 -o out": "'nowhere' is not a PEFT adapter",
@@ -122,7 +125,7 @@ def test_run_directory_is_named_after_the_file_and_numbered(empty_folder: Path, 
     training(train)
     (empty_folder / "tiny.toml").write_text("")
     assert main(["train", "tiny.toml"]) == main(["train", "tiny.toml"]) == main(["train"]) == 0
-    assert folders == [Path("runs/tiny"), Path("runs/tiny-2"), Path("runs/default")]
+    assert folders == [Path("runs/tiny"), Path("runs/tiny-2"), Path("runs/tiny-3")]
 
 
 def test_errors_of_training_are_printed_without_traceback(training: Callable[..., None], capsys: pytest.CaptureFixture[str]):

@@ -15,9 +15,10 @@ from populora.commands.plan import planned
 from populora.config import EvolutionConfig, PopulationConfig
 from populora.config_file import load_config
 from populora.planning.assumptions import Assumptions
+from populora.presets import FOLDER, preset_names
 
-FOLDER = Path(__file__).parents[2] / "configs"
-CONFIGS = [path for path in sorted(FOLDER.glob("*.toml")) if not path.stem.startswith("retention")]
+ROOT = Path(__file__).parents[2]
+CONFIGS = [FOLDER / f"{name}.toml" for name in preset_names()]
 PLANNED = [path for path in CONFIGS if path.stem.startswith(("paper", "one_gpu"))]
 
 
@@ -45,13 +46,13 @@ def test_headers_say_what_the_plan_says(path: Path):
     named = re.search(r"--gpu (\S+)`", header)
     plan = planned(config, named[1] if named else "h100-80gb")
     hours = [seconds * config.steps / 3600 for seconds in (plan.seconds.lean, plan.seconds.longest)]
-    assert plan.fits and "not measured: " in header
-    assert f"{plan.memory.total / 1e9:.0f} GB on each GPU, {hours[0]:.1f} to {hours[1]:.1f} h." in header
+    assert plan.fits and ", not measured." in header
+    assert f"; {plan.memory.total / 1e9:.0f} GB on each GPU.\n# Time: {hours[0]:.1f} to {hours[1]:.1f} h, planned by" in header
 
 
 @pytest.mark.parametrize("path", [path for path in PLANNED if path.stem.startswith("paper")], ids=lambda path: path.stem)
 def test_the_page_says_what_the_plan_says(path: Path):
-    page, config = (FOLDER.parent / "docs" / "plan.md").read_text(), load_config(path)
+    page, config = (ROOT / "docs" / "plan.md").read_text(), load_config(path)
     usual, trained = (planned(config, assumed=Assumptions(valid=valid)).seconds for valid in (0.5, 0.125))
     hours = [f"{one.lean * 200 / 3600:.1f} to {one.longest * 200 / 3600:.1f} h" for one in (usual, trained)]
     steps = [f"{one.lean:.0f} to {one.longest:.0f} s" for one in (usual, trained)]
@@ -132,7 +133,7 @@ BAD = {
     "plan paper_4t4s.toml --engine.cache-mb 100": "a prompt and a response of full length, 6144 + 8096 tokens, need 779",
     "plan --base.path nowhere/at-all": "base.path 'nowhere/at-all': expected a folder or hub name whose config.json can be read, or one of",
     "train --gpu h100-80gb": "expected --dry-run with them",
-    "train --dry-run": "exceed the base's context of 512 tokens",
+    "train --dry-run --selfplay.max-response-tokens 1000": "exceed the base's context of 512 tokens",
     "train paper_4t4s.toml --dry-run --lora.targets c_attn": "'c_attn' matches no linear module of the base; it has down_proj",
     "train paper_4t4s.toml --dry-run --lora.rank 1": "operator 'x3' needs lora.rank 2 or more",
     "train paper_4t4s.toml --dry-run --learner.activation-checkpointing none": "on each GPU, a h100-80gb has 80.0: set",

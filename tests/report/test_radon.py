@@ -6,8 +6,7 @@ import pytest
 from radon.complexity import cc_visit
 
 from populora.analysis.complexity import measure
-from populora.report import radon as module
-from populora.report.radon import RadonUnavailableError, radon_values
+from populora.report.radon import radon_values
 
 PLAIN = "def f(x):\n    if x and x > 1:\n        return 1\n    for i in range(x):\n        x += i\n    return x"
 HELPED = "def g(x):\n    return x if x else 1\n\ndef f(x):\n    while g(x):\n        x -= 1\n    return x"
@@ -22,9 +21,3 @@ def test_values_are_radons_and_of_a_plain_program_the_papers_too():
     functions = [block for block in cc_visit(METHOD) if type(block).__name__ == "Function"]
     assert method == 1 + sum(block.complexity - 1 for block in functions)
     assert broken is None
-
-
-def test_without_radon_the_reason_is_named(monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(RadonUnavailableError, match="radon is not installed"):
-        radon_values(("def f(): pass  # asked by no other test",))

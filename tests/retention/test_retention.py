@@ -16,6 +16,7 @@ from populora.errors import ConfigError, RunDirectoryError
 from populora.lora.peft_format import load_adapter
 from populora.operators import OPERATORS
 from populora.operators.lineage import rebred
+from populora.presets import FOLDER
 from populora.retention import grid
 from populora.retention.figures import draw_figures
 from populora.retention.grid import cell_file, parents_file, read_cells, run_grid
@@ -25,7 +26,6 @@ from populora.retention.variants import read_variant
 from populora.training import prepared
 from populora.types import Lineage, TaskType
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = RetentionConfig(
     parents=("code_i", "code_o"),
     seeds=(0,), snapshots=(1, 2), repeated=1, retrain_steps=2, operators=("m4", "x2", "x4 swapped"), parent_prompts=4,
@@ -124,7 +124,7 @@ def test_a_grid_goes_on_with_the_base_that_it_began_with_only(finished, tmp_path
 
 
 def settings(path: Path, **changed) -> Path:
-    lines = (CONFIGS / "retention.toml").read_text().splitlines()
+    lines = (FOLDER / "retention.toml").read_text().splitlines()
     for name, value in changed.items():
         lines = [line for line in lines if not line.startswith(f"{name} = ")]
         lines.insert(0, f"{name} = {value}")
@@ -181,7 +181,7 @@ def test_every_step_draws_from_the_pool_of_its_seed(tiny_run):
 
 
 def test_the_small_grid_has_the_live_operators_and_the_full_one_all_of_them_as_the_paper():
-    small, full = (load_settings(CONFIGS / name) for name in ("retention.toml", "retention_full.toml"))
+    small, full = (load_settings(FOLDER / name) for name in ("retention.toml", "retention_full.toml"))
     for config in (small, full):
         check_settings(config)
         assert len(config.seeds) >= 3 and len(config.cells()) == len(config.snapshots) + len(config.seeds) - 1

@@ -1,7 +1,6 @@
 """Settings: the paper's defaults, strict names and types, impossible combinations."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,9 @@ from populora.config import (
 from populora.config_check import check
 from populora.config_file import from_mapping, load_config, to_mapping
 from populora.errors import ConfigError
+from populora.presets import FOLDER, preset_names
 
-CONFIGS = [path for path in sorted((Path(__file__).parents[2] / "configs").glob("*.toml")) if not path.stem.startswith("retention")]
+CONFIGS = [FOLDER / f"{name}.toml" for name in preset_names()]
 
 
 def test_defaults_are_the_papers():

@@ -19,6 +19,7 @@ from typing import Any
 
 from populora.config import Config
 from populora.errors import ClusterError, ConfigError
+from populora.invocation import install_extra
 
 AUTO = "auto"
 CONNECT_SECONDS = 5.0
@@ -97,7 +98,7 @@ def session(config: Config) -> Iterator[Session]:
 def checked_ray() -> Any:
     """The module. Raises `ConfigError` if it is missing."""
     if find_spec("ray") is None:
-        raise ConfigError("cluster.learners is set: it needs Ray, which is not installed. `pip install 'populora[cluster]'` has it.")
+        raise ConfigError(f"cluster.learners is set: it needs Ray, which is not installed. `{install_extra('cluster')}` installs it.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # what an aborted update raised, which nobody waits for any more
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from dataclasses import replace
 from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import tyro
 
 from populora.config_file import field_names, load_config, unknown_setting
 from populora.errors import ConfigError
+from populora.presets import settings_file
 
 Kind = TypeVar("Kind")
 QUIET = tyro.conf.arg(help_behavior_hint="")
@@ -38,7 +38,7 @@ def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kin
 
 
 def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> Kind:
-    """As `parse`, for a command with ``settings`` of a run and the file ``config`` that they may come from: flags over the file's values.
+    """As `parse`, for a command with ``settings`` of a run and the preset or file ``config`` that they come from: flags over its values.
 
     Raises `ConfigError`, for a flag that does not exist with the nearest that do.
     """
@@ -48,7 +48,8 @@ def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> 
         if argument.startswith("--") and name.removeprefix("no_").replace(".no_", ".") not in (*known, "help"):
             raise ConfigError(unknown_setting(name, known))
     first: Any = parse(kind, arguments, command)
-    return parse(kind, arguments, command, default=replace(first, settings=load_config(first.config))) if first.config else first
+    chosen: Any = kind
+    return parse(kind, arguments, command, default=chosen(settings=load_config(settings_file(first.config))))
 
 
 def _plain(framed: str) -> str:

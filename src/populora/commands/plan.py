@@ -1,10 +1,9 @@
-"""``populora plan CONFIG.toml [--gpu NAME] [--gpus N]``: memory, work and time of a run before it starts."""
+"""``populora plan [PRESET|FILE.toml] [--gpu NAME] [--gpus N]``: memory, work and time of a run before it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from populora.commands.arguments import parse_settings
 from populora.commands.plan_text import render_plan
+from populora.commands.train import DEFAULT_PRESET
 from populora.config import Config
 from populora.config_check import check
 from populora.engine.shapes import base_shapes
@@ -33,8 +33,8 @@ class PlanRun:
     assumed is printed, and each assumption is a flag. Exits with 1 if the run does not fit, and says what to change.
     """
 
-    config: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[CONFIG.toml]")] = None
-    """Settings file; `configs/` has those that ship."""
+    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT_PRESET
+    """A preset that ships (`populora train --list`), or a settings file of yours."""
     gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """Such as `h100-80gb` or `rtx4090-24gb`; `cpu` measures this machine. By default what `base.device` says, an H100 for `cuda`."""
     gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0

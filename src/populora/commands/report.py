@@ -1,4 +1,4 @@
-"""``populora report RUN [RUN …] [--baseline RUN …]``: every figure of the paper and more, one HTML file."""
+"""``populora report [RUN …] [--baseline RUN …]``: every figure of the paper and more, one HTML file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from populora.report.arms import arms_of
 from populora.report.figure import Figure, Study
 from populora.runlog.directory import CONFIG
 from populora.runlog.files import disk_errors, write_file
+from populora.runlog.journal import latest_run
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Report:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
-    """Run directories, such as `runs/tiny_4t4s`."""
+    """Run directories, such as `runs/tiny_4t4s`; by default the newest under `runs/`."""
     baseline: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = ()
     """Runs to draw in black and to compare with; single agents are taken for that without being named."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
@@ -46,10 +47,10 @@ class Report:
 def main(arguments: Sequence[str]) -> int:
     """Write the page and the figures; returns 0. Raises `PopuloraError`."""
     chosen = parse(Report, arguments, "report")
-    study = study_of(chosen.runs, chosen.baseline, chosen.evaluation, chosen.retention, chosen.published, chosen.smooth)
-    out = chosen.out or chosen.runs[0] / "report.html"
+    runs = chosen.runs or (latest_run(),)
+    study = study_of(runs, chosen.baseline, chosen.evaluation, chosen.retention, chosen.published, chosen.smooth)
+    out = chosen.out or runs[0] / "report.html"
     _check_free(out)
-    check_libraries()
     from populora.report.catalogue import figures_of
     from populora.report.listing import LISTING, listing
     from populora.report.page import page
@@ -71,16 +72,6 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check_libraries() -> None:
-    """Raise `ConfigError` where what draws a report is not installed."""
-    try:
-        import jinja2  # noqa: F401 - only to know now that it is there
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        library = (error.name or str(error)).partition(".")[0]
-        raise ConfigError(f"a report needs {library}, which is not installed: `pip install 'populora[report]'`") from error
-
-
 def study_of(
     runs: Sequence[Path],
     baseline: Sequence[Path] = (),
@@ -90,8 +81,6 @@ def study_of(
     smooth: int = 5,
 ) -> Study:
     """What is asked for, checked. Raises `ConfigError` and `RunDirectoryError`."""
-    if not runs:
-        raise ConfigError("expected one run directory or more, such as runs/tiny")
     if smooth < 1:
         raise ConfigError(f"--smooth is {smooth}: expected a number of steps, 1 or more")
     for folder in evaluation:

@@ -1,4 +1,4 @@
-"""``populora resume RUN``: go on from the newest checkpoint, to the same bytes as an undisturbed run."""
+"""``populora resume [RUN]``: go on from the newest checkpoint, to the same bytes as an undisturbed run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from populora.config import ClusterConfig
 from populora.config_check import check
 from populora.runlog.directory import changed_versions, read_config
 from populora.runlog.display import OpenDisplay, open_display
-from populora.runlog.journal import read_log
+from populora.runlog.journal import latest_run, read_log
 from populora.runlog.summary import Summary
 
 
@@ -25,8 +25,8 @@ from populora.runlog.summary import Summary
 class Resume:
     """Go on with a stopped or killed run, with the settings that it began with. On how many processes it runs may change."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run directory, such as `runs/tiny`."""
+    run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None
+    """Run directory, such as `runs/tiny`; by default the newest under `runs/`."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     """Where this part of the run takes place; by default what the run began with. Another number of processes changes results by the order
     of additions."""
@@ -34,7 +34,7 @@ class Resume:
 
 def main(arguments: Sequence[str]) -> int:
     """Go on with a run; returns 0, or 130 if it was stopped again. Raises `PopuloraError`."""
-    folder = parse(Resume, arguments, "resume").run
+    folder = parse(Resume, arguments, "resume").run or latest_run()
     config = read_config(folder)
     cluster = parse(Resume, arguments, "resume", default=Resume(folder, config.cluster)).cluster
     check(replace(config, cluster=cluster))

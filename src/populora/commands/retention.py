@@ -1,4 +1,4 @@
-"""``populora retention SETTINGS.toml [--out DIR]``: which operators' children learn on; goes on where it stopped."""
+"""``populora retention [PRESET|SETTINGS.toml] [--out DIR]``: which operators' children learn on; goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from populora.commands.arguments import parse
+from populora.commands.arguments import QUIET, parse
+from populora.commands.train import preset_list
 from populora.config_file import from_mapping
 from populora.errors import ConfigError, RunDirectoryError
+from populora.presets import preset_names, settings_file
 from populora.runlog.directory import CONFIG, FACTS, changed_versions, locked
 from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
 from populora.runlog.style import clock
@@ -27,8 +29,10 @@ class Retention:
     """Breed a child with every operator from parents at several steps of their training, train the children on, and say what each
     operator keeps. Ctrl-C stops at once; the same command goes on from the last checkpoint."""
 
-    settings: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SETTINGS.toml")]
-    """Settings file: `configs/retention.toml` takes under 45 minutes on two cores, `configs/retention_full.toml` has the paper's grid."""
+    settings: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|SETTINGS.toml]")] = "retention"
+    """A preset: `retention` (26 minutes on two cores), `retention_full` (the paper's grid, 2 hours); or a settings file of yours."""
+    list: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
+    """List the presets, with what they need and how long they take, and stop."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = Path("runs/retention")
     """Where parents, cells, results and figures go."""
 
@@ -36,11 +40,14 @@ class Retention:
 def main(arguments: Sequence[str]) -> int:
     """Run or go on; returns 0. Raises `PopuloraError`."""
     chosen = parse(Retention, arguments, "retention")
+    if chosen.list:
+        sys.stdout.write(preset_list(preset_names(retention=True)))
+        return 0
     from populora.retention.grid import run_grid  # loads torch
     from populora.retention.report import write_report
     from populora.retention.settings import check_settings, load_settings
 
-    config = load_settings(chosen.settings)
+    config = load_settings(settings_file(chosen.settings, retention=True))
     check_settings(config)
     with disk_errors(chosen.out, "create"):
         chosen.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``populora show RUN --step N``: read what happened in a step, problem by problem; without a step, the summary."""
+"""``populora show [RUN] --step N``: read what happened in a step, problem by problem; without a step, the summary."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from populora.commands.arguments import parse
 from populora.commands.transcript import Selection, render_step
 from populora.errors import ConfigError
 from populora.runlog.directory import read_config
+from populora.runlog.journal import latest_run
 from populora.runlog.records import read_table
 from populora.runlog.summary import render_summary, summarise
 from populora.types import TaskType
@@ -23,8 +24,8 @@ from populora.types import TaskType
 class Show:
     """Print the problems of a step, the answers with their reasoning, the verdicts and the rewards."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run directory, such as `runs/tiny`."""
+    run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None
+    """Run directory, such as `runs/tiny`; by default the newest under `runs/`."""
     step: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Step to read, from 1 on; 0 for the summary of the whole run."""
     teacher: Annotated[str | None, tyro.conf.arg(metavar="MEMBER")] = None
@@ -41,17 +42,18 @@ def main(arguments: Sequence[str]) -> int:
     """Print to stdout; returns 0. Raises `PopuloraError`."""
     chosen = parse(Show, arguments, "show")
     console = Console(highlight=False)
-    read_config(chosen.run)
+    run = chosen.run or latest_run()
+    read_config(run)
     if chosen.step == 0:
         if given := [name for name in ("teacher", "student", "task") if getattr(chosen, name) is not None]:
             raise ConfigError(f"--{given[0]} selects from one step: expected --step N with it.")
-        console.print(render_summary(summarise(chosen.run)))
+        console.print(render_summary(summarise(run)))
         return 0
     if chosen.task is not None and chosen.task not in list(TaskType):
         raise ConfigError(f"--task is '{chosen.task}': expected one of {', '.join(TaskType)}.")
     if chosen.limit < 0:
         raise ConfigError(f"--limit is {chosen.limit}: expected a number of problems, or 0 for all.")
-    tables = {name: read_table(chosen.run, name, [chosen.step]).to_pylist() for name in ("proposals", "problems", "attempts", "matchups")}
+    tables = {name: read_table(run, name, [chosen.step]).to_pylist() for name in ("proposals", "problems", "attempts", "matchups")}
     selection = Selection(chosen.teacher, chosen.student, chosen.task, chosen.limit)
     for part in render_step(tables, selection):
         console.print(part)

@@ -1,4 +1,4 @@
-"""``populora train [CONFIG.toml] [--field value …] [--out DIR] [--dry-run]``: start a run, or only check that it could."""
+"""``populora train [PRESET|FILE.toml] [--field value …] [--out DIR] [--dry-run]``: start a run, or only check that it could."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ from typing import Annotated
 
 import tyro
 
-from populora.commands.arguments import parse_settings
+from populora.commands.arguments import QUIET, parse_settings
 from populora.commands.interrupt import StopRequest, two_stage_interrupt
 from populora.config import Config
 from populora.config_check import check
 from populora.errors import ConfigError
-from populora.runlog.directory import check_free, free_folder
+from populora.invocation import command
+from populora.presets import preset_names, read_preset
+from populora.runlog.directory import RUNS, check_free, free_folder
 from populora.runlog.display import OpenDisplay, open_display
 from populora.runlog.summary import Summary
+
+DEFAULT_PRESET = "tiny"
 
 
 @dataclass(frozen=True)
 class Train:
     """Co-evolve a population of teachers and students, or train the single-agent baseline.
 
-    Settings come from the paper's defaults, then the TOML file, then the flags below. Ctrl-C finishes the step,
-    checkpoints, and says how to resume.
+    Settings come from a preset or a TOML file, then from the flags below; what the file leaves out has the paper's value. Ctrl-C
+    finishes the step, checkpoints, and says how to resume.
     """
 
-    config: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[CONFIG.toml]")] = None
-    """Settings file; `configs/` has those that ship."""
+    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT_PRESET
+    """A preset that ships, or a settings file of yours (`populora init` writes one)."""
+    list: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
+    """List the presets, with what they need and how long they take, and stop."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Run directory; by default `runs/` and the name of the settings file, numbered if that exists."""
     dry_run: bool = False
@@ -44,7 +50,10 @@ class Train:
 def main(arguments: Sequence[str]) -> int:
     """Start a run; returns 0, or 130 if it was stopped before its last step. Raises `PopuloraError`."""
     chosen = parse_settings(Train, arguments, "train")
-    folder = chosen.out or free_folder(Path("runs"), chosen.config.stem if chosen.config else "default")
+    if chosen.list:
+        sys.stdout.write(preset_list(preset_names()))
+        return 0
+    folder = chosen.out or free_folder(RUNS, Path(chosen.config).stem)
     check(chosen.settings)
     check_free(folder, chosen.settings)
     if chosen.dry_run:
@@ -63,9 +72,19 @@ def main(arguments: Sequence[str]) -> int:
         return run_displayed(folder, open_display(folder, chosen.settings.steps, stopping=stop), stop, work)
 
 
+def preset_list(names: Sequence[str]) -> str:
+    """Three lines of text a preset: its name and what it is, the hardware, the time."""
+    width = max(map(len, names)) + 2
+    presets = [read_preset(name) for name in names]
+    return "".join(
+        f"{preset.name:<{width}}{preset.summary}\n{'':<{width}}hardware: {preset.hardware}\n{'':<{width}}time: {preset.time}\n"
+        for preset in presets
+    )
+
+
 def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:
     """Do ``work`` under a display; say how to go on if it was stopped. Returns the exit code."""
-    resume = f"`populora resume {folder}`"
+    resume = f"`{command('resume', folder)}`"
     try:
         with display:
             summary = work(display, stop)

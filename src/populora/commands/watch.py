@@ -1,4 +1,4 @@
-"""``populora watch RUN``: the report of a run that goes on, served on this machine alone, until Ctrl-C."""
+"""``populora watch [RUN …]``: the report of a run that goes on, served on this machine alone, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Annotated
 import tyro
 
 from populora.commands.arguments import parse
-from populora.commands.report import check_libraries, study_of
+from populora.commands.report import study_of
 from populora.errors import ConfigError
 from populora.report.loading import RunData
+from populora.runlog.journal import latest_run
 
 PRIORITY = 10
 """Added to the process's niceness: the training that it watches goes first."""
@@ -26,7 +27,7 @@ class Watch:
     """Serve the report of a run on 127.0.0.1 and follow the run. It reads only, and can be left open; Ctrl-C ends it."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
-    """The run to follow, and others to show beside it."""
+    """The run to follow, by default the newest under `runs/`, and others to show beside it."""
     baseline: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = ()
     """Runs to draw in black and to compare with."""
     port: Annotated[int, tyro.conf.arg(metavar="N")] = 8765
@@ -38,23 +39,23 @@ class Watch:
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C; returns 0. Raises `PopuloraError`."""
     chosen = parse(Watch, arguments, "watch")
-    study_of(chosen.runs, chosen.baseline, smooth=chosen.smooth)
+    runs = chosen.runs or (latest_run(),)
+    study_of(runs, chosen.baseline, smooth=chosen.smooth)
     if not 0 <= chosen.port <= 65535:
         raise ConfigError(f"--port is {chosen.port}: expected 0 to 65535")
-    check_libraries()
     from populora.report.catalogue import figures_of
     from populora.report.page import page
     from populora.report.server import Followed, serving
 
     def make(version: str) -> str:
-        study = study_of(chosen.runs, chosen.baseline, smooth=chosen.smooth)
+        study = study_of(runs, chosen.baseline, smooth=chosen.smooth)
         return page(study, figures_of(study), follows=version)
 
     os.nice(PRIORITY)
-    sys.stderr.write(f"populora watch: reading {chosen.runs[0]} …\n")
-    followed = Followed(chosen.runs[0], RunData(chosen.runs[0]).settings.get("steps", "?"), make)
+    sys.stderr.write(f"populora watch: reading {runs[0]} …\n")
+    followed = Followed(runs[0], RunData(runs[0]).settings.get("steps", "?"), make)
     with serving(followed, chosen.port) as address:
-        sys.stdout.write(f"{address}  follows {chosen.runs[0]}; Ctrl-C ends it\n")
+        sys.stdout.write(f"{address}  follows {runs[0]}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:
             threading.Event().wait()

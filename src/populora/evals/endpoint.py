@@ -29,6 +29,7 @@ from populora.evals.records import Completion
 from populora.evals.remarks import note_refused
 from populora.evals.replies import reply_of
 from populora.evals.sources import Source
+from populora.invocation import install_extra
 from populora.tasks.render import load_prompts
 
 MOST_STOPS = 4
@@ -100,7 +101,9 @@ def _client(endpoint: Endpoint) -> Any:
     try:
         openai = import_module("openai")
     except ImportError as error:
-        raise ConfigError("evaluating an endpoint takes its client library, which is not installed: `pip install openai`") from error
+        raise ConfigError(
+            f"evaluating an endpoint takes its client library, which is not installed: `{install_extra('evaluate')}`"
+        ) from error
     key = os.environ.get(endpoint.key_variable, "") if endpoint.key_variable else "none"
     if not key:
         raise ConfigError(

@@ -21,6 +21,7 @@ from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.data import digest
 from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of, read_grades
+from populora.invocation import install_extra, pip_install
 from populora.runlog.directory import processor, versions
 from populora.runlog.files import json_bytes, read_json, write_file
 from populora.sandbox.layers import Tier
@@ -118,8 +119,8 @@ def needed_for(benchmark: Benchmark) -> str:
     if not absent:
         return ""
     return (
-        f"grading {benchmark.name} needs {', '.join(absent)}: `pip install 'populora[evaluate]'`, then `pip install --no-deps "
-        "evalplus==0.3.1` (without its seventy dependencies, of which none is used)"
+        f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`, then "
+        f"`{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
     )
 
 

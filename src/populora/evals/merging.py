@@ -19,6 +19,7 @@ import torch
 from populora.config import BaseConfig
 from populora.engine.loading import load_base
 from populora.errors import AdapterError, ConfigError
+from populora.invocation import pip_install
 from populora.runlog.files import disk_errors
 
 LOGIT_BOUND = 1e-4
@@ -33,7 +34,8 @@ def needs_peft() -> Any:
     try:
         return import_module("peft")
     except ImportError as error:
-        raise ConfigError("merging adapters takes PEFT, which is not installed: `pip install peft`, or evaluate without --merge") from error
+        command = pip_install("peft")
+        raise ConfigError(f"merging adapters takes PEFT, which is not installed: `{command}`, or evaluate without --merge") from error
 
 
 @contextmanager

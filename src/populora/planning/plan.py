@@ -60,5 +60,5 @@ def check_context(config: Config, context: int) -> None:
     if settings.max_prompt_tokens + settings.max_response_tokens > context:
         raise ConfigError(
             f"selfplay.max_prompt_tokens {settings.max_prompt_tokens} + selfplay.max_response_tokens {settings.max_response_tokens} exceed "
-            f"the base's context of {context} tokens: lower them, or start from a file of settings for this base, such as configs/tiny.toml"
+            f"the base's context of {context} tokens: lower them, or start from a preset for this base, such as tiny"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
-from importlib.util import find_spec
 
 from populora.evals.jailed import Refused, ask
 from populora.sandbox.pool import SandboxPool
@@ -21,8 +20,6 @@ class RadonUnavailableError(Exception):
 @lru_cache(maxsize=1)  # the same programs again where a page is renewed
 def radon_values(programs: tuple[str, ...]) -> tuple[int | None, ...]:
     """radon's value of each program; none where radon cannot read one. Raises `RadonUnavailableError`, `SandboxUnavailableError`."""
-    if find_spec(PACKAGE) is None:
-        raise RadonUnavailableError("radon is not installed (`pip install 'populora[report]'`)")
     harness = str(files("populora.report") / "harness" / "cyclomatic.py")
     limits = Limits(10.0, 60.0, 1024, 1 << 20, 16 << 20, (PACKAGE,), harness=(harness,))
     try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from populora.errors import ConfigError
 from populora.retention.grid import FRESH, FROZEN, parents_file
 from populora.retention.settings import CONTROLS, RetentionConfig
 from populora.retention.variants import Variant
@@ -37,7 +36,7 @@ Panel = tuple[Variant, int]
 
 
 def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]:
-    """Write ``figures/*.svg`` and ``.png`` of what is finished. Raises `ConfigError` where matplotlib is missing."""
+    """Write ``figures/*.svg`` and ``.png`` of what is finished."""
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
@@ -58,14 +57,7 @@ def parent_curves(config: RetentionConfig, out: Path, seed: int) -> dict[str, Ra
 
 
 def drawings(config: RetentionConfig, parents: Parents, cells: Cells) -> dict[str, Callable[[], Figure]]:
-    """``mutations``, ``crossovers`` and ``live``, as far as something of the kind was bred, to be drawn.
-
-    Raises `ConfigError` where matplotlib is missing.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401 - only to know now that it is there
-    except ImportError as error:
-        raise ConfigError("the figures need matplotlib: `pip install 'populora[report]'`; the results are written already") from error
+    """``mutations``, ``crossovers`` and ``live``, as far as something of the kind was bred, to be drawn."""
     return {title: partial(_grid, config, parents, cells, rows) for title, rows in _panels(config, cells).items() if rows}
 
 

@@ -106,7 +106,9 @@ def load_settings(path: Path) -> RetentionConfig:
     try:
         return from_mapping(tomllib.loads(path.read_bytes().decode()), RetentionConfig)
     except OSError as error:
-        raise ConfigError(f"cannot read the settings '{path}': {error.strerror}; configs/retention.toml is one to start from") from error
+        raise ConfigError(
+            f"cannot read the settings '{path}': {error.strerror}; `populora init retention` writes one to start from"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
 

@@ -22,6 +22,8 @@ from populora.config_file import from_mapping, to_mapping
 from populora.errors import RunDirectoryError
 from populora.runlog.files import PART, disk_errors, json_bytes, read_json, write_file
 
+RUNS = Path("runs")
+"""Where new runs go, in the working folder."""
 CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
 PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "pyarrow")
 BREEDING = ("populora", "torch", "numpy")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from populora.config import Config
 from populora.errors import RunDirectoryError
 from populora.runlog import records
+from populora.runlog.directory import CONFIG, RUNS
 from populora.runlog.files import append_line, disk_errors, remove_folder, remove_parts, step_folder, write_file
 from populora.runlog.metrics import step_metrics, step_timing
 
@@ -39,6 +40,15 @@ def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str
     Raises `RunDirectoryError` for a damaged line.
     """
     return [_parsed(folder / name, line) for line in _lines(folder / name)[after:]]
+
+
+def latest_run(root: Path = RUNS) -> Path:
+    """The run under ``root`` that began or finished a step last. Raises `RunDirectoryError` where there is none."""
+    runs = [file.parent for file in root.glob(f"*/{CONFIG}")]
+    if not runs:
+        raise RunDirectoryError(f"no run was named, and '{root}/' has none: name a run directory, or start a run with `populora train`")
+    written = {run: max(file.stat().st_mtime_ns for name in (CONFIG, METRICS) if (file := run / name).exists()) for run in runs}
+    return max(runs, key=lambda run: (written[run], run.name))
 
 
 def cut_back(folder: Path, step: int, config: Config) -> None:

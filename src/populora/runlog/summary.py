@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from populora.invocation import command
 from populora.runlog.directory import read_config
 from populora.runlog.journal import METRICS, TIMINGS, read_log
 from populora.runlog.style import CAPTIONS, HEADLINES, ROLE_COLOURS, clock, figure, plural
@@ -93,15 +94,16 @@ def _next(summary: Summary) -> RenderableType:
     lines.add_row(Text(f"{folder}/", "bold"))
     for name, meaning in files:
         lines.add_row(f"  {name}", Text(meaning, "dim"))
-    commands = [(f"populora report {folder}", "see it: figures and an explorer, one HTML file")]
-    commands.append((f"populora show {folder}", "read the problems, answers and verdicts"))
+    commands = [(command("report", folder), "see it: figures and an explorer, one HTML file")]
+    if summary.step:
+        commands.append((command("show", folder, "--step", summary.step), "read the problems, answers and verdicts of a step"))
     if summary.best:
         member = list(summary.best.values())[-1][0]
-        commands.append((f"populora export {folder} --member {member} -o {member.lower()}", "take an adapter out"))
+        commands.append((command("export", folder, "--member", member, "-o", member.lower()), "take an adapter out"))
     if summary.step < summary.steps:
-        commands.insert(0, (f"populora resume {folder}", f"go on from step {summary.step}"))
-    longest = max(len(command) for command, _ in commands)
-    listed = Group(*(Text.assemble((f"  {command:<{longest}}", "bold"), (f"   {meaning}", "dim")) for command, meaning in commands))
+        commands.insert(0, (command("resume", folder), f"go on from step {summary.step}"))
+    longest = max(len(line) for line, _ in commands)
+    listed = Group(*(Text.assemble((f"  {line:<{longest}}", "bold"), (f"   {meaning}", "dim")) for line, meaning in commands))
     return Padding(Group(lines, Text(), Text("next"), listed), (1, 0))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from populora.errors import ConfigError
+from populora.invocation import install_extra
 from populora.runlog.directory import versions
 from populora.runlog.files import json_bytes
 
@@ -135,7 +136,7 @@ def check_trackers(track: Sequence[str]) -> None:
     """Raise `ConfigError` before a run for a library that is not installed, and for W&B without an account to write to."""
     for name in track:
         if versions((name,))[name] == "not installed":
-            raise ConfigError(f"track has '{name}', which is not installed. `pip install 'populora[{name}]'` has it.")
+            raise ConfigError(f"track has '{name}', which is not installed. `{install_extra(name)}` installs it.")
     if "wandb" in track:
         wandb = import_module("wandb")
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False, verify=False):

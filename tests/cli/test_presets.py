@@ -1,0 +1,92 @@
+"""The presets that ship: their descriptions, `--list`, `init`, and what is said to a name that is neither preset nor file."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from populora.cli import main
+from populora.config_file import load_config
+from populora.errors import ConfigError
+from populora.presets import FOLDER, preset_names, read_preset, settings_file
+
+EVERY = [*preset_names(), *preset_names(retention=True)]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_preset_says_what_it_is_what_it_needs_and_how_long_it_takes(name: str):
+    preset = read_preset(name)
+    assert preset.summary and preset.hardware and any(unit in preset.time for unit in ("minutes", "hours", " h"))
+
+
+def test_the_repository_shows_the_files_that_ship():
+    shown = Path(__file__).parents[2] / "configs"
+    assert shown.resolve() == FOLDER.resolve() and {path.stem for path in shown.glob("*.toml")} == set(EVERY)
+
+
+@pytest.mark.parametrize(("command", "retention"), [("train", False), ("retention", True)])
+def test_the_list_has_every_preset_of_the_command(command: str, retention: bool, capsys: pytest.CaptureFixture[str]):
+    assert main([command, "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in preset_names(retention):
+        (at,) = [index for index, line in enumerate(lines) if line.startswith(f"{name} ")]
+        preset = read_preset(name)
+        assert lines[at].endswith(preset.summary)
+        assert [line.strip() for line in lines[at + 1 : at + 3]] == [f"hardware: {preset.hardware}", f"time: {preset.time}"]
+    assert len(lines) == 3 * len(preset_names(retention))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_init_writes_the_preset_and_says_how_to_run_it(name: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["init", name]) == 0
+    written = Path(f"{name}.toml")
+    assert written.read_bytes() == (FOLDER / written).read_bytes()
+    words = shlex.split(capsys.readouterr().out.split("`")[1])
+    assert words[1:] == ["retention" if name.startswith("retention") else "train", str(written)]
+
+
+def test_init_takes_another_file_and_tiny_where_nothing_is_named():
+    assert main(["init"]) == main(["init", "tiny_1t1s", "-o", "mine.toml"]) == 0
+    assert load_config(Path("tiny.toml")).population.teachers == 2 and load_config(Path("mine.toml")).population.teachers == 1
+
+
+def test_a_name_is_the_preset_and_a_path_is_the_file():
+    Path("tiny").write_text("seed = 77\n")
+    assert settings_file("tiny") == FOLDER / "tiny.toml" and load_config(settings_file("./tiny")).seed == 77
+
+
+BAD = {
+    "train tinny": "'tinny' is neither a settings file nor a preset. Did you mean tiny",
+    "train configs/tny.toml": "'configs/tny.toml' is neither a settings file nor a preset. Did you mean tiny",
+    "train zzz": "The presets are one_gpu_0.5b, ",
+    "train folder": "'folder' is a folder.",
+    "train retention": "'retention' is a preset of another command: `",
+    "retention tiny": "'tiny' is a preset of another command: `",
+    "plan paper_4t4": "Did you mean paper_4t4s",
+    "init paper_4t4": "Did you mean paper_4t4s",
+    "init mine.toml": "'mine.toml' is a file already: expected a preset",
+    "init tiny -o mine.toml": "'mine.toml' exists already",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_names_are_one_message_and_write_nothing(line: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]):
+    (empty_folder / "mine.toml").write_text("seed = 1\n")
+    (empty_folder / "folder").mkdir()
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and BAD[line] in err and len(err.splitlines()) == 1
+    assert sorted(path.name for path in empty_folder.iterdir()) == ["folder", "mine.toml"]
+
+
+def test_a_file_that_vanishes_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match="cannot read the configuration"):
+        load_config(tmp_path / "gone.toml")
