@@ -5,16 +5,20 @@ from __future__ import annotations
 import faulthandler
 import itertools
 import logging
+import os
 import re
+import sys
 import threading
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from actor_processes import KINDS, actors, kill
 from local_crew import SETTINGS
+from orphans import outliving, started
 from small_run import SMALL, Silent, contents
 
 from populora.cluster.crew import Crew
@@ -149,6 +153,27 @@ def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_ki
     for table in ("proposals", "attempts"):
         texts = [pq.read_table(tmp_path / name / f"steps/step_00001/{table}.parquet")["text"].to_pylist() for name in ("off", "eager")]
         assert texts[0] == texts[1]
+
+
+KILLED = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from small_run import SMALL, Silent
+from populora.config import ClusterConfig
+from populora.training import train
+cluster = ClusterConfig(learners=2, engines=2, verifiers=2)
+train(replace(SMALL, steps=50, selfplay=replace(SMALL.selfplay, overlap="off"), cluster=cluster), Path("run"), Silent())
+"""
+
+
+def test_a_killed_run_leaves_no_actor_no_sandbox_and_no_ray(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run.py").write_text(KILLED)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with started(sys.executable, "run.py", ready=Path("run/metrics.jsonl").exists, environment=environment) as process:
+        count, left = outliving(process.pid, frozen=False, patience=30.0)  # Ray's own processes look for their parent now and then
+    assert count >= 8 and left == []
 
 
 def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturbed, monkeypatch, caplog):

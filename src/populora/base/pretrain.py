@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tempfile
 import time
 import zipfile
@@ -31,6 +32,7 @@ from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.errors import RunDirectoryError
 from populora.rng import stream_key
 from populora.runlog.files import disk_errors, write_file
+from populora.sandbox.jail import die_with_parent
 
 Model = Any
 """A ``Qwen2ForCausalLM``; transformers' own annotations do not survive type checkers."""
@@ -104,7 +106,9 @@ def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, 
     context = mp.get_context("spawn")
     queues, lines = [context.Queue() for _ in range(config.workers)], context.Queue()
     with tempfile.TemporaryDirectory() as meeting:
-        workers: Any = spawn(_work, (config, folder, device, f"file://{meeting}/store", queues, lines), config.workers, join=False)
+        workers: Any = spawn(
+            _work, (os.getpid(), config, folder, device, f"file://{meeting}/store", queues, lines), config.workers, join=False
+        )
         try:
             for batches in prefetched(config, first):
                 for rank, queue in enumerate(queues):
@@ -123,8 +127,9 @@ def _run_workers(config: PretrainConfig, folder: Path, device: str, first: int, 
                 process.join()
 
 
-def _work(rank: int, config: PretrainConfig, folder: Path, device: str, meeting: str, queues: list, lines: Any) -> None:
+def _work(rank: int, parent: int, config: PretrainConfig, folder: Path, device: str, meeting: str, queues: list, lines: Any) -> None:
     """One worker: train on the rows that its queue brings until it is ended. Worker 0 also logs and saves."""
+    die_with_parent(parent)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=config.workers)
     model = new_model(config, vocabulary_size(build_tokenizer())).to(device)

@@ -7,6 +7,7 @@ Rows are padded on the right, so causal attention needs no mask.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from populora.base.corpus import Document, draw_shard
 from populora.base.mixtures import MIXTURES, Mixture
 from populora.base.tokenizer import build_tokenizer
 from populora.rng import stream
+from populora.sandbox.jail import die_with_parent
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,8 @@ def corpus_digest(config: PretrainConfig) -> str:
 
 
 def prefetched(config: PretrainConfig, first: int) -> Iterator[list[Batch]]:
-    """Shards from ``first`` on, the next ones being drawn by a worker process meanwhile."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    """Shards from ``first`` on, the next ones being drawn by a worker process meanwhile. It ends with this process, however that ends."""
+    with ProcessPoolExecutor(1, get_context("spawn"), die_with_parent, (os.getpid(),)) as pool:
         waiting = [pool.submit(shard_batches, config, index) for index in range(first, min(first + 2, config.shards))]
         for index in range(first, config.shards):
             batches = waiting.pop(0).result()

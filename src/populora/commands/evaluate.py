@@ -7,6 +7,7 @@ item where they were stopped. Exit codes: 0; 1 if completions had faults; 3 if a
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -36,7 +37,10 @@ FAULTS = 4
 """What grading's process returns for 1 (completions had faults), since an interpreter that breaks down returns 1 as well."""
 GOES_ON = (0, FAULTS, SKIPPED)
 """Exit codes of that process after which there is something to tabulate."""
-GRADING = f"import sys; from populora.cli import main; code = main(sys.argv[1:]); sys.exit({FAULTS} if code == 1 else code)"
+GRADING = (  # ends with the process that started it, also when that is killed: it holds the folder's lock
+    "import sys; from populora.cli import main; from populora.sandbox.jail import die_with_parent; die_with_parent(int(sys.argv[1])); "
+    f"code = main(sys.argv[2:]); sys.exit({FAULTS} if code == 1 else code)"
+)
 STOPPED = 130
 PATIENCE = 10.0
 """Seconds that grading may take to end after Ctrl-C."""
@@ -79,7 +83,8 @@ def _all(chosen: Evaluate) -> int:
     folder, generated = generate_into(chosen, _gradable)
     # In a process of its own: what a model wrote is graded where no model, GPU or torch is.
     weak = ["--allow-weak"] if chosen.allow_weak else []
-    graded = _waited_for(sys.executable, "-c", GRADING, "evaluate", "grade", str(folder), "--workers", str(chosen.workers), *weak)
+    grade = ("evaluate", "grade", str(folder), "--workers", str(chosen.workers), *weak)
+    graded = _waited_for(sys.executable, "-c", GRADING, str(os.getpid()), *grade)
     if graded == 1:
         raise PopuloraError("grading broke down (see above): what is graded is kept, and the same command goes on from there")
     if graded not in GOES_ON:
