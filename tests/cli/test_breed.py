@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from populora.cli import main
 from populora.lora.peft_format import read_folder
 from populora.operators import available_operators
-from populora.operators.breeding import breed
-from populora.rng import stream
+from populora.operators.lineage import bred as bred_by_plan
+from populora.types import Lineage
 
 WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
 
@@ -45,16 +45,17 @@ def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_r
     assert sorted(files) == [SETTINGS, WEIGHTS, RECORD]
     assert files[SETTINGS] == (here / "a" / SETTINGS).read_bytes()
     adapters = [read_folder(here / name).adapter for name in parents[:arity]]
-    direct = breed(adapters, operator, stream(7, "breed"))
+    plan = Lineage("child", 1, 0, operator, seed=7, stream=("breed",), refactor="revive")
+    direct, lineage = bred_by_plan(plan, list(zip(parents, adapters, strict=False)))
     child = read_folder(here / "deep" / "child").adapter
-    assert child.fingerprint() == direct.adapter.fingerprint()
+    assert child.fingerprint() == direct.fingerprint()
     record = json.loads(files[RECORD])
     assert record["parents"] == [f"../../{name}:{adapter.fingerprint()}" for name, adapter in zip(parents, adapters, strict=False)]
     assert (record["member"], record["generation"], record["born"], record["operator"]) == ("child", 1, 0, operator)
     assert (record["seed"], record["stream"], record["refactor"]) == (7, ["breed"], "revive")
     assert record["strength"] == available_operators()[operator].strengths and record["fingerprint"] == child.fingerprint()
-    assert (record["norm_ratio"], record["effective_rank"]) == (direct.norm_ratio, direct.effective_rank)
-    assert record["cosines"] == list(direct.cosines) and set(record["versions"]) == {"python", "populora", "torch", "numpy"}
+    assert (record["norm_ratio"], record["effective_rank"]) == (lineage.norm_ratio, lineage.effective_rank)
+    assert record["cosines"] == list(lineage.cosines) and set(record["versions"]) == {"python", "populora", "torch", "numpy"}
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_child(parents):

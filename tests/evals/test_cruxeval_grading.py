@@ -33,6 +33,13 @@ def graded(pool_of):
         ("f([1, 1, 2])\nassert False", "error:exception:AssertionError"),
         ('f([1, 1, 2]), "since it counts"', ""),  # the message of an assertion
         ("f([1, 1, 2]) # it counts", ""),
+        ('assert f([1, 1, 2]) == {1: 2, 2: 1}, "since it counts"', ""),  # a whole assertion is read as its call
+        ("assert f([1, 1, 2]) == {1: 2, 2: 1}", ""),
+        ("assert f([1, 1, 2]) == 5", ""),  # whatever it claims that the call gives
+        ("assert f([1]) == {1: 2, 2: 1}, 'wrong input'", "wrong"),
+        ("[ANSWER]assert f([1, 1, 2]) == {1: 2, 2: 1}, 'x'[/ANSWER]", ""),
+        ("assert {1: 2, 2: 1} == f([1, 1, 2])", "error:exception:ValueError"),
+        ("assert f([1, 1, 2]) != 5", "error:exception:ValueError"),
         ("f(xs=[1, 1, 2])", ""),
         ("f((xs := [1, 1, 2]))", ""),
         ("[ANSWER]f([1, 1, 2])[/ANSWER]", ""),
@@ -71,6 +78,8 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
     [
         ("input", "hm</think> <answer>```input\n[1, 2, 1]\n```</answer>", True, True),
         ("input", "hm</think> <answer># Input: [1, 2, 1]\n</answer>", False, True),
+        ("input", "hm</think> <answer>```input\nassert f([1, 2, 1]) == 0, 'so'\n```</answer>", True, True),
+        ("input", "hm</think> <answer>```input\n```</answer>", False, False),  # f() lacks its argument
         ("output", "hm</think> <answer>```output\n{1: 2, 2: 1}\n```</answer>", True, True),
         ("output", "hm</think> <answer>the output is {1: 2, 2: 1}\n</answer>", False, True),
         ("output", "hm</think> <answer></answer>", False, False),
@@ -79,6 +88,13 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
 )
 def test_answers_to_our_prompts_stand_in_a_fence_or_where_azr_looks_beyond_it(graded, mode, completion, strict, lenient):
     assert graded(mode, completion).readings == {"strict": strict, "lenient": lenient}
+
+
+def test_an_empty_input_fence_calls_a_program_without_arguments(pool_of):
+    """As CRUXEval's sample_135 needs it."""
+    item = Item("sample_1", {"id": "sample_1", "code": "def f():\n    return [1]", "input": "", "output": "[1]"})
+    grade = grade_cruxeval(pool_of("cruxeval_input"), BENCHMARKS["cruxeval_input"], item, "none</think> <answer>```input\n```</answer>")
+    assert grade.correct and grade.readings == {"strict": True, "lenient": True}
 
 
 def test_a_program_that_runs_too_long_is_ended(graded):

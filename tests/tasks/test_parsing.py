@@ -204,6 +204,11 @@ def test_no_fitting_fence_is_no_solution(task, answer):
     assert parse_solution(task, answer) is None
 
 
+def test_an_empty_input_is_an_empty_list_of_arguments():
+    assert parse_solution(I, fenced("input", "")) == parse_solution(I, fenced("input", " \n ")) == ""
+    assert parse_solution(I, fenced("input", "3") + fenced("input", "")) == ""  # the last one counts
+
+
 @pytest.mark.parametrize("text", ["0) or (26", "__import__('os').system('true')", "print(True)", "9" * 100_000, "[" * 50_000])
 def test_hostile_answers_come_through_as_plain_text(text):
     assert parse_solution(I, fenced("input", text)) == text
@@ -218,7 +223,7 @@ def test_no_text_raises(text, task):
     parsed = parse_proposal(task, answer_text(text), 2)
     assert isinstance(parsed, (str, ProposalText))
     solution = parse_solution(task, answer_text(text))
-    assert solution is None or (solution and "```" not in solution)
+    assert solution is None or ((solution or task is I) and "```" not in solution)
 
 
 @given(st.text(), plain_text, plain_text)

@@ -223,6 +223,13 @@ def test_any_input_with_the_right_output_solves_code_i(verifier, inputs, correct
     assert result.correct is correct and not result.void
 
 
+def test_an_empty_input_calls_the_program_without_arguments(verifier):
+    shown = (Example("2", "3"),)
+    problems = [Problem(name, I, f"def f({name}):\n    return 3", shown) for name in ("x=2", "x")]
+    optional, needed = verifier.judge([attempt(problem, fenced("input", "")) for problem in problems])
+    assert optional.correct and (needed.correct, needed.reason) == (False, "error:exception:TypeError")
+
+
 def test_hostile_inputs_never_solve_code_i(verifier):
     for text, result in zip(HOSTILE, verifier.judge([attempt(DOUBLE, fenced("input", text)) for text in HOSTILE]), strict=True):
         assert not result.correct and not result.void and result.reason.startswith("error:"), text[:40]

@@ -36,15 +36,16 @@ def readings(task: TaskType, completion: str) -> dict[str, str]:
         return dict.fromkeys(("strict", "lenient"), completion.rpartition(_TAGS[0])[2].partition(_TAGS[1])[0].strip())
     if "<answer>" in completion or "```" in completion:
         content = answer_text(completion) if "<answer>" in completion else completion
-        strict = parse_solution(task, content) or ""
-        return {"strict": _expression(task, strict), "lenient": _expression(task, strict or search_solution(task, content))}
+        strict = parse_solution(task, content)
+        lenient = (search_solution(task, content) or None) if strict is None else strict
+        return {"strict": _expression(task, strict), "lenient": _expression(task, lenient)}
     return dict.fromkeys(("strict", "lenient"), completion.strip())
 
 
-def _expression(task: TaskType, answer: str) -> str:
+def _expression(task: TaskType, answer: str | None) -> str:
     """An answer to our prompts, which ask for an argument list or a value, as CRUXEval's: a call, or an expression by itself."""
-    if not answer or (task is TaskType.CODE_I and answer.startswith("f(")):
-        return answer
+    if answer is None or (task is TaskType.CODE_I and answer.startswith(("f(", "assert "))):
+        return answer or ""
     return f"f({answer})" if task is TaskType.CODE_I else f"({answer}\n)"
 
 

@@ -28,10 +28,10 @@ class AttemptEntry:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the text of an attempt holds: ``text`` is empty where the format fails or nothing is taken for an answer."""
+    """What the text of an attempt holds: ``text`` is none where the format fails or nothing is taken for an answer."""
 
     formatted: bool
-    text: str = ""
+    text: str | None = None
     lenient: bool = False
     """No fence fits, but a lenient reader finds an answer; it counts only under ``tasks.extraction = "lenient"``."""
 
@@ -41,10 +41,11 @@ def read_answer(entry: AttemptEntry, lenient: bool) -> Answer:
     if not is_formatted(entry.generation.text):
         return Answer(formatted=False)
     content = answer_text(entry.generation.text)
-    if text := parse_solution(entry.problem.task, content):
+    text = parse_solution(entry.problem.task, content)
+    if text is not None:
         return Answer(True, text)
     found = search_solution(entry.problem.task, content)
-    return Answer(True, found if lenient else "", lenient=found != "")
+    return Answer(True, (found or None) if lenient else None, lenient=found != "")
 
 
 def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
@@ -72,7 +73,7 @@ def graded(entry: AttemptEntry, answer: Answer, gold_verdicts: Verdicts, answer_
     void = not (again.ok and gold.ok and _keys(again.values, key) == _keys(gold.values, key))
     if void:
         reason = "gold_not_reproduced"
-    elif not answer.text:
+    elif answer.text is None:
         reason = "no_answer" if answer.formatted else "format"
     else:
         wanted = gold.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else gold.values

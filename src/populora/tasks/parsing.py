@@ -107,9 +107,14 @@ def has_markup(*texts: str) -> bool:
 
 
 def parse_solution(task: TaskType, answer: str) -> str | None:
-    """The last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` where it is missing or empty."""
-    found = _fences(answer, _SOLUTION_FENCES[task])
-    return (found[-1] or None) if found else None
+    """The last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` where it is missing.
+
+    An empty input fence is an empty list of arguments, ``""``; an empty output or program is ``None``.
+    """
+    fences = _fences(answer, _SOLUTION_FENCES[task])
+    if not fences or not (fences[-1] or task is TaskType.CODE_I):
+        return None
+    return fences[-1]
 
 
 def search_solution(task: TaskType, answer: str) -> str:

@@ -62,7 +62,7 @@ class Verifier:
         Gold values and answers go to the pool one after the other, so that no child holds both.
         """
         answers = [read_answer(entry, self._tasks.extraction == "lenient") for entry in entries]
-        given = [(entry.problem, answer.text) for entry, answer in zip(entries, answers, strict=True) if answer.text]
+        given = [(entry.problem, answer.text) for entry, answer in zip(entries, answers, strict=True) if answer.text is not None]
         gold = self._run(job for entry in entries for job in gold_jobs(entry.problem, self._tasks))
         solved = self._run(answer_job(problem, text, self._tasks) for problem, text in given)
         return [graded(entry, answer, gold, solved, self._tasks) for entry, answer in zip(entries, answers, strict=True)]

@@ -19,7 +19,9 @@ def f(request):
     asked = json.loads(request)
     namespace = {}
     exec(compile(asked["code"], "<program>", "exec"), namespace)
-    compared, *others = ast.parse(f"assert _ == {asked['answer'].strip()}").body
+    answer = asked["answer"].strip()
+    written = answer if answer.startswith("assert ") else f"assert _ == {answer}"
+    compared, *others = ast.parse(written).body
     value, holds = _sides(compared)
     found = _plain(eval(compile(value, "<answer>", "eval"), namespace))
     if holds is not None and not eval(compile(holds, "<answer>", "eval"), namespace):
@@ -29,8 +31,13 @@ def f(request):
 
 
 def _sides(statement):
-    """What ``_`` is compared with, and the rest of the chain: in ``_ == a == b`` it is ``a``, and ``a == b`` has to hold."""
+    """What ``_`` is compared with, and the rest of the chain: in ``_ == a == b`` it is ``a``, and ``a == b`` has to hold.
+
+    Of an answer that is a whole assertion, ``assert f(x) == y, "message"``, it is ``f(x)``, whatever y is.
+    """
     match statement:
+        case ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name("f")) as call, ops=[ast.Eq(), *_])):
+            return ast.Expression(call), None
         case ast.Assert(test=ast.Compare(left=ast.Name("_"), ops=[ast.Eq(), *ops], comparators=[value, *rest])):
             chain = ast.Expression(ast.Compare(value, ops, rest)) if ops else None
             return ast.Expression(value), chain and ast.fix_missing_locations(chain)
