@@ -137,7 +137,7 @@ def truncated_svd(dense: torch.Tensor, rank: int, rng: np.random.Generator) -> S
     Eight spare vectors and four iterations leave an error within 0.5 % of the exact SVD's on deltas that X1 has thinned.
     """
     start = rng.standard_normal((dense.shape[1], rank + 8), dtype=np.float32)
-    q = torch.linalg.qr(dense @ torch.from_numpy(start)).Q
+    q = torch.linalg.qr(dense @ torch.tensor(start)).Q  # a copy: NumPy's memory is not aligned
     for _ in range(4):
         q = torch.linalg.qr(dense @ torch.linalg.qr(dense.T @ q).Q).Q
     q = pad(q, (0, max(0, rank - q.shape[1])))  # out or in is smaller than the rank

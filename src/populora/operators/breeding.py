@@ -13,7 +13,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -55,8 +55,8 @@ def breed(
     allow_copy: bool = False,
     **strength: float | str,
 ) -> Child:
-    """Apply an operator by name. The parents stay untouched; the same stream gives the same bytes on the same number of threads
-    (`populora.operators.lineage.bred`, through which commands and runs breed, needs no such condition).
+    """Apply an operator by name. The parents stay untouched; the same stream gives the same bytes on the same number of threads, wherever
+    the parents lie in memory (`populora.operators.lineage.bred`, through which commands and runs breed, needs no condition).
 
     Raises `ConfigError` for an unknown operator, refactor or strength, a strength out of range, or a wrong number of parents;
     `AdapterError` for parents that do not fit together, are not fp32, or hold NaN or infinite weights, for such a child, and, unless
@@ -70,12 +70,19 @@ def breed(
     check_strength(chosen, strength)
     for index, parent in enumerate(parents, start=1):
         _check_fit(f"parent {index}", parent, parents[0])
-    adapter = chosen.function(parents, rng, **({"refactor": refactor} if chosen.takes_refactor else {}), **strength)
+    parents = [_aligned(parent) for parent in parents]
+    adapter = _aligned(chosen.function(parents, rng, **({"refactor": refactor} if chosen.takes_refactor else {}), **strength))
     _check_fit(f"the child of operator '{chosen.name}'", adapter, parents[0])
     child = _measure(adapter, parents)
     if not (allow_copy or chosen.control):
         _check_changed(chosen, child, parents)
     return child
+
+
+def _aligned(adapter: Adapter) -> Adapter:
+    """The same adapter, each factor where torch's allocator puts it, at a multiple of 64 bytes. A tensor that was read from a file or
+    made by NumPy begins anywhere, and the last bits of a matrix product depend on where its operands begin."""
+    return replace(adapter, modules={name: (a.clone(), b.clone()) for name, (a, b) in adapter.modules.items()})
 
 
 def parse_strength(text: str) -> tuple[str, float | str]:

@@ -2,8 +2,7 @@
 
 Breeding is a function of the record and the parents, so breeding by a child's own record gives the record again, the child's
 fingerprint in it: that is what `populora replay` compares. The arithmetic runs on one thread, whatever torch may use, and on modules in
-alphabetical order in aligned memory: sums over more threads, in another order or from another place in memory differ in their last
-bits, and a child would depend on the machine's cores and on whether its parents came from a file.
+alphabetical order: sums over more threads or in another order differ in their last bits, and a child would depend on the machine's cores.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def bred(plan: Lineage, parents: Sequence[tuple[str, Adapter]], allow_copy: bool
     """
     with _one_thread():
         strength = get_operator(plan.operator).strengths | plan.strength
-        rng, adapters = stream(plan.seed, *plan.stream), [_laid_out(adapter) for _, adapter in parents]
+        rng, adapters = stream(plan.seed, *plan.stream), [_in_order(adapter) for _, adapter in parents]
         child = breed(adapters, plan.operator, rng, cast(Refactor, plan.refactor), allow_copy, **strength)
     return child.adapter, replace(
         plan,
@@ -88,10 +87,9 @@ def read_lineage(folder: Path) -> tuple[Lineage | None, dict[str, str]]:
         ) from error
 
 
-def _laid_out(adapter: Adapter) -> Adapter:
-    """The same adapter, its modules in alphabetical order and each factor where torch's allocator puts it: tensors that were read from a
-    file begin anywhere."""
-    return replace(adapter, modules={name: (a.clone(), b.clone()) for name, (a, b) in sorted(adapter.modules.items())})
+def _in_order(adapter: Adapter) -> Adapter:
+    """The same adapter, its modules in alphabetical order."""
+    return replace(adapter, modules=dict(sorted(adapter.modules.items())))
 
 
 @contextmanager
