@@ -42,7 +42,7 @@ def refused(tmp_path, config: Config, error: type[Exception], match: str) -> Non
 
 def test_without_ray_the_error_names_the_extra(tmp_path, no_model, monkeypatch):
     monkeypatch.setattr(sessions, "find_spec", lambda name: None)
-    refused(tmp_path, OFF, ConfigError, r"pip install 'populora\[cluster\]'")
+    refused(tmp_path, OFF, ConfigError, r"-m pip install 'ray")
 
 
 @needs_ray
