@@ -215,7 +215,7 @@ def test_a_missing_key_or_library_is_named(endpoint, out, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(module, "import_module", absent)
-    with pytest.raises(ConfigError, match="-m pip install .*'openai>=2'"):
+    with pytest.raises(ConfigError, match=r"-m pip install .*'openai>=2'"):
         generate_from(endpoint, [maths(1)], out, silent)
     assert not any(out.iterdir())
 
