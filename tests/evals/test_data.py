@@ -97,7 +97,11 @@ def test_a_download_that_fails_names_the_way_without_it(served):
         find_data(AIME)
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(CONTENT)[:-12], gzip.compress(CONTENT)[:12] + bytes(range(200, 250))])
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip", gzip.compress(CONTENT)[:-12], gzip.compress(CONTENT)[:12] + bytes(range(200, 250))],
+    ids=["no gzip", "cut off", "other bytes"],  # the time is in a gzip's bytes: as names they would differ between pytest's workers
+)
 def test_a_download_that_comes_damaged_is_skipped_and_not_kept(served, tmp_path, content):
     served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = content
     with pytest.raises(MissingDataError, match=r"aime24: .*test.jsonl.gz' came damaged \(\w+: .*--data DIR"):
