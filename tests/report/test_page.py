@@ -9,7 +9,7 @@ from pathlib import Path
 import markupsafe
 import pytest
 from report_pages import blobs
-from report_runs import study_of
+from report_runs import study_of, write_run
 
 from populora.report import page as module
 from populora.report.catalogue import figures_of
@@ -18,6 +18,7 @@ from populora.report.figure import Absent, Figure
 from populora.report.page import page
 from populora.report.rendering import drawn, save, svg
 from populora.runlog.records import SCHEMAS
+from populora.runlog.summary import summarise
 
 
 def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
@@ -30,6 +31,7 @@ def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
     assert first == second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trueskill", "calibration", "samples", "reasons"])
 def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name):
     def made(folder: Path) -> dict[str, bytes]:
@@ -92,3 +94,21 @@ def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypat
     assert json.loads(blobs(text)["explorer-0"]) == explored(study.arms[1].runs[0], 10**7), "the population's: the explorer opens on it"
     assert text.partition("</table>")[0].count("<td>6</td>") == 2, "of the runs"
     assert "2 runs in 2 arms, up to step 6" in text
+
+
+def test_the_page_opens_on_what_happened_in_the_words_of_the_closing_summary(runs):
+    sentences = summarise(runs["pair"]).highlights
+    assert sentences, "else there is nothing to compare"
+    text = page(study_of(runs["pair"]), [])
+    opening = text.partition("</header>")[0]
+    assert [f"<p>{sentence}</p>" in opening for sentence in sentences] == [True] * len(sentences)
+    two = page(study_of(runs["pair"], runs["agent"]), []).partition("</header>")[0]
+    assert f"<p>{runs['pair'].name}: {sentences[0]}</p>" in two, "of several runs it is said which"
+
+
+def test_a_longer_run_has_sentences_about_its_problems_and_its_children(runs, tmp_path, make_record):
+    run = write_run(tmp_path / "long", make_record, steps=20)
+    opening = page(study_of(run), []).partition("</header>")[0]
+    for sentence in summarise(run).highlights:
+        assert f"<p>{sentence}</p>" in opening
+    assert "of the attempts at them failed in the first 5 steps" in opening and "Evolution: " in opening

@@ -18,7 +18,7 @@ from populora.runlog.live import LiveDisplay, View
 from populora.runlog.metrics import step_metrics
 from populora.runlog.records import step_rows
 from populora.runlog.style import bar, clock, figure, plural, sparkline
-from populora.runlog.summary import render_summary, summarise
+from populora.runlog.summary import Summary, print_summary, render_summary, summarise
 from populora.types import Matchup, Role
 
 WIDTHS = (60, 80, 109, 110, 120, 160)
@@ -28,6 +28,12 @@ def rendered(thing: object, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     console.print(thing)
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def printed(summary: Summary, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_summary(console, summary)
+    return console.file.getvalue()
 
 
 def live(make_record, width: int, steps: int = 12, **changes) -> LiveDisplay:
@@ -150,16 +156,23 @@ def test_closing_table_compares_the_ends_of_the_run(tmp_path: Path, monkeypatch:
     assert summary.best == {"teacher": ("T0", 27.0, 2.0), "student": ("S1", 25.0, 2.0)}
     text = rendered(render_summary(summary), width)
     assert max(map(cell_len, text.splitlines())) <= width
-    for fact in ("20 of 20 steps in 3:20, 20 children bred", "1.5 %", "19.5 %", "+18.0 %", "best student  S1", "populora show runs/tiny"):
+    for fact in ("20 of 20 steps in 3:20, 20 children bred", "1.5 %", "19.5 %", "+18.0 %", "best student  S1"):
         assert fact in text
-    assert "populora resume" not in text, "the run is finished"
+    lines = [line.strip() for line in printed(summary, width).splitlines()]
+    assert "populora show runs/tiny --step 20" in lines and "populora export runs/tiny --member S1 -o tiny-s1" in lines
+    assert not any("populora resume" in line for line in lines), "the run is finished"
+
+
+def test_no_width_breaks_a_command(tmp_path: Path, make_record):
+    folder = finished(tmp_path / "a long name, with spaces, for a run", make_record)
+    assert f"  populora report '{folder}'" in [line.rstrip() for line in printed(summarise(folder), 40).splitlines()]
 
 
 def test_closing_table_of_a_stopped_run_says_how_to_go_on(tmp_path: Path, make_record):
     folder = tmp_path / "run"
     with new_run(folder, replace(Config(), steps=9), {}):
         write_step(folder, make_record(1))
-    assert f"populora resume {folder}" in rendered(render_summary(summarise(folder, stopped=True)), 300)
+    assert f"populora resume {folder}" in printed(summarise(folder, stopped=True), 80)
 
 
 def test_closing_table_of_a_run_without_a_step(tmp_path: Path):

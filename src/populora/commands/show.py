@@ -16,7 +16,7 @@ from populora.errors import ConfigError
 from populora.runlog.directory import read_config
 from populora.runlog.journal import latest_run
 from populora.runlog.records import read_table
-from populora.runlog.summary import render_summary, summarise
+from populora.runlog.summary import print_summary, summarise
 from populora.types import TaskType
 
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.step == 0:
         if given := [name for name in ("teacher", "student", "task") if getattr(chosen, name) is not None]:
             raise ConfigError(f"--{given[0]} selects from one step: expected --step N with it.")
-        console.print(render_summary(summarise(run)))
+        print_summary(console, summarise(run))
         return 0
     if chosen.task is not None and chosen.task not in list(TaskType):
         raise ConfigError(f"--task is '{chosen.task}': expected one of {', '.join(TaskType)}.")

@@ -18,12 +18,14 @@ from typing import Any
 
 import jinja2
 import markupsafe
+import numpy as np
 
 from populora.report.arms import INK, PALETTE, Arm
 from populora.report.curves import MEMBER
 from populora.report.explorer import ANSWERS, explored
 from populora.report.figure import Absent, Figure, Study
 from populora.report.rendering import svg
+from populora.runlog.highlights import highlights
 
 EXPLORED = 16_000_000
 """Characters of model text in the explorer, over all runs: packed about a sixth of it."""
@@ -43,6 +45,7 @@ def page(study: Study, figures: Sequence[Figure | Absent], follows: str = "") ->
     return templates.get_template("page.html.jinja").render(
         title=" and ".join(dict.fromkeys(arm.label for arm in study.arms)),
         lead=_lead(study.arms),
+        highlights=_highlights(study),
         style=_text("page.css"),
         script=script,
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -82,6 +85,19 @@ def _lead(arms: Sequence[Arm]) -> str:
     runs = [run for arm in arms for run in arm.runs]
     steps = max((int(run.metrics.steps[-1]) for run in runs if len(run.metrics.steps)), default=0)
     return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {len(arms)} {'arm' if len(arms) == 1 else 'arms'}, up to step {steps}"
+
+
+def _highlights(study: Study) -> list[str]:
+    """What happened in the first run of the main arm, in the sentences of the run's closing summary."""
+    run = study.main.runs[0] if study.main else None
+    if run is None:
+        return []
+    log = [
+        {"step": step} | {name: float(values[row]) for name, values in run.metrics.columns.items() if not np.isnan(values[row])}
+        for row, step in enumerate(run.metrics.steps.tolist())
+    ]
+    prefix = f"{run.name}: " if sum(len(arm.runs) for arm in study.arms) > 1 else ""
+    return [prefix + sentence for sentence in highlights(log, run.setting("evaluation.problems_per_type", 0))]
 
 
 def _members(study: Study) -> list[str]:

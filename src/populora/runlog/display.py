@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 
 from populora.runlog.style import birth, clock
-from populora.runlog.summary import Summary, render_summary
+from populora.runlog.summary import Summary, print_summary
 from populora.types import TASK_TYPES
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PlainDisplay(AbstractContextManager):
         self._print(step_line(record, metrics, self._steps, self._eta.left(record)))
 
     def close(self, summary: Summary) -> None:
-        self._console.print(render_summary(summary))
+        print_summary(self._console, summary)
 
     def __exit__(self, *_: object) -> None:
         return None

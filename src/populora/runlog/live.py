@@ -21,7 +21,7 @@ from rich.text import Text
 
 from populora.runlog.display import Eta
 from populora.runlog.style import CAPTIONS, PHASES, ROLE_COLOURS, bar, birth, clock, figure, sparkline
-from populora.runlog.summary import Summary, render_summary
+from populora.runlog.summary import Summary, print_summary
 from populora.types import TASK_TYPES, Matchup, Member, Role
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LiveDisplay(AbstractContextManager):
 
     def close(self, summary: Summary) -> None:
         self._live.stop()
-        self._console.print(render_summary(summary))
+        print_summary(self._console, summary)
 
     def _now(self) -> View:
         return replace(self._view, elapsed=time.monotonic() - self._started, stopping=self._stopping())

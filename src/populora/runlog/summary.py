@@ -7,13 +7,14 @@ from pathlib import Path
 from statistics import fmean
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from populora.invocation import command
 from populora.runlog.directory import read_config
+from populora.runlog.highlights import highlights
 from populora.runlog.journal import METRICS, TIMINGS, read_log
 from populora.runlog.style import CAPTIONS, HEADLINES, ROLE_COLOURS, clock, figure, plural
 from populora.types import Role
@@ -37,34 +38,46 @@ class Summary:
     best: dict[str, tuple[str, float, float]]
     """Per role: the member with the highest mu at the end, its mu and sigma."""
     children: int
+    highlights: tuple[str, ...] = ()
+    """What happened, in sentences."""
 
 
 def summarise(folder: Path, stopped: bool = False) -> Summary:
     """Read the summary of a run. Raises `RunDirectoryError`."""
-    log = read_log(folder)
+    log, config = read_log(folder), read_config(folder)
     tenth = max(1, len(log) // 10)
     ends = log[-1] if log else {}
     return Summary(
         folder=folder,
         step=int(ends.get("step", 0)),
-        steps=read_config(folder).steps,
+        steps=config.steps,
         stopped=stopped,
         seconds=sum(line["seconds/step"] for line in read_log(folder, TIMINGS)),
         first=_means(log[:tenth]),
         last=_means(log[-tenth:]),
         best=_best(ends),
         children=int(sum(line.get("evolution/children", 0.0) for line in log)),
+        highlights=tuple(highlights(log, config.evaluation.problems_per_type)),
     )
 
 
+def print_summary(console: Console, summary: Summary) -> None:
+    """What happened, the closing table, and what to type next: each command on a line of its own that no width breaks."""
+    console.print(render_summary(summary))
+    console.print("next")
+    for line, meaning in next_commands(summary):
+        console.print(Text(f"  # {meaning}", "dim"), soft_wrap=True)
+        console.print(Text(f"  {line}", "bold"), soft_wrap=True)
+
+
 def render_summary(summary: Summary) -> RenderableType:
-    """The closing table and what to type next, for any width from 60 columns on."""
+    """What happened in words, the closing table and the run's files, for any width from 60 columns on."""
     heading = Text.assemble(
         ("populora", "bold"), f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {clock(summary.seconds)}, ",
         f"{plural(summary.children, 'child', 'children')} bred",
     )  # fmt: skip
     if not summary.step:
-        return Group(Text(), heading, Text("No step was finished."), _next(summary))
+        return Group(Text(), heading, Text("No step was finished."), _files(summary.folder))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for caption in ("first 10 %", "last 10 %", "change"):
@@ -76,15 +89,15 @@ def render_summary(summary: Summary) -> RenderableType:
                 CAPTIONS[name], figure(name, summary.first[name]), figure(name, summary.last[name]), figure(name, change, signed=True)
             )
     best = [_member(role, *found) for role, found in summary.best.items()]
-    return Group(Text(), heading, table, *best, _next(summary))
+    words = [Text(line) for line in summary.highlights]
+    return Group(Text(), heading, Text(), *words, table, *best, _files(summary.folder))
 
 
 def _member(role: str, member: str, mu: float, sigma: float) -> Text:
     return Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
 
 
-def _next(summary: Summary) -> RenderableType:
-    folder = str(summary.folder)
+def _files(folder: Path) -> RenderableType:
     files = [
         (METRICS, "every metric of every step"),
         ("steps/*/*.parquet", "every problem and answer"),
@@ -94,17 +107,22 @@ def _next(summary: Summary) -> RenderableType:
     lines.add_row(Text(f"{folder}/", "bold"))
     for name, meaning in files:
         lines.add_row(f"  {name}", Text(meaning, "dim"))
+    return Padding(lines, (1, 0))
+
+
+def next_commands(summary: Summary) -> list[tuple[str, str]]:
+    """What to type next, and what it is for."""
+    folder = summary.folder
     commands = [(command("report", folder), "see it: figures and an explorer, one HTML file")]
     if summary.step:
         commands.append((command("show", folder, "--step", summary.step), "read the problems, answers and verdicts of a step"))
     if summary.best:
         member = list(summary.best.values())[-1][0]
-        commands.append((command("export", folder, "--member", member, "-o", member.lower()), "take an adapter out"))
+        out = f"{folder.name}-{member.lower()}"
+        commands.append((command("export", folder, "--member", member, "-o", out), "take an adapter out"))
     if summary.step < summary.steps:
         commands.insert(0, (command("resume", folder), f"go on from step {summary.step}"))
-    longest = max(len(line) for line, _ in commands)
-    listed = Group(*(Text.assemble((f"  {line:<{longest}}", "bold"), (f"   {meaning}", "dim")) for line, meaning in commands))
-    return Padding(Group(lines, Text(), Text("next"), listed), (1, 0))
+    return commands
 
 
 def _means(log: list[dict[str, float]]) -> dict[str, float]:

@@ -269,7 +269,7 @@
     $("#live").classList.remove("lost");
     if (now.version === document.body.dataset.version) return;
     const next = new DOMParser().parseFromString(await (await fetched("./")).text(), "text/html");
-    for (const part of [".lead", "#runs", "#sampled", "#blobs", "footer"]) replace($(part), $(part, next));
+    for (const part of [".lead", ".highlights", "#runs", "#sampled", "#blobs", "footer"]) replace($(part), $(part, next));
     const lists = all("nav ul", next);
     all("nav ul").forEach((one, index) => replace(one, lists[index]));
     for (const figure of all("figure", next)) replace(document.getElementById(figure.id), figure);
