@@ -1,8 +1,12 @@
 # A bare machine needs python3 (3.11 or newer) with pip and venv, and make. Everything else goes into .venv.
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
-#   make test     install the development tools, then lint, type-check and test
+#   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
+#   make test-all everything below, one after the other; half an hour
 #   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
+#   make test-slow      run the tests that take more than a few seconds each
+#   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
+#   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
 #   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
 #   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
@@ -17,12 +21,15 @@ PRESET ?= tiny
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test bench test-thorough test-ray test-track test-browser test-vllm setup lint format pytest clean
+.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm \
+	setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
 
 test: lint pytest
+
+test-all: test test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm
 
 setup: .venv/dev.stamp
 
@@ -39,6 +46,15 @@ format: .venv/dev.stamp
 # One thread a worker: the workers share the cores, and one-threaded sums are the same everywhere.
 pytest: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS)
+
+test-slow: .venv/dev.stamp
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS) -m "slow and not thorough and not ray and not browser"
+
+test-numerics: .venv/dev.stamp
+	$(BIN)/python tests/numerics/run_variants.py $(PYTEST_ARGS)
+
+test-install: .venv/dev.stamp
+	$(BIN)/python tests/install/first_steps.py
 
 # One after the other: they share the cores.
 bench: .venv/dev.stamp

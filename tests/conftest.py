@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test th
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an active environment
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,17 @@ from populora.types import (
     Role,
     TaskType,
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With POPULORA_TENSOR_OFFSET, every tensor from a file or from NumPy begins so many bytes after a multiple of 64 (tests/numerics)."""
+    if offset := int(os.environ.get("POPULORA_TENSOR_OFFSET", "0")):
+        from alignment import tensors_at
+
+        stack = ExitStack()
+        stack.enter_context(tensors_at(offset))
+        config.add_cleanup(stack.close)
+
 
 CODE_O, CODE_I, CODE_F = TaskType.CODE_O, TaskType.CODE_I, TaskType.CODE_F
 

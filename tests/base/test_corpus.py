@@ -57,6 +57,7 @@ def test_no_held_out_program_is_in_the_corpus(shard):
             assert not held_out(part.partition("\n```")[0])
 
 
+@pytest.mark.slow
 def test_held_out_problems_are_held_out_and_right():
     problems = held_out_problems(0)
     assert len(problems) == 648 and len({problem.id for problem in problems}) == 648

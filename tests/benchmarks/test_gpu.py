@@ -20,6 +20,7 @@ def gpu(monkeypatch):
     return importlib.import_module("gpu")
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_runs_at_toy_size_and_claims_nothing(gpu, tmp_path):
     gpu.main(["--rounds", "1", "--out", str(tmp_path / "gpu.json")])
     found = json.loads((tmp_path / "gpu.json").read_text())

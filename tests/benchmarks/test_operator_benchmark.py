@@ -28,6 +28,7 @@ def run(monkeypatch):
     return module
 
 
+@pytest.mark.slow
 def test_every_operator_is_measured_and_tabulated(run):
     parents = [run.qwen_adapter(seed, layers=2) for seed in (1, 2)]
     found = {

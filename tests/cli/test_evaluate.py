@@ -28,7 +28,7 @@ from populora.evals.unfinished import UNFINISHED
 from populora.runlog.directory import locked
 
 CONFIG = Config(
-    steps=4, checkpoint_every=2, threads=1, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
+    steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
     selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=96),
 )  # fmt: skip
 SHORT = ("--limit", "4", "--max-tokens", "96")

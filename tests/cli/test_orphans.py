@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of L
 POPULORA = (sys.executable, "-m", "populora.cli")
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_sandbox(tmp_path: Path):
     run = tmp_path / "run"
     with started(*POPULORA, "train", "tiny_1t1s", "--out", run, "--threads", 1, ready=(run / "metrics.jsonl").exists) as process:
@@ -21,6 +22,7 @@ def test_a_killed_run_leaves_no_sandbox(tmp_path: Path):
     assert count >= 2 and left == []
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_leaves_no_grader_and_frees_its_folder(tmp_path: Path):
     folder = tmp_path / "e"
     verdicts = folder / "verdicts" / "tiny" / "base.jsonl"
@@ -43,6 +45,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_of_the_base_leaves_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("build.py").write_text(BUILD)

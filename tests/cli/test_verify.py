@@ -125,6 +125,7 @@ def test_no_more_is_read_than_is_in_hand():
     assert written < 20 * len(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ending", "busy"), [("interrupt", False), ("interrupt", True), ("reader gone", False)])
 def test_it_ends_at_once_without_a_traceback_and_leaves_no_process(ending, busy):
     process = start("--wall-seconds", "60")

@@ -15,7 +15,7 @@ from populora.config import ClusterConfig, Config, LearnerConfig, LoraConfig, Po
 
 SLOTS, VOCABULARY = 5, 200
 SETTINGS = Config(
-    threads=1, lora=LoraConfig(4, 8.0), population=PopulationConfig(2, SLOTS - 2),
+    lora=LoraConfig(4, 8.0), population=PopulationConfig(2, SLOTS - 2),
     learner=LearnerConfig(micro_batch_tokens=256), cluster=ClusterConfig(learners=2, help_cost=1.0),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from populora.config import Config, EvaluationConfig, EvolutionConfig, LearnerCo
 from populora.config_file import to_mapping
 
 SMALL = Config(
-    seed=5, steps=4, threads=1, keep_checkpoints=2,
+    seed=5, steps=4, keep_checkpoints=2,
     lora=LoraConfig(rank=4, alpha=8.0),
     population=PopulationConfig(teachers=2, students=2),
     selfplay=SelfplayConfig(

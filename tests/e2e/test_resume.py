@@ -61,6 +61,7 @@ class Crashing(Silent):
             raise Crash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [BASELINE, CROSSING, OTHERWISE], ids=["baseline", "crossovers", "bfloat16"])
 def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path):
     train(config, tmp_path / "undisturbed", Silent())
@@ -71,6 +72,7 @@ def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path
     assert contents(tmp_path / "run") == contents(tmp_path / "undisturbed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [8, 25, 40])
 def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_path, monkeypatch, writes):
     left = iter(range(writes))
@@ -87,6 +89,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_p
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_after_its_removal_the_older_one_gives_the_same_bytes(undisturbed, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)

@@ -19,7 +19,7 @@ def config(tmp_path):
     folder = tmp_path / "base"
     shutil.copytree(base_folder(BaseConfig()), folder, ignore=shutil.ignore_patterns("seeds.jsonl", "held_out.jsonl"))
     return Config(
-        base=BaseConfig(path=str(folder)), threads=1, lora=LoraConfig(rank=2, alpha=4.0), population=PopulationConfig(1, 1),
+        base=BaseConfig(path=str(folder)), lora=LoraConfig(rank=2, alpha=4.0), population=PopulationConfig(1, 1),
         selfplay=SelfplayConfig(seeds=8, buffer_size=32, max_prompt_tokens=256, max_response_tokens=160),
     )  # fmt: skip
 
@@ -35,6 +35,7 @@ def test_the_base_writes_its_own_seeds(config):
         assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.slow
 def test_the_same_seed_writes_the_same_seeds(config):
     with prepared(config) as one, prepared(config) as two:
         seeded(one)
@@ -42,6 +43,7 @@ def test_the_same_seed_writes_the_same_seeds(config):
         assert one.buffer.state() == two.buffer.state()
 
 
+@pytest.mark.slow
 def test_a_base_that_cannot_propose_is_named(config):
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
     with prepared(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):

@@ -37,6 +37,7 @@ def test_another_seed_gives_another_run(undisturbed, tmp_path):
     assert read_log(tmp_path / "other")[0] != read_log(undisturbed)[0]
 
 
+@pytest.mark.slow
 def test_every_setting_is_read_by_a_run(tmp_path, monkeypatch):
     """Beyond the checks of ``config.py`` itself: no setting is accepted and ignored."""
     sections = [Config, *(type(value) for value in vars(SMALL).values() if is_dataclass(value))]
@@ -92,6 +93,7 @@ def test_children_are_bred_again_to_the_byte(undisturbed, capsys):
     assert "2 of 2 equal to the byte" in capsys.readouterr().out and contents(undisturbed) == before
 
 
+@pytest.mark.slow
 def test_members_are_evaluated_before_children_replace_them(tmp_path, monkeypatch):
     births, evaluate = {}, selfplay.held_out_accuracy
 
@@ -168,6 +170,7 @@ class Broken:
         raise AssertionError("it was left out")
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_is_told_of_and_costs_the_run_no_byte(undisturbed, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("populora.runlog.tracking.TRACKERS", {"wandb": Broken})
     monkeypatch.setattr("populora.training.check_trackers", lambda track: None)

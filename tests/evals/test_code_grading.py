@@ -77,6 +77,7 @@ def test_an_mbpp_task_that_is_compared_as_a_set_is_and_its_inputs_become_tuples(
     assert verdict(one, "def similar_elements(a, b):\n    return [3]", MBPP) == "wrong:base:0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "caught, reason", [("Exception", "timeout:base:0"), ("BaseException", "error:exit_without_result")], ids=["cannot", "will not"]
 )

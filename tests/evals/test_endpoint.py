@@ -188,6 +188,7 @@ def test_reasoning_is_kept_apart_and_empty_answers_are_counted_with_their_reason
     assert told.endswith("), 1 with nothing at all")
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_for_no_answer_and_loses_none(server, endpoint, out):
     server.slow = "q1?"
     program = (

@@ -194,7 +194,7 @@ def test_an_evaluation_is_not_gone_on_with_on_other_weights_of_the_same_name(cha
 
 
 def test_the_base_of_a_run_has_the_weights_that_it_was_trained_on_wherever_it_is(tmp_path, crux, out, chat_base):
-    config = Config(steps=2, checkpoint_every=2, threads=1, lora=LoraConfig(4, 8.0), population=PopulationConfig(1, 1))
+    config = Config(steps=2, checkpoint_every=2, lora=LoraConfig(4, 8.0), population=PopulationConfig(1, 1))
     with running(tmp_path / "run", config, 2) as run:
         plan = GenerationPlan(find_sources([str(run)], "base,S0", str(chat_base)), [Paper(BENCHMARKS["cruxeval_output"], crux, "", 8)])
         with pytest.raises(ConfigError, match=rf"'{chat_base}' is not the base that '{run}' was trained on"):

@@ -16,7 +16,9 @@ ALIGNMENT = 64
 
 
 def moved(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """An equal tensor that begins ``offset`` bytes, a multiple of its items' size, after a multiple of `ALIGNMENT`."""
+    """An equal tensor that begins ``offset`` bytes, a multiple of its items' size, after a multiple of `ALIGNMENT`; an empty one as it is."""
+    if not tensor.numel():
+        return tensor
     size, bytes_each = tensor.numel(), tensor.element_size()
     buffer = torch.empty(size + 2 * ALIGNMENT // bytes_each, dtype=tensor.dtype)
     start = ((offset - buffer.data_ptr()) % ALIGNMENT) // bytes_each

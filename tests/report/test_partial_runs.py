@@ -31,6 +31,7 @@ def test_a_run_without_its_facts_is_reported(copied, content: str | None):
     assert ("run.json cannot be read" in text) == (content is None or not content.startswith(("[]", '{"')))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "{", "[3]", "{}", '{"population": 4}', '{"population": {"tutors": 3}, "selfplay": {}}', OTHER])
 def test_settings_that_cannot_be_read_leave_the_figures_that_need_none(copied, content: str, reported):
     for name in ("pair", "agent") if content in ("", OTHER) else ("pair",):
@@ -95,6 +96,7 @@ def test_steps_without_tables_are_named(copied, reported):
     assert "steps/ has no tables of steps that metrics.jsonl has (6 of the steps 1 to 6)" in reported(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_column_may_be_absent_and_the_page_says_so(copied, name: str):
     """One column after the other is dropped from all steps: figures that need it go without, none fails."""

@@ -91,6 +91,7 @@ def test_a_run_that_cannot_be_read_for_a_while_is_followed_again(run, make_recor
         answered(address, lambda text: text == "step 3 of 9, written just now")
 
 
+@pytest.mark.slow
 def test_whatever_keeps_a_page_from_being_made_it_is_tried_again(run, make_record, quick):
     def make(version: str) -> str:
         if troubles and version == "3":

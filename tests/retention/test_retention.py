@@ -30,7 +30,7 @@ SMALL = RetentionConfig(
     parents=("code_i", "code_o"),
     seeds=(0,), snapshots=(1, 2), repeated=1, retrain_steps=2, operators=("m4", "x2", "x4 swapped"), parent_prompts=4,
     prompts=4, samples=4, pool=8, birth_problems=6, window=1, checkpoint_every=1,
-    threads=1, max_prompt_tokens=256, max_response_tokens=96, lora=LoraConfig(rank=2, alpha=4.0), engine=EngineConfig(rows=64),
+    max_prompt_tokens=256, max_response_tokens=96, lora=LoraConfig(rank=2, alpha=4.0), engine=EngineConfig(rows=64),
     learner=LearnerConfig(learning_rate=3e-3, micro_batch_tokens=2048), sandbox=SandboxConfig(cpu_seconds=2.0, workers=1),
 )  # fmt: skip
 
@@ -52,6 +52,7 @@ def finished(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_copy_begins_with_its_parents_very_answers_and_only_learners_change(finished):
     cell, later = read_cells(SMALL, finished)
     assert (cell["snapshot"], later["snapshot"]) == (1, 2)
@@ -66,6 +67,7 @@ def test_a_copy_begins_with_its_parents_very_answers_and_only_learners_change(fi
     assert len(cell["curve"]) == 2 and cell["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_children_are_bred_by_their_record_from_the_parents_of_the_snapshot(finished):
     cell, _ = read_cells(SMALL, finished)
     assert list(cell["children"]) == ["m4", "copy_parent", "x2", "x4 swapped", "linear_0_5"]
@@ -80,6 +82,7 @@ def test_children_are_bred_by_their_record_from_the_parents_of_the_snapshot(fini
     assert cell["children"]["x4 swapped"]["parents"][0].startswith("code_o:")
 
 
+@pytest.mark.slow
 def test_the_parents_are_kept_as_adapters_that_were_trained(finished):
     kept = [load_adapter(finished / "parents" / "seed_0" / "step_00002" / task) for task in SMALL.parents]
     assert kept[0].fingerprint() != kept[1].fingerprint()
@@ -88,6 +91,7 @@ def test_the_parents_are_kept_as_adapters_that_were_trained(finished):
     assert len(found["curve"]) == 2 and found["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_nothing_finished_is_done_again_and_no_checkpoint_is_left(finished, monkeypatch):
     monkeypatch.setattr(grid, "prepared", lambda config: pytest.fail("there is nothing to do"))
     run_grid(SMALL, finished, quiet)
@@ -113,6 +117,7 @@ def test_a_grid_that_is_stopped_goes_on_to_the_same_bytes(finished, tmp_path, wh
         assert {**again, "seconds": 0} == {**whole, "seconds": 0}
 
 
+@pytest.mark.slow
 def test_a_grid_goes_on_with_the_base_that_it_began_with_only(finished, tmp_path):
     place = tmp_path / "moved"
     shutil.copytree(finished, place)
@@ -135,7 +140,7 @@ def settings(path: Path, **changed) -> Path:
 @pytest.mark.slow
 def test_the_command_writes_results_table_and_figures_and_goes_on_in_its_folder(tmp_path, capsys):
     numbers = {"repeated": 1, "retrain_steps": 1, "parent_prompts": 2, "prompts": 2, "samples": 2, "birth_problems": 2, "window": 1}
-    small = {"seeds": "[0]", "snapshots": "[1]", "operators": '["m1", "m1 epsilon=0"]', **numbers, "threads": 1, "max_response_tokens": 48}
+    small = {"seeds": "[0]", "snapshots": "[1]", "operators": '["m1", "m1 epsilon=0"]', **numbers, "max_response_tokens": 48}
     file, out = settings(tmp_path / "small.toml", **small), tmp_path / "out"
     assert cli.main(["retention", str(file), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -160,6 +165,7 @@ def test_the_command_writes_results_table_and_figures_and_goes_on_in_its_folder(
     assert "holds another experiment" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_figures_of_operators_that_are_not_live_are_drawn_without_the_live_ones(finished, tmp_path):
     cells = read_cells(SMALL, finished)
     shutil.copytree(finished / "parents", tmp_path / "parents")
@@ -266,6 +272,7 @@ def test_too_few_problems_are_refused_before_any_training(tmp_path):
         run_grid(replace(SMALL, problems=str(problems)), tmp_path, quiet)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_begins_anew_begins_as_the_bare_base(finished):
     cell, _ = read_cells(SMALL, finished)
     assert cell["birth"]["fresh_2"] == cell["birth"]["base"]

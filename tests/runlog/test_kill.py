@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from populora.config import Config
@@ -50,6 +51,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path: Path):
     folders = [tmp_path / str(number) for number in range(8)]
     draw = stream(0, "kill")

@@ -70,6 +70,7 @@ def judged(request):
     return request.param, cases, results, done
 
 
+@pytest.mark.slow
 def test_every_request_of_the_corpus_gets_an_allowed_outcome_and_the_next_one_its_answer(judged):
     place, cases, results, done = judged
     assert done.returncode == 0 and f"tier {place.split()[0]}" in done.stderr, done.stderr
@@ -80,6 +81,7 @@ def test_every_request_of_the_corpus_gets_an_allowed_outcome_and_the_next_one_it
     assert [(case.name, outcome(control)) for case, _, control in final if outcome(control) != "ok 42"] == []
 
 
+@pytest.mark.slow
 def test_nothing_of_the_machine_shows_and_nothing_is_left_on_it(judged):
     _, _, _, done = judged
     assert CANARY not in done.stdout and "root:" not in done.stdout

@@ -156,6 +156,7 @@ def test_a_killed_zygote_is_replaced_and_the_job_done(new_pool):
     assert not set(pids(pool)) & set(first)
 
 
+@pytest.mark.slow
 def test_a_stopped_zygote_is_replaced_and_the_job_done(new_pool, monkeypatch):
     monkeypatch.setattr(process, "_GRACE_SECONDS", 0.3)
     pool = new_pool("standard", Limits(cpu_seconds=0.05, wall_seconds=1))

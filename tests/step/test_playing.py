@@ -80,6 +80,7 @@ def texts(result):
     ]
 
 
+@pytest.mark.slow
 def test_what_is_recorded_does_not_depend_on_when_verdicts_come(run):
     draw = np.random.default_rng(0)
     results = [played(run, overlap)[0] for overlap in ("reproducible", "eager", "off")]
@@ -106,6 +107,7 @@ def test_students_start_before_the_last_teacher_is_done_unless_it_is_turned_off(
     assert sum(any(key[0] == "solve" for key in keys) for keys in serial.starts) == 1  # all students at once
 
 
+@pytest.mark.slow
 def test_the_sampler_waits_for_no_verdict_while_it_has_work(run):
     """Verification that takes long, in its own threads: the sampler goes on meanwhile."""
     result, noted, delayed = played(run, "eager", lambda: 0.6)

@@ -1,0 +1,82 @@
+"""Run the tests of numerics as other processors would: with other instruction sets, numbers of threads and addresses.
+
+    python tests/numerics/run_variants.py [PYTEST ARGUMENTS]
+
+The tests are those of `FOLDERS` and `FILES`: all that compare tensors or bytes. `VARIANTS` covers each pair of an instruction set with a
+number of threads and with an alignment, together with ``make test`` itself (this machine's instructions, one thread, aligned tensors).
+torch, MKL, oneDNN and NumPy's OpenBLAS choose their kernels by variables of the environment, which only a new process reads.
+Exit code 1 if the tests fail in any variant.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+FOLDERS = "analysis base cluster e2e engine league learner lora operators retention rl runlog step".split()
+FILES = (
+    "benchmarks/test_step_benchmark.py", "cli/test_breed.py", "cli/test_replay.py", "evals/test_generating.py", "evals/test_merging.py",
+    "report/test_again.py",
+)  # fmt: skip
+
+KERNELS = {
+    "default": ("default", "SSE4_2", "SSE41", "Nehalem"),
+    "avx2": ("avx2", "AVX2", "AVX2", "Haswell"),
+    "native": (),
+}
+"""What the newest instructions are that each library of `LIBRARIES` may use; on ARM processors only torch has a choice."""
+LIBRARIES = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE")
+X86 = platform.machine() in ("x86_64", "AMD64")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the tests are run."""
+
+    kernels: str
+    threads: int
+    offset: int
+    """Bytes after a multiple of 64 at which tensors from files and from NumPy begin."""
+
+    def __str__(self) -> str:
+        return f"kernels {self.kernels}, {self.threads} thread{'s'[: self.threads - 1]}, tensors at 64 n + {self.offset} bytes"
+
+
+VARIANTS = (Variant("default", 1, 16), Variant("default", 2, 0), Variant("avx2", 1, 0), Variant("avx2", 2, 16), Variant("native", 2, 16))
+
+
+def main() -> None:
+    failed = [variant for variant in VARIANTS if runnable(variant) and not passes(variant, sys.argv[1:])]
+    sys.exit(f"failed: {'; '.join(map(str, failed))}" if failed else 0)
+
+
+def runnable(variant: Variant) -> bool:
+    """Whether this processor has the variant's instructions; says so if it does not."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if variant.kernels != "avx2" or (X86 and " avx2 " in flags):
+        return True
+    print(f"left out, since this processor lacks AVX2: {variant}", flush=True)
+    return False
+
+
+def passes(variant: Variant, arguments: list[str]) -> bool:
+    """Run the tests in one variant and print how long they took."""
+    print(f"== {variant}", flush=True)
+    limits = dict(zip(LIBRARIES if X86 else LIBRARIES[:1], KERNELS[variant.kernels], strict=False))
+    threads = {"OMP_NUM_THREADS": str(variant.threads), "OMP_WAIT_POLICY": "passive"}
+    environment = {**os.environ, **limits, **threads, "POPULORA_TENSOR_OFFSET": str(variant.offset)}
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pytest", *arguments, *FOLDERS, *FILES]
+    done = subprocess.run(command, check=False, cwd=TESTS, env=environment)
+    print(f"== {variant}: exit code {done.returncode}, {time.monotonic() - started:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    main()
