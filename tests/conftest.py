@@ -11,6 +11,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,13 @@ from populora.types import (
     Role,
     TaskType,
 )
+
+if find_spec("hypothesis"):  # vLLM's environment has no need of it
+    from hypothesis import settings
+
+    # The same examples for everybody. `pytest --hypothesis-profile=default` looks for new ones.
+    settings.register_profile("reproducible", derandomize=True, database=None)
+    settings.load_profile("reproducible")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,7 +16,7 @@ ALIGNMENT = 64
 
 
 def moved(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """An equal tensor that begins ``offset`` bytes, a multiple of its items' size, after a multiple of `ALIGNMENT`; an empty one as it is."""
+    """Copy a tensor to ``offset`` bytes, a multiple of its items' size, after a multiple of `ALIGNMENT`. Return an empty one as it is."""
     if not tensor.numel():
         return tensor
     size, bytes_each = tensor.numel(), tensor.element_size()

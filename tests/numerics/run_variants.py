@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = "analysis base cluster e2e engine league learner lora operators retention rl runlog step".split()
+FOLDERS = ("engine", "league", "learner", "lora", "operators", "rl")
 FILES = (
-    "benchmarks/test_step_benchmark.py", "cli/test_breed.py", "cli/test_replay.py", "evals/test_generating.py", "evals/test_merging.py",
-    "report/test_again.py",
+    "analysis/test_coverage.py", "base/test_agreement.py", "base/test_pretrain.py", "benchmarks/test_step_benchmark.py",
+    "cli/test_breed.py", "cli/test_replay.py", "cluster/test_cluster_learning.py", "e2e/test_resume.py", "e2e/test_training.py",
+    "evals/test_generating.py", "evals/test_merging.py", "report/test_again.py", "runlog/test_archive.py", "runlog/test_checkpoint.py",
+    "step/test_batches.py", "step/test_evolution.py",
 )  # fmt: skip
 
 KERNELS = {
