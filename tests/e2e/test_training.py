@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from alignment import moved, tensors_at
 from peft import AutoPeftModelForCausalLM, PeftModel
 from small_run import SMALL, Silent, contents
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -21,7 +22,7 @@ from populora.lora.peft_format import load_adapter
 from populora.runlog.journal import read_log
 from populora.runlog.records import read_table
 from populora.tasks.render import load_prompts
-from populora.training import prepared, seeded, train
+from populora.training import prepared, resume, seeded, train
 from populora.types import TASK_TYPES
 
 PACKAGE = Path(selfplay.__file__).parent
@@ -30,6 +31,23 @@ PACKAGE = Path(selfplay.__file__).parent
 def test_the_same_seed_gives_the_same_bytes(undisturbed, tmp_path):
     train(SMALL, tmp_path / "again", Silent())
     assert contents(tmp_path / "again") == contents(undisturbed)
+
+
+def test_a_run_does_not_depend_on_the_addresses_of_its_tensors(undisturbed, tmp_path, monkeypatch):
+    """Neither of the base's weights, which are mapped from a file, nor of what comes from checkpoints and from NumPy."""
+    load = AutoModelForCausalLM.from_pretrained
+
+    def from_pretrained(*args, **kwargs):
+        model, info = load(*args, **kwargs)
+        for parameter in model.parameters():
+            parameter.data = moved(parameter.data, 4)
+        return model, info
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    with tensors_at(4):
+        train(SMALL, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
+        resume(tmp_path / "run", Silent())
+    assert contents(tmp_path / "run") == contents(undisturbed)
 
 
 def test_another_seed_gives_another_run(undisturbed, tmp_path):

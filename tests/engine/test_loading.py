@@ -28,6 +28,15 @@ def test_a_saved_model_comes_back_frozen(tmp_path, make_base, tokenizer):
     assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
 
 
+def test_weights_begin_at_multiples_of_64_bytes_wherever_their_file_has_them():
+    folder = loading.base_folder(BaseConfig())
+    mapped = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert any(parameter.data_ptr() % 64 for parameter in mapped.parameters()), "else there is nothing to mend"
+    model, _ = loading.load_base(BaseConfig())
+    assert {parameter.data_ptr() % 64 for parameter in model.parameters()} == {0}
+    assert loading.fingerprint(model) == loading.fingerprint(mapped)
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(BaseModelError, match="expected a folder or hub name"):
         loading.load_base(BaseConfig(path=str(tmp_path)))

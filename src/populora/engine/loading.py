@@ -18,6 +18,8 @@ from populora.config import BaseConfig
 from populora.errors import BaseModelError
 
 TINY = "tiny"
+ALIGNMENT = 64
+"""Bytes."""
 
 
 def base_folder(config: BaseConfig) -> Path:
@@ -39,7 +41,7 @@ def load_base(config: BaseConfig) -> tuple[Any, Any]:
             "the files are incomplete or of another architecture; download them again."
         )
     tokenizer = load_tokenizer(config, model.get_input_embeddings().num_embeddings)
-    return model.to(device).eval().requires_grad_(False), tokenizer
+    return _align(model.to(device)).eval().requires_grad_(False), tokenizer
 
 
 def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
@@ -49,6 +51,18 @@ def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
         tokenizer: Any = AutoTokenizer.from_pretrained(path)
         _check_tokenizer(tokenizer, vocabulary or AutoConfig.from_pretrained(path).vocab_size, path)
     return tokenizer
+
+
+def _align(model: Any) -> Any:
+    """Copy the weights on the CPU that do not begin at a multiple of 64 bytes, as torch's own allocations do.
+
+    A weight that is mapped from its file begins where the file's header ends, and the last bits of a matrix product depend on that: the
+    same weights in another file would give other bytes.
+    """
+    for parameter in model.parameters():
+        if parameter.device.type == "cpu" and parameter.data_ptr() % ALIGNMENT:
+            parameter.data = parameter.data.clone()
+    return model
 
 
 def fingerprint(model: Any) -> str:
