@@ -54,7 +54,7 @@ test-numerics: .venv/dev.stamp
 	$(BIN)/python tests/numerics/run_variants.py $(PYTEST_ARGS)
 
 test-install: .venv/dev.stamp
-	$(BIN)/python tests/install/first_steps.py
+	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
 
 # One after the other: they share the cores.
 bench: .venv/dev.stamp

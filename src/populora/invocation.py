@@ -20,7 +20,8 @@ _QUOTED_COMMAND = re.compile(rf"`{NAME}(?= )")
 
 def program() -> str:
     """``populora`` where the shell would find this environment's script under that name, else the path of the script."""
-    script = Path(sys.executable).parent / NAME
+    called = Path(sys.argv[0])  # a user's own scripts are not beside Python
+    script = called if called.name == NAME else Path(sys.executable).parent / NAME
     searched = shutil.which(NAME)
     if not script.is_file() or (searched and Path(searched).resolve() == script.resolve()):
         return NAME
@@ -34,7 +35,7 @@ def command(*words: object) -> str:
 
 def pasteable(text: str) -> str:
     """A message with each `` `populora …` `` in it written so that it works in this shell."""
-    return _QUOTED_COMMAND.sub(f"`{program()}", text)
+    return _QUOTED_COMMAND.sub(lambda _: f"`{program()}", text)
 
 
 def install_extra(extra: str) -> str:
@@ -44,10 +45,10 @@ def install_extra(extra: str) -> str:
     """
     marker = re.compile(rf"""extra == ["']{re.escape(extra)}["']""")
     try:
-        wanted = [line.partition(";")[0].strip() for line in requires(NAME) or () if marker.search(line)]
+        requirements = [line.partition(";")[0].strip() for line in requires(NAME) or () if marker.search(line)]
     except PackageNotFoundError:  # its source is on the path, but it is not installed
-        wanted = [f"{NAME}[{extra}]"]
-    return pip_install(*wanted)
+        requirements = [f"{NAME}[{extra}]"]
+    return pip_install(*requirements)
 
 
 def pip_install(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""What a process started, directly or not, and whether any of it outlives the process."""
+"""Find the processes that a process started, directly or not, and those that outlive it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _stat(pid: int) -> tuple[int, str, int] | None:
 
 
 def descendants(ancestor: int) -> dict[int, int]:
-    """Process ids of all that a process started and that live, with their start times, which tell a process from a later one."""
+    """Process ids of the living descendants of a process, with their start times, which tell a process from a later one of that id."""
     living = {int(folder.name): stat for folder in Path("/proc").glob("[0-9]*") if (stat := _stat(int(folder.name)))}
     family = {ancestor}
     while grown := {pid for pid, (parent, _, _) in living.items() if parent in family} - family:
@@ -45,22 +45,24 @@ def descendants(ancestor: int) -> dict[int, int]:
 
 def alive(processes: dict[int, int]) -> list[str]:
     """Command lines of those of the processes that have not ended."""
-    found = []
-    for pid, started in processes.items():
+    commands = []
+    for pid, start_time in processes.items():
         stat = _stat(pid)
-        if stat and stat[1] not in "ZX" and stat[2] == started:
-            found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
+        if stat and stat[1] not in "ZX" and stat[2] == start_time:
+            with contextlib.suppress(OSError):  # it ends just now
+                commands.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return commands
 
 
 def outliving(pid: int, frozen: bool = True, patience: float = 10.0) -> tuple[int, list[str]]:
-    """SIGKILL a process; how many processes it had started, and the command lines of those that still live ``patience`` seconds later.
+    """SIGKILL a process. Return the number of its descendants, and the command lines of those that still live ``patience`` seconds later.
 
-    ``frozen`` stops them first, so that none ends by having finished its work: only a SIGKILL from the kernel does then.
+    ``frozen`` stops them first, so that none ends because its work is done: only a SIGKILL from the kernel ends them then.
     """
     processes = descendants(pid)
     for child in processes if frozen else ():
-        os.kill(child, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):  # a program in the sandbox, which lives for milliseconds
+            os.kill(child, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + patience
     while alive(processes) and time.monotonic() < deadline:

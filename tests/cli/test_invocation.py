@@ -76,9 +76,11 @@ def test_the_latest_run_is_the_one_that_was_written_last(tmp_path: Path, monkeyp
     for index, (name, file) in enumerate([("b", "config.json"), ("a", "config.json"), ("c", "config.json"), ("b", "metrics.jsonl")]):
         folder = Path("runs") / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text("{}")
+        (folder / file).write_text('{"population": {}}')
         os.utime(folder / file, (1000 + index, 1000 + index))
     (Path("runs") / "no-run").mkdir()
+    (Path("runs") / "retention").mkdir()
+    (Path("runs/retention/config.json")).write_text('{"seeds": [0]}')  # a grid of `populora retention`, newer than all
     assert latest_run() == Path("runs/b")
     (Path("runs/a") / "report.html").write_text("a page of an older run makes it no newer")
     assert latest_run() == Path("runs/b")

@@ -72,7 +72,7 @@ BAD = {
     "retention tiny": "'tiny' is a preset of another command: `",
     "plan paper_4t4": "Did you mean paper_4t4s",
     "init paper_4t4": "Did you mean paper_4t4s",
-    "init mine.toml": "'mine.toml' is a file already: expected a preset",
+    "init mine.toml": "expected the name of a preset, got the file 'mine.toml'. The presets are one_gpu_0.5b",
     "init tiny -o mine.toml": "'mine.toml' exists already",
 }
 

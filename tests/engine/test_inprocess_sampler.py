@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from greedy import greedy_tokens
 
 from populora.engine.inprocess import InProcessSampler
 from populora.engine.rows import Rows
@@ -77,14 +78,13 @@ def test_greedy_decoding_equals_transformers_with_peft(sampler, peft_model, toke
     asked = requests(samples=1)
     for request, (ours,) in zip(asked, sampler.generate(asked, 80, 0.0, ""), strict=True):
         ids = tokenizer(request.prompt, return_tensors="pt")["input_ids"]
-        options = {"max_new_tokens": 80, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
         if request.slot < 0:
             with peft_model.disable_adapter():
-                theirs = peft_model.generate(input_ids=ids, **options)
+                theirs = greedy_tokens(peft_model, ids, 80)
         else:
             peft_model.set_adapter(str(request.slot))
-            theirs = peft_model.generate(input_ids=ids, **options)
-        assert list(ours.tokens) == theirs[0, ids.shape[1] :].tolist()
+            theirs = greedy_tokens(peft_model, ids, 80)
+        assert list(ours.tokens) == theirs
         assert ours.stopped == (ours.tokens[-1] == tokenizer.eos_token_id)
 
 

@@ -35,6 +35,7 @@ def graded(pool_of):
         ("f([1, 1, 2]) # it counts", ""),
         ('assert f([1, 1, 2]) == {1: 2, 2: 1}, "since it counts"', ""),  # a whole assertion is read as its call
         ("assert f([1, 1, 2]) == {1: 2, 2: 1}", ""),
+        ("assert(f([1, 1, 2]) == {1: 2, 2: 1})", ""),
         ("assert f([1, 1, 2]) == 5", ""),  # whatever it claims that the call gives
         ("assert f([1]) == {1: 2, 2: 1}, 'wrong input'", "wrong"),
         ("[ANSWER]assert f([1, 1, 2]) == {1: 2, 2: 1}, 'x'[/ANSWER]", ""),
@@ -66,6 +67,8 @@ def test_an_input_is_right_if_it_leads_to_the_output(graded, completion, reason)
         ("3 > 2", "wrong"),
         ("{1: 2, 2: 1} == {2: 1, 1: 2} != 5", ""),
         ("not {}", "error:exception:SyntaxError"),
+        ("assert f([1,1, 2]) == 'nonsense'", "error:exception:SyntaxError"),  # only an input is read out of a whole assertion
+        ("[ANSWER]assert f([1,1, 2]) == 5[/ANSWER]", "error:exception:SyntaxError"),
         ("type('E', (), {'__eq__': lambda *_: True})()", "error:unsupported_value"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from greedy import greedy_tokens
 from small_sources import base_facts, running
 from transformers import AutoModelForCausalLM
 
@@ -114,7 +115,7 @@ def test_greedy_tokens_are_those_of_transformers(chat_base, sources_of, coding, 
     for one in completions(out, "mbpp_plus", "base"):
         assert one["prompt"].startswith("<|im_start|>user\nPlease provide") and one["prompt"].endswith("```python\n")
         ids = tokenizer(one["prompt"], return_tensors="pt")["input_ids"]
-        made = model.generate(ids, max_new_tokens=20, do_sample=False)[0, ids.shape[1] :]
+        made = greedy_tokens(model, ids, 20)
         text = tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert text.startswith(one["completion"]) and one["prompt_tokens"] == ids.shape[1]
         assert one["tokens"] == len(made) or one["finish_reason"] == "stop"

@@ -1,10 +1,10 @@
-"""What a newcomer does, in an empty folder: train, report, and every command that these print, pasted as it is.
+"""Do what a newcomer does: train, report, and run every command that these print, pasted as it is.
 
-    python tests/install/first_steps.py                    builds the wheel and installs it into an environment of its own
-    python tests/install/first_steps.py PATH/TO/populora   with a populora that is installed already
+    python tests/install/first_steps.py       PIP_ARGS in the environment goes to pip, as in the Makefile
 
-Standard library only; neither the repository nor this environment is on any path of what it starts. It fails where a command fails, and
-where a line that looks like a command does not run.
+First from the wheel, which is built, installed into an environment of its own and used in an empty folder. Then from the checkout, whose
+`.venv/bin/populora` is not on PATH. Standard library only; no path of the checkout or of its environment is in the environment of what the
+wheel's populora starts. It fails if a command fails, or if a line that looks like a command does not run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,63 +22,65 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CHECKOUT_PROGRAM = ".venv/bin/populora"
 STEPS = ("--steps", "3")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        program = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else installed_wheel(here)
-        empty = here / "empty"
+        program = install_wheel(Path(folder))
+        empty = Path(folder) / "empty"
         empty.mkdir()
-        check_origin(program, empty, from_wheel=len(sys.argv) == 1)
-        first_run(program, empty)
-        own_settings(program, empty)
-        interrupted_run(program, empty)
+        check_origin(program, empty)
+        train_and_report(program, empty)
+        edit_settings(program, empty)
+        interrupt_and_resume(program, empty)
+        if (ROOT / CHECKOUT_PROGRAM).exists():
+            train_in_checkout(Path(folder) / "from the checkout")
     print("first steps: all commands ran")
 
 
-def installed_wheel(here: Path) -> Path:
-    """The wheel of this checkout in a new environment; its `populora`."""
-    pip = (sys.executable, "-m", "pip")
-    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(here / "wheel"), str(ROOT)], check=True)
-    (wheel,) = (here / "wheel").glob("populora-*.whl")
+def install_wheel(folder: Path) -> Path:
+    """Build the checkout's wheel and install it into a new environment. Return the path of its `populora`."""
+    options = shlex.split(os.environ.get("PIP_ARGS", ""))
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder / "wheel"), str(ROOT)]
+    subprocess.run(build, check=True)
+    (wheel,) = (folder / "wheel").glob("populora-*.whl")
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
-    venv.create(here / "environment", with_pip=True)
-    scripts = here / "environment" / "bin"
-    subprocess.run([str(scripts / "python"), "-m", "pip", "install", "--quiet", str(wheel)], check=True, cwd=here)
+    venv.create(folder / "environment", with_pip=True)
+    scripts = folder / "environment" / "bin"
+    subprocess.run([str(scripts / "python"), "-m", "pip", "install", "--quiet", *options, str(wheel)], check=True, cwd=folder)
     return scripts / "populora"
 
 
-def check_origin(program: Path, empty: Path, from_wheel: bool) -> None:
-    """The wheel's package is used, not the checkout's."""
-    python = str(program.parent / "python")
-    origin = run(empty, python, "-c", "import populora; print(populora.__file__)").strip()
-    if from_wheel and not Path(origin).is_relative_to(program.parents[1]):
+def check_origin(program: Path, empty: Path) -> None:
+    """Check that the wheel's package is used, not the checkout's."""
+    origin = run(empty, str(program.parent / "python"), "-c", "import populora; print(populora.__file__)").strip()
+    if not Path(origin).is_relative_to(program.parents[1]):
         sys.exit(f"expected populora in {program.parents[1]}, it is {origin}")
 
 
-def first_run(program: Path, empty: Path) -> None:
-    """`populora train`, `populora report`, both without an argument but the number of steps, and what they say to type next."""
+def train_and_report(program: Path, empty: Path) -> None:
+    """`populora train` and `populora report`, without an argument but the number of steps, and all that they say to type next."""
     paste_all(empty, program, run(empty, str(program), "train", *STEPS), at_least=3)
     page = empty / "runs" / "tiny" / "report.html"
     page.unlink()
     printed = run(empty, str(program), "report")
-    paste_all(empty, program, printed, at_least=0)
+    paste_all(empty, program, printed)
     if not page.is_file() or str(page.relative_to(empty)) not in printed:
         sys.exit(f"expected {page}, and its path in:\n{printed}")
     if not list(empty.glob("tiny-s*/adapter_model.safetensors")):
         sys.exit("the command that exports an adapter wrote none")
 
 
-def own_settings(program: Path, empty: Path) -> None:
-    """The list of presets, and one of them as a file."""
-    run(empty, str(program), "train", "--list")
+def edit_settings(program: Path, empty: Path) -> None:
+    """List the presets, run all that the list names, and write one preset as a file."""
+    paste_all(empty, program, run(empty, str(program), "train", "--list"), at_least=8)
     (command,) = commands(run(empty, str(program), "init", "tiny_4t4s"), program)
     run(empty, *command, "--dry-run")
 
 
-def interrupted_run(program: Path, empty: Path) -> None:
+def interrupt_and_resume(program: Path, empty: Path) -> None:
     """Ctrl-C, and the command that goes on."""
     folder = empty / "runs" / "interrupted"
     command = [str(program), "train", "tiny_1t1s", *STEPS, "--out", str(folder)]
@@ -85,20 +88,33 @@ def interrupted_run(program: Path, empty: Path) -> None:
         while process.poll() is None and not (folder / "metrics.jsonl").exists():
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate()
+        printed, _ = process.communicate()
     if process.returncode != 130:
-        sys.exit(f"expected exit code 130 after Ctrl-C, got {process.returncode}:\n{said}")
-    (resume, *_) = [words for words in commands(said, program) if words[1] == "resume"]
+        sys.exit(f"expected exit code 130 after Ctrl-C, got {process.returncode}:\n{printed}")
+    (resume, *_) = [words for words in commands(printed, program) if words[1] == "resume"]
     run(empty, *resume)
 
 
-def paste_all(empty: Path, program: Path, printed: str, at_least: int) -> None:
-    """Run each command that stands in ``printed``."""
+def train_in_checkout(folder: Path) -> None:
+    """A short run in the checkout, where the commands to paste name `.venv/bin/populora`. What they write there is removed."""
+    printed = run(ROOT, CHECKOUT_PROGRAM, "train", "tiny_1t1s", *STEPS, "--out", str(folder))
+    try:
+        paste_all(ROOT, Path(CHECKOUT_PROGRAM), printed, at_least=3)
+    finally:
+        for exported in ROOT.glob(f"{folder.name}-*"):
+            shutil.rmtree(exported)
+    names = {words[0] for words in commands(printed, Path(CHECKOUT_PROGRAM))}
+    if names != {CHECKOUT_PROGRAM}:
+        sys.exit(f"expected commands of {CHECKOUT_PROGRAM}, got {names}")
+
+
+def paste_all(folder: Path, program: Path, printed: str, at_least: int = 0) -> None:
+    """Run each command in ``printed`` in a folder."""
     pasted = commands(printed, program)
     if len(pasted) < at_least:
         sys.exit(f"expected {at_least} commands or more, got {len(pasted)} in:\n{printed}")
     for words in pasted:
-        run(empty, *words)
+        run(folder, *words)
 
 
 def commands(printed: str, program: Path) -> list[list[str]]:

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 ALIGNMENT = 64
-"""Bytes, as torch's allocator aligns tensors."""
+"""In bytes: torch's allocator puts each tensor at a multiple of it."""
 
 
 def moved(tensor: torch.Tensor, offset: int) -> torch.Tensor:
@@ -38,6 +38,16 @@ def tensors_at(offset: int) -> Iterator[None]:
     def reading(read: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:
         return lambda *arguments, **named: {name: place(tensor) for name, tensor in read(*arguments, **named).items()}
 
+    class Sliced:
+        def __init__(self, part: Any):
+            self._part = part
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._part, name)
+
+        def __getitem__(self, index: Any) -> torch.Tensor:
+            return place(self._part[index])
+
     class Opened:
         def __init__(self, *arguments: Any, **named: Any):
             self._file = real_open(*arguments, **named)
@@ -54,6 +64,9 @@ def tensors_at(offset: int) -> Iterator[None]:
 
         def get_tensor(self, name: str) -> torch.Tensor:
             return place(self._file.get_tensor(name))
+
+        def get_slice(self, name: str) -> Sliced:
+            return Sliced(self._file.get_slice(name))
 
     real_open, from_numpy = safetensors.safe_open, torch.from_numpy
     replaced = [

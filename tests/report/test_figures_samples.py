@@ -130,14 +130,14 @@ def test_void_and_long_programs_are_no_candidates(copied):
 
 def test_without_radon_the_samples_stay_and_the_comparison_says_why(runs, monkeypatch):
     def missing(programs: Sequence[str]):
-        raise RadonUnavailableError("radon is not installed")
+        raise RadonUnavailableError("its process ended")
 
     for module in (samples_module, cyclomatic_module):
         monkeypatch.setattr(module, "radon_values", missing)
     figure = samples_figure(study_of(runs["pair"]))
-    assert isinstance(figure, Figure) and {row["radon"] for row in figure.rows} == {"not here: radon is not installed"} and drawn(figure)
+    assert isinstance(figure, Figure) and {row["radon"] for row in figure.rows} == {"not here: its process ended"} and drawn(figure)
     absent = cyclomatic_figure(study_of(runs["pair"]))
-    assert isinstance(absent, Absent) and absent.reason == "radon is not installed"
+    assert isinstance(absent, Absent) and absent.reason == "its process ended"
 
 
 def test_both_counts_are_of_the_first_written_programs_of_each_step(tmp_path, make_record):

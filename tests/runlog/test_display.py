@@ -152,11 +152,11 @@ def test_closing_table_compares_the_ends_of_the_run(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     summary = summarise(finished(Path("runs/tiny"), make_record))
     assert summary.step == summary.steps == 20 and summary.children == 20 and summary.seconds == 200.0
-    assert summary.first["archive/coverage"] == pytest.approx(0.015) and summary.last["archive/coverage"] == pytest.approx(0.195)
+    assert summary.first["archive/coverage"] == pytest.approx(0.03) and summary.last["archive/coverage"] == pytest.approx(0.18)
     assert summary.best == {"teacher": ("T0", 27.0, 2.0), "student": ("S1", 25.0, 2.0)}
     text = rendered(render_summary(summary), width)
     assert max(map(cell_len, text.splitlines())) <= width
-    for fact in ("20 of 20 steps in 3:20, 20 children bred", "1.5 %", "19.5 %", "+18.0 %", "best student  S1"):
+    for fact in ("20 of 20 steps in 3:20, 20 children bred", "3.0 %", "18.0 %", "+15.0 %", "best student  S1"):
         assert fact in text
     lines = [line.strip() for line in printed(summary, width).splitlines()]
     assert "populora show runs/tiny --step 20" in lines and "populora export runs/tiny --member S1 -o tiny-s1" in lines

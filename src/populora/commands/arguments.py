@@ -47,7 +47,7 @@ def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> 
         name = argument.removeprefix("--").split("=")[0].replace("-", "_")
         if argument.startswith("--") and name.removeprefix("no_").replace(".no_", ".") not in (*known, "help"):
             raise ConfigError(unknown_setting(name, known))
-    first: Any = parse(kind, arguments, command)
+    first: Any = parse(kind, [argument for argument in arguments if argument not in ("-h", "--help")], command)  # help shows its values
     chosen: Any = kind
     return parse(kind, arguments, command, default=chosen(settings=load_config(settings_file(first.config))))
 

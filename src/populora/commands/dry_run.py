@@ -11,6 +11,7 @@ from populora.commands.plan_text import idle, places, population
 from populora.config import Config
 from populora.evolution import check_operators
 from populora.heldout import held_out_suite
+from populora.invocation import pasteable
 from populora.planning.advice import check_fits
 from populora.planning.hardware import CPU
 from populora.runlog.trackers import check_trackers
@@ -46,7 +47,7 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
         "checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory, trackers"
     )
     for what in (*UNCHECKED, *_absent(config)):
-        console.print(f"not checked: {what}")
+        console.print(pasteable(f"not checked: {what}"))
     return 0
 
 

@@ -11,10 +11,9 @@ from typing import Annotated
 import tyro
 
 from populora.commands.arguments import QUIET, parse
-from populora.commands.train import DEFAULT_PRESET
 from populora.errors import ConfigError
 from populora.invocation import command
-from populora.presets import FOLDER, preset_names, settings_file
+from populora.presets import DEFAULT, FOLDER, preset_names, settings_file
 from populora.runlog.files import write_file
 
 
@@ -22,7 +21,7 @@ from populora.runlog.files import write_file
 class Init:
     """Write a preset as a TOML file, to change its settings there."""
 
-    preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET]")] = DEFAULT_PRESET
+    preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET]")] = DEFAULT
     """Such as `tiny_4t4s`; `populora train --list` and `populora retention --list` explain them."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE"), QUIET] = None
     """The file to write, which must not exist yet; by default the name of the preset with `.toml`, in this folder."""
@@ -31,10 +30,11 @@ class Init:
 def main(arguments: Sequence[str]) -> int:
     """Write the file and say how to use it; returns 0. Raises `PopuloraError`."""
     chosen = parse(Init, arguments, "init")
+    names = [*preset_names(), *preset_names(retention=True)]
     retention = chosen.preset in preset_names(retention=True)
     source = settings_file(chosen.preset, retention)
     if source.parent != FOLDER:
-        raise ConfigError(f"'{chosen.preset}' is a file already: expected a preset, one of {', '.join(preset_names())}")
+        raise ConfigError(f"expected the name of a preset, got the file '{chosen.preset}'. The presets are {', '.join(sorted(names))}.")
     out = chosen.out or Path(source.name)
     if out.exists():
         raise ConfigError(f"'{out}' exists already: choose another file (`-o FILE`)")

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from populora.commands.arguments import parse_settings
 from populora.commands.plan_text import render_plan
-from populora.commands.train import DEFAULT_PRESET
 from populora.config import Config
 from populora.config_check import check
 from populora.engine.shapes import base_shapes
@@ -20,6 +19,7 @@ from populora.planning.assumptions import Assumptions
 from populora.planning.hardware import CPU, Hardware, gpu
 from populora.planning.placement import place, spread, spread_settings
 from populora.planning.plan import Plan, make_plan
+from populora.presets import DEFAULT
 
 GPU = "h100-80gb"
 """Where no GPU is named: the paper's."""
@@ -33,7 +33,7 @@ class PlanRun:
     assumed is printed, and each assumption is a flag. Exits with 1 if the run does not fit, and says what to change.
     """
 
-    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT_PRESET
+    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT
     """A preset that ships (`populora train --list`), or a settings file of yours."""
     gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """Such as `h100-80gb` or `rtx4090-24gb`; `cpu` measures this machine. By default what `base.device` says, an H100 for `cuda`."""

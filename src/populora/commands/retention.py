@@ -15,7 +15,8 @@ from populora.commands.arguments import QUIET, parse
 from populora.commands.train import preset_list
 from populora.config_file import from_mapping
 from populora.errors import ConfigError, RunDirectoryError
-from populora.presets import preset_names, settings_file
+from populora.invocation import pasteable
+from populora.presets import RETENTION, preset_names, settings_file
 from populora.runlog.directory import CONFIG, FACTS, changed_versions, locked
 from populora.runlog.files import disk_errors, json_bytes, read_json, write_file
 from populora.runlog.style import clock
@@ -29,7 +30,7 @@ class Retention:
     """Breed a child with every operator from parents at several steps of their training, train the children on, and say what each
     operator keeps. Ctrl-C stops at once; the same command goes on from the last checkpoint."""
 
-    settings: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|SETTINGS.toml]")] = "retention"
+    settings: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|SETTINGS.toml]")] = RETENTION
     """A preset: `retention` (26 minutes on two cores), `retention_full` (the paper's grid, 2 hours); or a settings file of yours."""
     list: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
     """List the presets, with what they need and how long they take, and stop."""
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run or go on; returns 0. Raises `PopuloraError`."""
     chosen = parse(Retention, arguments, "retention")
     if chosen.list:
-        sys.stdout.write(preset_list(preset_names(retention=True)))
+        sys.stdout.write(pasteable(preset_list(preset_names(retention=True))))
         return 0
     from populora.retention.grid import run_grid  # loads torch
     from populora.retention.report import write_report

@@ -15,13 +15,11 @@ from populora.commands.interrupt import StopRequest, two_stage_interrupt
 from populora.config import Config
 from populora.config_check import check
 from populora.errors import ConfigError
-from populora.invocation import command
-from populora.presets import preset_names, read_preset
+from populora.invocation import command, pasteable
+from populora.presets import DEFAULT, preset_names, read_preset, settings_file
 from populora.runlog.directory import RUNS, check_free, free_folder
 from populora.runlog.display import OpenDisplay, open_display
 from populora.runlog.summary import Summary
-
-DEFAULT_PRESET = "tiny"
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Train:
     finishes the step, checkpoints, and says how to resume.
     """
 
-    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT_PRESET
+    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT
     """A preset that ships, or a settings file of yours (`populora init` writes one)."""
     list: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
     """List the presets, with what they need and how long they take, and stop."""
@@ -51,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     """Start a run; returns 0, or 130 if it was stopped before its last step. Raises `PopuloraError`."""
     chosen = parse_settings(Train, arguments, "train")
     if chosen.list:
-        sys.stdout.write(preset_list(preset_names()))
+        sys.stdout.write(pasteable(preset_list(preset_names())))
         return 0
-    folder = chosen.out or free_folder(RUNS, Path(chosen.config).stem)
+    folder = chosen.out or free_folder(RUNS, settings_file(chosen.config).stem)
     check(chosen.settings)
     check_free(folder, chosen.settings)
     if chosen.dry_run:

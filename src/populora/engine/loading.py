@@ -19,7 +19,7 @@ from populora.errors import BaseModelError
 
 TINY = "tiny"
 ALIGNMENT = 64
-"""Bytes."""
+"""In bytes: torch's allocator puts each tensor at a multiple of it."""
 
 
 def base_folder(config: BaseConfig) -> Path:

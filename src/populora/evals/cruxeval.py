@@ -8,6 +8,7 @@ how CRUXEval's own completions look.
 from __future__ import annotations
 
 import json
+import re
 
 from populora.evals.benchmarks import Benchmark
 from populora.evals.jailed import harness_limits
@@ -44,7 +45,7 @@ def readings(task: TaskType, completion: str) -> dict[str, str]:
 
 def _expression(task: TaskType, answer: str | None) -> str:
     """An answer to our prompts, which ask for an argument list or a value, as CRUXEval's: a call, or an expression by itself."""
-    if answer is None or (task is TaskType.CODE_I and answer.startswith(("f(", "assert "))):
+    if answer is None or (task is TaskType.CODE_I and re.match(r"f\(|assert\b", answer)):
         return answer or ""
     return f"f({answer})" if task is TaskType.CODE_I else f"({answer}\n)"
 
@@ -66,7 +67,7 @@ def _reason(pool: Judge, task: TaskType, item: Item, answer: str) -> str:
         return "no_call"
     if task is TaskType.CODE_O and f"f({inputs})" in answer:
         return "calls_program"
-    question = json.dumps({"code": code, "answer": answer})
+    question = json.dumps({"code": code, "answer": answer, "call": task is TaskType.CODE_I})
     found, gold = pool.run([Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
     if not gold.ok:
         return f"gold_unreadable:{reason_of(gold)}"

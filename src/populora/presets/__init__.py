@@ -12,13 +12,15 @@ from pathlib import Path
 from populora.errors import ConfigError
 
 FOLDER = Path(__file__).parent
+DEFAULT = "tiny"
+"""The preset of `populora train` without a name."""
 RETENTION = "retention"
-"""How the names of the presets of `populora retention` begin; all others are for runs."""
+"""The default preset of `populora retention`, and the prefix of its others; all other presets are for runs."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A settings file that ships, and what its first lines say."""
+    """A settings file that ships, with the words of its first lines."""
 
     name: str
     summary: str
@@ -32,7 +34,7 @@ def preset_names(retention: bool = False) -> list[str]:
 
 
 def read_preset(name: str) -> Preset:
-    """What the first lines of a preset say."""
+    """Read the first lines of a preset."""
     lines = [line.removeprefix("# ") for line in (FOLDER / f"{name}.toml").read_text().splitlines() if line.startswith("# ")]
     hardware, time = (
         next(line.removeprefix(label).strip().rstrip(".") for line in lines if line.startswith(label)) for label in ("Hardware:", "Time:")

@@ -18,6 +18,7 @@ import safetensors.torch
 import torch
 
 from populora.errors import RunDirectoryError
+from populora.invocation import command
 from populora.runlog.files import json_bytes, remove_folder, remove_parts, step_folder, steps_in, write_folder
 
 FOLDER, TENSORS, STATE, MANIFEST = "checkpoints", "tensors.safetensors", "state.json", "manifest.json"
@@ -68,7 +69,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     path = step_folder(folder / FOLDER, steps[-1])
     remedy = (
-        f"Remove '{path}' and type `populora resume {folder}` again: it continues from the older checkpoint of step {steps[-2]}."
+        f"Remove '{path}' and type `{command('resume', folder)}` again: it continues from the older checkpoint of step {steps[-2]}."
         if len(steps) > 1
         else "There is no older checkpoint: restore the file from a backup, or start a new run."
     )

@@ -20,6 +20,7 @@ from typing import Any
 from populora.config import Config
 from populora.config_file import from_mapping, to_mapping
 from populora.errors import RunDirectoryError
+from populora.invocation import command
 from populora.runlog.files import PART, disk_errors, json_bytes, read_json, write_file
 
 RUNS = Path("runs")
@@ -113,7 +114,7 @@ def check_free(folder: Path, config: Config) -> None:
         changed = differences(read_config(folder), config)
         if not changed:
             raise RunDirectoryError(
-                f"'{folder}' already holds this run: `populora resume {folder}` continues it, `--out DIR` starts another."
+                f"'{folder}' already holds this run: `{command('resume', folder)}` continues it, `--out DIR` starts another."
             )
         shown = "; ".join(changed[:3]) + ("; …" if len(changed) > 3 else "")
         raise RunDirectoryError(f"'{folder}' holds a run of another configuration ({shown}). Choose another folder with `--out DIR`.")

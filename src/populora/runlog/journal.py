@@ -44,11 +44,20 @@ def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str
 
 def latest_run(root: Path = RUNS) -> Path:
     """The run under ``root`` that began or finished a step last. Raises `RunDirectoryError` where there is none."""
-    runs = [file.parent for file in root.glob(f"*/{CONFIG}")]
+    runs = [file.parent for file in root.glob(f"*/{CONFIG}") if _is_run(file)]
     if not runs:
         raise RunDirectoryError(f"no run was named, and '{root}/' has none: name a run directory, or start a run with `populora train`")
     written = {run: max(file.stat().st_mtime_ns for name in (CONFIG, METRICS) if (file := run / name).exists()) for run in runs}
     return max(runs, key=lambda run: (written[run], run.name))
+
+
+def _is_run(config: Path) -> bool:
+    """Whether settings are those of a run, and not of a retention grid. Damaged ones count as a run's: the command that reads them says
+    so."""
+    try:
+        return "population" in json.loads(config.read_bytes())
+    except (OSError, ValueError):
+        return True
 
 
 def cut_back(folder: Path, step: int, config: Config) -> None:

@@ -22,7 +22,7 @@ from populora.types import Role
 
 @dataclass(frozen=True)
 class Summary:
-    """A run so far. ``first`` and ``last`` are means of each metric over the first and last tenth of its steps."""
+    """A run so far. ``first`` and ``last`` are means of each metric over the first and the last quarter of its steps."""
 
     folder: Path
     step: int
@@ -39,13 +39,13 @@ class Summary:
     """Per role: the member with the highest mu at the end, its mu and sigma."""
     children: int
     highlights: tuple[str, ...] = ()
-    """What happened, in sentences."""
+    """Sentences about the run (`populora.runlog.highlights`)."""
 
 
 def summarise(folder: Path, stopped: bool = False) -> Summary:
     """Read the summary of a run. Raises `RunDirectoryError`."""
     log, config = read_log(folder), read_config(folder)
-    tenth = max(1, len(log) // 10)
+    quarter = max(1, len(log) // 4)
     ends = log[-1] if log else {}
     return Summary(
         folder=folder,
@@ -53,8 +53,8 @@ def summarise(folder: Path, stopped: bool = False) -> Summary:
         steps=config.steps,
         stopped=stopped,
         seconds=sum(line["seconds/step"] for line in read_log(folder, TIMINGS)),
-        first=_means(log[:tenth]),
-        last=_means(log[-tenth:]),
+        first=_means(log[:quarter]),
+        last=_means(log[-quarter:]),
         best=_best(ends),
         children=int(sum(line.get("evolution/children", 0.0) for line in log)),
         highlights=tuple(highlights(log, config.evaluation.problems_per_type)),
@@ -62,7 +62,7 @@ def summarise(folder: Path, stopped: bool = False) -> Summary:
 
 
 def print_summary(console: Console, summary: Summary) -> None:
-    """What happened, the closing table, and what to type next: each command on a line of its own that no width breaks."""
+    """Print the summary and the commands to type next, each on a line of its own that no width breaks."""
     console.print(render_summary(summary))
     console.print("next")
     for line, meaning in next_commands(summary):
@@ -71,7 +71,7 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 
 def render_summary(summary: Summary) -> RenderableType:
-    """What happened in words, the closing table and the run's files, for any width from 60 columns on."""
+    """Draw the highlights, the closing table and the run's files, for any width from 60 columns on."""
     heading = Text.assemble(
         ("populora", "bold"), f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {clock(summary.seconds)}, ",
         f"{plural(summary.children, 'child', 'children')} bred",
@@ -80,7 +80,7 @@ def render_summary(summary: Summary) -> RenderableType:
         return Group(Text(), heading, Text("No step was finished."), _files(summary.folder))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for caption in ("first 10 %", "last 10 %", "change"):
+    for caption in ("first quarter", "last quarter", "change"):
         table.add_column(caption, justify="right")
     for name in HEADLINES:
         if name in summary.first and name in summary.last:
@@ -111,14 +111,14 @@ def _files(folder: Path) -> RenderableType:
 
 
 def next_commands(summary: Summary) -> list[tuple[str, str]]:
-    """What to type next, and what it is for."""
+    """List commands that are of use after the run, each with its purpose."""
     folder = summary.folder
     commands = [(command("report", folder), "see it: figures and an explorer, one HTML file")]
     if summary.step:
         commands.append((command("show", folder, "--step", summary.step), "read the problems, answers and verdicts of a step"))
     if summary.best:
         member = list(summary.best.values())[-1][0]
-        out = f"{folder.name}-{member.lower()}"
+        out = f"{folder.absolute().name}-{member.lower()}"
         commands.append((command("export", folder, "--member", member, "-o", out), "take an adapter out"))
     if summary.step < summary.steps:
         commands.insert(0, (command("resume", folder), f"go on from step {summary.step}"))

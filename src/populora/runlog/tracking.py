@@ -19,6 +19,7 @@ from typing import Any
 from populora.config import Config
 from populora.config_file import to_mapping
 from populora.errors import RunDirectoryError
+from populora.invocation import pasteable
 from populora.runlog.files import json_bytes, read_json, write_file
 from populora.runlog.journal import METRICS, TIMINGS, read_log
 from populora.runlog.trackers import TRACKERS, Tracked, Tracker
@@ -86,5 +87,5 @@ def _left_out_if_it_fails(name: str, opened: dict[str, Tracker]) -> Iterator[Non
         opened.pop(name, None)
         sys.stderr.write(
             f"populora: {name} failed and is left out from now on ({type(error).__name__}: {error}). The run goes on and its files are "
-            f"complete; the next `populora resume` gives {name} what it lacks.\n"
+            f"complete; the next {pasteable('`populora resume`')} gives {name} what it lacks.\n"
         )

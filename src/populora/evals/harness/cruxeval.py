@@ -10,34 +10,41 @@ import collections.abc
 import decimal
 import fractions
 import json
+import re
 
 import numpy
 
 
 def f(request):
-    """The JSON of ``{"code", "answer"}`` to the answer's value. Raises what the program or the answer raises."""
-    asked = json.loads(request)
+    """Evaluate an answer. ``request``: JSON of ``{"code", "answer", "call"}``; ``call`` says that the answer is an input, a call of f.
+
+    Raises what the program or the answer raises.
+    """
+    question = json.loads(request)
     namespace = {}
-    exec(compile(asked["code"], "<program>", "exec"), namespace)
-    answer = asked["answer"].strip()
-    written = answer if answer.startswith("assert ") else f"assert _ == {answer}"
-    compared, *others = ast.parse(written).body
-    value, holds = _sides(compared)
-    found = _plain(eval(compile(value, "<answer>", "eval"), namespace))
+    exec(compile(question["code"], "<program>", "exec"), namespace)
+    answer = question["answer"].strip()
+    whole = question["call"] and re.match(r"assert\b", answer)
+    compared, *others = ast.parse(answer if whole else f"assert _ == {answer}").body
+    expression, holds = (_call(compared), None) if whole else _sides(compared)
+    value = _plain(eval(compile(expression, "<answer>", "eval"), namespace))
     if holds is not None and not eval(compile(holds, "<answer>", "eval"), namespace):
         raise ValueError("what follows in the comparison does not hold")
     exec(compile(ast.Module(others, []), "<answer>", "exec"), namespace)
-    return found
+    return value
+
+
+def _call(statement):
+    """The call in a whole assertion: of ``assert f(x) == y, "message"`` it is ``f(x)``, whatever y is."""
+    match statement:
+        case ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name("f")) as call, ops=[ast.Eq(), *_])):
+            return ast.Expression(call)
+    raise ValueError("not the assertion of a call of f")
 
 
 def _sides(statement):
-    """What ``_`` is compared with, and the rest of the chain: in ``_ == a == b`` it is ``a``, and ``a == b`` has to hold.
-
-    Of an answer that is a whole assertion, ``assert f(x) == y, "message"``, it is ``f(x)``, whatever y is.
-    """
+    """What ``_`` is compared with, and the rest of the chain: in ``_ == a == b`` it is ``a``, and ``a == b`` has to hold."""
     match statement:
-        case ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name("f")) as call, ops=[ast.Eq(), *_])):
-            return ast.Expression(call), None
         case ast.Assert(test=ast.Compare(left=ast.Name("_"), ops=[ast.Eq(), *ops], comparators=[value, *rest])):
             chain = ast.Expression(ast.Compare(value, ops, rest)) if ops else None
             return ast.Expression(value), chain and ast.fix_missing_locations(chain)
