@@ -33,9 +33,10 @@ def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_shipped_configuration_passes_a_dry_run(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["train", str(path), "--dry-run"]) == 0
+def test_every_preset_passes_a_dry_run_into_a_folder_of_its_name(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["train", path.stem, "--dry-run"]) == 0
     out = capsys.readouterr().out
+    assert f"into runs/{path.stem}," in out
     assert f"would run: {load_config(path).steps} steps of" in out and "not checked: weights" in out
     assert list(tmp_path.iterdir()) == []
 

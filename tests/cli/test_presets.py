@@ -24,7 +24,15 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_preset_says_what_it_is_what_it_needs_and_how_long_it_takes(name: str):
     preset = read_preset(name)
-    assert preset.summary and preset.hardware and any(unit in preset.time for unit in ("minutes", "hours", " h"))
+    assert preset.summary.endswith(".") and preset.hardware and any(unit in preset.time for unit in ("minutes", "hours", " h"))
+
+
+@pytest.mark.parametrize(("arguments", "steps"), [([], 32), (["tiny_1t1s"], 32), (["mine.toml"], 77)])
+def test_help_shows_the_values_of_the_settings_file(arguments: list[str], steps: int, empty_folder: Path, capsys: pytest.CaptureFixture[str]):
+    (empty_folder / "mine.toml").write_text("steps = 77\n")
+    with pytest.raises(SystemExit) as end:
+        main(["train", *arguments, "--help"])
+    assert end.value.code == 0 and f"--steps INT (default: {steps})" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_repository_shows_the_files_that_ship():
