@@ -28,7 +28,9 @@ def test_every_preset_says_what_it_is_what_it_needs_and_how_long_it_takes(name: 
 
 
 @pytest.mark.parametrize(("arguments", "steps"), [([], 32), (["tiny_1t1s"], 32), (["mine.toml"], 77)])
-def test_help_shows_the_values_of_the_settings_file(arguments: list[str], steps: int, empty_folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_help_shows_the_values_of_the_settings_file(
+    arguments: list[str], steps: int, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+):
     (empty_folder / "mine.toml").write_text("steps = 77\n")
     with pytest.raises(SystemExit) as end:
         main(["train", *arguments, "--help"])
