@@ -58,7 +58,7 @@ def test_gradients_of_the_mixed_update_equal_pefts(adapted, peft_model, make_row
         parameters = peft_gradients(peft_model, rows, slot)
         expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, slot)
         ours = adapted.bank.gradient[slot]
-        assert float((ours - expected).norm() / expected.norm()) < 1e-6
+        assert float((ours - expected).norm() / expected.norm()) < 3e-6
         assert updates[slot].grad_norm == pytest.approx(float(expected.norm()), rel=1e-5)
         assert updates[slot].clip_fraction > 0
 

@@ -78,7 +78,7 @@ def test_logprobs_and_gradients_of_each_rank_equal_pefts_and_its_padding_gets_no
             ours += [a[slot, :rank].flatten(), b[slot, :, :rank].flatten()]
             theirs += [getattr(layer, f"lora_{letter}")["default"].weight.grad.flatten() for letter in "AB"]
             assert not a[slot, rank:].any() and not b[slot, :, rank:].any()
-        assert float((torch.cat(ours) - torch.cat(theirs)).norm() / torch.cat(theirs).norm()) < 1e-6
+        assert float((torch.cat(ours) - torch.cat(theirs)).norm() / torch.cat(theirs).norm()) < 3e-6
 
 
 @torch.no_grad()

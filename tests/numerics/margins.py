@@ -23,8 +23,9 @@ import pytest
 import torch
 
 LARGEST = 1e-2
-_LESS = re.compile(r"^\(?(\d[\d.]*(?:e-?\d+)?) <=? (\d[\d.]*(?:e-?\d+)?)$")
-_APPROX = re.compile(r"^\(?(-?\d[\d.]*(?:e-?\d+)?) == (-?\d[\d.]*(?:e-?\d+)?) ± (\d[\d.]*(?:e-?\d+)?)$")
+_NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
+_LESS = re.compile(rf"^\(?{_NUMBER} <=? {_NUMBER}$")
+_APPROX = re.compile(rf"^\(?{_NUMBER} == {_NUMBER} ± {_NUMBER}$")
 _shares: dict[str, float] = {}
 
 
@@ -45,7 +46,7 @@ def pytest_configure() -> None:
 
 def pytest_assertion_pass(item: pytest.Item, lineno: int, expl: str) -> None:
     for part in re.split(r"\) and \(| and ", expl.splitlines()[0]):
-        if (less := _LESS.match(part)) and float(less[2]) <= LARGEST:
+        if (less := _LESS.match(part)) and 0.0 < float(less[2]) <= LARGEST:
             _record(f"{item.path.relative_to(item.config.rootpath)}:{lineno}", float(less[1]) / float(less[2]))
         if approx := _APPROX.match(part):
             value, expected, bound = map(float, approx.groups())
