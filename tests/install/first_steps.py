@@ -24,6 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CHECKOUT_PROGRAM = ".venv/bin/populora"
 STEPS = ("--steps", "3")
+SHORT = ("tiny_1t1s", *STEPS, "--evaluation.every", "0")
+"""A preset and settings for a run whose results nobody looks at."""
 
 
 def main() -> None:
@@ -62,11 +64,11 @@ def check_origin(program: Path, empty: Path) -> None:
 
 def train_and_report(program: Path, empty: Path) -> None:
     """`populora train` and `populora report`, without an argument but the number of steps, and all that they say to type next."""
-    paste_all(empty, program, run(empty, str(program), "train", *STEPS), at_least=3)
+    paste_all(empty, run(empty, str(program), "train", *STEPS), at_least=3)
     page = empty / "runs" / "tiny" / "report.html"
     page.unlink()
     printed = run(empty, str(program), "report")
-    paste_all(empty, program, printed)
+    paste_all(empty, printed)
     if not page.is_file() or str(page.relative_to(empty)) not in printed:
         sys.exit(f"expected {page}, and its path in:\n{printed}")
     if not list(empty.glob("tiny-s*/adapter_model.safetensors")):
@@ -75,15 +77,15 @@ def train_and_report(program: Path, empty: Path) -> None:
 
 def edit_settings(program: Path, empty: Path) -> None:
     """List the presets, run all that the list names, and write one preset as a file."""
-    paste_all(empty, program, run(empty, str(program), "train", "--list"), at_least=8)
-    (command,) = commands(run(empty, str(program), "init", "tiny_4t4s"), program)
+    paste_all(empty, run(empty, str(program), "train", "--list"), at_least=8)
+    (command,) = commands(run(empty, str(program), "init", "tiny_4t4s"))
     run(empty, *command, "--dry-run")
 
 
 def interrupt_and_resume(program: Path, empty: Path) -> None:
     """Ctrl-C, and the command that goes on."""
     folder = empty / "runs" / "interrupted"
-    command = [str(program), "train", "tiny_1t1s", *STEPS, "--out", str(folder)]
+    command = [str(program), "train", *SHORT, "--out", str(folder)]
     with subprocess.Popen(command, cwd=empty, env=bare(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and not (folder / "metrics.jsonl").exists():
             time.sleep(0.05)
@@ -91,44 +93,45 @@ def interrupt_and_resume(program: Path, empty: Path) -> None:
         printed, _ = process.communicate()
     if process.returncode != 130:
         sys.exit(f"expected exit code 130 after Ctrl-C, got {process.returncode}:\n{printed}")
-    (resume, *_) = [words for words in commands(printed, program) if words[1] == "resume"]
+    (resume, *_) = [words for words in commands(printed) if words[1] == "resume"]
     run(empty, *resume)
 
 
 def train_in_checkout(folder: Path) -> None:
     """A short run in the checkout, where the commands to paste name `.venv/bin/populora`. What they write there is removed."""
-    printed = run(ROOT, CHECKOUT_PROGRAM, "train", "tiny_1t1s", *STEPS, "--out", str(folder))
+    printed = run(ROOT, CHECKOUT_PROGRAM, "train", *SHORT, "--out", str(folder))
     try:
-        paste_all(ROOT, Path(CHECKOUT_PROGRAM), printed, at_least=3)
+        paste_all(ROOT, printed, at_least=3)
     finally:
         for exported in ROOT.glob(f"{folder.name}-*"):
             shutil.rmtree(exported)
-    names = {words[0] for words in commands(printed, Path(CHECKOUT_PROGRAM))}
+    names = {words[0] for words in commands(printed)}
     if names != {CHECKOUT_PROGRAM}:
         sys.exit(f"expected commands of {CHECKOUT_PROGRAM}, got {names}")
 
 
-def paste_all(folder: Path, program: Path, printed: str, at_least: int = 0) -> None:
+def paste_all(folder: Path, printed: str, at_least: int = 0) -> None:
     """Run each command in ``printed`` in a folder."""
-    pasted = commands(printed, program)
+    pasted = commands(printed)
     if len(pasted) < at_least:
         sys.exit(f"expected {at_least} commands or more, got {len(pasted)} in:\n{printed}")
     for words in pasted:
         run(folder, *words)
 
 
-def commands(printed: str, program: Path) -> list[list[str]]:
-    """The commands of populora in a text: lines that begin with one, and what stands between backticks. One that names ``populora``
-    without its path does not run here, which is the point."""
+def commands(printed: str) -> list[list[str]]:
+    """Split the commands of populora in a text into words: lines that begin with one, and text between backticks. A command that should name
+    its path and does not is kept as it is: it will not run."""
     lines = [line.strip() for line in printed.splitlines()]
-    found = [line for line in lines if re.match(r"(\S*/)?populora [a-z]", line)] + re.findall(r"`((?:\S*/)?populora [^`]*)`", printed)
-    return [shlex.split(line) for line in dict.fromkeys(found)]
+    whole = [line for line in lines if re.match(r"(\S*/)?populora [a-z]", line)]
+    quoted = re.findall(r"`((?:\S*/)?populora [^`]*)`", printed)
+    return [shlex.split(line) for line in dict.fromkeys(whole + quoted)]
 
 
-def run(empty: Path, *command: str) -> str:
-    """What a command prints; the end of everything where it fails."""
+def run(folder: Path, *command: str) -> str:
+    """Run a command in a folder. Return what it prints, or end everything if it fails."""
     print("$", shlex.join(command), flush=True)
-    done = subprocess.run(command, cwd=empty, env=bare(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=bare(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         sys.exit(f"exit code {done.returncode}:\n{done.stdout}")
     return done.stdout

@@ -8,6 +8,7 @@ are one entry with their number, and at most `ANSWERS` entries stay, different v
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +47,7 @@ def explored(run: RunData, budget: int) -> dict[str, Any]:
     answers = run.table("attempts", ("step",)).num_rows
     return {
         "run": run.name,
-        "folder": str(run.folder),
+        "folder": shlex.quote(str(run.folder)),  # the page shows commands with it
         "entries": sorted(kept, key=lambda entry: (entry["step"], entry["author"], entry["id"])),
         "proposals": len(order),
         "valid": valid,
