@@ -120,8 +120,9 @@ def paste_all(folder: Path, printed: str, at_least: int = 0) -> None:
 
 
 def commands(printed: str) -> list[list[str]]:
-    """Split the commands of populora in a text into words: lines that begin with one, and text between backticks. A command that should name
-    its path and does not is kept as it is: it will not run."""
+    """Split the commands of populora in a text into words: lines that begin with one, and text between backticks.
+
+    A command that should name its path and does not is kept as it is: it will not run."""
     lines = [line.strip() for line in printed.splitlines()]
     whole = [line for line in lines if re.match(r"(\S*/)?populora [a-z]", line)]
     quoted = re.findall(r"`((?:\S*/)?populora [^`]*)`", printed)
