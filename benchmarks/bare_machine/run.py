@@ -1,4 +1,4 @@
-"""How long a newcomer waits: the README's two commands in a fresh clone without an environment, and one step of 4T+4S.
+"""Measure how long a newcomer waits: the README's two commands in a fresh clone without an environment.
 
     python benchmarks/bare_machine/run.py        writes results.json here; run it on an idle machine
 
@@ -41,9 +41,6 @@ def main() -> None:
         found["installed_megabytes"] = round(sum(file.stat().st_size for file in (clone / ".venv").rglob("*") if file.is_file()) / 1e6)
         (clone / ".venv").rename(clone / ".venv-of-train")
         found["make_test_seconds"] = seconds("make", "test", at=clone)
-        large = clone / "runs" / "4t4s"
-        seconds(".venv/bin/populora", "train", "configs/tiny_4t4s.toml", "--steps", "20", "--out", str(large), at=clone)
-        found["step_4t4s_seconds"] = round(statistics.median(column(large / "timings.jsonl", "seconds/step")), 2)
     stolen, all_ticks = (after - start for start, after in zip(before, processor_ticks(), strict=True))
     found["stolen_percent"] = round(100 * stolen / all_ticks, 1)
     (HERE / "results.json").write_text(json.dumps(found, indent=2) + "\n")
