@@ -3,8 +3,8 @@
     python benchmarks/bare_machine/run.py        writes results.json here; run it on an idle machine
 
 Seconds are wall time and include installing the packages from wherever pip is set up to find them, each time without pip's cache; how
-long a download takes depends on that, so the size of what was installed stands beside. The run is everything that `make train` does
-after installing. The clone is of the last commit. A virtual machine whose host is busy shows times that are not the program's:
+long a download takes depends on that, so the size of what was installed stands beside. ``run_seconds`` and ``make_test_seconds`` are what `make train` and
+`make test` take after installing. The clone is of the last commit. A virtual machine whose host is busy shows times that are not the program's:
 ``stolen_percent`` says how much of the processors' time went to others.
 """
 
@@ -40,6 +40,7 @@ def main() -> None:
         found["rounds_with_children"] = sum(born > 0 for born in column(run / "metrics.jsonl", "evolution/children"))
         found["installed_megabytes"] = round(sum(file.stat().st_size for file in (clone / ".venv").rglob("*") if file.is_file()) / 1e6)
         (clone / ".venv").rename(clone / ".venv-of-train")
+        found["test_install_seconds"] = seconds("make", "setup", at=clone)
         found["make_test_seconds"] = seconds("make", "test", at=clone)
     stolen, all_ticks = (after - start for start, after in zip(before, processor_ticks(), strict=True))
     found["stolen_percent"] = round(100 * stolen / all_ticks, 1)
