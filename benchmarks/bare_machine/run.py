@@ -3,9 +3,9 @@
     python benchmarks/bare_machine/run.py        writes results.json here; run it on an idle machine
 
 Seconds are wall time and include installing the packages from wherever pip is set up to find them, each time without pip's cache; how
-long a download takes depends on that, so the size of what was installed stands beside. ``run_seconds`` and ``make_test_seconds`` are what `make train` and
-`make test` take after installing. The clone is of the last commit. A virtual machine whose host is busy shows times that are not the program's:
-``stolen_percent`` says how much of the processors' time went to others.
+long a download takes depends on that, so the size of what was installed stands beside. ``run_seconds`` and ``make_test_seconds`` are what
+`make train` and `make test` take after installing. The clone is of the last commit. A virtual machine whose host is busy shows times that
+are not the program's: ``stolen_percent`` says how much of the processors' time went to others.
 """
 
 from __future__ import annotations
