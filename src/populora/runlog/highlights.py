@@ -17,6 +17,14 @@ from populora.types import TASK_TYPES
 MIN_STEPS = 12
 """The first and the last quarter are compared: at least three steps each."""
 MIN_STANDARD_ERRORS = 2.0
+TRENDS = (
+    (
+        "teacher/difficulty", "Problems", "harder", "easier",
+        "{first:.0%} of the attempts at them failed in the first {steps} steps, {last:.0%} in the last {steps}",
+    ),
+    ("teacher/loc", "Programs", "longer", "shorter", "{first:.1f} lines in the first {steps} steps, {last:.1f} in the last {steps}"),
+)  # fmt: skip
+"""Metric, its subject, the words for a rise and a fall, and the sentence about its means."""
 
 Log = Sequence[Mapping[str, float]]
 
@@ -31,28 +39,21 @@ def highlights(log: Log, problems_per_type: int) -> list[str]:
         return []
     if len(log) < MIN_STEPS:
         return [f"{plural(len(log), 'step')}: too few to see a change, which takes {MIN_STEPS}."]
-    sentences = [_difficulty(log), _length(log), _held_out_accuracy(log, len(TASK_TYPES) * problems_per_type), _children(log)]
+    sentences = [_trend(log, *trend) for trend in TRENDS]
+    sentences += [_held_out_accuracy(log, len(TASK_TYPES) * problems_per_type), _children(log)]
     return [sentence for sentence in sentences if sentence]
 
 
-def _difficulty(log: Log) -> str:
-    comparison = _compare_quarters(log, "teacher/difficulty")
-    if not comparison:
-        return ""
-    first, last, direction = comparison
-    verdict = {1: "Problems got harder", -1: "Problems got easier", 0: "Problems did not clearly get harder or easier"}[direction]
+def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) -> str:
+    """Compare the means of a metric over the first and the last quarter of the steps; empty if a quarter has fewer than two values."""
     steps = len(log) // 4
-    return f"{verdict}: {first:.0%} of the attempts at them failed in the first {steps} steps, {last:.0%} in the last {steps}."
-
-
-def _length(log: Log) -> str:
-    comparison = _compare_quarters(log, "teacher/loc")
-    if not comparison:
+    first, last = ([line[name] for line in part if name in line] for part in (log[:steps], log[-steps:]))
+    if min(len(first), len(last)) < 2:
         return ""
-    first, last, direction = comparison
-    verdict = {1: "Programs got longer", -1: "Programs got shorter", 0: "Programs did not clearly get longer or shorter"}[direction]
-    steps = len(log) // 4
-    return f"{verdict}: {first:.1f} lines in the first {steps} steps, {last:.1f} in the last {steps}."
+    error = math.sqrt(variance(first) / len(first) + variance(last) / len(last))
+    direction = _direction(fmean(last) - fmean(first), error)
+    verdict = {1: f"got {more}", -1: f"got {less}", 0: f"did not clearly get {more} or {less}"}[direction]
+    return f"{subject} {verdict}: {means.format(first=fmean(first), last=fmean(last), steps=steps)}."
 
 
 def _held_out_accuracy(log: Log, problems: int) -> str:
@@ -70,16 +71,6 @@ def _children(log: Log) -> str:
     rounds = sum(count > 0 for count in counts)
     replaced = "child replaced a weak member" if sum(counts) == 1 else "children replaced weak members"
     return f"Evolution: {sum(counts)} {replaced} in {plural(rounds, 'round')}." if rounds else ""
-
-
-def _compare_quarters(log: Log, name: str) -> tuple[float, float, int] | None:
-    """Means of a metric over the first and the last quarter of the steps, and the `_direction` of their difference."""
-    steps = len(log) // 4
-    first, last = ([line[name] for line in part if name in line] for part in (log[:steps], log[-steps:]))
-    if min(len(first), len(last)) < 2:
-        return None
-    error = math.sqrt(variance(first) / len(first) + variance(last) / len(last))
-    return fmean(first), fmean(last), _direction(fmean(last) - fmean(first), error)
 
 
 def _direction(change: float, error: float) -> int:
