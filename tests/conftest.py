@@ -50,6 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.close)
 
 
+@pytest.fixture(autouse=True)
+def _empty_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands without a run take the newest of `runs/`: a checkout in which somebody has trained must not change what a test does."""
+    monkeypatch.chdir(tmp_path)
+
+
 CODE_O, CODE_I, CODE_F = TaskType.CODE_O, TaskType.CODE_I, TaskType.CODE_F
 
 
