@@ -22,7 +22,7 @@ PRESET ?= tiny
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm test-extras \
+.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm test-one-core \
 	setup lint format pytest clean
 
 train: .venv/core.stamp
@@ -30,12 +30,12 @@ train: .venv/core.stamp
 
 test: lint pytest
 
-# The last two use one core each and environments of their own.
-test-all: test test-slow test-numerics test-thorough
-	$(MAKE) --jobs=2 --output-sync=target test-extras test-vllm
+# vLLM's tests use one core and an environment of their own, as the other stages of one core do together. Ray's kill every actor that they see.
+test-all: test test-slow test-numerics test-thorough test-ray
+	$(MAKE) --jobs=2 --output-sync=target test-one-core test-vllm
 
-test-extras:
-	$(MAKE) --jobs=1 test-install test-ray test-track test-browser
+test-one-core:
+	$(MAKE) --jobs=1 test-install test-track test-browser
 
 setup: .venv/dev.stamp
 
