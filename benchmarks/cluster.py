@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "speed"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/cluster"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/engine/cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/e2e"))
 
 import numpy as np
@@ -30,9 +30,9 @@ from actor_processes import KINDS, actors, kill
 from machine import machine
 from small_run import Silent, contents
 
-from populora.config import ClusterConfig, Config
-from populora.config_file import load_config
-from populora.training import train
+from populora.core.config import ClusterConfig, Config
+from populora.core.config_file import load_config
+from populora.training.loop import train
 
 APART = ClusterConfig(learners=2, engines=2, verifiers=2)
 GOAL_PUBLISH, GOAL_RECOVERY = 0.02, 30.0

@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from populora.runlog.directory import processor, versions
-from populora.runlog.journal import TIMINGS, read_log
+from populora.core.installed import processor, versions
+from populora.runs.metrics_log import TIMINGS, read_log
 
 RESULTS = Path(__file__).with_suffix(".json")
 PRESETS, LOOPS, THREADS = ("tiny", "tiny_4t4s"), (0, 1, 2), (1, 2)
@@ -85,7 +85,7 @@ def step_seconds(preset: str, threads: int, steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         settings = ("--steps", str(steps), "--threads", str(threads), "--evaluation.every", "0", "--out", str(run))
-        subprocess.run([sys.executable, "-m", "populora.cli", "train", preset, *settings], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "populora.cli.main", "train", preset, *settings], check=True, stdout=subprocess.DEVNULL)
         return [line["seconds/step"] for line in read_log(run, TIMINGS)]
 
 

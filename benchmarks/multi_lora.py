@@ -27,10 +27,11 @@ warnings.filterwarnings("ignore", module="transformers|peft")
 import head  # noqa: E402
 import packing  # noqa: E402
 import sampling  # noqa: E402
-import training  # noqa: E402
 from machine import machine  # noqa: E402
 from models import SHAPES, adapted_model, peft_model  # noqa: E402
 from timing import Times, interleaved, medians, ratio  # noqa: E402
+
+import training  # noqa: E402
 
 
 def main() -> None:

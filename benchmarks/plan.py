@@ -32,19 +32,20 @@ from machine import machine  # noqa: E402
 from processes import noise  # noqa: E402
 from roofline import Base  # noqa: E402
 
-from populora.config import Config, LoraConfig  # noqa: E402
-from populora.config_file import load_config  # noqa: E402
-from populora.engine.calibration import calibrate  # noqa: E402
-from populora.engine.shapes import base_shapes  # noqa: E402
-from populora.planning.assumptions import Assumptions  # noqa: E402
-from populora.planning.hardware import Hardware  # noqa: E402
-from populora.planning.placement import place  # noqa: E402
-from populora.planning.plan import Plan, make_plan  # noqa: E402
-from populora.planning.roofline import decode_seconds, rates  # noqa: E402
-from populora.planning.shapes import qwen2  # noqa: E402
-from populora.planning.work import Texts  # noqa: E402
-from populora.selfplay import StepRecord, selfplay_step  # noqa: E402
-from populora.training import prepared, seeded  # noqa: E402
+from populora.core.config import Config, LoraConfig  # noqa: E402
+from populora.core.config_file import load_config  # noqa: E402
+from populora.engine.model.shapes import base_shapes  # noqa: E402
+from populora.engine.planning.assumptions import Assumptions  # noqa: E402
+from populora.engine.planning.hardware import Hardware  # noqa: E402
+from populora.engine.planning.placement import place  # noqa: E402
+from populora.engine.planning.plan import Plan, make_plan  # noqa: E402
+from populora.engine.planning.roofline import decode_seconds, rates  # noqa: E402
+from populora.engine.planning.shapes import qwen2  # noqa: E402
+from populora.engine.planning.work import Texts  # noqa: E402
+from populora.engine.sampling.calibration import calibrate  # noqa: E402
+from populora.runs.step_record import StepRecord  # noqa: E402
+from populora.training.loop import prepared, seeded  # noqa: E402
+from populora.training.step import selfplay_step  # noqa: E402
 
 FILES = ("tiny_1t1s.toml", "tiny_4t4s.toml")
 Row = dict[str, float]

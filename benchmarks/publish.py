@@ -28,17 +28,17 @@ sys.path.insert(0, str(Path(__file__).parent / "speed"))
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import torch
+from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from machine import machine
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from populora.base.tokenizer import build_tokenizer, vocabulary_size
-from populora.cluster.parts import engine_crew
-from populora.cluster.sampling import ClusterSampler
-from populora.cluster.session import session
-from populora.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
-from populora.engine import vllm as backend
-from populora.lora.bank import LoraBank
-from populora.lora.peft_format import weights_bytes
+from populora.adapters.peft_format import weights_bytes
+from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.engine.cluster.backend import engine_crew
+from populora.engine.cluster.placement import session
+from populora.engine.cluster.sampling import ClusterSampler
+from populora.engine.model.bank import LoraBank
+from populora.engine.sampling import vllm as backend
 
 LAYERS, HIDDEN, KEY_VALUE, HEADS, RANK, SLOTS, CONTEXT = 28, 3584, 512, 28, 32, 2, 128
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}

@@ -29,8 +29,8 @@ from adapter_steps import adapter_steps, name_of  # noqa: E402
 from machine import machine  # noqa: E402
 from side_by_side import side_by_side  # noqa: E402
 
-from populora.config import Config  # noqa: E402
-from populora.config_file import load_config, to_mapping  # noqa: E402
+from populora.core.config import Config  # noqa: E402
+from populora.core.config_file import load_config, to_mapping  # noqa: E402
 
 PARTS = ("plain composition", "adapter steps")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from populora.runlog.directory import read_config
-from populora.runlog.journal import TIMINGS, read_log
-from populora.runlog.live import View
-from populora.runlog.records import read_table
-from populora.runlog.style import birth
-from populora.types import Lineage, Matchup, Member, Rating, Role
+from populora.core.types import Lineage, Matchup, Member, Rating, Role
+from populora.runs.directory import read_config
+from populora.runs.live import View
+from populora.runs.metrics_log import TIMINGS, read_log
+from populora.runs.records import read_table
+from populora.runs.style import birth
 
 
 def view(folder: Path) -> View:

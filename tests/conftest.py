@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from populora.sandbox.protocol import Measures
-from populora.types import (
+from populora.core.types import (
     Attempt,
     Example,
     Generation,
@@ -31,6 +30,7 @@ from populora.types import (
     Role,
     TaskType,
 )
+from populora.sandbox.protocol import Measures
 
 if find_spec("hypothesis"):  # vLLM's environment has no need of it
     from hypothesis import settings

@@ -16,13 +16,14 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("sandbox", "s
 from processes import noise, own_seconds  # noqa: E402
 from timing import spread  # noqa: E402
 
+from populora.core.installed import processor  # noqa: E402
 from populora.evals.benchmarks import BENCHMARKS  # noqa: E402
 from populora.evals.data import find_data, load_items  # noqa: E402
 from populora.evals.records import Item  # noqa: E402
-from populora.runlog.directory import processor, versions  # noqa: E402
+from populora.runs.directory import versions  # noqa: E402
 
 LIBRARIES = ("populora", "evalplus", "math-verify", "sympy", "numpy", "torch")
-POPULORA = (sys.executable, "-m", "populora.cli")
+POPULORA = (sys.executable, "-m", "populora.cli.main")
 Parts = Mapping[str, Mapping[str, Any]]
 
 

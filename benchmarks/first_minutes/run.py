@@ -7,7 +7,7 @@ The second is the rate that the preset had before: its 32 steps show less. Secon
 has those of one alone.
 
 Each run is the command in a process of its own, ``jobs`` at a time. For each seed the file has the sentences of the closing summary, with
-the numbers behind them; at the end, how many seeds show each change beyond its error (`populora.runlog.highlights`).
+the numbers behind them; at the end, how many seeds show each change beyond its error (`populora.runs.highlights`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
 
-from populora.runlog.directory import processor, versions
-from populora.runlog.journal import TIMINGS, read_log
-from populora.runlog.summary import summarise
+from populora.core.installed import processor, versions
+from populora.runs.metrics_log import TIMINGS, read_log
+from populora.runs.summary import summarise
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 def run_tiny(seed: int, folder: Path, settings: list[str]) -> dict[str, object]:
     """Train with one seed; what the closing summary says, and its numbers."""
-    command = [sys.executable, "-m", "populora.cli", "train", "--seed", str(seed), "--out", str(folder), *settings]
+    command = [sys.executable, "-m", "populora.cli.main", "train", "--seed", str(seed), "--out", str(folder), *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     log, summary = read_log(folder), summarise(folder)
     quarter = len(log) // 4

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from populora.analysis.complexity import fingerprint
-from populora.config_file import to_mapping
-from populora.heldout import held_out_suite
-from populora.runlog.directory import read_config
-from populora.runlog.files import read_json
-from populora.runlog.journal import read_log
-from populora.runlog.records import read_table
+from populora.core.config_file import to_mapping
+from populora.core.files import read_json
+from populora.runs.directory import read_config
+from populora.runs.metrics_log import read_log
+from populora.runs.records import read_table
+from populora.sandbox.complexity import fingerprint
 from populora.tasks.parsing import reasons
+from populora.training.held_out import held_out_suite
 
 CURVES = {
     "teacher/loc": "lines of code",

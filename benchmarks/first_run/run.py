@@ -17,9 +17,9 @@ from pathlib import Path
 
 from measures import measure
 
-from populora.runlog.directory import read_config
-from populora.runlog.files import write_file
-from populora.runlog.journal import read_log
+from populora.core.files import write_file
+from populora.runs.directory import read_config
+from populora.runs.metrics_log import read_log
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
@@ -77,7 +77,7 @@ def finished(folder: Path) -> bool:
 
 def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) -> list[str]:
     """Start a run, or go on with it. A folder with another number of steps is refused."""
-    populora = [sys.executable, "-m", "populora.cli"]
+    populora = [sys.executable, "-m", "populora.cli.main"]
     if (folder / "config.json").exists():
         if (found := read_config(folder).steps) != steps:
             raise SystemExit(f"{folder} is a run of {found} steps, not {steps}: choose another --root, or --steps {found}")

@@ -28,13 +28,13 @@ sys.path.insert(0, str(HERE.parent / "speed"))
 import torch  # noqa: E402
 from machine import machine  # noqa: E402
 
-from populora.lora.adapter import Adapter  # noqa: E402
-from populora.lora.peft_format import save_adapter  # noqa: E402
-from populora.operators import available_operators  # noqa: E402
+from populora.adapters.adapter import Adapter  # noqa: E402
+from populora.adapters.operators import available_operators  # noqa: E402
+from populora.adapters.peft_format import save_adapter  # noqa: E402
 
 LAYERS, HIDDEN, RANK = 28, 3584, 32
 OUTS = {"q_proj": 3584, "k_proj": 512, "v_proj": 512, "o_proj": 3584}
-BARE = ("-c", "from populora.commands.loading import load_torch; load_torch()")
+BARE = ("-c", "from populora.cli.loading import load_torch; load_torch()")
 PHASE = re.compile(r"(start|read|breed|write) (\d+\.\d+)")
 
 
@@ -80,7 +80,7 @@ def random_adapter(seed: int) -> Adapter:
 def command(folder: Path, operator: str) -> Sequence[str]:
     """What a user types after ``python``."""
     parents = [str(folder / name) for name in "ab"[: available_operators()[operator].arity]]
-    return ("-m", "populora.cli", "breed", *parents, "--operator", operator, "-o", str(folder / "child"))
+    return ("-m", "populora.cli.main", "breed", *parents, "--operator", operator, "-o", str(folder / "child"))
 
 
 def timed(arguments: Sequence[str]) -> dict[str, float]:

@@ -4,7 +4,7 @@
 
 mergekit works on whole models: an adapter is merged into its base first, and the functions below then see dense deltas. Here they are
 given two factors of an adapter, as populora's operators are, so that what differs is the function alone. It is no dependency and no
-test needs it; `tests/operators/test_peft_differences.py` has the same for PEFT.
+test needs it; `tests/adapters/operators/test_peft_differences.py` has the same for PEFT.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torch
 from mergekit.merge_methods.slerp import slerp as their_slerp
 from mergekit.sparsify import RescaleNorm, bernoulli, della_magprune, magnitude
 
-from populora.lora.adapter import Adapter
-from populora.operators import OPERATORS, merges
-from populora.rng import stream
+from populora.adapters.adapter import Adapter
+from populora.adapters.operators import OPERATORS, merges
+from populora.core.rng import stream
 
 HERE = Path(__file__).parent
 ROWS, COLUMNS, DRAWS = 32, 896, 1500

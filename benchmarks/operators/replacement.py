@@ -37,7 +37,17 @@ def main() -> None:
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = ["populora.cli", "train", str(CONFIG), "--steps", str(chosen.steps), "--evolution.every", str(EVERY), "--out", str(run)]
+        command = [
+            "populora.cli.main",
+            "train",
+            str(CONFIG),
+            "--steps",
+            str(chosen.steps),
+            "--evolution.every",
+            str(EVERY),
+            "--out",
+            str(run),
+        ]
         subprocess.run([sys.executable, "-m", *command], check=True)
         found = shares(lines(run / "timings.jsonl"), lines(run / "metrics.jsonl"))
     found = {"machine": machine(), "config": CONFIG.name, **found}

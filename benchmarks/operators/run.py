@@ -33,11 +33,11 @@ from models import adapted_model, peft_model  # noqa: E402
 from tables import bars, table  # noqa: E402
 from timing import interleaved, ratio, spread  # noqa: E402
 
-from populora.lora.adapter import Adapter  # noqa: E402
-from populora.operators import OPERATORS  # noqa: E402
-from populora.operators.breeding import breed  # noqa: E402
-from populora.operators.crossovers import dare  # noqa: E402
-from populora.rng import stream  # noqa: E402
+from populora.adapters.adapter import Adapter  # noqa: E402
+from populora.adapters.operators import OPERATORS  # noqa: E402
+from populora.adapters.operators.breeding import breed  # noqa: E402
+from populora.adapters.operators.crossovers import dare  # noqa: E402
+from populora.core.rng import stream  # noqa: E402
 
 LAYERS, HIDDEN, KEY_VALUE, RANK = 28, 3584, 512, 32
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}

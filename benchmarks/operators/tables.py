@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from populora.operators import OPERATORS
+from populora.adapters.operators import OPERATORS
 
 SVD_OPERATORS = ("m1", "m3", "m6", "x3")
 """The operators that decompose deltas; X1 does in delta space, which is measured apart."""

@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from populora.analysis.coverage import METRICS as DESCRIPTOR
-from populora.analysis.coverage import Archive
+from populora.core.installed import processor, versions
 from populora.report.loading import RunData
-from populora.runlog.directory import processor, versions
-from populora.runlog.journal import METRICS
-from populora.runlog.metrics import table_metrics
-from populora.runlog.records import SCHEMAS, read_table, recorded_steps
+from populora.runs.metrics import table_metrics
+from populora.runs.metrics_log import METRICS
+from populora.runs.records import SCHEMAS, read_table, recorded_steps
+from populora.tasks.coverage import METRICS as DESCRIPTOR
+from populora.tasks.coverage import Archive
 
 HERE = Path(__file__).parent
 REPEATED, TIMES = 4, 3
@@ -102,7 +102,7 @@ def reported(run: Path, beside: list[str], page: Path, chromium: str) -> dict:
     for _ in range(TIMES):
         started = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "populora.cli", "report", str(run), *beside, "-o", str(page)], check=True, capture_output=True
+            [sys.executable, "-m", "populora.cli.main", "report", str(run), *beside, "-o", str(page)], check=True, capture_output=True
         )
         seconds.append(round(time.perf_counter() - started, 2))
     megabytes = round(page.stat().st_size / 1e6, 2)
@@ -117,7 +117,18 @@ def reported(run: Path, beside: list[str], page: Path, chromium: str) -> dict:
 def drawn(run: Path, beside: list[str], scratch: Path) -> dict:
     """The same with every figure as SVG, PNG, PDF and CSV."""
     started, folder = time.perf_counter(), scratch / "figures"
-    command = [sys.executable, "-m", "populora.cli", "report", str(run), *beside, "-o", str(scratch / "x.html"), "--figures", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "populora.cli.main",
+        "report",
+        str(run),
+        *beside,
+        "-o",
+        str(scratch / "x.html"),
+        "--figures",
+        str(folder),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return {"seconds": round(time.perf_counter() - started, 2), "files": len(list(folder.iterdir()))}
 

@@ -24,9 +24,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event, Thread
 
-from populora.runlog.directory import processor, versions
+from populora.core.installed import processor, versions
 
-POPULORA = [sys.executable, "-m", "populora.cli"]
+POPULORA = [sys.executable, "-m", "populora.cli.main"]
 ASKS = 2.0
 """Seconds between a page's questions, as in its script."""
 

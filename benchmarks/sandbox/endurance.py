@@ -16,7 +16,7 @@ from typing import Any
 from processes import descendants, descriptors, memory_mb, noise
 from speed import is_value
 
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from processes import noise, timed
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Job, Verdict

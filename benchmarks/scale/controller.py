@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from synthetic import PROMPTS, SAMPLES
 
-from populora.batches import Sample, member_rows
-from populora.buffer import ProblemBuffer
-from populora.config import Config
-from populora.crosseval import cross_evaluate, rate
-from populora.league.culling import child_rating, choose_operator, choose_parents, to_cull
-from populora.league.matchmaking import pair
-from populora.operators import get_operator
-from populora.population import Population
-from populora.types import TASK_TYPES, Attempt, Example, Generation, Lineage, Matchup, Member, Problem, Proposal, Rating, Role
+from populora.adapters.operators import get_operator
+from populora.core.config import Config
+from populora.core.types import TASK_TYPES, Attempt, Example, Generation, Lineage, Matchup, Member, Problem, Proposal, Rating, Role
+from populora.training.batch import Sample, member_rows
+from populora.training.buffer import ProblemBuffer
+from populora.training.cross_evaluation import cross_evaluate, rate
+from populora.training.culling import child_rating, choose_operator, choose_parents, to_cull
+from populora.training.matchmaking import pair
+from populora.training.population import Population
 
 VALID = 0.7
 RESPONSE = Generation("", (1,) * 500, (1,) * 1000, (-1.0,) * 1000, 0.5)

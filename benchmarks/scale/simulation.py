@@ -11,10 +11,10 @@ from typing import Any
 from synthetic import rows_of
 from traffic import FAR_HELP_TOKENS, GRADIENT_GB, HELP_TOKENS, RANKS_PER_NODE, WEIGHTS_GB
 
-from populora.cluster.balance import Assignment, assign, owners_of
-from populora.config import LearnerConfig
-from populora.learner.batching import TrainRow
-from populora.learner.cutting import Piece, cut
+from populora.core.config import LearnerConfig
+from populora.engine.cluster.balance import Assignment, assign, owners_of
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.work_splitting import Piece, cut
 
 BUDGET = LearnerConfig().micro_batch_tokens
 

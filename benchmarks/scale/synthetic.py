@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from populora.learner.batching import TrainRow
-from populora.rng import stream
+from populora.core.rng import stream
+from populora.engine.learning.batching import TrainRow
 
 PROMPTS, SAMPLES, PROMPT_TOKENS, LONGEST = 72, 8, 500, 8096
 BETWEEN, WITHIN = 0.5, 0.85

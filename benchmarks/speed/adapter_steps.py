@@ -11,7 +11,7 @@ from replay import Replay, Taken, before_step, check_same
 from side_by_side import take_turns
 from timing import ratio, spread
 
-from populora.config import Config
+from populora.core.config import Config
 
 
 def adapter_steps(many: Config, one: Config, step: int, rounds: int) -> dict[str, Any]:

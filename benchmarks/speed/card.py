@@ -19,10 +19,10 @@ import torch
 from models import TARGETS, qwen2
 from roofline import Base, decoding_bytes, training_flops
 from timing import Case, Times, interleaved, ratio, spread
-from training import batch
 
-from populora.engine.graphs import without_graph
-from populora.lora.model import AdaptedModel, Checkpointing
+from populora.engine.model.model import AdaptedModel, Checkpointing
+from populora.engine.sampling.graphs import without_graph
+from training import batch
 
 T = TypeVar("T")
 CONTEXT = 4096

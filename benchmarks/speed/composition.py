@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from models import in_peft
 
-from populora.config import Config
-from populora.engine.loading import load_base
-from populora.lora.bank import LoraBank
-from populora.runlog.checkpoint import Checkpoint
+from populora.core.config import Config
+from populora.engine.model.bank import LoraBank
+from populora.engine.model.loading import load_base
+from populora.runs.checkpoint import Checkpoint
 
 MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 """AdamW's running means in the bank and in torch."""

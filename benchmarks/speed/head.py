@@ -29,7 +29,7 @@ def peak_kib() -> int:
 
 
 def main(way: str) -> None:
-    from populora.lora.head import chosen_logprobs
+    from populora.engine.model.head import chosen_logprobs
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from populora.lora.bank import LoraBank
-from populora.lora.model import AdaptedModel
+from populora.engine.model.bank import LoraBank
+from populora.engine.model.model import AdaptedModel
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 RANK, ALPHA = 32, 64.0

@@ -11,8 +11,8 @@ from sampling import lengths
 from timing import Case
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from populora.lora.model import AdaptedModel
-from populora.lora.packing import Group, pack
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
 
 PROMPT = 32
 

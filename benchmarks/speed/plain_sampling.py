@@ -15,7 +15,7 @@ from padding import padded
 from replay import Taken
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from populora.types import Generation
+from populora.core.types import Generation
 
 Responses = dict[int, list[Generation]]
 """By slot."""

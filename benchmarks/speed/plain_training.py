@@ -14,8 +14,8 @@ import torch
 from composition import Composition
 from padding import padded
 
-from populora.config import LearnerConfig
-from populora.learner.batching import TrainRow
+from populora.core.config import LearnerConfig
+from populora.engine.learning.batching import TrainRow
 
 
 def train(made: Composition, rows: Sequence[TrainRow], config: LearnerConfig) -> None:

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 import torch
 from processes import timed
 
-from populora.config import Config
-from populora.learner.base import Updater
-from populora.learner.batching import TrainRow
-from populora.learner.update import SlotUpdate
-from populora.runlog.checkpoint import Checkpoint
+from populora.core.config import Config
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.protocol import Updater
+from populora.engine.learning.update import SlotUpdate
+from populora.runs.checkpoint import Checkpoint
+from populora.runs.step_record import StepRecord
 from populora.sandbox.pool import SandboxPool, limits_of
 from populora.sandbox.protocol import Job, Limits, Verdict
-from populora.selfplay import StepRecord, selfplay_step
-from populora.snapshot import put_back, snapshot
-from populora.state import Run
 from populora.tasks.verifier import Verifier
-from populora.training import prepared, seeded
+from populora.training.loop import prepared, seeded
+from populora.training.run import Run
+from populora.training.snapshot import put_back, snapshot
+from populora.training.step import selfplay_step
 
 
 class RecordedPool(SandboxPool):

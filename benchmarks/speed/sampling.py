@@ -12,15 +12,15 @@ import torch
 from models import random_base
 from timing import Case, Times
 
-from populora.engine.drawing import Ending, Uniforms
-from populora.engine.graphs import Capture
-from populora.engine.inprocess import InProcessSampler
-from populora.engine.rows import Job, Rows
-from populora.engine.steps import Decoding
-from populora.lora.decoding import DecodeAttention
-from populora.lora.model import AdaptedModel
-from populora.lora.packing import Group, pack
-from populora.types import Request
+from populora.core.types import Request
+from populora.engine.model.decode_cache import DecodeAttention
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
+from populora.engine.sampling.batch import Job, Rows
+from populora.engine.sampling.decoders import Decoding
+from populora.engine.sampling.graphs import Capture
+from populora.engine.sampling.inprocess import InProcessSampler
+from populora.engine.sampling.token_sampling import Ending, Uniforms
 
 PROMPT, NEW = 32, 24
 """Tokens of a prompt and of a response."""

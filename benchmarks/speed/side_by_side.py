@@ -16,9 +16,9 @@ from programs import run_all
 from replay import Replay, Taken, before_step, check_same
 from timing import ratio, spread
 
-from populora.config import Config
-from populora.learner.batching import TrainRow
-from populora.runlog.checkpoint import Checkpoint
+from populora.core.config import Config
+from populora.engine.learning.batching import TrainRow
+from populora.runs.checkpoint import Checkpoint
 from populora.sandbox.protocol import Job, Limits
 
 TOLERANCE = 1e-4

@@ -9,8 +9,8 @@ import torch
 from models import ALPHA, RANK, adapted_model, random_base
 from timing import Case
 
-from populora.lora.model import AdaptedModel
-from populora.lora.packing import Group, pack
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
 
 ROW = 64
 """Tokens of a row: half prompt, half response."""

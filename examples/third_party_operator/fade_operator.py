@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from populora.lora.adapter import Adapter, Factors
-from populora.operators import Operator
-from populora.operators.modulewise import expect, on_factors
+from populora.adapters.adapter import Adapter, Factors
+from populora.adapters.operators import Operator
+from populora.adapters.operators.modulewise import expect, on_factors
 
 
 def fade(parents: Sequence[Adapter], rng: np.random.Generator, *, least: float = 0.8) -> Adapter:

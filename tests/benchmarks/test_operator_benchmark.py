@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from populora.operators import OPERATORS
+from populora.adapters.operators import OPERATORS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 PEFT = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from populora.config import Config, LearnerConfig, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig
+from populora.core.config import Config, LearnerConfig, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig
 
 pytestmark = pytest.mark.slow
 

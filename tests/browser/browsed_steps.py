@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from populora.types import Attempt, Generation, Problem, Proposal, Role
+from populora.core.types import Attempt, Generation, Problem, Proposal, Role
 
 HOSTILE = '</script><script>document.title="x"</script><img src=x onerror=\'document.title="x"\'>\u202e`<b>'
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from browsed_steps import as_agent, hostile
 
-from populora.config import Config, PopulationConfig
+from populora.core.config import Config, PopulationConfig
 from populora.report.arms import arms_of
 from populora.report.catalogue import figures_of
 from populora.report.explorer import explored
 from populora.report.figure import Absent, Figure, Study
 from populora.report.loading import RunData
 from populora.report.page import page
-from populora.runlog.directory import new_run
-from populora.runlog.journal import write_step
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = [

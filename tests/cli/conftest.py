@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from populora.lora.adapter import Adapter
-from populora.lora.peft_format import save_adapter
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import save_adapter
 
 
 @pytest.fixture

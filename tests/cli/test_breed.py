@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from populora.cli import main
-from populora.lora.peft_format import read_folder
-from populora.operators import available_operators
-from populora.operators.lineage import bred as bred_by_plan
-from populora.types import Lineage
+from populora.adapters.operators import available_operators
+from populora.adapters.operators.lineage import bred as bred_by_plan
+from populora.adapters.peft_format import read_folder
+from populora.cli.main import main
+from populora.core.types import Lineage
 
 WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
 
@@ -195,7 +195,7 @@ def test_bad_input_is_one_message_and_writes_nothing(line, parents, make_folder,
 
 def test_breeding_loads_no_library_of_models(parents):
     """It takes a second or two as it is."""
-    probe = "import sys\nfrom populora.cli import main\nassert main(['breed', 'a', 'b', '--operator', 'x1', '-o', 'c']) == 0\n"
+    probe = "import sys\nfrom populora.cli.main import main\nassert main(['breed', 'a', 'b', '--operator', 'x1', '-o', 'c']) == 0\n"
     probe += "assert not {'transformers', 'peft', 'scipy', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
 

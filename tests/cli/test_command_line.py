@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from populora.cli import COMMANDS, main
-from populora.commands.arguments import parse_settings
-from populora.commands.train import Train
-from populora.config import ClusterConfig, Config, SelfplayConfig
-from populora.errors import ConfigError, SandboxUnavailableError
-from populora.runlog.directory import new_run
-from populora.runlog.summary import Summary
+from populora.cli.arguments import parse_settings
+from populora.cli.main import COMMANDS, main
+from populora.cli.train import Train
+from populora.core.config import ClusterConfig, Config, SelfplayConfig
+from populora.core.errors import ConfigError, SandboxUnavailableError
+from populora.runs.directory import new_run
+from populora.runs.summary import Summary
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +31,11 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Put a function in the place of `populora.training.train` and ``resume``."""
+    """Put a function in the place of `populora.training.loop.train` and ``resume``."""
 
     def install(train: Callable[..., Summary]) -> None:
         stand_in = SimpleNamespace(train=train, resume=lambda folder, display, stop, cluster=None: train(None, folder, display, stop))
-        monkeypatch.setitem(sys.modules, "populora.training", stand_in)
+        monkeypatch.setitem(sys.modules, "populora.training.loop", stand_in)
 
     return install
 
@@ -74,9 +74,6 @@ BAD = {
     "breed nowhere --operator m1 -o out": "'nowhere' is not a PEFT adapter",
     "replay nowhere": "'nowhere' is not a PEFT adapter",
     "replay": "PATH",
-    "base build --device toaster": "device 'toaster': expected a torch device",
-    "base build --device cuda:99": "device 'cuda:99' is not available",
-    "base shrink": "expected 'build', 'gates' or 'room', got shrink",
     "tarin": "unknown command 'tarin': expected one of train",
 }
 
@@ -186,7 +183,7 @@ def test_a_resume_under_another_version_says_so_and_goes_on(
     with new_run(Path("mine"), replace(Config(), steps=30), {}):
         pass
     assert main(["resume", "mine"]) == 0 and capsys.readouterr().err == ""
-    monkeypatch.setattr("populora.runlog.directory.version", lambda package: "99.0")
+    monkeypatch.setattr("populora.core.installed.version", lambda package: "99.0")
     assert main(["resume", "mine"]) == 0
     assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the run goes on, but perhaps not to the bytes" in said
 
@@ -200,7 +197,7 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(
         found.append(cluster)
         return summary(folder, 30, stopped=False)
 
-    monkeypatch.setitem(sys.modules, "populora.training", SimpleNamespace(resume=resume))
+    monkeypatch.setitem(sys.modules, "populora.training.loop", SimpleNamespace(resume=resume))
     off = replace(Config(), selfplay=SelfplayConfig(overlap="off"), cluster=ClusterConfig(learners=2))
     for name, config in (("apart", off), ("alone", Config())):
         with new_run(Path(name), config, {}):
@@ -212,17 +209,15 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy():
-    probe = "import sys\nfrom populora.cli import main\ncode = main(['--help'])\n"
+    probe = "import sys\nfrom populora.cli.main import main\ncode = main(['--help'])\n"
     probe += "assert code == 0 and not {'torch', 'numpy', 'pyarrow', 'tyro', 'rich'} & set(sys.modules), sorted(sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize(
-    "command", ["train", "plan", "show", "resume", "export", "breed", "replay", "doctor", "base", "base build", "base gates", "base room"]
-)
+@pytest.mark.parametrize("command", ["train", "plan", "show", "resume", "export", "breed", "replay", "doctor"])
 def test_help_of_a_command_needs_no_torch(command: str):
-    probe = f"import sys\nfrom populora.cli import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"
+    probe = f"import sys\nfrom populora.cli.main import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"
     probe += "    assert not end.code\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert f"usage: populora {command}" in done.stdout

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from populora.cli import main
-from populora.commands import doctor
-from populora.errors import BaseModelError
+from populora.cli import doctor
+from populora.cli.main import main
+from populora.core.errors import BaseModelError
 
 
 def test_report_names_versions_and_sandbox_and_fails_with_a_failing_check(
@@ -35,9 +35,8 @@ def test_sandbox_check_states_the_tier_of_this_machine():
 
 
 def test_canary_sees_the_effect_of_a_random_adapter():
+    from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
     from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from populora.base.tokenizer import build_tokenizer, vocabulary_size
 
     tokenizer = build_tokenizer()
     shape = Qwen2Config(

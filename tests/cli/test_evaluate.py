@@ -18,21 +18,21 @@ import pytest
 from served_model import served
 from small_sources import advance, make_folder, running
 
-from populora.cli import main
-from populora.config import ClusterConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.cli.main import main
+from populora.core.config import ClusterConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.completions import Sitting
 from populora.evals.data import digest
 from populora.evals.records import Item
 from populora.evals.unfinished import UNFINISHED
-from populora.runlog.directory import locked
+from populora.runs.directory import locked
 
 CONFIG = Config(
     steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
     selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=96),
 )  # fmt: skip
 SHORT = ("--limit", "4", "--max-tokens", "96")
-PROGRAM = (sys.executable, "-m", "populora.cli")
+PROGRAM = (sys.executable, "-m", "populora.cli.main")
 Said = Callable[..., tuple[int, str, str]]
 
 
@@ -257,7 +257,7 @@ def test_the_same_command_goes_on_with_what_is_unfinished_though_its_run_trained
 
 def test_what_was_not_graded_yet_is_unfinished_too(run, populora, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("populora.commands.evaluate._waited_for", lambda *_: 130)
+        patched.setattr("populora.cli.evaluate._waited_for", lambda *_: 130)
         assert populora(run, "--limit", "1", "--members", "T0")[0] == 130
     advance(run, CONFIG, 4)
     assert populora(run, "--limit", "1", "--members", "T0")[0] == 0
@@ -389,12 +389,10 @@ def test_templates_and_limits_are_those_that_are_asked_for(data, tmp_path, popul
 
 def test_a_template_of_a_group_is_for_the_benchmarks_that_it_fits(data, tmp_path, populora, monkeypatch):
     (data / "livecodebench").mkdir()
-    monkeypatch.setattr("populora.commands.evaluate_generate.find_data", lambda one, _: data / (one.file or "livecodebench"))
+    monkeypatch.setattr("populora.cli.evaluate_generate.find_data", lambda one, _: data / (one.file or "livecodebench"))
     coding = [Item("Made/0", {"task_id": "Made/0", "prompt": "def f(x):\n", "entry_point": "f"})]
     contest = [Item("a", {"question_content": "Add.", "starter_code": ""})]
-    monkeypatch.setattr(
-        "populora.commands.evaluate_generate.load_pinned", lambda one, _: contest if one.name == "livecodebench" else coding
-    )
+    monkeypatch.setattr("populora.cli.evaluate_generate.load_pinned", lambda one, _: contest if one.name == "livecodebench" else coding)
     for name in ("humaneval_plus", "mbpp_plus"):
         (data / f"{name}.jsonl").touch()
     how = ("--suite", "code", "--max-tokens", "40", "-o", tmp_path / "out")
@@ -596,7 +594,7 @@ def test_help_explains_every_option_once(part, capsys):
 
 def test_grading_tables_and_comparisons_load_no_torch(copied):
     code = (
-        "import sys\nfrom populora.cli import main\n"
+        "import sys\nfrom populora.cli.main import main\n"
         f"codes = [main(['evaluate', *arguments]) for arguments in (['grade', {str(copied)!r}], ['table', {str(copied)!r}],"
         f" ['compare', {f'{copied}:one'!r}, {f'{copied}:two'!r}])]\n"
         "heavy = sorted({'torch', 'transformers', 'peft', 'openai', 'vllm'} & sys.modules.keys())\n"
@@ -651,7 +649,7 @@ def test_stopped_and_killed_at_its_work_it_goes_on_to_the_same_bytes(adapters, t
 def test_a_grading_process_that_is_killed_is_an_error(copied, adapters, populora, monkeypatch):
     command = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
     real = subprocess.Popen
-    monkeypatch.setattr("populora.commands.evaluate.subprocess.Popen", lambda *_, **__: real(command))
+    monkeypatch.setattr("populora.cli.evaluate.subprocess.Popen", lambda *_, **__: real(command))
     code, _, said = populora("tiny", *SHORT, "-o", copied)
     assert code == 2 and "grading was ended by signal 9: what is graded is kept, and the same command goes on from there" in said
 
@@ -659,11 +657,11 @@ def test_a_grading_process_that_is_killed_is_an_error(copied, adapters, populora
 def test_grading_that_breaks_down_does_not_pass_for_completions_with_faults(copied, adapters, populora, monkeypatch):
     whats, file = ("tiny", adapters / "one", adapters / "two"), copied / "generations" / "tiny" / "two.jsonl"
     with monkeypatch.context() as broken:
-        broken.setattr("populora.commands.evaluate.GRADING", "raise RuntimeError('made to break down')")
+        broken.setattr("populora.cli.evaluate.GRADING", "raise RuntimeError('made to break down')")
         code, printed, said = populora(*whats, *SHORT, "-o", copied)
     assert (code, printed) == (2, "") and "made to break down" in said and "grading broke down (see above)" in said
     given = file.read_bytes()
-    monkeypatch.setattr("populora.commands.evaluate.generate_into", lambda *_: (copied, 0))
+    monkeypatch.setattr("populora.cli.evaluate.generate_into", lambda *_: (copied, 0))
     file.write_bytes(given + b'{"item_id": "nobody", "completion": "x"}\n')
     code, printed, said = populora(*whats, *SHORT, "-o", copied)
     assert code == 1 and "there is no item 'nobody'" in said and "Downstream pass@1" in printed

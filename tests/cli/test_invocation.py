@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli import main
-from populora.invocation import command, install_extra, pasteable, program
-from populora.runlog.journal import latest_run
+from populora.cli.main import main
+from populora.core.invocation import command, install_extra, pasteable, program
+from populora.runs.metrics_log import latest_run
 
 SCRIPT = Path(sys.executable).parent / "populora"
 
@@ -90,8 +90,6 @@ def test_the_latest_run_is_the_one_that_was_written_last(tmp_path: Path, monkeyp
 def test_a_command_without_a_run_takes_the_latest(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     asked: list[Path] = []
-    monkeypatch.setattr(
-        f"populora.commands.{command.split(maxsplit=1)[0]}.latest_run", lambda: asked.append(Path("runs/x")) or Path("runs/x")
-    )
+    monkeypatch.setattr(f"populora.cli.{command.split(maxsplit=1)[0]}.latest_run", lambda: asked.append(Path("runs/x")) or Path("runs/x"))
     assert main(command.split()) == 2
     assert asked == [Path("runs/x")]

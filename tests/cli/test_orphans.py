@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from orphans import outliving, started
 
-from populora.runlog.directory import locked
+from populora.runs.directory import locked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends children with their parent")
-POPULORA = (sys.executable, "-m", "populora.cli")
+POPULORA = (sys.executable, "-m", "populora.cli.main")
 
 
 @pytest.mark.slow
@@ -36,8 +36,8 @@ def test_a_killed_evaluation_leaves_no_grader_and_frees_its_folder(tmp_path: Pat
 
 BUILD = """
 from pathlib import Path
-from populora.base.pretrain import pretrain
-from populora.base.shards import PretrainConfig, Stage
+from experiments.tiny_base.pretrain import pretrain
+from experiments.tiny_base.shards import PretrainConfig, Stage
 if __name__ == "__main__":
     stages = (Stage(1e-3, (("short", 10_000),), decay_shards=1),)
     config = PretrainConfig(hidden=32, layers=1, heads=2, kv_heads=1, feed_forward=32, stages=stages, shard_documents=24, batch_tokens=1024)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli import main
-from populora.commands.plan import planned
-from populora.config import EvolutionConfig, PopulationConfig
-from populora.config_file import load_config
-from populora.planning.assumptions import Assumptions
-from populora.presets import FOLDER, preset_names
+from populora.cli.main import main
+from populora.cli.plan import planned
+from populora.core.config import EvolutionConfig, PopulationConfig
+from populora.core.config_file import load_config
+from populora.core.presets import FOLDER, preset_names
+from populora.engine.planning.assumptions import Assumptions
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [FOLDER / f"{name}.toml" for name in preset_names()]
@@ -154,7 +154,7 @@ def test_bad_input_is_one_message(line: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_plan_for_a_gpu_and_a_known_base_needs_no_torch():
-    probe = "import sys\nfrom populora.cli import main\n"
+    probe = "import sys\nfrom populora.cli.main import main\n"
     probe += f"assert main(['plan', {str(FOLDER / 'paper_4t4s.toml')!r}]) == 0\n"
     probe += "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)

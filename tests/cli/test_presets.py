@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli import main
-from populora.config_file import load_config
-from populora.errors import ConfigError
-from populora.presets import FOLDER, preset_names, read_preset, settings_file
+from populora.cli.main import main
+from populora.core.config_file import load_config
+from populora.core.errors import ConfigError
+from populora.core.presets import FOLDER, preset_names, read_preset, settings_file
 
 EVERY = [*preset_names(), *preset_names(retention=True)]
 

@@ -17,14 +17,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save, save_file
 
-from populora.cli import main
-from populora.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
-from populora.evolution import evolve
-from populora.lora.bank import LoraBank
-from populora.population import initial_population
-from populora.runlog.directory import new_run
-from populora.runlog.journal import write_step
-from populora.selfplay import parents_of
+from populora.cli.main import main
+from populora.core.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
+from populora.engine.model.bank import LoraBank
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
+from populora.training.evolution import evolve
+from populora.training.population import initial_population
+from populora.training.step import parents_of
 
 WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
 
@@ -62,7 +62,7 @@ def test_a_bred_folder_is_equal_to_the_byte_from_anywhere(child, tmp_path, monke
 
 
 def test_another_process_with_another_number_of_threads_breeds_the_same_bytes(child):
-    again = [sys.executable, "-m", "populora.cli", "replay", "child"]
+    again = [sys.executable, "-m", "populora.cli.main", "replay", "child"]
     for threads in ("1", "3"):
         done = subprocess.run(again, check=False, env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True)
         assert (done.returncode, "equal to the byte" in done.stdout) == (0, True), done.stderr
@@ -172,7 +172,7 @@ def test_a_child_that_differs_is_told_with_the_versions_that_changed(tmp_path, m
     table = pq.read_table(path)
     changed = table.set_column(table.column_names.index("fingerprint"), "fingerprint", [["0" * 64] * table.num_rows])
     pq.write_table(changed, path)
-    monkeypatch.setattr("populora.runlog.directory.version", lambda package: "99.0")
+    monkeypatch.setattr("populora.core.installed.version", lambda package: "99.0")
     code, said = replayed(capsys, str(tmp_path / "run"))
     assert code == 1 and "4 of 8 equal to the byte" in said and "differs; fingerprint:" in said and "now 99.0: other versions" in said
 

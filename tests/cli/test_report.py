@@ -15,14 +15,14 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from populora.cli import main
-from populora.config import Config, PopulationConfig
+from populora.cli.main import main
+from populora.core.config import Config, PopulationConfig
+from populora.core.types import Role
 from populora.report import catalogue
 from populora.report import page as page_module
 from populora.report.rendering import drawn
-from populora.runlog.directory import new_run
-from populora.runlog.journal import write_step
-from populora.types import Role
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
 
 CONFIG = replace(Config(), steps=3, population=PopulationConfig(2, 2))
 AGENT = replace(Config(), steps=3, population=PopulationConfig(single_agent=True))

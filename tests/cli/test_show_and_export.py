@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli import main
-from populora.commands.transcript import printable
-from populora.config import BaseConfig, Config
-from populora.engine.loading import base_folder
-from populora.runlog.directory import new_run
-from populora.runlog.journal import write_step
+from populora.cli.main import main
+from populora.cli.transcript import printable
+from populora.core.config import BaseConfig, Config
+from populora.engine.model.loading import base_folder
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_without_a_step_the_summary_is_shown(run: str, capsys: pytest.CaptureFix
 def test_what_the_terminal_has_no_letters_for_is_escaped(run: str, encoding: str):
     folder = Path(run).rename(Path(run).with_name(os.fsdecode(b"caf\xe9")))
     for selection in ([], ["--step", "1"]):
-        command = [sys.executable, "-m", "populora.cli", "show", folder, *selection]
+        command = [sys.executable, "-m", "populora.cli.main", "show", folder, *selection]
         done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
         arrow = "→".encode(encoding.partition(":")[0], "backslashreplace")

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from populora.commands.verify import main
-from populora.errors import ConfigError
+from populora.cli.verify import main
+from populora.core.errors import ConfigError
 
-COMMAND = [sys.executable, "-m", "populora.cli", "verify", "--allow-weak", "--cpu-seconds", "1"]
+COMMAND = [sys.executable, "-m", "populora.cli.main", "verify", "--allow-weak", "--cpu-seconds", "1"]
 ADD = "def f(x):\n    return x + 1"
 SLEEP = "import time\ndef f(x):\n    time.sleep(x)\n    return x"
 RUN = {"id": 1, "role": "program", "program": ADD, "inputs": "41"}

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli import main
-from populora.config import Config
-from populora.runlog.directory import new_run
-from populora.runlog.journal import write_step
+from populora.cli.main import main
+from populora.core.config import Config
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
 
 CONFIG = replace(Config(), steps=9)
 
@@ -35,7 +35,7 @@ def run(tmp_path: Path, make_record) -> Path:
 
 @contextmanager
 def watching(run: Path) -> Iterator[tuple[subprocess.Popen[str], http.client.HTTPConnection]]:
-    command = (sys.executable, "-m", "populora.cli", "watch", str(run), "--port", "0")
+    command = (sys.executable, "-m", "populora.cli.main", "watch", str(run), "--port", "0")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline()  # type: ignore[union-attr]

@@ -3,7 +3,7 @@
 import pytest
 from small_run import SMALL, Silent
 
-from populora.training import train
+from populora.training.loop import train
 
 
 @pytest.fixture(scope="session")

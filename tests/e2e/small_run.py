@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from populora.config import Config, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
-from populora.config_file import to_mapping
+from populora.core.config import Config, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.core.config_file import to_mapping
 
 SMALL = Config(
     seed=5, steps=4, keep_checkpoints=2,

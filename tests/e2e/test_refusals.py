@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from small_run import SMALL, Silent
 
-from populora.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, SandboxConfig
-from populora.engine.inprocess import InProcessSampler
-from populora.errors import AdapterEffectError, PopuloraError, SandboxUnavailableError
-from populora.training import train
+from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, SandboxConfig
+from populora.core.errors import AdapterEffectError, PopuloraError, SandboxUnavailableError
+from populora.engine.sampling.inprocess import InProcessSampler
+from populora.training.loop import train
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_without_sandbox_layers_nothing_begins_unless_the_risk_is_accepted_and_r
 
 
 def test_an_update_without_effect_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("populora.learner.learner.adamw_step", lambda *arguments: None)
+    monkeypatch.setattr("populora.engine.learning.learner.adamw_step", lambda *arguments: None)
     with pytest.raises(AdapterEffectError, match="had no effect"):
         train(replace(SMALL, steps=2), tmp_path / "run", Silent())
 

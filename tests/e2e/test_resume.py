@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from small_run import SMALL, Silent, contents, toml_of
 
-from populora.analysis.coverage import RANGES
-from populora.config import BaseConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
-from populora.errors import RunDirectoryError
-from populora.rng import stream
-from populora.runlog.checkpoint import load_checkpoint
-from populora.runlog.directory import locked
-from populora.runlog.journal import TIMINGS, read_log
-from populora.training import resume, train
+from populora.core.config import BaseConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
+from populora.core.errors import RunDirectoryError
+from populora.core.rng import stream
+from populora.runs.checkpoint import load_checkpoint
+from populora.runs.directory import locked
+from populora.runs.metrics_log import TIMINGS, read_log
+from populora.tasks.coverage import RANGES
+from populora.training.loop import resume, train
 
 BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkpoint_every=2)
 CROSSING = replace(
@@ -82,7 +82,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_p
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("populora.runlog.files.os.fsync", fill)
+        patched.setattr("populora.core.files.os.fsync", fill)
         with pytest.raises(RunDirectoryError, match="free some space"):
             train(SMALL, tmp_path / "run", Silent())
     resume(tmp_path / "run", Silent())
@@ -107,7 +107,7 @@ def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path,
     shutil.copytree(undisturbed, folder)
     shutil.rmtree(max((folder / "checkpoints").iterdir()))  # the log goes beyond what is left
     before = contents(folder)
-    monkeypatch.setattr("populora.analysis.coverage.RANGES", RANGES + 1.0)
+    monkeypatch.setattr("populora.tasks.coverage.RANGES", RANGES + 1.0)
     with pytest.raises(RunDirectoryError, match="tessellation"):
         resume(folder, Silent())
     assert contents(folder) == before
@@ -151,7 +151,7 @@ def test_a_resume_on_another_base_or_suite_is_refused(undisturbed, tmp_path, fac
 def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
     """What a user types to begin the small run, and to go on with it."""
     (tmp_path / "small.toml").write_text(toml_of(SMALL))
-    populora, run = [sys.executable, "-m", "populora.cli"], str(tmp_path / "run")
+    populora, run = [sys.executable, "-m", "populora.cli.main"], str(tmp_path / "run")
     return [*populora, "train", str(tmp_path / "small.toml"), "--out", run], [*populora, "resume", run]
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from populora.buffer import read_problems
-from populora.config import BaseConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
-from populora.engine.loading import base_folder
-from populora.errors import BaseModelError, ConfigError
-from populora.seeding import IDENTITY
-from populora.training import prepared, seeded
-from populora.types import TASK_TYPES
+from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.core.errors import BaseModelError, ConfigError
+from populora.core.types import TASK_TYPES
+from populora.engine.model.loading import base_folder
+from populora.training.buffer import read_problems
+from populora.training.loop import prepared, seeded
+from populora.training.seed_buffer import IDENTITY
 
 
 @pytest.fixture

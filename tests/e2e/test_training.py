@@ -12,20 +12,20 @@ from peft import AutoPeftModelForCausalLM, PeftModel
 from small_run import SMALL, Silent, contents
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from populora import selfplay
-from populora.cli import main
-from populora.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
-from populora.engine.loading import base_folder
-from populora.lora.model import AdaptedModel
-from populora.lora.packing import Group, pack
-from populora.lora.peft_format import load_adapter
-from populora.runlog.journal import read_log
-from populora.runlog.records import read_table
+from populora.adapters.peft_format import load_adapter
+from populora.cli.main import main
+from populora.core.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
+from populora.core.types import TASK_TYPES
+from populora.engine.model.loading import base_folder
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
+from populora.runs.metrics_log import read_log
+from populora.runs.records import read_table
 from populora.tasks.render import load_prompts
-from populora.training import prepared, resume, seeded, train
-from populora.types import TASK_TYPES
+from populora.training import step as training_step
+from populora.training.loop import prepared, resume, seeded, train
 
-PACKAGE = Path(selfplay.__file__).parent
+PACKAGE = Path(training_step.__file__).parents[1]
 
 
 def test_the_same_seed_gives_the_same_bytes(undisturbed, tmp_path):
@@ -113,13 +113,13 @@ def test_children_are_bred_again_to_the_byte(undisturbed, capsys):
 
 @pytest.mark.slow
 def test_members_are_evaluated_before_children_replace_them(tmp_path, monkeypatch):
-    births, evaluate = {}, selfplay.held_out_accuracy
+    births, evaluate = {}, training_step.held_out_accuracy
 
     def spy(run):
         births[run.step + 1] = {member.lineage.born for member in run.population.members}
         return evaluate(run)
 
-    monkeypatch.setattr(selfplay, "held_out_accuracy", spy)
+    monkeypatch.setattr(training_step, "held_out_accuracy", spy)
     train(replace(SMALL, steps=3), tmp_path / "run", Silent())
     assert {child["born"] for child in read_table(tmp_path / "run", "children").to_pylist()} == {2}
     assert births == {1: {0}, 2: {0}, 3: {0, 2}}
@@ -190,8 +190,8 @@ class Broken:
 
 @pytest.mark.slow
 def test_a_tracker_that_fails_is_told_of_and_costs_the_run_no_byte(undisturbed, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("populora.runlog.tracking.TRACKERS", {"wandb": Broken})
-    monkeypatch.setattr("populora.training.check_trackers", lambda track: None)
+    monkeypatch.setattr("populora.runs.tracking.TRACKERS", {"wandb": Broken})
+    monkeypatch.setattr("populora.training.loop.check_trackers", lambda track: None)
     train(replace(SMALL, track=("wandb",)), tmp_path / "run", Silent())
     of_settings = ("config.json", "run.json", "tracked.json")
     with_it, without = contents(tmp_path / "run"), contents(undisturbed)

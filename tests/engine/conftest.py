@@ -6,13 +6,13 @@ import json
 
 import pytest
 import torch
+from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from peft import PeftModel
 from safetensors.torch import save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from populora.base.tokenizer import build_tokenizer, vocabulary_size
-from populora.engine.inprocess import InProcessSampler
-from populora.lora.model import AdaptedModel
+from populora.engine.model.model import AdaptedModel
+from populora.engine.sampling.inprocess import InProcessSampler
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SLOTS, RANK, ALPHA, CONTEXT = 3, 4, 8.0, 192

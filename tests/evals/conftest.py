@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from small_sources import make_folder
 from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from populora.base.tokenizer import build_tokenizer, vocabulary_size
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.grading import GRADERS
 from populora.evals.records import Item

@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from populora.config import BaseConfig, Config
-from populora.engine.loading import fingerprint, load_base
-from populora.engine.shapes import base_shapes
-from populora.lora.adapter import Adapter
-from populora.lora.bank import LoraBank
-from populora.lora.model import AdaptedModel
-from populora.lora.peft_format import save_adapter
-from populora.population import initial_population
-from populora.runlog.checkpoint import Checkpoint, save_checkpoint
-from populora.runlog.directory import new_run
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import save_adapter
+from populora.core.config import BaseConfig, Config
+from populora.engine.model.bank import LoraBank
+from populora.engine.model.loading import fingerprint, load_base
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.shapes import base_shapes
+from populora.runs.checkpoint import Checkpoint, save_checkpoint
+from populora.runs.directory import new_run
+from populora.training.population import initial_population
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from experiments.tiny_base.tokenizer import build_tokenizer
 
-from populora.base.tokenizer import build_tokenizer
-from populora.config import SelfplayConfig
-from populora.errors import ConfigError
+from populora.core.config import SelfplayConfig
+from populora.core.errors import ConfigError
 from populora.evals.asking import Paper, ask, ask_elsewhere, response_limit
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.records import Item

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.rng import stream
 from populora.evals.comparison import Arm, Difference, compare, read_arm
 from populora.evals.comparison_report import comparisons
 from populora.evals.filing import csv_text
@@ -23,7 +24,6 @@ from populora.evals.layout import markdown, terminal
 from populora.evals.paired import holm, interval, paired_test
 from populora.evals.records import Grade, append
 from populora.evals.results import Source, verdict_file
-from populora.rng import stream
 
 FEW = 999
 

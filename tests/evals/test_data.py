@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.evals import data
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, benchmark, suite
 from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items

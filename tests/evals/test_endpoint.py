@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from served_model import served
 
-from populora.errors import ConfigError, EndpointError
+from populora.core.errors import ConfigError, EndpointError
 from populora.evals import endpoint as module
 from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS

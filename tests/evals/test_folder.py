@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.evals.folder import Data, Description, evaluation_of, read_description, write_description
 from populora.evals.results import Source
 

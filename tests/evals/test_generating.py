@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from experiments.tiny_base.tokenizer import build_tokenizer
 from greedy import greedy_tokens
 from small_sources import base_facts, running
 from transformers import AutoModelForCausalLM
 
-from populora.base.tokenizer import build_tokenizer
-from populora.config import Config, LoraConfig, PopulationConfig
-from populora.engine.loading import base_folder
-from populora.engine.vllm import engine_settings
-from populora.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.config import Config, LoraConfig, PopulationConfig
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.types import Generation
+from populora.engine.model.loading import base_folder
+from populora.engine.sampling.vllm import engine_settings
 from populora.evals.answering import completed
 from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
@@ -29,7 +30,6 @@ from populora.evals.records import Item
 from populora.evals.serving import open_engine
 from populora.evals.sources import find_sources
 from populora.tasks.render import load_prompts
-from populora.types import Generation
 
 CRUX = ("cruxeval_input", "cruxeval_output")
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from populora.cli import main
+from populora.cli.main import main
 from populora.evals import code, grading
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.records import LONGEST_COMPLETION, Grade
@@ -156,7 +156,7 @@ def test_a_missing_library_is_named_with_the_commands_that_install_it(monkeypatc
 
 
 def test_grading_does_not_load_torch():
-    code = "import sys, populora.commands.evaluate_grade; print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    code = "import sys, populora.cli.evaluate_grade; print([name for name in ('torch', 'transformers') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

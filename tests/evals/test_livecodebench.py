@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from populora.cli import main
-from populora.errors import ConfigError
+from populora.cli.main import main
+from populora.core.errors import ConfigError
 from populora.evals import livecodebench
 from populora.evals.benchmarks import BENCHMARKS, release_of
 from populora.evals.data import digest_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import populora.evals
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.mathematics import LONGEST_ANSWER, gold_of, grade_mathematics
 from populora.evals.records import Item

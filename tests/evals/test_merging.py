@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from populora.config import BaseConfig
-from populora.engine.loading import load_base
-from populora.errors import AdapterError, ConfigError
+from populora.adapters.peft_format import read_folder
+from populora.core.config import BaseConfig
+from populora.core.errors import AdapterError, ConfigError
+from populora.engine.model.loading import load_base
 from populora.evals import merging
 from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.generating import GenerationPlan, generate
 from populora.evals.merging import LOGIT_BOUND, merge, merged
-from populora.lora.peft_format import read_folder
 
 PROMPTS = ["def f(x):\n    return x", "<solve><code_o>", "a = [1, 2]", "for x in y:", "never compared"]
 

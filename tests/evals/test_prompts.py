@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from experiments.tiny_base.tokenizer import build_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.base.tokenizer import build_tokenizer
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.types import TaskType
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.prompts import load_template, problem_of, render, template_names
 from populora.evals.records import Item
 from populora.tasks.render import load_prompts, solve_prompt
-from populora.types import TaskType
 
 AZR, COMPACT = load_prompts("azr"), load_prompts("compact")
 R1 = (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.evals.records import Grade, append
 from populora.evals.results import (
     HEADLINE,

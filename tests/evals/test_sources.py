@@ -12,17 +12,17 @@ import pytest
 import torch
 from small_sources import advance, base_facts, make_folder, running
 
-from populora.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
-from populora.engine.shapes import base_shapes
-from populora.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import save_adapter
+from populora.core.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.engine.model.shapes import base_shapes
 from populora.evals import members, pinning
 from populora.evals.generation_file import check_folder
 from populora.evals.members import examine, newest_checkpoint
 from populora.evals.pinning import pin
 from populora.evals.serving import read_fitting, serve
 from populora.evals.sources import Source, find_sources
-from populora.lora.adapter import Adapter
-from populora.lora.peft_format import save_adapter
 
 CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=1, students=2))
 
@@ -67,7 +67,7 @@ def test_an_adapter_is_found_with_the_base_that_it_names(make_adapter, chat_base
 def test_an_exported_adapter_of_the_tiny_base_is_for_tiny(make_adapter):
     folder = make_adapter("exported", 1)
     settings = json.loads((folder / "adapter_config.json").read_text())
-    settings["base_model_name_or_path"] = str(Path(pinning.__file__).parents[1] / "base" / "tiny")
+    settings["base_model_name_or_path"] = str(Path(pinning.__file__).parents[1] / "engine" / "model" / "tiny_base")
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     config = find_sources([str(folder)]).config
     assert (config.base.path, config.base.prompts, config.selfplay.max_response_tokens) == ("tiny", "compact", 224)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from populora.core.rng import stream
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.filing import csv_text, write_tables
 from populora.evals.latex import latex, tex
@@ -22,7 +23,6 @@ from populora.evals.layout import Entry, Layout, Line, markdown, terminal
 from populora.evals.report import records, tables
 from populora.evals.results import Evaluation, Score, Source
 from populora.evals.tables import Row, Table, averaged, downstream
-from populora.rng import stream
 
 CODE = ("humaneval_plus", "mbpp_plus", "livecodebench")
 MATH = tuple(name for name, one in BENCHMARKS.items() if one.group == "math")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_sources import make_folder
 
-from populora.cli import main
+from populora.cli.main import main
 
 pytestmark = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from populora.engine.drawing import BLOCK, Uniforms
-from populora.lora.model import AdaptedModel
-from populora.lora.packing import Group, pack
-from populora.types import Generation, Request
+from populora.core.types import Generation, Request
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
+from populora.engine.sampling.token_sampling import BLOCK, Uniforms
 
 NEAR = 1e-6
 """Ten times the rounding of a cumulative probability: a draw closer to the boundary between two tokens may give either."""

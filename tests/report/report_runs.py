@@ -13,15 +13,28 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from populora.config import Config, PopulationConfig, SelfplayConfig
+from populora.core.config import Config, PopulationConfig, SelfplayConfig
+from populora.core.rng import stream
+from populora.core.types import (
+    TASK_TYPES,
+    Attempt,
+    Example,
+    Generation,
+    Lineage,
+    Matchup,
+    Member,
+    Problem,
+    Proposal,
+    Rating,
+    Role,
+    TaskType,
+)
 from populora.report.arms import Arm, arms_of
 from populora.report.figure import Study
 from populora.report.loading import RunData
-from populora.rng import stream
-from populora.runlog.directory import new_run
-from populora.runlog.journal import write_step
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
 from populora.sandbox.protocol import Measures
-from populora.types import TASK_TYPES, Attempt, Example, Generation, Lineage, Matchup, Member, Problem, Proposal, Rating, Role, TaskType
 
 K = 4
 CONFIG = Config(steps=6, population=PopulationConfig(teachers=2, students=2), selfplay=SelfplayConfig(rho_samples=K))

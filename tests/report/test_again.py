@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from report_runs import logged, rewrite, the_run
 
-from populora.runlog.archive import keep_tessellation
+from populora.runs.archive import keep_tessellation
 
 COVERAGE = ("archive/coverage", "archive/distinct_descriptors", "archive/total_problems", "archive/proxy")
 

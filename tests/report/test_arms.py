@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from report_runs import CONFIG, study_of
 
-from populora.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.report.arms import INK, PALETTE, arms_of
 from populora.report.figure import shown
-from populora.runlog.directory import new_run
+from populora.runs.directory import new_run
 
 
 def changed(folder: Path, **settings: Any) -> Path:

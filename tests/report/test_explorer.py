@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import CONFIG, rewrite, study_of, table, the_run, write_run
 
-from populora.cli import main
+from populora.cli.main import main
 from populora.report.explorer import ANSWERS, LONGEST, explored, spread
 from populora.report.page import page
-from populora.runlog.directory import new_run
+from populora.runs.directory import new_run
 
 ALL = 10**7
 

@@ -9,12 +9,12 @@ import pytest
 from report_runs import logged, study_of, table
 from ribs.archives import CVTArchive
 
-from populora.analysis.coverage import centroids
 from populora.report.figure import Absent, Figure
 from populora.report.figures.coverage import coverage_figure
 from populora.report.loading import RunData
 from populora.report.rendering import drawn
-from populora.runlog.archive import TESSELLATION, keep_tessellation
+from populora.runs.archive import TESSELLATION, keep_tessellation
+from populora.tasks.coverage import centroids
 
 NAMES = ("archive/coverage", "archive/proxy", "archive/distinct_descriptors", "archive/total_problems")
 DESCRIPTOR = ("ast_depth", "cyclomatic", "loc", "variables")

@@ -11,10 +11,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.container import BarContainer
 from report_runs import study_of
 
+from populora.core.rng import stream
 from populora.report.figure import Absent, Figure
 from populora.report.figures.downstream import downstream_figures
 from populora.report.rendering import drawn
-from populora.rng import stream
 
 SOURCES = {"base": "base", "T0": "teacher", "T1": "teacher", "S0": "student", "S1": "student"}
 ITEMS = {"aime24": 30, "amc23": 40}

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import CONFIG, K, logged, rewrite, study_of, table, the_run, write_run
 
+from populora.core.types import Attempt
 from populora.report.figure import Absent, Figure
 from populora.report.figures.noise import noise_figure, rho_noise
 from populora.report.figures.reasons import NAMED, reasons_figure
 from populora.report.rendering import drawn
-from populora.types import Attempt
 
 
 def test_noise_is_recounted_from_the_samples_of_every_problem(runs):

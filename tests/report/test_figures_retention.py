@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from report_runs import study_of
 
+from populora.evals.retention.settings import RetentionConfig
 from populora.report.figure import Absent, Figure
 from populora.report.figures.retention import retention_figures
 from populora.report.rendering import drawn
-from populora.retention.settings import RetentionConfig
 
 GRID = RetentionConfig(
     parents=("code_i", "code_o"), seeds=(0, 1), snapshots=(4,), repeated=4, retrain_steps=3, operators=("m1", "x2"), prompts=2, samples=4,

@@ -14,7 +14,6 @@ import pytest
 from radon.complexity import cc_visit
 from report_runs import AGENT, CONFIG, rewrite, study_of, table, the_arm, write_run
 
-from populora.analysis.complexity import measure
 from populora.report.figure import Absent, Figure
 from populora.report.figures import cyclomatic as cyclomatic_module
 from populora.report.figures import samples as samples_module
@@ -22,6 +21,7 @@ from populora.report.figures.cyclomatic import cyclomatic_figure
 from populora.report.figures.samples import samples, samples_figure
 from populora.report.radon import RadonUnavailableError
 from populora.report.rendering import drawn
+from populora.sandbox.complexity import measure
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import logged, rewrite, table, the_run
 
-from populora.errors import RunDirectoryError
+from populora.core.errors import RunDirectoryError
 from populora.report.loading import RunData
-from populora.runlog.records import SCHEMAS
+from populora.runs.records import SCHEMAS
 
 NOT_IN_TABLES = ("learner/", "archive/", "held_out/", "tokens/")
 

@@ -17,8 +17,8 @@ from populora.report.explorer import explored
 from populora.report.figure import Absent, Figure
 from populora.report.page import page
 from populora.report.rendering import drawn, save, svg
-from populora.runlog.records import SCHEMAS
-from populora.runlog.summary import summarise
+from populora.runs.records import SCHEMAS
+from populora.runs.summary import summarise
 
 
 def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):

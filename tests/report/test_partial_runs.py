@@ -15,8 +15,8 @@ from report_runs import CONFIG, rewrite, study_of, the_run, write_run
 from populora.report.catalogue import figures_of
 from populora.report.figure import Absent
 from populora.report.page import page
-from populora.runlog.directory import new_run
-from populora.runlog.records import SCHEMAS
+from populora.runs.directory import new_run
+from populora.runs.records import SCHEMAS
 
 OTHER = '{"population": {"teachers": "x"}, "selfplay": 4, "base": "b", "league": [], "steps": "many", "seed": {}}'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from radon.complexity import cc_visit
 
-from populora.analysis.complexity import measure
 from populora.report.radon import radon_values
+from populora.sandbox.complexity import measure
 
 PLAIN = "def f(x):\n    if x and x > 1:\n        return 1\n    for i in range(x):\n        x += i\n    return x"
 HELPED = "def g(x):\n    return x if x else 1\n\ndef f(x):\n    while g(x):\n        x -= 1\n    return x"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from populora.config import Config
-from populora.errors import ConfigError, RunDirectoryError
+from populora.core.config import Config
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.report import server
 from populora.report.server import Followed, last_step, serving
-from populora.runlog.directory import new_run
-from populora.runlog.journal import METRICS, write_step
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import METRICS, write_step
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.layers import isolation
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits

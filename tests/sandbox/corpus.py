@@ -285,7 +285,7 @@ for name, source in {
     "a third package": "import torch\ndef f(x): return 1",
     "numpy in training": "import numpy\ndef f(x): return 1",
     "search path": "import sys\nsys.path.insert(0, '/tmp')\nimport populora_was_here\ndef f(x): return 1",
-    "path of our package": "import sys\nsys.modules['populora'].__path__ = ['/work', '/usr/lib', '.']\nimport populora.training\ndef f(x): return 1",
+    "path of our package": "import sys\nsys.modules['populora'].__path__ = ['/work', '/usr/lib', '.']\nimport populora.training.loop\ndef f(x): return 1",
     "zip": "import zipimport\nzipimport.zipimporter('/tmp/x.zip')\ndef f(x): return 1",
     "pip": "import pip\ndef f(x): return 1",
     "site": "import site\nsite.main()\nimport numpy\ndef f(x): return 1",

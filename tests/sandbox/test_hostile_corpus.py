@@ -19,7 +19,7 @@ LIMITS = ["--cpu-seconds", "0.3", "--wall-seconds", "1", "--memory-mb", "256", "
 def talk(place: str, cases: list[Case]) -> tuple[list[dict], subprocess.CompletedProcess]:
     """Results of ``cases`` with a control behind each, from one process."""
     tier = place.split(maxsplit=1)[0]
-    arguments = [*PLACES[place], sys.executable, "-m", "populora.cli", "verify", *LIMITS]
+    arguments = [*PLACES[place], sys.executable, "-m", "populora.cli.main", "verify", *LIMITS]
     arguments += ["--tier", tier] if not PLACES[place] else []
     requests = [{**request, "id": number} for number, request in enumerate(r for case in cases for r in (case.request, CONTROL))]
     done = subprocess.run(

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from populora.core.types import VerdictKind
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits
-from populora.types import VerdictKind
 
 CONTROL = Job("run", "def f(x):\n    return x + 1", ("41",))
 
@@ -54,7 +54,7 @@ HOSTILE = {  # name: (body of a program, verdicts that it may get)
     "read a file": ("def f(x): return open('/etc/passwd').read(10)", NO_FILE),
     "read process memory": ("def f(x): return open('/proc/self/mem', 'rb').read(1)", NO_FILE),
     "list files": ("import os\ndef f(x): return os.listdir('/')", {"error exception:PermissionError"}),
-    "import this project": ("import populora.errors\ndef f(x): return x", {"error exception:ModuleNotFoundError"}),
+    "import this project": ("import populora.core.errors\ndef f(x): return x", {"error exception:ModuleNotFoundError"}),
     "write a file": ("def f(x): return open('/tmp/populora_was_here', 'w').write('x')", NO_FILE),
     "write the standard library": (
         "import os\ndef f(x): return open(os.__file__, 'r+').write('x')", {"error exception:PermissionError", "error exception:OSError"},

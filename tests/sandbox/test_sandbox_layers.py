@@ -2,7 +2,7 @@
 
 import pytest
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.sandbox import layers
 
 HOLDING = {"namespaces": (True, "a"), "landlock": (True, "b"), "seccomp": (True, "c"), "limits": (True, "d")}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from populora.errors import ConfigError, SandboxFault, SandboxUnavailableError
+from populora.core.errors import ConfigError, SandboxFault, SandboxUnavailableError
+from populora.core.types import VerdictKind
 from populora.sandbox import pool as pool_module
 from populora.sandbox import process, worker
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.process import Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, settle
 from populora.sandbox.values import Value
-from populora.types import VerdictKind
 
 
 def outcome(verdict: Verdict) -> str:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
+from populora.core.types import VerdictKind
 from populora.sandbox import expressions
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Job
-from populora.types import VerdictKind
 
 
 @pytest.fixture(scope="module", params=["full", "standard", "weak"])

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
+from populora.core.types import VerdictKind
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES
 from populora.tasks.checks import check_answer, check_input, check_solution, run_program
-from populora.types import VerdictKind
 
 ADD = "def f(x):\n    return x + 1"
 COIN = "import random\ndef f(x): return random.choice([x, -x, 0])"

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from experiments.tiny_base.corpus import propose_document, solve_document
+from experiments.tiny_base.mixtures import REASONING
+from experiments.tiny_base.samples import draw_sample
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from populora.base.corpus import propose_document, solve_document
-from populora.base.mixtures import REASONING
-from populora.base.samples import draw_sample
+from populora.core.types import TASK_TYPES, TaskType
 from populora.tasks.parsing import (
     ProposalText,
     answer_text,
@@ -22,7 +23,6 @@ from populora.tasks.parsing import (
     search_solution,
 )
 from populora.tasks.render import load_prompts
-from populora.types import TASK_TYPES, TaskType
 
 I, O, F = TASK_TYPES
 MIXTURE = replace(REASONING, styles={"direct": 1, "brief": 1, "full": 1})

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from populora.config import AZR_BANNED_IMPORTS, TasksConfig
+from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
+from populora.core.types import TASK_TYPES, Example, Problem, TaskType
 from populora.tasks.render import load_prompts, propose_prompt, solve_prompt
-from populora.types import TASK_TYPES, Example, Problem, TaskType
 
 I, O, F = TASK_TYPES
 PLACEHOLDER = re.compile(r"\{(references|program|inputs|output|pairs|message|index|inputs_wanted)\}")

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from populora.config import AZR_BANNED_IMPORTS, TasksConfig
-from populora.errors import SandboxFault
+from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
+from populora.core.errors import SandboxFault
+from populora.core.types import TASK_TYPES, Example, Generation, Problem, TaskType, VerdictKind
 from populora.sandbox.protocol import Job, Measures, Value, Verdict
 from populora.tasks import jobs
 from populora.tasks import verifier as verifier_module
@@ -14,7 +15,6 @@ from populora.tasks.attempts import AttemptEntry
 from populora.tasks.proposals import ProposalEntry
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import Verifier
-from populora.types import TASK_TYPES, Example, Generation, Problem, TaskType, VerdictKind
 
 I, O, F = TASK_TYPES
 TASKS = TasksConfig()

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from experiments.tiny_base.corpus import propose_document, solve_document
+from experiments.tiny_base.mixtures import REASONING
+from experiments.tiny_base.samples import draw_sample
 
-from populora.base.corpus import propose_document, solve_document
-from populora.base.mixtures import REASONING
-from populora.base.samples import draw_sample
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
+from populora.core.types import TASK_TYPES, Example, Generation, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.tasks.attempts import AttemptEntry
 from populora.tasks.proposals import ProposalEntry
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import Verifier
-from populora.types import TASK_TYPES, Example, Generation, Problem, TaskType
 
 I, O, F = TASK_TYPES
 ADD = "def f(x):\n    return x + 1"

@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from populora.engine.base import Sampler
-from populora.engine.drawing import decode
-from populora.engine.requests import Given
+from populora.core.types import Generation, Request
+from populora.engine.sampling.protocol import Sampler
+from populora.engine.sampling.requests import Given
+from populora.engine.sampling.token_sampling import decode
 from populora.evals.completions import Sitting, cut
 from populora.evals.prompts import Template
 from populora.evals.records import Completion
-from populora.types import Generation, Request
 
 
 def answer(due: Sequence[Sitting], slots: Mapping[str, int], sampler: Sampler, tokenizer: Any) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from populora.config import SelfplayConfig
-from populora.errors import ConfigError
+from populora.core.config import SelfplayConfig
+from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
 from populora.evals.prompts import Template, load_template, question, render
 from populora.evals.records import Item

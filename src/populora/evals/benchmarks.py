@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 
 Group = Literal["code", "math", "cruxeval", "tiny"]
 Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "selfplay"]

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.rng import stream
 from populora.evals.benchmarks import BENCHMARKS, other_size
 from populora.evals.paired import CONFIDENCE, RESAMPLES, Scores, holm, interval, mean_of_means, paired_test
 from populora.evals.results import HEADLINE, Source, read_grades, right, verdict_file
 from populora.evals.tables import averaged
-from populora.rng import stream
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.files import disk_errors, write_file
 from populora.evals.asking import Asked
 from populora.evals.records import Completion, append, line_of
-from populora.runlog.files import disk_errors, write_file
 
 FOLDER = "generations"
 Progress = Callable[[str, str, int, int], None]

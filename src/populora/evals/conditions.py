@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from populora.core.files import read_json
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.folder import read_generation
 from populora.evals.results import Source, verdict_file
-from populora.runlog.files import read_json
 
 NOT_RECORDED = "not recorded"
 _SHOWN = 80

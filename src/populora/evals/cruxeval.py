@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 
+from populora.core.types import TaskType
 from populora.evals.benchmarks import Benchmark
 from populora.evals.jailed import harness_limits
 from populora.evals.records import Grade, Item
@@ -17,7 +18,6 @@ from populora.sandbox.protocol import Job
 from populora.tasks.jobs import reason_of
 from populora.tasks.parsing import answer_text, parse_solution, search_solution
 from populora.tasks.verifier import Judge
-from populora.types import TaskType
 
 LIMITS = harness_limits("cruxeval", ("numpy",), cpu_seconds=3)
 """Three seconds, as the official grader allows; of CPU time, so that a busy machine fails nobody."""

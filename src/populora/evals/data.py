@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from populora.errors import ConfigError, PopuloraError, RunDirectoryError
+from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
+from populora.core.files import disk_errors, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.livecodebench import load_livecodebench, official_files
 from populora.evals.records import Item
-from populora.runlog.files import disk_errors, write_file
 
 _MIRROR = re.compile(r"hf://(?:datasets/)?(?P<repository>[^/@]+/[^/@]+)@(?P<revision>.*)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -42,7 +42,7 @@ def find_data(benchmark: Benchmark, data: str = "") -> Path:
     Raises `MissingDataError`, and `ConfigError` for a place that is none.
     """
     if benchmark.grading == "selfplay":
-        return Path(str(files("populora").joinpath("base", "tiny", benchmark.file)))
+        return Path(str(files("populora.engine.model").joinpath("tiny_base", benchmark.file)))
     if data.startswith("hf://"):
         return _from_hub(benchmark, data)
     if data:

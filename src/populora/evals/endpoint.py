@@ -19,8 +19,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from populora.config import TasksConfig
-from populora.errors import ConfigError, EndpointError
+from populora.core.config import TasksConfig
+from populora.core.errors import ConfigError, EndpointError
+from populora.core.invocation import install_extra
 from populora.evals.asking import Asked, Paper, ask_elsewhere
 from populora.evals.completions import Progress, Sitting, cut, sittings
 from populora.evals.generating import Begun, Coverage
@@ -29,7 +30,6 @@ from populora.evals.records import Completion
 from populora.evals.remarks import note_refused
 from populora.evals.replies import reply_of
 from populora.evals.sources import Source
-from populora.invocation import install_extra
 from populora.tasks.render import load_prompts
 
 MOST_STOPS = 4

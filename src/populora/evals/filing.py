@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from populora.core.files import write_file
 from populora.evals.comparison import Difference
 from populora.evals.latex import latex
 from populora.evals.layout import Layout, markdown
-from populora.runlog.files import write_file
 
 Rows = Sequence[Mapping[str, Any]] | Sequence[Difference]
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.files import json_bytes, read_json, write_file
 from populora.evals.benchmarks import BENCHMARKS, benchmark
 from populora.evals.results import Evaluation, Source, read_evaluation
-from populora.runlog.files import json_bytes, read_json, write_file
 
 DESCRIPTION, GENERATION = "evaluation.json", "generation.json"
 

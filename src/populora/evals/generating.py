@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from populora.config import Config
-from populora.engine.base import Sampler
-from populora.engine.loading import load_tokenizer
-from populora.engine.shapes import base_shapes
-from populora.errors import AdapterError
+from populora.core.config import Config
+from populora.core.errors import AdapterError
+from populora.engine.model.loading import load_tokenizer
+from populora.engine.model.shapes import base_shapes
+from populora.engine.planning.shapes import Shapes
+from populora.engine.sampling.protocol import Sampler
 from populora.evals.answering import answer
 from populora.evals.asking import Asked, Paper, ask
 from populora.evals.completions import Progress, Sitting, sittings
@@ -25,8 +26,7 @@ from populora.evals.merging import merged, needs_peft
 from populora.evals.pinning import pin, unpinned
 from populora.evals.serving import Served, open_engine, read_fitting, serve
 from populora.evals.sources import Source, Sources
-from populora.planning.shapes import Shapes
-from populora.runlog.checkpoint import Checkpoint
+from populora.runs.checkpoint import Checkpoint
 from populora.tasks.render import load_prompts
 
 Engine = Callable[[Config, Served], AbstractContextManager[Sampler]]

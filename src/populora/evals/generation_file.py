@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.files import PART, disk_errors, json_bytes, read_json, write_file
 from populora.evals.folder import DESCRIPTION
-from populora.runlog.directory import CONFIG, FACTS, LOCK
-from populora.runlog.files import PART, disk_errors, json_bytes, read_json, write_file
+from populora.runs.directory import CONFIG, FACTS, LOCK
 
 GENERATION = "generation.json"
 

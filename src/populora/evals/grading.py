@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.files import json_bytes, read_json, write_file
+from populora.core.installed import processor, versions
+from populora.core.invocation import install_extra, pip_install
 from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.data import digest
 from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of, read_grades
-from populora.invocation import install_extra, pip_install
-from populora.runlog.directory import processor, versions
-from populora.runlog.files import json_bytes, read_json, write_file
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits

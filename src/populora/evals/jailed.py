@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from populora.errors import SandboxFault
+from populora.core.errors import SandboxFault
+from populora.core.types import VerdictKind
 from populora.sandbox.protocol import Job, Limits
 from populora.tasks.jobs import reason_of
 from populora.tasks.verifier import Judge
-from populora.types import VerdictKind
 
 _QUESTION, _ANSWER = 256 << 20, 64 << 20
 """Characters. LiveCodeBench has problems with tens of megabytes of tests."""

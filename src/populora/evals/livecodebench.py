@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
 from populora.evals.jailed import Refused, ask, forged, harness_limits
 from populora.evals.records import Grade, Item

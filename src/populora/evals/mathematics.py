@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.evals.answers import boxed, lenient, tidied
 from populora.evals.benchmarks import Benchmark
 from populora.evals.jailed import Refused, ask, harness_limits

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from populora.config import BaseConfig
-from populora.engine.loading import fingerprint, load_base
-from populora.errors import ConfigError, RunDirectoryError
-from populora.lora.adapter import Adapter
-from populora.lora.bank import STATE, LoraBank, Shape
-from populora.lora.model import AdaptedModel
-from populora.runlog.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
-from populora.runlog.directory import FACTS, read_config
-from populora.runlog.files import read_json
+from populora.adapters.adapter import Adapter
+from populora.core.config import BaseConfig
+from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.files import read_json
+from populora.engine.model.bank import STATE, LoraBank, Shape
+from populora.engine.model.loading import fingerprint, load_base
+from populora.engine.model.model import AdaptedModel
+from populora.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
+from populora.runs.directory import FACTS, read_config
 
 Layout = Sequence[Mapping[str, Shape]]
-"""Modules by the input that they read, as `populora.lora.bank.LoraBank` has them."""
+"""Modules by the input that they read, as `populora.engine.model.bank.LoraBank` has them."""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from populora.config import BaseConfig
-from populora.engine.loading import load_base
-from populora.errors import AdapterError, ConfigError
-from populora.invocation import pip_install
-from populora.runlog.files import disk_errors
+from populora.core.config import BaseConfig
+from populora.core.errors import AdapterError, ConfigError
+from populora.core.files import disk_errors
+from populora.core.invocation import pip_install
+from populora.engine.model.loading import load_base
 
 LOGIT_BOUND = 1e-4
 """Largest difference of a logit between the merged model and the adapter beside its base, both in fp32, as a share of the largest logit:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError
+from populora.adapters.peft_format import WEIGHTS_FILE, save_adapter
+from populora.adapters.peft_settings import CONFIG_FILE
+from populora.core.errors import ConfigError
+from populora.core.files import disk_errors, remove_folder, write_folder
 from populora.evals.generation_file import agree, read_generation, record
 from populora.evals.members import NOTHING, Examined, members_at, newest_checkpoint
 from populora.evals.sources import ADAPTERS, Source, Sources
-from populora.lora.peft_format import WEIGHTS_FILE, save_adapter
-from populora.lora.peft_settings import CONFIG_FILE
-from populora.runlog.checkpoint import Checkpoint
-from populora.runlog.directory import config_hash, read_config
-from populora.runlog.files import disk_errors, remove_folder, write_folder
+from populora.runs.checkpoint import Checkpoint
+from populora.runs.directory import config_hash, read_config
 
 Files = dict[str, bytes]
 Facts = dict[str, Any]

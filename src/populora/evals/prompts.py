@@ -15,12 +15,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from populora.buffer import problem_from
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.types import Example, Problem, TaskType
 from populora.evals.benchmarks import Benchmark
 from populora.evals.records import Item
 from populora.tasks.render import PromptSet, fill, solve_prompt
-from populora.types import Example, Problem, TaskType
+from populora.training.buffer import problem_from
 
 _MARK = "(the response begins here)"
 """Stands for the response while a chat template is filled. It has a text after it: templates may strip the end of a turn."""

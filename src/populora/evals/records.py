@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from populora.errors import RunDirectoryError
-from populora.runlog.files import disk_errors
+from populora.core.errors import RunDirectoryError
+from populora.core.files import disk_errors
 
 LONGEST_COMPLETION = 1 << 18
 """Characters of a completion that is graded: far more than any benchmark's limit of tokens. A longer one is wrong: ``too_long``."""

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from populora.core.files import json_bytes, read_json, write_file
 from populora.evals.completions import completions_file, read_completed
 from populora.evals.generating import Coverage
 from populora.evals.records import Completion
-from populora.runlog.files import json_bytes, read_json, write_file
 
 REFUSED = "refused.json"
 _NAMED = 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from populora.errors import EndpointError
+from populora.core.errors import EndpointError
 
 _REASONING = ("reasoning_content", "reasoning")
 

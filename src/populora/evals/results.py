@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from populora.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.evals.benchmarks import benchmark
 from populora.evals.records import Grade, read_grades
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
 
-from populora.buffer import problem_from
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
+from populora.core.types import Generation, VerdictKind
 from populora.evals.benchmarks import Benchmark
 from populora.evals.records import Grade, Item
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import AttemptEntry, Judge, Verifier
-from populora.types import Generation, VerdictKind
+from populora.training.buffer import problem_from
 
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
 """A run's own limits."""

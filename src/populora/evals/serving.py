@@ -9,17 +9,17 @@ from pathlib import Path
 
 import torch
 
-from populora.config import Config, LoraConfig, PopulationConfig
-from populora.engine.backends import check_backend, open_sampler
-from populora.engine.base import Sampler
-from populora.engine.loading import load_base, load_tokenizer
-from populora.engine.shapes import check_room
-from populora.errors import AdapterError
-from populora.lora.adapter import Adapter
-from populora.lora.model import AdaptedModel
-from populora.lora.peft_format import Folder, read_folder
-from populora.lora.peft_settings import CARRIED
-from populora.planning.shapes import Shapes
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import Folder, read_folder
+from populora.adapters.peft_settings import CARRIED
+from populora.core.config import Config, LoraConfig, PopulationConfig
+from populora.core.errors import AdapterError
+from populora.engine.model.loading import load_base, load_tokenizer
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.shapes import check_room
+from populora.engine.planning.shapes import Shapes
+from populora.engine.sampling.backends import check_backend, open_sampler
+from populora.engine.sampling.protocol import Sampler
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Served:
     targets: tuple[str, ...]
 
     def adapter(self, slot: int) -> Adapter:
-        """See `populora.engine.base.Adapters`."""
+        """See `populora.engine.sampling.protocol.Adapters`."""
         return self.adapters[slot]
 
     def settings(self, config: Config, prompt_tokens: int, response_tokens: int) -> Config:
@@ -72,7 +72,7 @@ def read_fitting(folder: Path, shapes: Shapes) -> Folder:
 
 @contextmanager
 def open_engine(config: Config, served: Served) -> Iterator[Sampler]:
-    """A sampler in this process that has the adapters. Raises as `populora.parts.local_parts`."""
+    """A sampler in this process that has the adapters. Raises as `populora.engine.backend.local_parts`."""
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)

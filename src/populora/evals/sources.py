@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from populora.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
-from populora.engine.loading import TINY, base_folder
-from populora.errors import AdapterError, ConfigError, RunDirectoryError
-from populora.lora.peft_settings import CONFIG_FILE, read_settings
-from populora.population import initial_population
-from populora.runlog.checkpoint import checkpoint_steps
-from populora.runlog.directory import CONFIG, FACTS, read_config
-from populora.runlog.files import disk_errors
+from populora.adapters.peft_settings import CONFIG_FILE, read_settings
+from populora.core.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.files import disk_errors
+from populora.engine.model.loading import TINY, base_folder
+from populora.runs.checkpoint import checkpoint_steps
+from populora.runs.directory import CONFIG, FACTS, read_config
+from populora.training.population import initial_population
 
 ADAPTERS = "adapters"
 ALL, BASE = "all", "base"
@@ -35,7 +35,7 @@ class Source:
 
     name: str
     role: str
-    """`populora.types.Role` of a member, else ``adapter``, ``base`` or ``endpoint``."""
+    """`populora.core.types.Role` of a member, else ``adapter``, ``base`` or ``endpoint``."""
     adapter: Path | None = None
     """Its PEFT folder; none for a bare base. A member of a run is taken out of a checkpoint instead (`populora.evals.members`)."""
     run: Path | None = None

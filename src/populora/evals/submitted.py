@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.files import disk_errors
 from populora.evals.records import Item
-from populora.runlog.files import disk_errors
 
 _SHOWN = 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.evals.benchmarks import GROUPS, Benchmark, suite
 from populora.evals.prompts import fits, load_template
 from populora.tasks.render import load_prompts

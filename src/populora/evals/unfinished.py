@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from populora.runlog.files import disk_errors, json_bytes, read_json, step_folder, steps_in, write_file
+from populora.core.files import disk_errors, json_bytes, read_json, step_folder, steps_in, write_file
 
 UNFINISHED = "unfinished.json"
 

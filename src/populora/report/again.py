@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from populora.analysis.coverage import METRICS as DESCRIPTOR
-from populora.analysis.coverage import covered
-from populora.errors import RunDirectoryError
-from populora.runlog.archive import read_tessellation
-from populora.runlog.metrics import table_metrics
-from populora.runlog.records import SCHEMAS
+from populora.core.errors import RunDirectoryError
+from populora.runs.archive import read_tessellation
+from populora.runs.metrics import table_metrics
+from populora.runs.records import SCHEMAS
+from populora.tasks.coverage import METRICS as DESCRIPTOR
+from populora.tasks.coverage import covered
 
 if TYPE_CHECKING:
     from populora.report.loading import RunData
@@ -47,7 +47,7 @@ def _metrics(run: RunData, step: int) -> dict[str, float]:
 
 
 def _coverage(run: RunData, last: int) -> dict[int, dict[str, float]]:
-    """Coverage, distinct descriptors and programs of each step to ``last``, as `populora.analysis.coverage.Archive` counts them."""
+    """Coverage, distinct descriptors and programs of each step to ``last``, as `populora.tasks.coverage.Archive` counts them."""
     try:
         ranges, centres = read_tessellation(run.folder)
     except RunDirectoryError as error:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
 from populora.report.loading import RunData
-from populora.runlog.style import printable
+from populora.runs.style import printable
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Of the arms that are no baseline (Okabe and Ito: told apart with any colour vision)."""

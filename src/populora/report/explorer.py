@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from populora.report.loading import RunData
-from populora.runlog.style import printable
+from populora.runs.style import printable
 
 ANSWERS = 4
 LONGEST = 40_000

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from populora.evals.layout import markdown
 from populora.report.figure import Absent, Figure
-from populora.runlog.style import printable
+from populora.runs.style import printable
 
 LISTING = "figures.md"
 """Name of the file."""

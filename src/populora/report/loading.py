@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from populora.errors import RunDirectoryError
+from populora.core.errors import RunDirectoryError
+from populora.core.files import read_json, step_folder
 from populora.report.again import computed_again
-from populora.runlog.archive import TESSELLATION
-from populora.runlog.directory import CONFIG, FACTS
-from populora.runlog.files import read_json, step_folder
-from populora.runlog.journal import METRICS, TIMINGS
-from populora.runlog.records import FOLDER, LATER, SCHEMAS, recorded_steps
+from populora.runs.archive import TESSELLATION
+from populora.runs.directory import CONFIG, FACTS
+from populora.runs.metrics_log import METRICS, TIMINGS
+from populora.runs.records import FOLDER, LATER, SCHEMAS, recorded_steps
 
 Array = NDArray[np.float64]
 
@@ -104,9 +104,9 @@ class RunData:
         return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
     def table(self, name: str, columns: Sequence[str], steps: Iterable[int] | None = None) -> pa.Table:
-        """Columns of a table (a key of `populora.runlog.records.SCHEMAS`) over the steps whose file has them, by default all.
+        """Columns of a table (a key of `populora.runs.records.SCHEMAS`) over the steps whose file has them, by default all.
 
-        What earlier versions did not write (`populora.runlog.records.LATER`) is null where a file lacks it.
+        What earlier versions did not write (`populora.runs.records.LATER`) is null where a file lacks it.
         """
         schema = pa.schema([SCHEMAS[name].field(column) for column in columns])
         found = [self._part(name, schema, step) for step in (self.recorded if steps is None else steps)]

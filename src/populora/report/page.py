@@ -25,7 +25,7 @@ from populora.report.curves import MEMBER
 from populora.report.explorer import ANSWERS, explored
 from populora.report.figure import Absent, Figure, Study
 from populora.report.rendering import svg
-from populora.runlog.highlights import highlights
+from populora.runs.highlights import highlights
 
 EXPLORED = 16_000_000
 """Characters of model text in the explorer, over all runs: packed about a sixth of it."""

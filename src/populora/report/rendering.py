@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Drawing
 from populora.report.arms import INK, PALETTE
 from populora.report.drawing import PALE
 from populora.report.figure import Figure
-from populora.runlog.style import printable
+from populora.runs.style import printable
 
 KINDS = ("svg", "png", "pdf")
 _STYLE: dict[Any, Any] = {

@@ -16,9 +16,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from populora.errors import ConfigError, PopuloraError, RunDirectoryError
-from populora.runlog.files import disk_errors
-from populora.runlog.journal import METRICS
+from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
+from populora.core.files import disk_errors
+from populora.runs.metrics_log import METRICS
 
 HOST = "127.0.0.1"
 REST, SHORTEST, ASKED = 5.0, 10.0, 20.0

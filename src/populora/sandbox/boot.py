@@ -1,6 +1,6 @@
 """Entry of the isolated interpreter, run by file path: ``boot.py zygote FD SETTINGS`` or ``boot.py probe LAYER SETTINGS``.
 
-The interpreter has no site-packages and no search path to this project. The three packages are declared by hand for as long as
+The interpreter has no site-packages and no search path to this project. The two packages are declared by hand for as long as
 the jail's own modules load, so that no package's ``__init__`` runs and a program cannot import the rest of populora.
 """
 
@@ -13,8 +13,8 @@ import types
 def main(mode: str, what: str, settings: str) -> None:
     """Load the jail's modules and do ``mode``."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    packages = [types.ModuleType(name) for name in ("populora", "populora.sandbox", "populora.analysis")]
-    for package, folder in zip(packages, ("", "sandbox", "analysis"), strict=True):
+    packages = [types.ModuleType(name) for name in ("populora", "populora.sandbox")]
+    for package, folder in zip(packages, ("", "sandbox"), strict=True):
         package.__path__ = [os.path.join(root, folder)]
         sys.modules[package.__name__] = package
     from populora.sandbox import probe, zygote

@@ -10,8 +10,7 @@ import sys
 import types
 from typing import Any
 
-from populora.analysis import complexity
-from populora.sandbox import expressions
+from populora.sandbox import complexity, expressions
 
 MAX_DEPTH = 60
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)

@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 
 _HERE = Path(__file__).resolve().parent
 
@@ -52,7 +52,6 @@ def command(
         sysconfig.get_path("stdlib"),
         sysconfig.get_path("platstdlib"),
         str(_HERE),
-        str(_HERE.parent / "analysis/complexity.py"),
     ]
     shared = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent").glob("libpython*")
     for path in [*own, *map(str, shared), *packages]:

@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.launch import command
 
 Tier = Literal["full", "standard", "weak"]

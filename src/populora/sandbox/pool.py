@@ -13,12 +13,12 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from populora.config import SandboxConfig
-from populora.errors import ConfigError, SandboxFault
+from populora.core.config import SandboxConfig
+from populora.core.errors import ConfigError, SandboxFault
+from populora.core.types import VerdictKind
 from populora.sandbox.layers import Tier, isolation
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.sandbox.worker import Worker
-from populora.types import VerdictKind
 
 _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""

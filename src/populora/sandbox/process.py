@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.launch import command, package_folders
 from populora.sandbox.layers import Isolation
 from populora.sandbox.protocol import Limits

@@ -12,9 +12,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from populora.errors import ConfigError
+from populora.core.errors import ConfigError
+from populora.core.types import VerdictKind
 from populora.sandbox.values import TooLong, Value, value_from_tree
-from populora.types import VerdictKind
 
 REASONS = frozenset(
     "syntax not_a_literal no_entry_point banned_import output_limit unsupported_value memory signal "
@@ -83,7 +83,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Measures:
-    """The four complexity metrics of a program and the SHA-256 of its normalised AST (`populora.analysis.complexity`)."""
+    """The four complexity metrics of a program and the SHA-256 of its normalised AST (`populora.sandbox.complexity`)."""
 
     ast_depth: int
     cyclomatic: int

@@ -9,11 +9,11 @@ import os
 import signal
 import time
 
-from populora.errors import SandboxFault, SandboxUnavailableError
+from populora.core.errors import SandboxFault, SandboxUnavailableError
+from populora.core.types import VerdictKind
 from populora.sandbox.layers import Isolation
 from populora.sandbox.process import Outcome, Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
-from populora.types import VerdictKind
 
 _PAIR = (0, 1)
 _IN_DOUBT = range(2, 8)

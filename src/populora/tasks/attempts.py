@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
+from populora.core.types import Attempt, Generation, Problem, TaskType
 from populora.sandbox.protocol import Job, Value, Verdict
 from populora.tasks.jobs import Key, Verdicts, key_of, reason_of, run_job
 from populora.tasks.parsing import answer_text, is_formatted, parse_solution, search_solution
-from populora.types import Attempt, Generation, Problem, TaskType
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
+from populora.core.types import Example, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Verdict
 from populora.tasks.attempts import answer_job, compare
 from populora.tasks.jobs import key_of, run_job
-from populora.types import Example, Problem, TaskType
 
 ANY_IMPORT = TasksConfig(banned_imports=())
 """Which modules a program may import is a rule of training; here the default is none but the sandbox's."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
+from populora.core.types import VerdictKind
 from populora.sandbox.protocol import Job, Value, Verdict
-from populora.types import VerdictKind
 
 Verdicts = Mapping[Job, Verdict]
 Key = Callable[[Value], str]

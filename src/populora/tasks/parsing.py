@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from populora.types import TaskType
+from populora.core.types import TaskType
 
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)

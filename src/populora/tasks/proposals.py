@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from populora.config import TasksConfig
-from populora.rng import stream
+from populora.core.config import TasksConfig
+from populora.core.rng import stream
+from populora.core.types import Example, Generation, Problem, TaskType
 from populora.sandbox.protocol import Job
 from populora.tasks.jobs import Key, Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText, answer_text, has_markup, is_formatted, leaks_program, parse_proposal
-from populora.types import Example, Generation, Problem, TaskType
 
 
 @dataclass(frozen=True)

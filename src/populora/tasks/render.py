@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-from populora.config import TasksConfig
-from populora.types import Problem, TaskType
+from populora.core.config import TasksConfig
+from populora.core.types import Problem, TaskType
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

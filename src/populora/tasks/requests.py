@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any
 
-from populora.config import TasksConfig
+from populora.core.config import TasksConfig
 from populora.sandbox.pool import SandboxPool
 from populora.tasks.checks import check_answer, check_input, check_solution, run_program
 

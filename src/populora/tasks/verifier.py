@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Protocol
 
-from populora.config import TasksConfig
-from populora.errors import SandboxFault
+from populora.core.config import TasksConfig
+from populora.core.errors import SandboxFault
+from populora.core.types import Attempt, Problem, Proposal, VerdictKind
 from populora.sandbox.protocol import Job, Measures, Verdict
 from populora.tasks.attempts import AttemptEntry, answer_job, gold_jobs, graded, read_answer
 from populora.tasks.jobs import key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText
 from populora.tasks.proposals import ProposalEntry, check_jobs, checked, completed, read
 from populora.tasks.render import PromptSet
-from populora.types import Attempt, Problem, Proposal, VerdictKind
 
 MEASURES_KEPT = 65536
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import binomtest
 
-from populora.league.trueskill import win_probability
+from populora.core.types import Rating
 from populora.report.figure import Absent, Figure, Row, Study, one_run, shown
 from populora.report.loading import RunData
-from populora.types import Rating
+from populora.training.ratings import win_probability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -10,7 +10,7 @@ from scipy import stats
 
 from populora.report.figure import Absent, Figure, Study, shown
 from populora.report.loading import RunData
-from populora.runlog.style import CAPTIONS
+from populora.runs.style import CAPTIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.report.figure import Absent, Figure, Study, shown
 from populora.report.loading import RunData
 from populora.report.radon import RadonUnavailableError, radon_values

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from populora.errors import PopuloraError, RunDirectoryError
+from populora.core.errors import PopuloraError, RunDirectoryError
+from populora.core.files import read_json
 from populora.evals.folder import evaluation_of, read_generation
 from populora.evals.report import records, tables
 from populora.evals.results import Evaluation
 from populora.evals.tables import downstream
 from populora.report.figure import Absent, Figure, Study
 from populora.report.figures.bars import draw_adapters, draw_roles
-from populora.runlog.directory import CONFIG
-from populora.runlog.files import read_json
-from populora.runlog.style import printable
+from populora.runs.directory import CONFIG
+from populora.runs.style import printable
 
 FOLDER = "evaluations"
 """Of a run, in which its evaluations lie."""

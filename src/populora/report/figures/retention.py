@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora.config_file import from_mapping
-from populora.errors import PopuloraError
+from populora.core.config_file import from_mapping
+from populora.core.errors import PopuloraError
+from populora.core.files import read_json
 from populora.report.figure import Absent, Figure, Study
 from populora.report.loading import Array
-from populora.runlog.directory import CONFIG
-from populora.runlog.files import read_json
+from populora.runs.directory import CONFIG
 
 if TYPE_CHECKING:
-    from populora.retention.settings import RetentionConfig
+    from populora.evals.retention.settings import RetentionConfig
 
 TITLES = {
     "live": ("retention_live", "Operator retention: the live eight", "Figure 6 (LoRA operator retention)"),
@@ -45,10 +45,10 @@ def retention_figures(study: Study) -> list[Figure | Absent]:
 
 def _figures(folder: Path) -> list[Figure | Absent]:
     """Everything is read and checked here: what is drawn later, while the page is made, must not fail."""
-    from populora.retention.figures import drawings  # these load torch
-    from populora.retention.grid import read_cells
-    from populora.retention.settings import RetentionConfig
-    from populora.retention.verdicts import cell_retention
+    from populora.evals.retention.figures import drawings  # these load torch
+    from populora.evals.retention.grid import read_cells
+    from populora.evals.retention.settings import RetentionConfig
+    from populora.evals.retention.verdicts import cell_retention
 
     config = from_mapping(read_json(folder / CONFIG), RetentionConfig)
     cells = read_cells(config, folder)
@@ -78,7 +78,7 @@ def _figures(folder: Path) -> list[Figure | Absent]:
 
 def _parents(config: RetentionConfig, folder: Path, seeds: list[int]) -> tuple[dict[int, dict[str, Array]], str]:
     """The parents' curves by seed and task, and in words which could not be read."""
-    from populora.retention.figures import parent_curves
+    from populora.evals.retention.figures import parent_curves
 
     found, unread = dict[int, dict[str, Array]](), ""
     for seed in seeds:

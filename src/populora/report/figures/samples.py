@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from populora.errors import SandboxUnavailableError
+from populora.core.errors import SandboxUnavailableError
 from populora.report.arms import Arm
 from populora.report.figure import Absent, Figure, Study
 from populora.report.loading import RunData
@@ -123,7 +123,7 @@ def _draw(arms: list[str], rows: list[dict[str, Any]]) -> Drawing:
 
 
 def _lines(program: str) -> list[str]:
-    from populora.runlog.style import printable
+    from populora.runs.style import printable
 
     return [line if len(line) <= WIDEST else line[: WIDEST - 1] + "…" for line in printable(program).expandtabs(4).splitlines()]
 

@@ -1,0 +1,67 @@
+"""The room gate: what it trains moves, and its bars can fail."""
+
+import re
+
+import pytest
+from experiments.tiny_base import room
+from experiments.tiny_base.__main__ import Room, _room_config, main
+from experiments.tiny_base.room import measure_room, room_passed
+
+from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
+
+
+def result(gain, before=20.0, after=60.0):
+    return {"gain": gain, "before": {"tokens": before}, "after": {"tokens": after}}
+
+
+@pytest.mark.parametrize(
+    ("results", "failed"),
+    [
+        ([result(0.12), result(0.14), result(0.13)], set()),
+        ([result(0.06), result(0.07), result(0.08)], {"mean gain >= 0.10"}),
+        ([result(0.01), result(0.02), result(0.60)], {"interval of the gain excludes 0"}),
+        ([result(0.12), result(0.14, after=19.0), result(0.13)], {"answers are longer"}),
+        ([result(0.12)], {"interval of the gain excludes 0"}),  # one seed has no interval
+    ],
+)
+def test_gain_must_be_large_certain_and_come_with_longer_answers(results, failed):
+    assert {name for name, holds in room_passed(results).items() if not holds} == failed
+
+
+@pytest.mark.parametrize("bad", [["room", "--steps", "0"], ["room", "--seeds"], ["gates", "--prompts-per-type", "0"]])
+def test_a_gate_without_anything_to_measure_is_refused(bad):
+    with pytest.raises(ConfigError, match="expected 1 or more, got 0"):
+        main(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (["room", "--rank", "0"], "setting 'lora.rank': expected more than 0"),
+        (["room", "--threads", "-1"], "setting 'threads': expected 0 or more"),
+        (["gates", "--threads", "-1"], "setting 'threads': expected 0 or more"),
+        (["room", "--base", "typo"], "expected a folder or hub name"),
+    ],
+)
+def test_a_gate_with_impossible_settings_is_refused_and_the_last_result_kept(bad, message, tmp_path):
+    kept = tmp_path / "measured"
+    kept.write_text("measured")
+    with pytest.raises(PopuloraError, match=re.escape(message)):
+        main([*bad, "--out", str(kept)])
+    assert kept.read_text() == "measured"
+
+
+def test_a_gate_that_cannot_write_says_so_before_it_works(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match="cannot write"):
+        main(["room", "--log", str(tmp_path / "file" / "log.jsonl")])
+
+
+def test_a_student_trained_alone_is_measured_before_and_after(monkeypatch):
+    monkeypatch.setattr(room, "SUITE_PER_TYPE", 4)
+    lines = []
+    found = measure_room(_room_config(Room(threads=1), seed=0), steps=2, per_type=1, samples=4, log=lines.append)
+    assert [line["step"] for line in lines] == [1, 2]
+    assert set(found["before"]["accuracy"]) == {"code_i", "code_o", "code_f", "all"}
+    assert found["gain"] == pytest.approx(found["after"]["accuracy"]["all"] - found["before"]["accuracy"]["all"], abs=1e-3)
+    assert found["before"]["reasoning"] < 0.5

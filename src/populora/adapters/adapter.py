@@ -1,0 +1,60 @@
+"""One LoRA adapter as plain tensors: what operators take and give, and what is saved as a PEFT folder.
+
+Convention of the code: A is [r, in], B is [out, r], delta = B A (the paper writes B A^T). ``alpha / rank`` is the scale of
+the delta inside the model and never part of the factors (reading 28).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+Factors = tuple[torch.Tensor, torch.Tensor]
+"""A [r, in] and B [out, r] of one module, fp32 on the CPU."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Factors per module in the model's order (keys such as ``model.layers.0.self_attn.q_proj``), rank and alpha."""
+
+    modules: dict[str, Factors]
+    rank: int
+    """Of every module; of a folder whose ranks differ by module (`read_folder` in `populora.adapters.peft_format`) the smallest."""
+    alpha: float
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as one array: what carries it between processes then need not copy hundreds of tensors one by one."""
+        layout = {name: [(tuple(factor.shape), factor.dtype) for factor in pair] for name, pair in self.modules.items()}
+        factors = [factor.detach().cpu().contiguous() for pair in self.modules.values() for factor in pair]
+        flat = torch.cat([factor.view(torch.uint8).flatten() for factor in factors]) if factors else torch.empty(0, dtype=torch.uint8)
+        return _unpickled, (layout, self.rank, self.alpha, flat.numpy())
+
+    def to(self, dtype: torch.dtype) -> Adapter:
+        """The adapter in another precision."""
+        return replace(self, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in self.modules.items()})
+
+    def fingerprint(self) -> str:
+        """SHA-256 over names, shapes and bytes: equal exactly when the adapters are, in whatever order their modules are listed."""
+        digest = hashlib.sha256(f"{self.rank}:{self.alpha}".encode())
+        for name, pair in sorted(self.modules.items()):
+            digest.update(f"{name}:{tuple(pair[0].shape)}:{tuple(pair[1].shape)}".encode())
+            for tensor in pair:
+                digest.update(tensor.detach().contiguous().numpy().data)  # its own memory, not a copy
+        return digest.hexdigest()
+
+
+def _unpickled(layout: dict[str, list[tuple[tuple[int, ...], torch.dtype]]], rank: int, alpha: float, flat: np.ndarray) -> Adapter:
+    kinds = [kind for pair in layout.values() for kind in pair]
+    parts = torch.from_numpy(flat.copy()).split([math.prod(shape) * dtype.itemsize for shape, dtype in kinds])  # theirs may be read-only
+    factors = iter([part.view(dtype).view(shape) for part, (shape, dtype) in zip(parts, kinds, strict=True)])
+    return Adapter({name: (next(factors), next(factors)) for name in layout}, rank, alpha)
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Whether no entry is NaN or infinite. Extremes keep NaN, and finding them makes no tensor as large as this one."""
+    return tensor.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(tensor))

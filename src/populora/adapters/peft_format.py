@@ -1,0 +1,168 @@
+"""Adapters on disk as plain PEFT LoRA folders: ``adapter_config.json`` and ``adapter_model.safetensors``.
+
+Written without importing PEFT and loadable by it (and by vLLM). What the settings mean, and which are refused, stands in
+`populora.adapters.peft_settings`. Pickled weights (``.bin``) are not read: they can run code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save, save_file
+
+from populora.adapters.adapter import Adapter, all_finite
+from populora.adapters.peft_settings import CONFIG_FILE, Settings, check_plain, place, plain_settings, rank_of, read_settings
+from populora.core.errors import AdapterError
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+METADATA = {"format": "pt"}
+
+_KEY = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<letter>[AB])\.weight")
+
+
+class Folder(NamedTuple):
+    """A PEFT LoRA folder as operators see it."""
+
+    adapter: Adapter
+    """Factors in fp32. Ranks may differ by module; what the settings say about scale beyond rank and alpha is not in it."""
+    settings: Settings
+    text: bytes
+    """The settings' file as it stands: a child gets it from its first parent, byte for byte."""
+
+
+def save_adapter(adapter: Adapter, folder: Path, base_name: str, targets: Sequence[str]) -> None:
+    """Write ``adapter`` as a PEFT folder for the base model ``base_name``; ``targets`` are its module names such as ``q_proj``.
+
+    Both files are written aside, read back and compared, then renamed into ``folder`` (the settings last); other files in it stay.
+    Raises `AdapterError` if the targets do not describe the modules, or if it cannot be written or does not read back equal.
+    """
+    text = json.dumps(plain_settings(adapter, base_name, targets), indent=2).encode() + b"\n"
+    with _written_aside(adapter, folder, {CONFIG_FILE: text}) as aside:
+        folder.mkdir(exist_ok=True)
+        for name in (WEIGHTS_FILE, CONFIG_FILE):
+            (aside / name).replace(folder / name)
+
+
+def save_folder(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new PEFT folder of the adapter's weights and these files, its settings among them, in one indivisible move.
+
+    Raises `AdapterError` if ``folder`` is there and not empty, or if it cannot be written or does not read back equal.
+    """
+    with _written_aside(adapter, folder, files) as aside:
+        aside.replace(folder)
+
+
+def load_adapter(folder: Path) -> Adapter:
+    """A PEFT LoRA folder as an adapter that can be a member of a run. Raises `AdapterError` where one rank and alpha do not say all."""
+    read = read_folder(folder)
+    check_plain(folder, read.settings)
+    return read.adapter
+
+
+def read_folder(folder: Path) -> Folder:
+    """Read a PEFT LoRA folder; weights become fp32. Raises `AdapterError` with the reason if it is not plain, whole and finite.
+
+    Modules come back by layer, then as ``target_modules`` lists them: the order of the model, unless a target matches two of a layer.
+    """
+    settings = read_settings(folder)
+    pairs: dict[str, dict[str, torch.Tensor]] = {}
+    for key, tensor in _read_weights(folder).items():
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise AdapterError(f"'{folder}' holds the tensor '{key}': expected only LoRA factors of linear modules. {_cure(key)}")
+        pairs.setdefault(match["module"], {})[match["letter"]] = _checked(folder, key, tensor)
+    if not pairs:
+        raise AdapterError(f"'{folder}' holds no LoRA factors: save it again from a model with adapted modules")
+    for name, pair in pairs.items():
+        if len(pair) != 2:
+            raise AdapterError(f"'{folder}': module '{name}' has lora_{''.join(pair)} only, expected a pair of lora_A and lora_B")
+        rank = rank_of(name, settings)
+        if pair["A"].shape[0] != rank or pair["B"].shape[1] != rank:
+            shapes = f"A {tuple(pair['A'].shape)} and B {tuple(pair['B'].shape)}"
+            raise AdapterError(f"'{folder}': module '{name}' has {shapes}, expected A [r, in] and B [out, r] of rank r = {rank}")
+    order = sorted(pairs, key=lambda name: place(name, settings.get("target_modules")))
+    modules = {name: (pairs[name]["A"], pairs[name]["B"]) for name in order}
+    smallest = min(a.shape[0] for a, _ in modules.values())
+    return Folder(Adapter(modules, smallest, float(settings["lora_alpha"])), settings, (folder / CONFIG_FILE).read_bytes())
+
+
+def weights_bytes(adapter: Adapter) -> bytes:
+    """What the file of weights holds: equal adapters give equal bytes."""
+    return save(_tensors(adapter), METADATA)
+
+
+def _tensors(adapter: Adapter) -> dict[str, torch.Tensor]:
+    return {
+        f"base_model.model.{name}.lora_{letter}.weight": tensor.detach().contiguous()
+        for name, pair in adapter.modules.items()
+        for letter, tensor in zip("AB", pair, strict=True)
+    }
+
+
+@contextmanager
+def _written_aside(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -> Iterator[Path]:
+    """A folder beside ``folder`` with the weights and ``files``, read back and compared; it is gone after the block."""
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        aside = temporary / "new"  # the temporary folder itself is readable by its owner alone
+        aside.mkdir()
+        for name, data in files.items():
+            (aside / name).write_bytes(data)
+        save_file(_tensors(adapter), aside / WEIGHTS_FILE, metadata=METADATA)
+        (aside / WEIGHTS_FILE).chmod((aside / CONFIG_FILE).stat().st_mode)  # safetensors makes files that only their owner reads
+        if not _equal(read_folder(aside).adapter, adapter):
+            raise AdapterError(f"the adapter written for '{folder}' does not read back equal: check the disk and write it again")
+        yield aside
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"cannot write the adapter '{folder}': {error}. Free space or choose another folder.") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _equal(one: Adapter, two: Adapter) -> bool:
+    if (one.rank, one.alpha, one.modules.keys()) != (two.rank, two.alpha, two.modules.keys()):
+        return False
+    return all(torch.equal(x, y) for name in one.modules for x, y in zip(one.modules[name], two.modules[name], strict=True))
+
+
+def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    path = folder / WEIGHTS_FILE
+    if not path.is_file():
+        other = " Pickled .bin weights are not read: save them as safetensors." if (folder / "adapter_model.bin").exists() else ""
+        raise AdapterError(f"'{folder}' has no {WEIGHTS_FILE}.{other}")
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"'{path}' cannot be read ({error}): the file is damaged or cut off; copy or save it again") from error
+
+
+def _cure(key: str) -> str:
+    if ".lora_embedding_" in key:
+        return "It adapts an embedding: train it with linear modules as targets."
+    if key.endswith(".weight") and ".lora_" not in key:
+        return (
+            "PEFT adds embeddings when they are targets or were resized: train it without, or save it again with "
+            "save_embedding_layers=False if they are the base's own."
+        )
+    return "Train it as plain LoRA."
+
+
+def _checked(folder: Path, key: str, tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() != 2 or not tensor.is_floating_point():
+        raise AdapterError(f"'{folder}': '{key}' is {tensor.dtype} of shape {tuple(tensor.shape)}, expected a matrix of floats")
+    tensor = tensor.float()
+    if not all_finite(tensor):
+        raise AdapterError(f"'{folder}': '{key}' holds NaN or infinite weights: use an earlier checkpoint of this adapter")
+    return tensor

@@ -1,0 +1,65 @@
+"""Command-line flags from frozen dataclasses (tyro), with its complaints as `ConfigError`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from itertools import dropwhile, takewhile
+from typing import Any, TypeVar
+
+import tyro
+
+from populora.core.config_file import field_names, load_config, unknown_setting
+from populora.core.errors import ConfigError
+from populora.core.presets import settings_file
+
+Kind = TypeVar("Kind")
+QUIET = tyro.conf.arg(help_behavior_hint="")
+"""Of an option whose text says what holds without it: its help shows no default."""
+
+
+def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kind | None = None, program: str = "populora") -> Kind:
+    """Read the arguments of ``<program> <command>`` into ``kind``; ``default`` gives the values of flags that are not named.
+
+    ``--help`` prints the help and exits with 0. Raises `ConfigError`.
+    """
+    prog = f"{program} {command}"
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            if default is None:
+                return tyro.cli(kind, args=list(arguments), prog=prog)
+            return tyro.cli(kind, args=list(arguments), prog=prog, default=default)
+    except SystemExit as error:
+        if not error.code:
+            raise
+        raise ConfigError(f"{_plain(complaint.getvalue())} `{prog} --help` lists what is possible.") from error
+
+
+def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> Kind:
+    """As `parse`, for a command with ``settings`` of a run and the preset or file ``config`` that they come from: flags over its values.
+
+    Raises `ConfigError`, for a flag that does not exist with the nearest that do.
+    """
+    known = [name.removeprefix("settings.") for name in field_names(kind) if name != "config"]
+    for argument in arguments:
+        name = argument.removeprefix("--").split("=")[0].replace("-", "_")
+        if argument.startswith("--") and name.removeprefix("no_").replace(".no_", ".") not in (*known, "help"):
+            raise ConfigError(unknown_setting(name, known))
+    first: Any = parse(kind, [argument for argument in arguments if argument not in ("-h", "--help")], command)  # help shows its values
+    chosen: Any = kind
+    return parse(kind, arguments, command, default=chosen(settings=load_config(settings_file(first.config))))
+
+
+def _plain(framed: str) -> str:
+    """The message inside tyro's frame, drawn in Unicode or ASCII: what stands between its title and its next rule."""
+    lines = [line.strip(" │") for line in framed.splitlines()[1:]]
+    message = takewhile(_is_text, dropwhile(lambda line: not _is_text(line), lines))
+    text = " ".join(message).removeprefix("Error parsing ").rstrip(".")
+    text = text.replace("invalid literal for int() with base 10: ", "expected an integer, got ")
+    return text.replace("could not convert string to float: ", "expected a number, got ") + "."
+
+
+def _is_text(line: str) -> bool:
+    return bool(set(line) - set("─-╰╯"))

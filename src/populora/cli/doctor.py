@@ -1,0 +1,110 @@
+"""``populora doctor``: what this machine has, which sandbox it gives, and whether the base and its adapters work here.
+
+Each check is tried for real: the sandbox probes its layers, the tiny base is loaded, and the effect canary of
+training is run on a random adapter. Its output belongs into a bug report.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from populora.cli.arguments import parse
+from populora.core.errors import PopuloraError
+from populora.core.installed import versions
+
+if TYPE_CHECKING:
+    from populora.engine.sampling.sync_check import Effect
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check this machine: versions, cores, sandbox, tiny base, adapters. Exits with 1 if a check fails."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print one line per check; returns 0, or 1 if one failed."""
+    parse(Doctor, arguments, "doctor")
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    checks: dict[str, Callable[[], str]] = {
+        "versions": _versions, "machine": _machine, "sandbox": _sandbox, "tiny base": _tiny_base, "adapters": _canary
+    }  # fmt: skip
+    failed = 0
+    for name, check in checks.items():
+        try:
+            table.add_row(Text("ok", "green"), name, Text(check()))
+        except (PopuloraError, ImportError) as error:
+            failed += 1
+            table.add_row(Text("fail", "bold red"), name, Text(str(error)))
+    console.print(table)
+    return 1 if failed else 0
+
+
+def version(_arguments: Sequence[str]) -> int:
+    """``populora --version``."""
+    Console(highlight=False).print(versions()["populora"])
+    return 0
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions().items())
+
+
+def _machine() -> str:
+    import torch
+
+    cuda = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else "no GPU (not needed)"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # Linux alone tells which are ours
+    return f"{platform.system()} {platform.release()}, {cores} cores, {torch.get_num_threads()} torch threads, {cuda}"
+
+
+def _sandbox() -> str:
+    from populora.sandbox.layers import isolation
+
+    found = isolation()
+    layers = "\n".join(f"  {layer}: {detail}" for layer, detail in sorted(found.report.items()))
+    return f"tier {found.tier}\n{layers}"
+
+
+def _tiny_base() -> str:
+    from populora.core.config import BaseConfig
+    from populora.engine.model.loading import base_folder, load_base
+
+    model, tokenizer = load_base(BaseConfig())
+    size = sum(parameter.numel() for parameter in model.parameters())
+    described = f"{size / 1e6:.1f} M parameters, {len(tokenizer)} tokens, context {model.config.max_position_embeddings}"
+    return f"{described}; in {base_folder(BaseConfig())}"
+
+
+def _canary() -> str:
+    from populora.core.config import BaseConfig
+    from populora.engine.model.loading import load_base
+
+    effect = random_adapter_effect(*load_base(BaseConfig()))
+    return (
+        f"a random one moves log-probabilities by {effect.against_base[0]:.2f} nats; sampler and learner agree within {effect.sampler:.0e}"
+    )
+
+
+def random_adapter_effect(model: Any, tokenizer: Any) -> Effect:
+    """The canary on a random rank-4 adapter. Raises `AdapterEffectError`."""
+    import torch
+
+    from populora.core.config import LearnerConfig, LoraConfig
+    from populora.engine.learning.learner import Learner
+    from populora.engine.model.model import AdaptedModel
+    from populora.engine.sampling.inprocess import InProcessSampler
+    from populora.engine.sampling.sync_check import check_effect
+
+    adapted = AdaptedModel(model, LoraConfig().targets, slots=1, rank=4, alpha=8.0)
+    adapted.bank.master.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+    learner = Learner(adapted, LearnerConfig())
+    return check_effect(learner, InProcessSampler(adapted, tokenizer, seed=0), adapted.bank, ["def f(x):"])

@@ -1,0 +1,77 @@
+"""The command `populora`: one module per subcommand in `populora.cli`, imported only when it is asked for.
+
+Every error that populora raises on purpose is printed as one message on stderr with exit code 2; Ctrl-C ends with 130.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from populora.core.errors import ConfigError, PopuloraError
+from populora.core.invocation import pasteable
+
+COMMANDS = {
+    "train": "co-evolve a population: `populora train`, or with a preset: `populora train tiny_4t4s`",
+    "init": "write a preset as a file of your own: `populora init tiny_4t4s`",
+    "plan": "memory and time of a run before it starts: `populora plan paper_4t4s`",
+    "resume": "go on with a stopped run: `populora resume`, by default the newest under runs/",
+    "show": "read the problems, answers, verdicts and rewards of a step: `populora show --step 12`",
+    "report": "every figure of the paper, and an explorer, in one HTML file: `populora report`",
+    "watch": "the same page for a run that is going on, served on this machine alone: `populora watch`",
+    "export": "take one member out of a run as a PEFT folder",
+    "breed": "make a child of one or two PEFT adapters: `populora breed A B --operator x1 -o child`",
+    "replay": "breed a child again, of a folder or of a run, and compare every byte",
+    "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
+    "retention": "measure which operators' children learn on: `populora retention`",
+    "evaluate": "judge members on benchmarks: `populora evaluate runs/tiny --suite tiny`",
+    "doctor": "check this machine: versions, sandbox, base model, adapters",
+}
+"""Name and help of each subcommand; its module in `populora.cli` has ``main(arguments) -> exit code``."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    # Before torch is loaded: its threads sleep rather than spin while they wait, for the sandbox's programs run on the same cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # which may not hold every letter of a model's text, or of a path
+        sys.stdout.reconfigure(errors="backslashreplace")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(pasteable(usage()))
+        return 0 if given else 2
+    try:
+        return _command(given[0])(given[1:])
+    except PopuloraError as error:
+        print(pasteable(f"populora: error: {error}"), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("populora: stopped", file=sys.stderr)
+        return 130
+
+
+def usage() -> str:
+    """The text of ``populora --help``."""
+    listed = "\n".join(f"  {name:<9} {help_text}" for name, help_text in COMMANDS.items())
+    return (
+        "usage: populora COMMAND …\n\nCo-evolving populations of LoRA adapters for reasoning self-play.\n\n"
+        f"{listed}\n\n`populora COMMAND --help` explains a command."
+    )
+
+
+def _command(name: str):
+    if name == "--version":
+        return import_module("populora.cli.doctor").version
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"unknown command '{name}': expected one of {', '.join(COMMANDS)}.{hint}")
+    return import_module(f"populora.cli.{name}").main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""``populora train [PRESET|FILE.toml] [--field value …] [--out DIR] [--dry-run]``: start a run, or only check that it could."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from populora.cli.arguments import QUIET, parse_settings
+from populora.cli.interrupt import StopRequest, two_stage_interrupt
+from populora.core.config import Config
+from populora.core.config_check import check
+from populora.core.errors import ConfigError
+from populora.core.invocation import command, pasteable
+from populora.core.presets import DEFAULT, preset_names, read_preset, settings_file
+from populora.runs.directory import RUNS, check_free, free_folder
+from populora.runs.display import OpenDisplay, open_display
+from populora.runs.summary import Summary
+
+
+@dataclass(frozen=True)
+class Train:
+    """Co-evolve a population of teachers and students, or train the single-agent baseline.
+
+    Settings come from a preset or a TOML file, then from the flags below; what the file leaves out has the paper's value. Ctrl-C
+    finishes the step, checkpoints, and says how to resume.
+    """
+
+    config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT
+    """A preset that ships, or a settings file of yours (`populora init` writes one)."""
+    list: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
+    """List the presets, with what they need and how long they take, and stop."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Run directory; by default `runs/` and the name of the settings file, numbered if that exists."""
+    dry_run: bool = False
+    """Check everything that needs neither weights nor a GPU, say what would run, and stop."""
+    gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
+    """With `--dry-run`: the GPU whose memory is compared, such as `h100-80gb`."""
+    gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """With `--dry-run`: how many of them."""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Start a run; returns 0, or 130 if it was stopped before its last step. Raises `PopuloraError`."""
+    chosen = parse_settings(Train, arguments, "train")
+    if chosen.list:
+        sys.stdout.write(pasteable(preset_list(preset_names())))
+        return 0
+    folder = chosen.out or free_folder(RUNS, settings_file(chosen.config).stem)
+    check(chosen.settings)
+    check_free(folder, chosen.settings)
+    if chosen.dry_run:
+        from populora.cli.dry_run import dry_run
+
+        return dry_run(chosen.settings, folder, chosen.gpu, chosen.gpus)
+    if chosen.gpu or chosen.gpus:
+        raise ConfigError("--gpu and --gpus name the hardware of a dry run: expected --dry-run with them. A run takes base.device.")
+
+    def work(display: OpenDisplay, stop: StopRequest) -> Summary:
+        from populora.training.loop import train
+
+        return train(chosen.settings, folder, display, stop)
+
+    with two_stage_interrupt() as stop:
+        return run_displayed(folder, open_display(folder, chosen.settings.steps, stopping=stop), stop, work)
+
+
+def preset_list(names: Sequence[str]) -> str:
+    """Three lines of text a preset: its name and what it is, the hardware, the time."""
+    width = max(map(len, names)) + 2
+    presets = [read_preset(name) for name in names]
+    return "".join(
+        f"{preset.name:<{width}}{preset.summary}\n{'':<{width}}hardware: {preset.hardware}\n{'':<{width}}time: {preset.time}\n"
+        for preset in presets
+    )
+
+
+def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:
+    """Do ``work`` under a display; say how to go on if it was stopped. Returns the exit code."""
+    resume = f"`{command('resume', folder)}`"
+    try:
+        with display:
+            summary = work(display, stop)
+    except KeyboardInterrupt:
+        begun = f"{resume} goes on from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
+        sys.stderr.write(f"populora: stopped at once; {begun}\n")
+        return 130
+    if not summary.stopped:
+        return 0
+    sys.stderr.write(f"populora: stopped after step {summary.step} of {summary.steps}; {resume} goes on from there\n")
+    return 130

@@ -1,0 +1,246 @@
+"""Settings: frozen dataclasses with the paper's values as defaults (its Table 1; where it has none, the readings of docs/decisions.md).
+
+TOML files and command-line flags change them (`config_file`); the resolved settings are written into the run directory. Unknown
+names and impossible combinations are errors before any work starts (`config_check`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+AZR_BANNED_IMPORTS = (
+    "logging", "random", "multiprocessing", "pebble", "subprocess", "threading", "datetime", "time", "hashlib", "hmac", "bcrypt",
+    "os.sys", "os.path", "sys.exit", "os.environ", "calendar",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """The frozen base model."""
+
+    path: str = "tiny"
+    """``tiny`` (ships in the package) or a folder / hub name that transformers can load."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    prompts: Literal["compact", "azr"] = "compact"
+    """Prompt set: ``compact`` for the tiny base, ``azr`` for real models."""
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Adapters (paper: rank 32, alpha 64, attention projections)."""
+
+    rank: int = 32
+    alpha: float = 64.0
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    ranks: tuple[int, ...] = ()
+    """Ranks that differ by member, teachers first, none above ``rank``; all have the same alpha / rank. Empty: all have ``rank``."""
+
+
+@dataclass(frozen=True)
+class PopulationConfig:
+    """Sizes of the two sub-populations, or the single agent of the baseline."""
+
+    teachers: int = 4
+    students: int = 4
+    single_agent: bool = False
+    """The AZR baseline: one adapter proposes and solves; ``teachers`` and ``students`` are ignored."""
+
+    @property
+    def members(self) -> int:
+        """Adapters of a run."""
+        return 1 if self.single_agent else self.teachers + self.students
+
+
+@dataclass(frozen=True)
+class SelfplayConfig:
+    """One step's sampling (paper: 24 prompts of each type, n = 8, T = 1)."""
+
+    prompts_per_type: int = 24
+    samples_per_prompt: int = 8
+    rho_samples: int = 8
+    """Attempts per valid problem; their mean is rho (reading 3)."""
+    max_prompt_tokens: int = 6144
+    max_response_tokens: int = 8096
+    buffer_size: int = 16384
+    """Problems kept per task type; the oldest are dropped (reading 9)."""
+    seeds: int = 256
+    """Problems in the buffer before the first step."""
+    overlap: Literal["reproducible", "eager", "off"] = "reproducible"
+    """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give equal bytes; as soon as they
+    are validated; or when all proposals are."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What samples: the model that learns itself, or vLLM."""
+
+    backend: Literal["inprocess", "vllm"] = "inprocess"
+    """``inprocess`` reads the very tensors that train; ``vllm`` has a copy of the base and is given each adapter anew after it changed."""
+    rows: int = 512
+    """Responses decoded at a time, at most."""
+    cache_mb: int = 1024
+    """Memory for keys and values, MiB. In-process it is for the responses being decoded, their prompts not counted, and fewer are decoded
+    at a time where not all would fit, if each became as long as it may. vLLM holds prompts in it too, and decodes what fits."""
+    tensor_parallel: int = 1
+    """vLLM: GPUs that share one engine's base."""
+    release_cache: bool = False
+    """vLLM on a GPU: give the cache's memory back while adapters learn, where there is not enough for both."""
+
+
+@dataclass(frozen=True)
+class TasksConfig:
+    """Rules of the three tasks, after Absolute Zero (AZR)."""
+
+    references: int = 0
+    """Programs shown to a proposer of code_i and code_o (K); 0 takes the prompt set's number, 6 in ``azr`` and 1 in ``compact``."""
+    code_f_inputs: int = 0
+    """Inputs that a proposer of code_f gives; 0 takes the prompt set's number, 10 in ``azr`` and 6 in ``compact``."""
+    code_f_split: Literal["seeded", "fixed"] = "seeded"
+    """Which half of code_f's pairs is hidden: drawn anew for each problem, or always the last ones (AZR)."""
+    extraction: Literal["strict", "lenient"] = "strict"
+    """How an answer is found: in its fence, or else also in phrases such as "the input is" (AZR)."""
+    equality: Literal["python", "strict"] = "python"
+    """When two outputs are equal: Python's ``==`` (AZR), or with equal types."""
+    banned_imports: tuple[str, ...] = AZR_BANNED_IMPORTS
+    """Modules that a program may not import: a rule of the task, not a protection (that is the sandbox)."""
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """Eq. 1 and Eq. 2 of the paper."""
+
+    correct: float = 1.0
+    incorrect: float = -0.5
+    malformed: float = -1.0
+    invalid_proposal: float = -1.0
+    boundary: float = 0.0
+    """Teacher reward where rho is 0 and where it is 1: 0 in the paper, -0.5 in AZR's code (reading 1)."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """REINFORCE++-baseline and AdamW, per adapter (readings 11 to 14)."""
+
+    learning_rate: float = 5e-5
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    whitening: Literal["pooled", "per_type"] = "pooled"
+    role_weights: Literal["tokens", "equal"] = "tokens"
+    """What the single agent's two roles weigh in its loss: by their tokens (the paper's mean over the batch), or half each."""
+    micro_batch_tokens: int = 16384
+    old_logprobs: Literal["sampler", "recomputed"] = "sampler"
+    """Old log-probabilities of the ratio: the sampler's own, or the learner's. A batch is one optimiser step, so with the learner's the
+    ratio is 1 and nothing is clipped; what is left of the gap to the sampler is its importance weight."""
+    tis_cap: float = 2.0
+    """Token-level truncated importance sampling: where the learner's probability is more than this many times the sampler's, the
+    token weighs as if it were this many."""
+    max_kl: float = 0.1
+    """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
+    min_ess: float = 0.5
+    """Smallest effective sample size, as a share of a member's tokens, under the truncated importance weights learner / sampler."""
+    activation_checkpointing: Literal["none", "mlp", "layer"] = "none"
+    """What the backward computes again instead of keeping it: the MLPs (most of the memory), or whole layers."""
+
+
+@dataclass(frozen=True)
+class LeagueConfig:
+    """TrueSkill and PFSP (readings 15 to 19)."""
+
+    mu: float = 25.0
+    sigma: float = 25.0 / 3.0
+    beta: float = 25.0 / 6.0
+    tau: float = 25.0 / 300.0
+    outcome: Literal["expected", "threshold"] = "expected"
+    threshold: float = 0.5
+    pfsp_floor: float = 0.01
+
+
+@dataclass(frozen=True)
+class EvolutionConfig:
+    """Replacement of the weakest (readings 20 to 26). ``every`` 0 turns evolution off."""
+
+    every: int = 10
+    cull_fraction: float = 0.25
+    lcb_k: float = 1.0
+    child_sigma: float = 25.0 / 12.0
+    operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+    refactor: Literal["revive", "balanced"] = "revive"
+    """How operators split a child's singular values: ``balanced`` (paper) leaves masked components dead for ever."""
+    keep_parents: bool = True
+    """Keep what children were bred from, so that `populora replay` can breed them again: one adapter a parent, in fp32."""
+
+
+@dataclass(frozen=True)
+class SandboxConfig:
+    """The verifier's limits; seconds and MiB."""
+
+    workers: int = 2
+    cpu_seconds: float = 2.0
+    wall_seconds: float = 10.0
+    memory_mb: int = 1024
+    max_output_chars: int = 400
+    """A program whose output is longer is rejected, not cut."""
+    allow_weak: bool = False
+    """Run without system-call filters where the machine has none: a program can then do what your user can."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Held-out evaluation of every solver inside training; ``every`` 0 turns it off."""
+
+    every: int = 0
+    problems_per_type: int = 32
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The processes of a run, as Ray actors. Without ``learners`` everything is in one process, and nothing else here may be set."""
+
+    learners: int = 0
+    """How many there are, each with the whole base; adapters are theirs by turns. On GPUs as many as engines' GPUs: they share them."""
+    shards: int = 1
+    """GPUs that share one learner's base (FSDP2), for bases larger than one."""
+    engines: int = 1
+    """How many sample, each with ``engine.tensor_parallel`` GPUs."""
+    verifiers: int = 1
+    """Sandboxes with ``sandbox.workers`` workers each, spread over the machines."""
+    address: str = ""
+    """A Ray cluster to join: ``host:port``, or ``auto`` for the one of this machine. Empty: a Ray of its own, on this machine alone."""
+    help_cost: float = 1000.0
+    """What it costs, in tokens, that one learner helps another with an adapter on the same machine; twice that on another."""
+    wait_seconds: float = 600.0
+    """How long a place for an actor is waited for, at the start and after a machine was lost."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    seed: int = 0
+    steps: int = 200
+    threads: int = 0
+    """CPU threads for torch; 0 leaves torch's own choice."""
+    checkpoint_every: int = 1
+    keep_checkpoints: int = 2
+    track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """What else shows the metrics, besides the files, which are always written: each is an extra of its name, and writes into the run
+    directory. W&B goes online unless ``WANDB_MODE`` says otherwise."""
+    base: BaseConfig = field(default_factory=BaseConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
+    selfplay: SelfplayConfig = field(default_factory=SelfplayConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    league: LeagueConfig = field(default_factory=LeagueConfig)
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)

@@ -1,0 +1,97 @@
+"""Which settings are possible: checked before any work starts."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from populora.core.config import ClusterConfig, Config
+from populora.core.config_file import field_names
+from populora.core.errors import ConfigError
+
+
+def check(config: Config) -> None:
+    """Raise `ConfigError` for the first impossible value or combination."""
+    for name in field_names():
+        value = _value(config, name)
+        if any(isinstance(part, float) and not math.isfinite(part) for part in (value if isinstance(value, tuple) else (value,))):
+            raise ConfigError(f"setting '{name}': expected a finite number, got {value}")
+    for holds, message in _conditions(config):
+        if not holds:
+            raise ConfigError(message)
+
+
+AT_LEAST_ONE = "a population needs at least one teacher and one student (or population.single_agent = true)"
+POSITIVE = (
+    "steps", "checkpoint_every", "keep_checkpoints", "lora.rank", "lora.alpha", "selfplay.prompts_per_type",
+    "selfplay.samples_per_prompt", "selfplay.rho_samples", "selfplay.max_prompt_tokens", "selfplay.max_response_tokens",
+    "selfplay.seeds", "engine.rows", "engine.cache_mb", "engine.tensor_parallel", "learner.learning_rate", "learner.epsilon",
+    "learner.grad_clip", "learner.micro_batch_tokens", "league.sigma",
+    "league.beta", "evolution.child_sigma", "sandbox.workers", "sandbox.cpu_seconds", "sandbox.wall_seconds", "sandbox.memory_mb",
+    "sandbox.max_output_chars", "cluster.shards", "cluster.engines", "cluster.verifiers", "cluster.wait_seconds",
+    "evaluation.problems_per_type",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl", "learner.min_ess",
+    "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
+    "cluster.learners", "cluster.help_cost",
+)  # fmt: skip
+
+
+def _value(config: Config, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), config)
+
+
+def _conditions(c: Config) -> list[tuple[bool, str]]:
+    p, s, e, n = c.population, c.selfplay, c.evolution, c.learner
+    conditions = [(_value(c, name) > 0, f"setting '{name}': expected more than 0, got {_value(c, name)}") for name in POSITIVE]
+    conditions += [(_value(c, name) >= 0, f"setting '{name}': expected 0 or more, got {_value(c, name)}") for name in NOT_NEGATIVE]
+    longest = s.max_prompt_tokens + s.max_response_tokens
+    conditions += [
+        (abs(c.seed) < 2**63, f"seed is {c.seed}: expected a number of 64 bits"),
+        (len(set(c.track)) == len(c.track), f"track is {c.track}: expected each of them once"),
+        (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
+        (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
+        (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),
+        (all(0 <= beta < 1 for beta in n.betas), f"learner.betas is {n.betas}: expected two values from 0 to below 1"),
+        (n.micro_batch_tokens >= longest,
+         f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
+        (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
+        (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
+        (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
+        (not c.lora.ranks or len(c.lora.ranks) == p.members, f"lora.ranks has {len(c.lora.ranks)} values for {p.members} members"),
+        (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),
+        (not e.every or p.single_agent or all(len(set(own)) < 2 for own in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
+         f"lora.ranks is {c.lora.ranks}: evolution breeds within a role, whose members need one rank; set evolution.every = 0"),
+        (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
+        (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
+        (all(word.isascii() and word.strip() for word in c.tasks.banned_imports),
+         f"tasks.banned_imports is {c.tasks.banned_imports}: expected names of modules"),
+        (c.engine.backend == "vllm" or c.engine.tensor_parallel == 1,
+         f"engine.tensor_parallel is {c.engine.tensor_parallel}: only engine.backend = 'vllm' shares a base among GPUs"),
+        (not c.engine.release_cache or (c.engine.backend == "vllm" and c.base.device != "cpu"),
+         "engine.release_cache is set: only engine.backend = 'vllm' on a GPU (base.device) can give its cache back"),
+        *_of_cluster(c),
+        (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
+        (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
+        (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
+    ]  # fmt: skip
+    return conditions
+
+
+def _of_cluster(c: Config) -> list[tuple[bool, str]]:
+    k, device = c.cluster, c.base.device
+    if not k.learners:
+        return [(k == ClusterConfig(), "cluster.learners is 0, one process, but cluster has other settings: set it to 1 or more")]
+    gpus, held, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
+    reproducible = (
+        'selfplay.overlap is "reproducible", which only one process can be: with cluster.learners set it to "off" (equal seeds give equal '
+        'bytes) or "eager" (faster)'
+    )
+    return [
+        (c.selfplay.overlap != "reproducible", reproducible),
+        (device == kind, f"base.device is '{device}': expected '{kind}', Ray chooses a cluster's GPUs"),
+        (device == "cpu" or gpus == held,
+         f"cluster.engines x engine.tensor_parallel is {gpus} GPUs, cluster.learners x cluster.shards is {held}: expected the same"),
+    ]  # fmt: skip

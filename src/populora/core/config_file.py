@@ -1,0 +1,95 @@
+"""Settings from TOML files and plain values, and back. Unknown names are errors that name the nearest that there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import sys
+import tomllib
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from populora.core.config import Config
+from populora.core.errors import ConfigError
+
+
+def field_names(kind: type = Config, prefix: str = "") -> list[str]:
+    """Dotted names of all leaf settings, in order of declaration."""
+    names: list[str] = []
+    for item in dataclasses.fields(kind):
+        inner = typing.get_type_hints(kind)[item.name]
+        nested = isinstance(inner, type) and dataclasses.is_dataclass(inner)
+        names += field_names(inner, f"{prefix}{item.name}.") if nested else [prefix + item.name]
+    return names
+
+
+def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", known: Sequence[str] = ()) -> Any:
+    """Settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types; ``known`` are the dotted
+    names of all that there are, those of ``kind`` by default."""
+    hints, known = typing.get_type_hints(kind), known or field_names(kind)
+    chosen = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise ConfigError(unknown_setting(prefix + name, known))
+        if dataclasses.is_dataclass(hints[name]):
+            if not isinstance(value, dict):
+                raise ConfigError(f"setting '{prefix}{name}': expected a table of settings, got {value!r}")
+            chosen[name] = from_mapping(value, hints[name], f"{prefix}{name}.", known)
+        else:
+            chosen[name] = _typed(value, hints[name], prefix + name)
+    return kind(**chosen)
+
+
+DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train another policy than the one that sampled. Leave it out."
+
+
+def unknown_setting(name: str, known: Sequence[str]) -> str:
+    """Error text for a setting that is not among the ``known`` ones, with the nearest of them."""
+    if name == "lora.dropout":
+        return DROPOUT
+    leaf_of = {one.rsplit(".", 1)[-1]: one for one in known}
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    near += [leaf_of[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf_of, n=2, cutoff=0.7)]
+    hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
+    return f"unknown setting '{name}'.{hint} `populora train --help` lists the settings of a run."
+
+
+def _typed(value: Any, kind: Any, name: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        if value not in typing.get_args(kind):
+            raise ConfigError(f"setting '{name}': expected one of {', '.join(map(repr, typing.get_args(kind)))}, got {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"setting '{name}': expected a list, got {value!r}")
+        inner = typing.get_args(kind)
+        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else list(inner)
+        if len(kinds) != len(value):
+            raise ConfigError(f"setting '{name}': expected {len(kinds)} values, got {len(value)}")
+        return tuple(_typed(item, part, name) for item, part in zip(value, kinds, strict=True))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if abs(value) <= sys.float_info.max else math.inf  # `check` refuses it by name
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"setting '{name}': expected {kind.__name__}, got {value!r} ({type(value).__name__})")
+    return value
+
+
+def load_config(path: Path) -> Config:
+    """Settings from a TOML file. Raises `ConfigError`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration '{path}': {error.strerror}. `populora init` writes one to start from.") from error
+    try:
+        return from_mapping(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """Nested plain values (for JSON); `from_mapping` reads them back."""
+    return dataclasses.asdict(config)

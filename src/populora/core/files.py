@@ -1,0 +1,136 @@
+"""Durable file operations of a run directory: write aside, fsync, rename.
+
+A reader never sees half a file or half a folder: what is being written carries the suffix ``.part``, which every reader
+ignores and the next writer clears away. Errors of the disk become `RunDirectoryError` with the path and a remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from populora.core.errors import RunDirectoryError
+
+PART = ".part"
+
+_FULL = "The disk (or its quota) is full: free some space; what is finished is kept, and `populora resume RUN` continues a run."
+_DENIED = "Choose a folder that you may write to (`--out DIR`), or change its permissions."
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: _DENIED,
+}
+
+
+@contextmanager
+def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
+    """Turn an ``OSError`` of the block into a `RunDirectoryError` that names the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "Check the path and the disk.")
+        if remedy is _DENIED and action == "read":
+            remedy = "Change its permissions."
+        raise RunDirectoryError(f"cannot {action} '{path}': {error.strerror or error}. {remedy}") from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` in one indivisible move. Raises `RunDirectoryError`."""
+    part = _aside(path)
+    with disk_errors(path):
+        _write_synced(part, data)
+        os.replace(part, path)
+        _sync_folder(path.parent)
+
+
+def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """Create the folder ``path`` with these files in one indivisible move. Raises `RunDirectoryError`, also where it exists."""
+    part = _aside(path)
+    with disk_errors(path):
+        if part.exists():
+            shutil.rmtree(part)
+        part.mkdir(parents=True)
+        for name, data in files.items():
+            _write_synced(part / name, data)
+        _sync_folder(part)
+        os.rename(part, path)
+        _sync_folder(path.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that no reader sees it half removed. Raises `RunDirectoryError`."""
+    part = _aside(path)
+    with disk_errors(path, "remove"):
+        if part.exists():
+            shutil.rmtree(part)
+        os.rename(path, part)
+        shutil.rmtree(part)
+
+
+def remove_parts(folder: Path) -> None:
+    """Clear away what a killed writer left unfinished in ``folder``. Raises `RunDirectoryError`."""
+    with disk_errors(folder, "clean"):
+        for part in folder.glob(f"*{PART}"):
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+
+
+def step_folder(parent: Path, step: int) -> Path:
+    """``step_00012``: where a step keeps its files, so that folders sort by step."""
+    return parent / f"step_{step:05d}"
+
+
+def steps_in(parent: Path) -> list[int]:
+    """Steps that have a folder in ``parent``, in order; what is unfinished is none of them."""
+    names = [path.name for path in parent.glob("step_*")]
+    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line and fsync it: what a later checkpoint relies on is on the disk. Raises `RunDirectoryError`."""
+    with disk_errors(path), path.open("ab") as file:
+        file.write(line.encode("utf-8") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def json_bytes(value: Any) -> bytes:
+    """Readable JSON that keeps the order of keys. Raises ``ValueError`` for NaN and infinities, which JSON does not have."""
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode("utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Parsed content of a JSON file. Raises `RunDirectoryError`."""
+    with disk_errors(path, "read"):
+        data = path.read_bytes()
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise RunDirectoryError(f"'{path}' is not valid JSON ({error}). Restore it from a backup, or start a new run.") from error
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + PART)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,61 @@
+"""The settings files that ship with populora, by name: `populora train tiny_4t4s`. In the repository `configs/` shows the same files.
+
+A preset's first line says what it is; the lines that begin with ``# Hardware:`` and ``# Time:`` say what it needs and how long it takes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from populora.core.errors import ConfigError
+
+FOLDER = Path(__file__).parent
+DEFAULT = "tiny"
+"""The preset of `populora train` without a name."""
+RETENTION = "retention"
+"""The default preset of `populora retention`, and the prefix of its others; all other presets are for runs."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A settings file that ships, with the words of its first lines."""
+
+    name: str
+    summary: str
+    hardware: str
+    time: str
+
+
+def preset_names(retention: bool = False) -> list[str]:
+    """Names of the presets for runs, or of those for ``populora retention``."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem.startswith(RETENTION) == retention)
+
+
+def read_preset(name: str) -> Preset:
+    """Read the first lines of a preset."""
+    lines = [line.removeprefix("# ") for line in (FOLDER / f"{name}.toml").read_text().splitlines() if line.startswith("# ")]
+    hardware, time = (
+        next(line.removeprefix(label).strip().rstrip(".") for line in lines if line.startswith(label)) for label in ("Hardware:", "Time:")
+    )
+    return Preset(name, lines[0], hardware, time)
+
+
+def settings_file(name: str, retention: bool = False) -> Path:
+    """The file that a user names: a preset, or a path. A name of a preset is the preset; ``./tiny`` is a file.
+
+    Raises `ConfigError` with the nearest presets for what is neither.
+    """
+    names = preset_names(retention)
+    if name in names:
+        return FOLDER / f"{name}.toml"
+    if Path(name).is_file():
+        return Path(name)
+    if name in preset_names(not retention):
+        command = "train" if retention else "retention"
+        raise ConfigError(f"'{name}' is a preset of another command: `populora {command} {name}`")
+    near = difflib.get_close_matches(Path(name).stem, names, n=3, cutoff=0.5)
+    meant = f"Did you mean {' or '.join(near)}?" if near else f"The presets are {', '.join(names)}."
+    problem = "is a folder" if Path(name).is_dir() else "is neither a settings file nor a preset"
+    raise ConfigError(f"'{name}' {problem}. {meant} `populora {'retention' if retention else 'train'} --list` explains them.")

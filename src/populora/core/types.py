@@ -1,0 +1,215 @@
+"""The vocabulary of populora: frozen dataclasses that every layer shares.
+
+Program text, inputs and outputs are model text: they are carried as strings and never evaluated outside the sandbox.
+Inputs are the argument list without its parentheses (``[1, 2], 3``), outputs are Python literals (``[1, 2]``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, cast
+
+
+class TaskType(StrEnum):
+    """The three Absolute Zero code tasks (paper, section 2)."""
+
+    CODE_I = "code_i"
+    """Infer an input: program and output are given."""
+    CODE_O = "code_o"
+    """Infer the output: program and input are given."""
+    CODE_F = "code_f"
+    """Infer the function: half of the input/output pairs and a message are given."""
+
+
+TASK_TYPES = (TaskType.CODE_I, TaskType.CODE_O, TaskType.CODE_F)
+
+
+class Role(StrEnum):
+    """What a member does."""
+
+    TEACHER = "teacher"
+    STUDENT = "student"
+    AGENT = "agent"
+    """The single agent of the baseline: proposes and solves."""
+
+
+class VerdictKind(StrEnum):
+    """Outcome of running one untrusted program or parsing one answer. Only ``OK`` carries values."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    BLOCKED = "blocked"
+    REJECTED_NONDETERMINISTIC = "rejected_nondeterministic"
+    INTERNAL = "internal"
+    """Our own fault: retried, then `SandboxFault`; never turned into a reward."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One input/output pair of a program, both as Python literal text."""
+
+    inputs: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A validated problem. ``code_i`` and ``code_o`` have one shown example; ``code_f`` has shown and hidden ones.
+
+    ``id`` is unique in a run; ``author`` is the member id that proposed it (``"seed"`` for seeds).
+    """
+
+    id: str
+    task: TaskType
+    program: str
+    shown: tuple[Example, ...]
+    hidden: tuple[Example, ...] = ()
+    message: str = ""
+    author: str = ""
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt to sample from: ``samples`` responses under the adapter in ``slot`` (``-1``: the bare base).
+
+    ``key`` names the random stream of the request, so scheduling cannot change which numbers it draws. Requests of different slots
+    may have one key: adapters that are compared then draw the same numbers.
+    """
+
+    prompt: str
+    slot: int
+    samples: int
+    key: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One sampled response.
+
+    ``tokens`` are the sampled ids including the stop token if the model stopped; ``logprobs`` has one value (nats,
+    temperature 1) for each of them, under the adapter that sampled. ``stopped`` is false when the length limit cut it.
+    """
+
+    text: str
+    prompt_tokens: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...] = field(repr=False)
+    entropy: float
+    """Mean entropy (nats) of the distributions the tokens were drawn from."""
+    stopped: bool = True
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One response of a proposer and what became of it: a valid ``problem``, or a named ``rejection``."""
+
+    author: str
+    task: TaskType
+    group: int
+    """Index of the prompt within the author's step: samples of one prompt form a group (for centring)."""
+    generation: Generation
+    formatted: bool
+    problem: Problem | None
+    rejection: str = ""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One response of a solver to a problem and its grading. ``formatted`` is the think/answer format check.
+
+    ``void`` marks an attempt whose problem's gold value did not reproduce: no reward for either side."""
+
+    student: str
+    problem: Problem
+    generation: Generation
+    formatted: bool
+    correct: bool
+    reason: str = ""
+    void: bool = False
+    filled: bool = False
+    """Taken from the buffer to fill the student's batch: not counted for teacher reward or ratings."""
+    lenient: bool = False
+    """Its answer stands outside the fence that was asked for: graded only under ``tasks.extraction = "lenient"``."""
+
+
+@dataclass(frozen=True)
+class Rating:
+    """TrueSkill belief about one member."""
+
+    mu: float = 25.0
+    sigma: float = 25.0 / 3.0
+
+
+@dataclass(frozen=True)
+class Matchup:
+    """One teacher against one student in one step. ``outcome`` is ``"student"``, ``"teacher"`` or ``"none"``."""
+
+    teacher: str
+    student: str
+    expected: float
+    """Predicted probability that the student wins, which is also the expectation of mean rho."""
+    mean_rho: float | None = None
+    outcome: str = "none"
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """How an adapter came about: with its parents' weights, all that is needed to breed it again."""
+
+    member: str
+    generation: int
+    born: int
+    """Step after whose update the member was born; 0 for the initial population, and outside a run."""
+    operator: str = "init"
+    parents: tuple[str, ...] = ()
+    """Fingerprints of the parents' adapters at birth, preceded by their names: ``"T1#0:<sha256>"``."""
+    stream: tuple[str | int, ...] = ()
+    """Name of the random stream that bred it, under ``seed``."""
+    norm_ratio: float = 1.0
+    cosines: tuple[float, ...] = ()
+    effective_rank: float = 0.0
+    """How far the child is from its parents at birth: see `populora.adapters.operators.breeding.Child`."""
+    strength: dict[str, float | str] = field(default_factory=dict[str, float | str])
+    """All strengths of the operator, defaults among them."""
+    refactor: str = ""
+    seed: int = 0
+    fingerprint: str = ""
+    """Of the child's own adapter at birth."""
+
+    @property
+    def name(self) -> str:
+        """Member and generation, such as ``T1#0``: no two adapters of a run have the same."""
+        return f"{self.member}#{self.generation}"
+
+    @property
+    def parent_names(self) -> tuple[str, ...]:
+        """The parents without their fingerprints."""
+        return tuple(parent.rpartition(":")[0] for parent in self.parents)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Lineage:
+        """From JSON, in which tuples are lists. Raises ``TypeError`` for other fields than a lineage has."""
+        fields: dict[str, Any] = {
+            name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One adapter of the population: id (``T0``, ``S3``, ``A0``), role, slot in the bank, rating and lineage.
+
+    The id names the *place*; ``lineage.generation`` counts how often it was replaced.
+    """
+
+    id: str
+    role: Role
+    slot: int
+    rating: Rating
+    lineage: Lineage
+    protected_until: int = 0
+    """A newborn is not culled at or before this step."""

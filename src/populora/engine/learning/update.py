@@ -1,0 +1,104 @@
+"""What one mixed update is made of, and what must hold before any weight changes.
+
+The loss of a slot is the mean over all response tokens of that slot in the whole batch (DAPO's token mean). Its denominator is
+known before the first backward and its sums can be added up from parts, so that it does not matter who computes which rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from populora.core.config import LearnerConfig
+from populora.core.errors import AdapterEffectError, PopuloraError
+from populora.engine.learning.batching import TrainRow
+from populora.engine.model.model import RARE
+
+
+@dataclass(frozen=True)
+class SlotUpdate:
+    """What one update did to one slot; means are over its response tokens. A ``skipped`` slot had no advantage to learn from."""
+
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    """Before clipping."""
+    entropy: float = 0.0
+    clip_fraction: float = 0.0
+    kl: float = 0.0
+    """Between sampler and learner."""
+    ess: float = 1.0
+    """Effective sample size under the truncated importance weights learner / sampler, as a share of the tokens."""
+    mean_difference: float = 0.0
+    """Mean of |log-probability in the learner - in the sampler|, nats."""
+    max_difference: float = 0.0
+    """Largest of them."""
+    tokens: int = 0
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``rows`` of the slots that have an advantage to learn from, which are ``active``; response tokens by slot; and who has none."""
+
+    rows: list[TrainRow]
+    tokens: Counter[int]
+    active: list[int]
+    skipped: dict[int, SlotUpdate]
+
+
+def batch_of(rows: Sequence[TrainRow], slots: int) -> Batch:
+    """Raises `ValueError` for a row that cannot be learned from by one of ``slots`` adapters."""
+    tokens = Counter[int]()
+    for row in rows:
+        if not (0 <= row.slot < slots and row.prompt_tokens and row.tokens and len(row.tokens) == len(row.logprobs)):
+            raise ValueError(
+                f"a row needs a slot below {slots}, a prompt, and a log-probability for each token; got slot {row.slot}, "
+                f"{len(row.prompt_tokens)} prompt tokens, {len(row.tokens)} tokens and {len(row.logprobs)} log-probabilities"
+            )
+        tokens[row.slot] += len(row.tokens)
+    active = {row.slot for row in rows if row.advantage}
+    skipped = {slot: SlotUpdate(tokens=tokens[slot], skipped=True) for slot in sorted(set(tokens) - active)}
+    return Batch([row for row in rows if row.slot in active], tokens, sorted(active), skipped)
+
+
+def guarded(
+    batch: Batch, sums: Mapping[int, Sequence[float]], norms: Mapping[int, float], agreement: float, config: LearnerConfig
+) -> dict[int, SlotUpdate]:
+    """The update of every active slot, from its sums (`Learner.accumulate`) and the norm of its gradient, if all may be made.
+
+    Raises `PopuloraError` naming the slot for a loss or gradient that is not finite, and `AdapterEffectError` when sampler and
+    learner disagree: by more than ``agreement`` nats in the mean, or more than the settings allow.
+    """
+    updates = {slot: _summary(sums[slot], norms[slot], batch.tokens[slot]) for slot in batch.active}
+    for slot, update in updates.items():
+        _guard(slot, update, agreement, config)
+    return updates
+
+
+def _summary(sums: Sequence[float], norm: float, tokens: int) -> SlotUpdate:
+    loss, entropy, clipped, kl, difference, weight, square = (value / tokens for value in sums[:7])
+    return SlotUpdate(loss, norm, entropy, clipped, kl, weight**2 / square if square else math.nan, difference, sums[7], tokens)
+
+
+def _guard(slot: int, update: SlotUpdate, agreement: float, config: LearnerConfig) -> None:
+    if not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
+        raise PopuloraError(
+            f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
+            "No weight was changed: start a new run with a lower learner.learning_rate, or another base.dtype."
+        )
+    if math.isinf(agreement):
+        return
+    if not (update.mean_difference <= agreement and update.max_difference <= RARE * agreement):
+        raise AdapterEffectError(
+            f"slot {slot}: sampler and learner must agree on log-probabilities within {agreement} nats in the mean and "
+            f"{RARE * agreement} for each token, but differ by {update.mean_difference:.2e} and {update.max_difference:.2e}. "
+            "The sampler has other weights than the learner (a stale copy?); no weight was changed."
+        )
+    if not (update.kl <= config.max_kl and update.ess >= config.min_ess):
+        raise AdapterEffectError(
+            f"slot {slot}: expected a KL between sampler and learner of at most {config.max_kl} (learner.max_kl) and an effective "
+            f"sample size of at least {config.min_ess} (learner.min_ess), got {update.kl:.2e} and {update.ess:.2f}. The sampler "
+            "does not sample from the weights that learn; no weight was changed."
+        )

@@ -1,0 +1,136 @@
+"""Packed attention on CUDA: one FlexAttention kernel (Dong et al. 2024) over the whole packed row.
+
+Nothing is padded to rectangles and no keys are copied: the kernel walks over blocks of `BLOCK` x `BLOCK` tokens, skips those in which
+nobody sees anybody and asks the mask only where some do. Which blocks those are is computed from the segments, tokens x blocks;
+`create_block_mask` would evaluate tokens x tokens, and compiled, which avoids keeping them, compile again for new lengths.
+
+How it stays one compilation for all lengths (torch 2.13): the `BlockMask` is put together inside the compiled function, so that its
+length is that of the queries by construction (handed in from outside, each length is a constant to compile for:
+pytorch/pytorch#189952); the row has whole blocks, which spares the bounds checks, and at least two of them, since a dimension of one
+is a constant as well and rows under `BLOCK` tokens go to another kernel (pytorch/pytorch#185349). With ``fullgraph`` torch raises
+when it compiles too often, instead of going on with the uncompiled function, which keeps all scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from populora.core.errors import BaseModelError
+from populora.engine.model.attention import KeyValues
+
+BLOCK = 128
+SMALLEST_HEAD = 16  # of the compiled kernel; sizes that are not powers of two are padded by torch itself
+
+
+@dataclass(frozen=True)
+class FlexPackedAttention:
+    """Causal attention in the packed row: each prompt to itself, each response to its prompt and itself.
+
+    ``own``, ``first`` and ``end`` [N'] (int32), N' tokens being whole blocks: token i sees the tokens from own[i], where its prompt or
+    response begins, to itself, and, if it belongs to a response, those of its prompt, first[i] <= j < end[i]. Padding sees itself.
+    ``blocks`` are the four pairs (count, list) of `BlockMask`: for each block of queries the blocks of keys of which it sees some
+    tokens, and those of which it sees all; then the same for each block of keys. ``prompts`` [G, P] indexes the prompts to keep:
+    where it is given, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer; padding repeats a prompt's last token.
+    """
+
+    own: torch.Tensor
+    first: torch.Tensor
+    end: torch.Tensor
+    blocks: tuple[torch.Tensor, ...]
+    prompts: torch.Tensor | None
+    kept: dict[int, KeyValues] = field(default_factory=dict)
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
+        """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]. Raises `BaseModelError` for heads too small for the kernel."""
+        if self.prompts is not None:
+            self.kept[layer] = (k[self.prompts].transpose(1, 2), v[self.prompts].transpose(1, 2))
+        queries, keys, values = (_in_blocks(x, len(self.own)) for x in (q, k, v))
+        attend = kernel(q.shape[2]) if q.device.type == "cuda" else attend_in_blocks
+        return attend(queries, keys, values, self.own, self.first, self.end, self.blocks, scaling)[: len(q)]
+
+
+def flex_plan(lengths: Sequence[Sequence[int]], device: str | torch.device, keep: bool = False) -> FlexPackedAttention:
+    """The plan for groups that follow each other, each given as the tokens of its prompt and of each of its responses."""
+    sizes, own, first, end, starts = [], [], [], [], []
+    at = 0
+    for prompt, *responses in lengths:
+        starts.append(at)
+        for size, before in ((prompt, 0), *((response, prompt) for response in responses)):
+            sizes.append(size)
+            own.append(at)
+            first.append(starts[-1])
+            end.append(starts[-1] + before)
+            at += size
+    padding = np.arange(at, max(2, -(-at // BLOCK)) * BLOCK)
+
+    def of_tokens(column: Sequence[int], rest: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate((np.repeat(column, sizes), rest)).astype(np.int32)).to(device)
+
+    seen = of_tokens(own, padding), of_tokens(first, 0 * padding), of_tokens(end, 0 * padding)
+    prompts = np.array([prompt for prompt, *_ in lengths])
+    index = np.array(starts)[:, None] + np.minimum(np.arange(prompts.max()), prompts[:, None] - 1)
+    return FlexPackedAttention(*seen, _blocks(*seen), torch.from_numpy(index).to(device) if keep else None)
+
+
+def attend_in_blocks(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, own: torch.Tensor, first: torch.Tensor, end: torch.Tensor,
+    blocks: tuple[torch.Tensor, ...], scaling: float,
+) -> torch.Tensor:  # fmt: skip
+    """q [blocks, BLOCK, heads, d], k and v [blocks, BLOCK, kv heads, d] -> [N', heads, d]."""
+    queries, keys, values = (x.flatten(0, 1).transpose(0, 1)[None] for x in (q, k, v))
+    tokens = queries.shape[2]
+
+    def sees(batch: torch.Tensor, head: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        return ((j >= own[i]) & (j <= i)) | ((j >= first[i]) & (j < end[i]))
+
+    mask = BlockMask((tokens, tokens), *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=sees)
+    return flex_attention(queries, keys, values, block_mask=mask, scale=scaling, enable_gqa=True)[0].transpose(0, 1)
+
+
+def kernel(size: int) -> Callable[..., torch.Tensor]:
+    """`attend_in_blocks` compiled, for heads of ``size`` dimensions. Raises `BaseModelError` if they are too small."""
+    if size < SMALLEST_HEAD:
+        raise BaseModelError(
+            f"expected a base whose attention heads have at least {SMALLEST_HEAD} dimensions, which the kernel for CUDA needs; this one's "
+            f'have {size}. Choose another base.path, or base.device = "cpu".'
+        )
+    return _compile()
+
+
+@cache
+def _compile() -> Callable[..., torch.Tensor]:
+    return torch.compile(attend_in_blocks, fullgraph=True)
+
+
+def _in_blocks(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    """[N, heads, d] -> [blocks, BLOCK, heads, d]."""
+    padded = F.pad(x, (0, 0, 0, 0, 0, tokens - len(x))) if tokens > len(x) else x
+    return padded.unflatten(0, (-1, BLOCK))
+
+
+def _blocks(own: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """``blocks`` of `FlexPackedAttention`: a block is seen in full if all its pairs are."""
+    tokens = torch.arange(len(own), dtype=torch.int32, device=own.device)
+    left = tokens[::BLOCK]
+
+    def overlap(start: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
+        """Tokens of start <= j < stop in each block of keys, [N', blocks]."""
+        return (stop[:, None].minimum(left + BLOCK) - start[:, None].maximum(left)).clamp_(min=0)
+
+    pairs = (overlap(own, tokens + 1) + overlap(first, end)).unflatten(0, (-1, BLOCK)).sum(1)
+    full = pairs == BLOCK**2
+    some = (pairs > 0) & ~full
+    return (*_listed(some), *_listed(full), *_listed(some.T), *_listed(full.T))
+
+
+def _listed(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each row of ``seen`` how many are true [1, 1, rows], and which: the first so many of [1, 1, rows, columns]."""
+    order = seen.int().argsort(dim=1, descending=True, stable=True)
+    return seen.sum(1, dtype=torch.int32)[None, None], order.to(torch.int32, memory_format=torch.contiguous_format)[None, None]

@@ -1,0 +1,118 @@
+"""The frozen base model and its tokenizer, from the package (``tiny``) or anywhere transformers can load from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from populora.core.config import BaseConfig
+from populora.core.errors import BaseModelError
+
+TINY = "tiny"
+ALIGNMENT = 64
+"""In bytes: torch's allocator puts each tensor at a multiple of it."""
+
+
+def base_folder(config: BaseConfig) -> Path:
+    """Where the base's files are, if they are on this disk: the package's own folder for ``tiny``, else the path itself."""
+    return Path(str(files("populora.engine.model").joinpath("tiny_base"))) if config.path == TINY else Path(config.path)
+
+
+def load_base(config: BaseConfig) -> tuple[Any, Any]:
+    """The model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable."""
+    path, device = _source(config), torch_device(config.device)
+    disable_progress_bar()  # it would print into the live table
+    with _reading(path):
+        found: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)
+        model, loaded = found
+    if loaded["missing_keys"]:  # transformers fills them with random numbers and goes on
+        missing = sorted(loaded["missing_keys"])
+        raise BaseModelError(
+            f"base.path '{path}': expected weights for every parameter, but {len(missing)} have none ({', '.join(missing[:3])}, …): "
+            "the files are incomplete or of another architecture; download them again."
+        )
+    tokenizer = load_tokenizer(config, model.get_input_embeddings().num_embeddings)
+    return _align(model.to(device)).eval().requires_grad_(False), tokenizer
+
+
+def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
+    """The base's tokenizer alone; ``vocabulary`` are the ids that its model has. Raises `BaseModelError` if it is missing or another's."""
+    path = _source(config)
+    with _reading(path):
+        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        _check_tokenizer(tokenizer, vocabulary or AutoConfig.from_pretrained(path).vocab_size, path)
+    return tokenizer
+
+
+def _align(model: Any) -> Any:
+    """Copy the weights on the CPU that do not begin at a multiple of 64 bytes, as torch's own allocations do.
+
+    A weight that is mapped from its file begins where the file's header ends, and the last bits of a matrix product depend on that: the
+    same weights in another file would give other bytes.
+    """
+    for parameter in model.parameters():
+        if parameter.device.type == "cpu" and parameter.data_ptr() % ALIGNMENT:
+            parameter.data = parameter.data.clone()
+    return model
+
+
+def fingerprint(model: Any) -> str:
+    """SHA-256 over the loaded weights of a base, wherever they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _source(config: BaseConfig) -> str:
+    folder = base_folder(config)
+    if config.path == TINY and not (folder / "config.json").is_file():
+        raise BaseModelError(
+            f"the tiny base is missing from the package (expected {folder}/config.json). Reinstall populora, or set "
+            "base.path to another model."
+        )
+    return str(folder) if config.path == TINY else config.path
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseModelError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise BaseModelError(
+            f"base.path '{path}': expected a folder or hub name of a causal LM with its tokenizer; loading failed: {error}"
+        ) from error
+
+
+def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
+    """A folder without tokenizer files loads as an empty tokenizer; one of another model has other ids."""
+    text = "def f(x):\n    return x"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if not ids or tokenizer.decode(ids).strip() != text or max(ids) >= vocabulary:
+        raise BaseModelError(
+            f"base.path '{path}': expected a tokenizer that writes {text!r} in ids below {vocabulary} and reads it back, got ids "
+            f"{ids[:8]}: put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside the weights."
+        )
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of that name. Raises `BaseModelError` if there is none."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BaseModelError(f'device \'{name}\': expected a torch device such as "cpu" or "cuda:0"') from error
+    if device.type != "cpu" and (device.index or 0) >= torch.cuda.device_count():
+        raise BaseModelError(f"device '{name}' is not available on this machine: choose \"cpu\"")
+    return device

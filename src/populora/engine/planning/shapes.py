@@ -1,0 +1,108 @@
+"""What a base is made of: widths and linear modules, enough to count parameters, keys and values, and adapters.
+
+The Qwen2.5-Coder family is here as data, from the published ``config.json`` of each model, so that a run on it can be planned where no file
+of it is; every other base is read by `populora.engine.model.shapes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from populora.core.errors import BaseModelError
+
+ITEMSIZE = {"float32": 4, "bfloat16": 2}
+"""Bytes of a number by ``base.dtype``."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """A causal LM with full attention and gated MLPs."""
+
+    name: str
+    layers: int
+    hidden: int
+    inner: int
+    """Width inside an MLP."""
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    context: int
+    """Tokens of prompt and response together, at most."""
+    parameters: int
+    """All of them, tied ones once."""
+    linears: Mapping[str, tuple[int, int]]
+    """(in, out) of each linear module by name, without the head."""
+
+    @property
+    def linear(self) -> int:
+        """Weights of the linear modules, without the head."""
+        return sum(inner * outer for inner, outer in self.linears.values())
+
+    @property
+    def head(self) -> int:
+        """Weights of the output head, whether or not it is tied to the embedding."""
+        return self.hidden * self.vocabulary
+
+    def kv_bytes(self, itemsize: int) -> int:
+        """Bytes of one token's keys and values in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_size * itemsize
+
+    def adapted(self, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The linear modules that ``lora.targets`` names. Raises `BaseModelError` for a target that matches none."""
+        return {name: self.linears[name] for name in targeted(self.linears, targets)}
+
+    def adapter(self, rank: int, targets: Sequence[str]) -> int:
+        """Parameters of one adapter."""
+        return sum(rank * (inner + outer) for inner, outer in self.adapted(targets).values())
+
+
+def targeted(linears: Collection[str], targets: Sequence[str]) -> list[str]:
+    """Those of a base's linear modules, in their order, whose last name part is one of ``lora.targets``. Raises `BaseModelError` for a
+    target that matches none."""
+    for target in targets:
+        if not any(_named(name, target) for name in linears):
+            known = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linears}))
+            raise BaseModelError(f"lora.targets: '{target}' matches no linear module of the base; it has {known}")
+    return [name for name in linears if any(_named(name, target) for target in targets)]
+
+
+def _named(name: str, target: str) -> bool:
+    return name == target or name.endswith("." + target)
+
+
+def qwen2(name: str, hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool, context: int) -> Shapes:
+    """Shapes of a Qwen2: biases on q, k and v alone, two norms a layer and one at the end."""
+    size = hidden // heads
+    wide = kv_heads * size
+    attention = {"q_proj": (hidden, hidden), "k_proj": (hidden, wide), "v_proj": (hidden, wide), "o_proj": (hidden, hidden)}
+    mlp = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner), "down_proj": (inner, hidden)}
+    linears = {
+        f"model.layers.{layer}.{part}.{module}": shape
+        for layer in range(layers)
+        for part, modules in (("self_attn", attention), ("mlp", mlp))
+        for module, shape in modules.items()
+    }
+    weights = sum(one * other for one, other in linears.values())
+    vectors = layers * (hidden + 2 * wide + 2 * hidden) + hidden
+    parameters = weights + vectors + hidden * vocabulary * (1 if tied else 2)
+    return Shapes(name, layers, hidden, inner, heads, kv_heads, size, vocabulary, context, parameters, linears)
+
+
+FAMILY = "Qwen/Qwen2.5-Coder-"
+QWEN_CODER = {
+    #       hidden inner layers heads kv_heads vocabulary tied context
+    "0.5B": (896, 4864, 24, 14, 2, 151_936, True, 32_768),
+    "1.5B": (1536, 8960, 28, 12, 2, 151_936, True, 32_768),
+    "3B": (2048, 11_008, 36, 16, 2, 151_936, True, 32_768),
+    "7B": (3584, 18_944, 28, 28, 4, 152_064, False, 32_768),
+    "14B": (5120, 13_824, 48, 40, 8, 152_064, False, 32_768),
+    "32B": (5120, 27_648, 64, 40, 8, 152_064, False, 32_768),
+}
+
+
+def known_shapes(path: str) -> Shapes | None:
+    """Shapes of a base that is here as data, by its hub name (``-Instruct`` or not)."""
+    size = path.removeprefix(FAMILY).removesuffix("-Instruct")
+    return qwen2(path, *QWEN_CODER[size]) if path.startswith(FAMILY) and size in QWEN_CODER else None

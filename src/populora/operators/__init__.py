@@ -1,5 +1,0 @@
-"""Weight-space operators (paper, section 3.3 and appendix "Full LoRA Operator Catalog"): one or two adapters in, one child out."""
-
-from populora.operators.registry import OPERATORS, Operator, available_operators, get_operator
-
-__all__ = ["OPERATORS", "Operator", "available_operators", "get_operator"]

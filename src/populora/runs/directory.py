@@ -1,0 +1,177 @@
+"""The run directory: who may write into it, and which configuration it belongs to.
+
+``config.json`` holds the resolved settings, ``run.json`` the facts around them (versions, sandbox tier, fingerprint of the
+base, hash of the settings), ``lock`` is held by the process that writes. A folder is a run from the moment
+``config.json`` stands in it. Nothing is created before everything that can be checked has been checked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from populora.core.config import Config
+from populora.core.config_file import from_mapping, to_mapping
+from populora.core.errors import RunDirectoryError
+from populora.core.files import PART, disk_errors, json_bytes, read_json, write_file
+from populora.core.installed import version_changes, versions
+from populora.core.invocation import command
+
+RUNS = Path("runs")
+"""Where new runs go, in the working folder."""
+CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
+
+
+@contextmanager
+def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[None]:
+    """Create the run directory and hold its lock. ``facts`` are plain values for ``run.json`` (sandbox tier, base fingerprint).
+
+    Raises `RunDirectoryError` when the folder holds a run or anything else, is in use, or cannot be written.
+    """
+    check_free(folder, config)
+    with disk_errors(folder, "create"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        check_free(folder, config)
+        write_file(folder / FACTS, json_bytes({"config_sha256": config_hash(config), "versions": versions(), **facts}))
+        write_file(folder / CONFIG, json_bytes(to_mapping(config)))
+        yield
+
+
+@contextmanager
+def open_run(folder: Path) -> Iterator[Config]:
+    """Hold the lock of an existing run and give its settings. Raises `RunDirectoryError`, also if they were edited since."""
+    config = read_config(folder)
+    with locked(folder):
+        recorded, found = read_json(folder / FACTS).get("config_sha256"), _hash(read_json(folder / CONFIG))
+        if recorded != found:  # of what stands in the file: settings that are newer than the run have their defaults
+            raise RunDirectoryError(
+                f"'{folder / CONFIG}' is not the configuration this run began with: expected SHA-256 {recorded}, "
+                f"got {found}. Restore the file, or start a new run with the new settings."
+            )
+        yield config
+
+
+def check_facts(folder: Path, facts: Mapping[str, str]) -> None:
+    """Raise `RunDirectoryError` unless base, prompts and sandbox are those that the run began with."""
+    recorded = read_json(folder / FACTS)
+    for name, now in facts.items():
+        if recorded.get(name) != now:
+            raise RunDirectoryError(
+                f"'{folder}' began with {name} {recorded.get(name)!r}, now it is {now!r}: a resumed run would mix the two. Restore it, or "
+                "start a new run."
+            )
+
+
+def same_facts(folder: Path, facts: Mapping[str, str]) -> None:
+    """Write the facts of an experiment that is no run into its ``run.json``, or compare them with those that it began with.
+
+    Raises as `check_facts`.
+    """
+    if (folder / FACTS).exists():
+        check_facts(folder, facts)
+    else:
+        write_file(folder / FACTS, json_bytes({"versions": versions(), **facts}))
+
+
+def changed_versions(folder: Path) -> list[str]:
+    """What is installed in another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
+    return version_changes(read_json(folder / FACTS).get("versions", {}), versions())
+
+
+def read_config(folder: Path) -> Config:
+    """The resolved settings of a run. Raises `RunDirectoryError` where there is none."""
+    if not (folder / CONFIG).is_file():
+        raise RunDirectoryError(
+            f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs of this folder."
+        )
+    return from_mapping(read_json(folder / CONFIG))
+
+
+def check_free(folder: Path, config: Config) -> None:
+    """Raise `RunDirectoryError` unless a new run may begin in ``folder``; writes nothing."""
+    try:
+        str(folder.absolute()).encode()
+    except UnicodeEncodeError as error:  # safetensors would refuse to read the adapters, at the run's end
+        raise RunDirectoryError(f"the path '{folder.absolute()}' is not UTF-8: choose a folder whose name is with `--out DIR`.") from error
+    if folder.exists() and not folder.is_dir():
+        raise RunDirectoryError(f"'{folder}' is a file: expected a folder or a path that does not exist yet (`--out DIR`).")
+    if (folder / CONFIG).is_file():
+        changed = differences(read_config(folder), config)
+        if not changed:
+            raise RunDirectoryError(
+                f"'{folder}' already holds this run: `{command('resume', folder)}` continues it, `--out DIR` starts another."
+            )
+        shown = "; ".join(changed[:3]) + ("; …" if len(changed) > 3 else "")
+        raise RunDirectoryError(f"'{folder}' holds a run of another configuration ({shown}). Choose another folder with `--out DIR`.")
+    with disk_errors(folder, "read"):
+        found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    foreign = [name for name in found if name not in (FACTS, LOCK) and not name.endswith(PART)]
+    if foreign:
+        raise RunDirectoryError(
+            f"'{folder}' is not empty (it holds '{foreign[0]}') and is no run. Choose an empty folder with `--out DIR`."
+        )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the directory for one writing process; the kernel frees it when the process ends, however it ends.
+
+    Raises `RunDirectoryError` with the holder's process id.
+    """
+    with disk_errors(folder / LOCK, "lock"):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _claim(folder, descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _claim(folder: Path, descriptor: int) -> None:
+    with disk_errors(folder / LOCK, "lock"):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise RunDirectoryError(
+                f"'{folder}' is in use by process {holder}. Wait for it, or stop it there with Ctrl-C, which loses nothing; "
+                "`--out DIR` takes another folder."
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+
+
+def free_folder(root: Path, name: str) -> Path:
+    """``root/name``, or ``root/name-2``, ``-3``, … where the earlier ones exist. Creates nothing."""
+    candidate, number = root / name, 2
+    while candidate.exists():
+        candidate, number = root / f"{name}-{number}", number + 1
+    return candidate
+
+
+def differences(ours: Config, theirs: Config) -> list[str]:
+    """The settings in which two configurations differ, as ``name: ours there, theirs asked``."""
+    left, right = _flat(to_mapping(ours)), _flat(to_mapping(theirs))
+    return [f"{name}: {left[name]!r} there, {right[name]!r} asked" for name in left if left[name] != right[name]]
+
+
+def config_hash(config: Config) -> str:
+    """SHA-256 of the resolved settings."""
+    return _hash(to_mapping(config))
+
+
+def _hash(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json_bytes(settings)).hexdigest()
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat

@@ -1,0 +1,78 @@
+"""Say in plain words what happened in a run, from its log alone: the first lines of the closing summary and of the report.
+
+A difference is called a change only if it is larger than twice its standard error. For what every step measures, the error is that of
+the two means over steps. For held-out accuracy, it is that of two independent samples of the held-out problems, which is too large for
+equal problems. Steps depend on each other, so this is a guard against noise and not a test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, variance
+
+from populora.core.types import TASK_TYPES
+from populora.runs.style import plural
+
+MIN_STEPS = 12
+"""The first and the last quarter are compared: at least three steps each."""
+MIN_STANDARD_ERRORS = 2.0
+TRENDS = (
+    (
+        "teacher/difficulty", "Problems", "harder", "easier",
+        "{first:.0%} of the attempts at them failed in the first {steps} steps, {last:.0%} in the last {steps}",
+    ),
+    ("teacher/loc", "Programs", "longer", "shorter", "{first:.1f} lines in the first {steps} steps, {last:.1f} in the last {steps}"),
+)  # fmt: skip
+"""Metric, its subject, the words for a rise and a fall, and the sentence about its means."""
+
+Log = Sequence[Mapping[str, float]]
+
+
+def highlights(log: Log, problems_per_type: int) -> list[str]:
+    """Sentences about difficulty, program length, held-out accuracy and children; what the log lacks is left out.
+
+    ``log``: the metrics of each step, as in metrics.jsonl. ``problems_per_type``: held-out problems of each
+    task type, 0 if unknown.
+    """
+    if not log:
+        return []
+    if len(log) < MIN_STEPS:
+        return [f"{plural(len(log), 'step')}: too few to see a change, which takes {MIN_STEPS}."]
+    sentences = [_trend(log, *trend) for trend in TRENDS]
+    sentences += [_held_out_accuracy(log, len(TASK_TYPES) * problems_per_type), _children(log)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) -> str:
+    """Compare the means of a metric over the first and the last quarter of the steps; empty if a quarter has fewer than two values."""
+    steps = len(log) // 4
+    first, last = ([line[name] for line in part if name in line] for part in (log[:steps], log[-steps:]))
+    if min(len(first), len(last)) < 2:
+        return ""
+    error = math.sqrt(variance(first) / len(first) + variance(last) / len(last))
+    direction = _direction(fmean(last) - fmean(first), error)
+    verdict = {1: f"got {more}", -1: f"got {less}", 0: f"did not clearly get {more} or {less}"}[direction]
+    return f"{subject} {verdict}: {means.format(first=fmean(first), last=fmean(last), steps=steps)}."
+
+
+def _held_out_accuracy(log: Log, problems: int) -> str:
+    evaluations = [(int(line["step"]), line["held_out/accuracy"]) for line in log if "held_out/accuracy" in line]
+    if len(evaluations) < 2 or not problems:
+        return ""
+    (first_step, first), (last_step, last) = evaluations[0], evaluations[-1]
+    error = math.sqrt((first * (1 - first) + last * (1 - last)) / problems)
+    verdict = {1: "rose", -1: "fell", 0: "did not clearly change"}[_direction(last - first, error)]
+    return f"Accuracy on {problems} held-out problems {verdict}: {first:.1%} after step {first_step}, {last:.1%} after step {last_step}."
+
+
+def _children(log: Log) -> str:
+    counts = [int(line.get("evolution/children", 0.0)) for line in log]
+    rounds = sum(count > 0 for count in counts)
+    replaced = "child replaced a weak member" if sum(counts) == 1 else "children replaced weak members"
+    return f"Evolution: {sum(counts)} {replaced} in {plural(rounds, 'round')}." if rounds else ""
+
+
+def _direction(change: float, error: float) -> int:
+    """1 for a rise, -1 for a fall, 0 for a change within its error."""
+    return 0 if abs(change) <= MIN_STANDARD_ERRORS * error else 1 if change > 0 else -1

@@ -1,0 +1,191 @@
+"""The live table of a run: where the step is, how the metrics move, and who is ahead in the arms race.
+
+`View` is everything on the screen, `render` draws it for the width at hand: side by side from 110 columns on, stacked
+below. Teachers are orange and grow to the left, students blue and grow to the right; a row is a matchup.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from populora.core.types import TASK_TYPES, Matchup, Member, Role
+from populora.runs.display import Eta
+from populora.runs.step_record import StepRecord
+from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, bar, birth, clock, figure, sparkline
+from populora.runs.summary import Summary, print_summary
+
+SHOWN = (
+    "student/solve_rate", "teacher/difficulty", "teacher/validity", "teacher/loc", "teacher/cyclomatic",
+    "teacher/response_length", "student/response_length", "archive/coverage",
+)  # fmt: skip
+WIDE, METRICS_WIDTH = 110, 66
+SIGMAS_WIDTH = 72
+RACE_COLUMNS: dict[str, Literal["left", "center", "right"]] = {
+    "teachers": "right", " rating ": "left", "solved (expect)": "center", " rating": "left", "students": "left"
+}  # fmt: skip
+TEACHER, STUDENT = ROLE_COLOURS[Role.TEACHER.value], ROLE_COLOURS[Role.STUDENT.value]
+
+
+@dataclass(frozen=True)
+class View:
+    """The state of the screen. ``history`` has the metrics of the finished steps, ``left`` the seconds to go."""
+
+    folder: Path
+    steps: int
+    history: tuple[Mapping[str, float], ...] = ()
+    phase: str = ""
+    elapsed: float = 0.0
+    left: float | None = None
+    members: tuple[Member, ...] = ()
+    matchups: tuple[Matchup, ...] = ()
+    births: tuple[str, ...] = ()
+    stopping: bool = False
+
+    @property
+    def step(self) -> int:
+        """Last finished step."""
+        return int(self.history[-1]["step"]) if self.history else 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield render(self, options.max_width)
+
+
+class LiveDisplay(AbstractContextManager):
+    """Redraws twice a second until it is closed."""
+
+    def __init__(
+        self, folder: Path, steps: int, history: Sequence[Mapping[str, float]], stopping: Callable[[], bool], console: Console
+    ):  # fmt: skip
+        self._view = View(folder, steps, tuple(history))
+        self._eta, self._stopping, self._console = Eta(steps), stopping, console
+        self._started = time.monotonic()
+        self._live = Live(console=console, refresh_per_second=2, transient=True, get_renderable=self._now)
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def phase(self, name: str) -> None:
+        self._view = replace(self._view, phase=name)
+
+    def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
+        earlier = tuple(line for line in self._view.history if line["step"] < record.step)
+        births = tuple(f"step {record.step}: {birth(child)}" for child in record.children)
+        self._view = replace(
+            self._view, history=(*earlier, {"step": record.step, **metrics}), left=self._eta.left(record), members=record.members,
+            matchups=record.matchups, births=(births + self._view.births)[:4], phase="",
+        )  # fmt: skip
+
+    def close(self, summary: Summary) -> None:
+        self._live.stop()
+        print_summary(self._console, summary)
+
+    def _now(self) -> View:
+        return replace(self._view, elapsed=time.monotonic() - self._started, stopping=self._stopping())
+
+
+def render(view: View, width: int) -> RenderableType:
+    """The whole screen, for any width from 60 columns on."""
+    parts = [*_heading(view, width), _phases(view)]
+    if not view.history:
+        return Group(*parts, Text("\nThe table opens when the first step is finished.", "dim"))
+    table, side_by_side = _metrics(view, 12 if width < 76 or width >= WIDE else 20), width >= WIDE and view.matchups
+    if side_by_side:
+        columns = Table.grid(padding=(0, 4, 0, 0))
+        columns.add_row(table, _race(view, width - METRICS_WIDTH))
+        parts.append(columns)
+    else:
+        parts += [table, _race(view, width)]
+    return Group(*parts, *(Text(line, "dim") for line in view.births))
+
+
+def _heading(view: View, width: int) -> list[RenderableType]:
+    sizes = " + ".join(f"{count}{role.value[0].upper()}" for role in Role if (count := sum(m.role is role for m in view.members)))
+    left = f"left {clock(view.left)}" if view.left is not None else "left …"
+    line = Table.grid(expand=True)
+    line.add_column()
+    line.add_column(justify="right")
+    title = Text.assemble(("populora", "bold"), f"  {view.folder}", (f"  {sizes}", "dim"), overflow="ellipsis", no_wrap=True)
+    line.add_row(title, Text(f"step {view.step} of {view.steps}   {clock(view.elapsed)}   {left}", no_wrap=True))
+    done = width * view.step // view.steps
+    return [line, Text.assemble(("━" * done, "green"), ("─" * (width - done), "dim"))]
+
+
+def _phases(view: View) -> Text:
+    if view.stopping:
+        return Text("stopping: this step is finished and checkpointed first (Ctrl-C again stops at once)", "bold yellow")
+    if view.phase not in PHASES:
+        return Text(view.phase, "bold")
+    text, current = Text(overflow="ellipsis", no_wrap=True), PHASES.index(view.phase)
+    for index, name in enumerate(PHASES):
+        text.append(name, "bold" if index == current else "dim" if index > current else "")
+        text.append("  ")
+    return text
+
+
+def _metrics(view: View, trend: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("", no_wrap=True)
+    for caption in ("all", *(task.value for task in TASK_TYPES)):
+        table.add_column(caption, justify="right", min_width=7)
+    table.add_column(" trend", no_wrap=True)
+    now = view.history[-1]
+    for name in SHOWN:
+        trace = [line[name] for line in view.history if name in line]
+        names = (name, *(f"{name}/{task.value}" for task in TASK_TYPES))
+        table.add_row(CAPTIONS[name], *(figure(name, now[key]) if key in now else "" for key in names), " " + sparkline(trace, trend))
+    return table
+
+
+def _race(view: View, width: int) -> RenderableType:
+    """Ratings as bars around the matchups; the arrow points to the winner, between solved share and what was predicted."""
+    if not view.matchups or any(member.role is Role.AGENT for member in view.members):
+        return Text()
+    members = {member.id: member for member in view.members}
+    means = [member.rating.mu for member in view.members]
+    low, high = min(15.0, *means), max(35.0, *means)
+    sigmas = width >= SIGMAS_WIDTH
+    cells = max(4, (width - (49 if sigmas else 39)) // 2)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    for caption, justify in RACE_COLUMNS.items():
+        table.add_column(caption, justify=justify, no_wrap=True)
+    for matchup in view.matchups:
+        teacher, student = members[matchup.teacher], members[matchup.student]
+        drawn = [bar((member.rating.mu - low) / (high - low), cells) for member in (teacher, student)]
+        table.add_row(
+            Text(_mirrored(drawn[0]), TEACHER), _rated(teacher, TEACHER, sigmas), _outcome(matchup), _rated(student, STUDENT, sigmas),
+            Text(drawn[1], STUDENT),
+        )  # fmt: skip
+    wins = [line["matchup/student_wins"] for line in view.history if "matchup/student_wins" in line]
+    leads = [("█", STUDENT if share > 0.5 else TEACHER if share < 0.5 else "dim") for share in wins[-min(40, width - 12) :]]
+    return Group(table, Text.assemble(" ahead  ", *leads))
+
+
+def _outcome(matchup: Matchup) -> Text:
+    solved = f"{matchup.mean_rho:.2f}" if matchup.mean_rho is not None else "-"
+    ends = {"teacher": ("◀ ", "  "), "student": ("  ", " ▶"), "none": ("  ", "  ")}[matchup.outcome]
+    return Text.assemble((ends[0], TEACHER), solved, (f" ({matchup.expected:.2f})", "dim"), (ends[1], STUDENT))
+
+
+def _rated(member: Member, colour: str, sigma: bool) -> Text:
+    spread = f" ±{member.rating.sigma:.1f}" if sigma else ""
+    return Text.assemble(" ", (member.id, f"bold {colour}"), f" {member.rating.mu:.1f}", (spread, "dim"), " ")
+
+
+def _mirrored(drawn: str) -> str:
+    """A bar that grows to the left: whole cells only, since there are no blocks that fill from the right."""
+    return ("█" * drawn.count("█") + ("▐" if set(drawn) & set("▌▋▊▉") else "")).rjust(len(drawn)) if "█" in drawn else drawn

@@ -1,0 +1,104 @@
+"""The append-only side of a run: records, ``metrics.jsonl`` and ``timings.jsonl``, and how a resume cuts them back.
+
+Order of writing in a step: records, timings, metrics, and only then the checkpoint. A kill in between leaves lines and
+folders of a step that no checkpoint knows; `cut_back` removes them, so the resumed run writes the same bytes as an
+undisturbed one. ``metrics.jsonl`` holds no time: equal seeds give equal files. Undefined and non-finite metrics are absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from populora.core.config import Config
+from populora.core.errors import RunDirectoryError
+from populora.core.files import append_line, disk_errors, remove_folder, remove_parts, step_folder, write_file
+from populora.runs import records
+from populora.runs.directory import CONFIG, RUNS
+from populora.runs.metrics import step_metrics, step_timing
+from populora.runs.step_record import StepRecord
+
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+
+
+def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
+    """Write everything about a finished step but its checkpoint; returns the step's metrics. Raises `RunDirectoryError`."""
+    metrics = step_metrics(record, records.write_records(folder, record))
+    append_line(folder / TIMINGS, _line(record.step, step_timing(record)))
+    append_line(folder / METRICS, _line(record.step, metrics))
+    return metrics
+
+
+def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str, float]]:
+    """The lines of a log, one mapping a step with the key ``step``, of all steps or those ``after`` one; a line that a kill cut short is
+    left out.
+
+    Raises `RunDirectoryError` for a damaged line.
+    """
+    return [_parsed(folder / name, line) for line in _lines(folder / name)[after:]]
+
+
+def latest_run(root: Path = RUNS) -> Path:
+    """The run under ``root`` that began or finished a step last. Raises `RunDirectoryError` where there is none."""
+    runs = [file.parent for file in root.glob(f"*/{CONFIG}") if _is_run(file)]
+    if not runs:
+        raise RunDirectoryError(f"no run was named, and '{root}/' has none: name a run directory, or start a run with `populora train`")
+    written = {run: max(file.stat().st_mtime_ns for name in (CONFIG, METRICS) if (file := run / name).exists()) for run in runs}
+    return max(runs, key=lambda run: (written[run], run.name))
+
+
+def _is_run(config: Path) -> bool:
+    """Whether settings are those of a run, and not of a retention grid. Damaged ones count as a run's: the command that reads them says
+    so."""
+    try:
+        return "population" in json.loads(config.read_bytes())
+    except (OSError, ValueError):
+        return True
+
+
+def cut_back(folder: Path, step: int, config: Config) -> None:
+    """Remove what was logged after ``step``, the step of the checkpoint that a resume starts from (0: from nothing).
+
+    Raises `RunDirectoryError` where the logs lack one of the steps up to it, or reach further beyond it than a kill explains.
+    """
+    logged = [int(line["step"]) for line in read_log(folder)]
+    if logged[:step] != list(range(1, step + 1)):
+        raise RunDirectoryError(
+            f"'{folder / METRICS}' does not belong to the checkpoint of step {step}: expected the steps 1 to {step}, "
+            f"got {len(logged)} lines. Restore it from a backup, or start a new run."
+        )
+    lost, expected = len(logged) - step, config.checkpoint_every * config.keep_checkpoints
+    if lost > expected:
+        raise RunDirectoryError(
+            f"'{folder / METRICS}' reaches {lost} steps beyond the newest checkpoint (step {step}), expected at most {expected}: "
+            "a resume would throw them away. Restore the missing checkpoints, or start a new run."
+        )
+    for name in (METRICS, TIMINGS):
+        kept = [line for line in _lines(folder / name) if _parsed(folder / name, line)["step"] <= step]
+        write_file(folder / name, b"".join(kept))
+    remove_parts(folder)
+    if (folder / records.FOLDER).exists():
+        remove_parts(folder / records.FOLDER)
+        for recorded in records.recorded_steps(folder):
+            if recorded > step:
+                remove_folder(step_folder(folder / records.FOLDER, recorded))
+
+
+def _line(step: int, values: Mapping[str, float]) -> str:
+    return json.dumps({"step": step, **dict(sorted(values.items()))}, allow_nan=False)
+
+
+def _lines(path: Path) -> list[bytes]:
+    if not path.exists():
+        return []
+    with disk_errors(path, "read"):
+        return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _parsed(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise RunDirectoryError(f"'{path}' has a damaged line ({error}): {line[:60]!r}. Restore it from a backup.") from error

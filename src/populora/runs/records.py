@@ -1,0 +1,217 @@
+"""Every proposal, problem, attempt, matchup, rating and child of a step, as Parquet (zstd) with explicit schemas.
+
+``steps/step_00012/{proposals,problems,attempts,matchups,ratings,children}.parquet``: one folder a step, moved into place at
+once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` reads a whole run in any Parquet tool.
+Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
+
+A step in which children were born also holds ``parents.safetensors`` (`populora.runs.parents`).
+
+``problems`` holds the content of every problem that the step's attempts or valid proposals name (also older ones from the
+buffer, and seeds); ``proposals`` and ``attempts`` refer to it by ``problem_id``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from populora.core.errors import RunDirectoryError
+from populora.core.files import step_folder, steps_in, write_folder
+from populora.core.types import Example, Generation, Lineage, Problem
+from populora.runs.parents import PARENTS, parents_bytes
+from populora.runs.step_record import StepRecord
+
+FOLDER = "steps"
+
+_RESPONSE = [
+    ("text", pa.string()),
+    ("prompt_tokens", pa.int32()),  # counts, as is response_tokens
+    ("response_tokens", pa.int32()),
+    ("stopped", pa.bool_()),
+    ("entropy", pa.float64()),
+    ("mean_logprob", pa.float64()),
+    ("formatted", pa.bool_()),
+]
+_EXAMPLES = pa.list_(pa.struct([("inputs", pa.string()), ("output", pa.string())]))
+_MEASURES = [
+    ("ast_depth", pa.int32()),
+    ("cyclomatic", pa.int32()),
+    ("loc", pa.int32()),
+    ("variables", pa.int32()),
+    ("fingerprint", pa.string()),
+]
+
+SCHEMAS = {
+    "proposals": pa.schema([
+        ("step", pa.int32()), ("author", pa.string()), ("task", pa.string()), ("group", pa.int32()), *_RESPONSE,
+        ("valid", pa.bool_()), ("rejection", pa.string()), ("problem_id", pa.string()), ("rho", pa.float64()),
+        ("reward", pa.float64()), *_MEASURES, ("repeat", pa.bool_()),
+    ]),
+    "problems": pa.schema([
+        ("step", pa.int32()), ("problem_id", pa.string()), ("author", pa.string()), ("born", pa.int32()), ("task", pa.string()),
+        ("program", pa.string()), ("message", pa.string()), ("shown", _EXAMPLES), ("hidden", _EXAMPLES),
+    ]),
+    "attempts": pa.schema([
+        ("step", pa.int32()), ("student", pa.string()), ("author", pa.string()), ("task", pa.string()), ("problem_id", pa.string()),
+        *_RESPONSE, ("correct", pa.bool_()), ("reason", pa.string()), ("void", pa.bool_()), ("filled", pa.bool_()),
+        ("lenient", pa.bool_()),
+        ("trained", pa.bool_()), ("reward", pa.float64()),
+    ]),
+    "matchups": pa.schema([
+        ("step", pa.int32()), ("teacher", pa.string()), ("student", pa.string()), ("expected", pa.float64()),
+        ("mean_rho", pa.float64()), ("outcome", pa.string()),
+    ]),
+    "ratings": pa.schema([
+        ("step", pa.int32()), ("member", pa.string()), ("role", pa.string()), ("slot", pa.int32()), ("mu", pa.float64()),
+        ("sigma", pa.float64()), ("generation", pa.int32()), ("born", pa.int32()), ("protected_until", pa.int32()),
+    ]),
+    "children": pa.schema([
+        ("step", pa.int32()), ("member", pa.string()), ("generation", pa.int32()), ("born", pa.int32()), ("operator", pa.string()),
+        ("parents", pa.list_(pa.string())), ("stream", pa.string()),  # the stream's name as a JSON list
+        ("norm_ratio", pa.float64()), ("cosines", pa.list_(pa.float64())), ("effective_rank", pa.float64()),
+        ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
+    ]),
+}  # fmt: skip
+LATER = ("repeat",)
+"""Columns that earlier versions did not write: null where a file lacks them."""
+
+
+def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
+    """Write the tables of one step, and the parents of its children, into the run ``folder``; returns the tables' rows.
+
+    Raises `RunDirectoryError`.
+    """
+    rows = step_rows(record)
+    files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
+    if record.parents:
+        files[PARENTS] = parents_bytes(record.parents)
+    write_folder(step_folder(folder / FOLDER, record.step), files)
+    return rows
+
+
+def recorded_steps(folder: Path) -> list[int]:
+    """Steps that have records in the run ``folder``, in order."""
+    return steps_in(folder / FOLDER)
+
+
+def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> pa.Table:
+    """One table of a run (a key of `SCHEMAS`) over the given steps, by default all of them, in order.
+
+    Raises `RunDirectoryError` for a step that is not there or a file that cannot be read.
+    """
+    known = recorded_steps(folder)
+    chosen = known if steps is None else list(steps)
+    for step in chosen:
+        if step not in known:
+            span = f"steps {known[0]} to {known[-1]}" if known else "no finished step"
+            raise RunDirectoryError(f"'{folder}' has no record of step {step}: it holds {span}.")
+    tables = [_read(step_folder(folder / FOLDER, step) / f"{name}.parquet", SCHEMAS[name]) for step in chosen]
+    return pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
+
+
+def read_children(folder: Path) -> list[Lineage]:
+    """The lineages of all children of a run, in the order of their birth. Raises `RunDirectoryError`."""
+    rows = read_table(folder, "children").to_pylist()
+    parsed = [{**row, "stream": json.loads(row["stream"]), "strength": json.loads(row["strength"])} for row in rows]
+    return [Lineage.from_plain({name: value for name, value in row.items() if name != "step"}) for row in parsed]
+
+
+def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
+    """The tables of a step as rows of plain values; keys are those of `SCHEMAS`, without the column ``step``."""
+    proposals = [
+        {
+            "author": p.author, "task": p.task.value, "group": p.group, **_response(p.generation, p.formatted),
+            "valid": p.problem is not None, "rejection": p.rejection, "problem_id": p.problem.id if p.problem else None,
+            "rho": rho, "reward": reward, **_measures(record, p.problem), "repeat": p.problem.id in record.repeats if p.problem else None,
+        }
+        for p, rho, reward in zip(record.proposals, record.rhos, record.teacher_rewards, strict=True)
+    ]  # fmt: skip
+    attempts = [
+        {
+            "student": a.student, "author": a.problem.author, "task": a.problem.task.value, "problem_id": a.problem.id,
+            **_response(a.generation, a.formatted), "correct": a.correct, "reason": a.reason, "void": a.void,
+            "filled": a.filled, "lenient": a.lenient, "trained": trained, "reward": reward,
+        }
+        for a, trained, reward in zip(record.attempts, record.trained, record.student_rewards, strict=True)
+    ]  # fmt: skip
+    named = [p.problem for p in record.proposals if p.problem] + [a.problem for a in record.attempts]
+    tables = {
+        "proposals": proposals,
+        "problems": [_problem(problem) for problem in {problem.id: problem for problem in named}.values()],
+        "attempts": attempts,
+        "matchups": [vars(matchup) for matchup in record.matchups],
+        "ratings": [
+            {
+                "member": m.id, "role": m.role.value, "slot": m.slot, "mu": m.rating.mu, "sigma": m.rating.sigma,
+                "generation": m.lineage.generation, "born": m.lineage.born, "protected_until": m.protected_until,
+            }
+            for m in record.members
+        ],
+        "children": [
+            {**vars(child), "stream": json.dumps(child.stream), "strength": json.dumps(child.strength)} for child in record.children
+        ],
+    }  # fmt: skip
+    return {name: [{"step": record.step, **row} for row in rows] for name, rows in tables.items()}
+
+
+def _response(generation: Generation, formatted: bool) -> dict[str, Any]:
+    tokens = len(generation.tokens)
+    return {
+        "text": generation.text, "prompt_tokens": len(generation.prompt_tokens), "response_tokens": tokens, "stopped": generation.stopped,
+        "entropy": generation.entropy, "mean_logprob": sum(generation.logprobs) / tokens if tokens else None, "formatted": formatted,
+    }  # fmt: skip
+
+
+def _measures(record: StepRecord, problem: Problem | None) -> dict[str, Any]:
+    measures = record.measures.get(problem.id) if problem else None
+    return {name: getattr(measures, name) if measures else None for name, _ in _MEASURES}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "problem_id": problem.id, "author": problem.author, "born": problem.step, "task": problem.task.value, "program": problem.program,
+        "message": problem.message, "shown": _examples(problem.shown), "hidden": _examples(problem.hidden),
+    }  # fmt: skip
+
+
+def _examples(examples: Iterable[Example]) -> list[dict[str, str]]:
+    return [{"inputs": example.inputs, "output": example.output} for example in examples]
+
+
+def _parquet(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
+    table = pa.Table.from_pylist([_encodable(row) for row in rows], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def _encodable(value: Any) -> Any:
+    """Replace lone surrogates, which model text may hold and UTF-8 cannot, by their escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        with path.open("rb") as opened:  # a path need not be UTF-8, which pyarrow asks of it
+            table = pq.ParquetFile(opened).read()
+        for name in LATER:
+            if name in schema.names and name not in table.column_names:
+                table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
+        if table.column_names == schema.names:
+            return table.cast(schema)
+    except (OSError, pa.ArrowException) as error:
+        raise RunDirectoryError(f"cannot read '{path}': {error}. Restore it from a backup; the other steps can still be read.") from error
+    differing = sorted(set(table.column_names) ^ set(schema.names)) or "their order"
+    raise RunDirectoryError(
+        f"'{path}' was written by another version of populora: its columns differ from this one's ({differing}). "
+        "Read it with that version, or with any Parquet tool."
+    )

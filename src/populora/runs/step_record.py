@@ -1,0 +1,45 @@
+"""The record of one self-play step: what training hands to the logs, the tables and the display."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal
+from populora.sandbox.protocol import Measures
+
+if TYPE_CHECKING:  # torch, which readers of a run need not load
+    from populora.adapters.adapter import Adapter
+    from populora.engine.learning.update import SlotUpdate
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """Everything that happened in one step. ``teacher_rewards`` and ``rhos`` align with ``proposals``,
+    ``student_rewards`` and ``trained`` with ``attempts``; ``measures`` are by problem id."""
+
+    step: int
+    matchups: tuple[Matchup, ...]
+    proposals: tuple[Proposal, ...]
+    attempts: tuple[Attempt, ...]
+    teacher_rewards: tuple[float | None, ...]
+    rhos: tuple[float | None, ...]
+    student_rewards: tuple[float, ...]
+    trained: tuple[bool, ...]
+    measures: dict[str, Measures]
+    members: tuple[Member, ...]
+    updates: dict[str, SlotUpdate]
+    children: tuple[Lineage, ...]
+    parents: dict[str, Adapter]
+    """What the children were bred from, by name; empty where none was born or ``evolution.keep_parents`` is off."""
+    seconds: dict[str, float]
+    """Wall clock by phase; ``wait`` is what the sampler waited for verdicts."""
+    beside: dict[str, float]
+    """Seconds of the verification that ran beside the sampler."""
+    tokens: dict[str, int]
+    """Tokens by phase: sampled, those of the prompts (each once for all its samples), learned from."""
+    coverage: dict[str, float]
+    repeats: frozenset[str]
+    """Ids of valid problems whose program the buffer held already, from earlier steps or earlier in this one."""
+    held_out: dict[str, float]
+    """Empty where no evaluation was due."""

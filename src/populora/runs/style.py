@@ -1,0 +1,80 @@
+"""Words, colours and small drawings shared by the live display, the plain lines and the closing table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from populora.core.types import Lineage, Role
+
+ROLE_COLOURS = {Role.TEACHER.value: "dark_orange", Role.STUDENT.value: "dodger_blue2", Role.AGENT.value: "grey70"}
+PHASES = ("matchmaking", "propose and solve", "update", "publish", "store", "evolve")
+
+CAPTIONS = {
+    "student/solve_rate": "solve rate",
+    "teacher/difficulty": "difficulty",
+    "teacher/validity": "valid problems",
+    "student/format_rate": "answer format",
+    "teacher/loc": "lines of code",
+    "teacher/cyclomatic": "cyclomatic",
+    "teacher/ast_depth": "AST depth",
+    "teacher/variables": "variables",
+    "teacher/response_length": "problem tokens",
+    "student/response_length": "answer tokens",
+    "learner/entropy/teacher": "teacher entropy",
+    "learner/entropy/student": "student entropy",
+    "learner/entropy/agent": "agent entropy",
+    "archive/coverage": "coverage",
+    "held_out/accuracy": "held-out accuracy",
+}
+HEADLINES = tuple(CAPTIONS)
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def clock(seconds: float) -> str:
+    """``2:31`` or ``1:02:31``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def figure(name: str, value: float, signed: bool = False) -> str:
+    """A metric with the digits that carry meaning: two for shares, one for lengths, per cent for coverage."""
+    sign = "+" if signed else ""
+    if name == "archive/coverage":
+        return f"{100 * value:{sign}.1f} %"
+    return f"{value:{sign}.1f}" if name.endswith("length") else f"{value:{sign}.2f}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """``1 child``, ``2 children``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def printable(text: str) -> str:
+    """Model text with control and other unprintable characters as escapes, but for line breaks and tabs."""
+    if text.replace("\n", "").replace("\t", "").isprintable():  # nearly all of it, and ten times as fast
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last ``width`` values as blocks between their own minimum and maximum."""
+    shown = list(values)[-width:]
+    if not shown:
+        return ""
+    low, high = min(shown), max(shown)
+    return "".join(_BLOCKS[round(7 * (value - low) / (high - low)) if high > low else 3] for value in shown)
+
+
+def bar(share: float, width: int) -> str:
+    """A horizontal bar of ``share`` (0 to 1) of ``width`` cells, in steps of an eighth of a cell."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def birth(child: Lineage) -> str:
+    """``T1 = x2(T0, T3)``: how a child came about."""
+    return f"{child.member} = {child.operator}({', '.join(name.split('#')[0] for name in child.parent_names)})"

@@ -1,0 +1,141 @@
+"""What a run came to: the closing table, made from the files of the run directory alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from populora.core.invocation import command
+from populora.core.types import Role
+from populora.runs.directory import read_config
+from populora.runs.highlights import highlights
+from populora.runs.metrics_log import METRICS, TIMINGS, read_log
+from populora.runs.style import CAPTIONS, HEADLINES, ROLE_COLOURS, clock, figure, plural
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run so far. ``first`` and ``last`` are means of each metric over the first and the last quarter of its steps."""
+
+    folder: Path
+    step: int
+    """Last finished step."""
+    steps: int
+    """Steps that were asked for."""
+    stopped: bool
+    """Whether Ctrl-C ended it early."""
+    seconds: float
+    """Of all steps, also those before a resume."""
+    first: dict[str, float]
+    last: dict[str, float]
+    best: dict[str, tuple[str, float, float]]
+    """Per role: the member with the highest mu at the end, its mu and sigma."""
+    children: int
+    highlights: tuple[str, ...] = ()
+    """Sentences about the run (`populora.runs.highlights`)."""
+
+
+def summarise(folder: Path, stopped: bool = False) -> Summary:
+    """Read the summary of a run. Raises `RunDirectoryError`."""
+    log, config = read_log(folder), read_config(folder)
+    quarter = max(1, len(log) // 4)
+    ends = log[-1] if log else {}
+    return Summary(
+        folder=folder,
+        step=int(ends.get("step", 0)),
+        steps=config.steps,
+        stopped=stopped,
+        seconds=sum(line["seconds/step"] for line in read_log(folder, TIMINGS)),
+        first=_means(log[:quarter]),
+        last=_means(log[-quarter:]),
+        best=_best(ends),
+        children=int(sum(line.get("evolution/children", 0.0) for line in log)),
+        highlights=tuple(highlights(log, config.evaluation.problems_per_type)),
+    )
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Print the summary and the commands to type next, each on a line of its own that no width breaks."""
+    console.print(render_summary(summary))
+    console.print("next")
+    for line, meaning in next_commands(summary):
+        console.print(Text(f"  # {meaning}", "dim"), soft_wrap=True)
+        console.print(Text(f"  {line}", "bold"), soft_wrap=True)
+
+
+def render_summary(summary: Summary) -> RenderableType:
+    """Draw the highlights, the closing table and the run's files, for any width from 60 columns on."""
+    heading = Text.assemble(
+        ("populora", "bold"), f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {clock(summary.seconds)}, ",
+        f"{plural(summary.children, 'child', 'children')} bred",
+    )  # fmt: skip
+    if not summary.step:
+        return Group(Text(), heading, Text("No step was finished."), _files(summary.folder))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for caption in ("first quarter", "last quarter", "change"):
+        table.add_column(caption, justify="right")
+    for name in HEADLINES:
+        if name in summary.first and name in summary.last:
+            change = summary.last[name] - summary.first[name]
+            table.add_row(
+                CAPTIONS[name], figure(name, summary.first[name]), figure(name, summary.last[name]), figure(name, change, signed=True)
+            )
+    best = [_member(role, *found) for role, found in summary.best.items()]
+    words = [Text(line) for line in summary.highlights]
+    return Group(Text(), heading, Text(), *words, table, *best, _files(summary.folder))
+
+
+def _member(role: str, member: str, mu: float, sigma: float) -> Text:
+    return Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
+
+
+def _files(folder: Path) -> RenderableType:
+    files = [
+        (METRICS, "every metric of every step"),
+        ("steps/*/*.parquet", "every problem and answer"),
+        ("adapters/", "the members, in PEFT format"),
+    ]
+    lines = Table.grid(padding=(0, 3))
+    lines.add_row(Text(f"{folder}/", "bold"))
+    for name, meaning in files:
+        lines.add_row(f"  {name}", Text(meaning, "dim"))
+    return Padding(lines, (1, 0))
+
+
+def next_commands(summary: Summary) -> list[tuple[str, str]]:
+    """List commands that are of use after the run, each with its purpose."""
+    folder = summary.folder
+    commands = [(command("report", folder), "see it: figures and an explorer, one HTML file")]
+    if summary.step:
+        commands.append((command("show", folder, "--step", summary.step), "read the problems, answers and verdicts of a step"))
+    if summary.best:
+        member = list(summary.best.values())[-1][0]
+        out = f"{folder.absolute().name}-{member.lower()}"
+        commands.append((command("export", folder, "--member", member, "-o", out), "take an adapter out"))
+    if summary.step < summary.steps:
+        commands.insert(0, (command("resume", folder), f"go on from step {summary.step}"))
+    return commands
+
+
+def _means(log: list[dict[str, float]]) -> dict[str, float]:
+    names = {name for line in log for name in line}
+    return {name: fmean(line[name] for line in log if name in line) for name in sorted(names)}
+
+
+def _best(metrics: dict[str, float]) -> dict[str, tuple[str, float, float]]:
+    roles = {role.value[0].upper(): role.value for role in Role}
+    best: dict[str, tuple[str, float, float]] = {}
+    for name, mu in sorted(metrics.items()):
+        member = name.removeprefix("rating/mu/")
+        role = roles.get(member[0]) if name.startswith("rating/mu/") and member[1:].isdigit() else None
+        if role and role != Role.AGENT and (role not in best or mu > best[role][1]):
+            best[role] = (member, mu, metrics[f"rating/sigma/{member}"])
+    return dict(sorted(best.items(), reverse=True))

@@ -1,0 +1,151 @@
+"""Problem-space coverage: a CVT archive of 4096 cells over the four program metrics (paper, appendix "Problem-Space Coverage").
+
+A centroidal Voronoi tessellation (Vassiliades et al. 2018) of the unit cube [0, 1]^4: each program belongs to the nearest
+centroid of its normalised descriptor. The paper gives neither ranges nor centroids, and coverage depends on both, so both are
+pinned here and travel with the archive's state: `RANGES` (values outside are clipped to the rim) and `centroids.npz`, made by
+``python -m populora.tasks.coverage`` from a named random stream and compared by a test with a fresh computation.
+
+Deviation: the paper reads true coverage for the population but (all problems) / 4096 for its baseline. Here every arm gets
+both numbers, ``coverage`` and ``proxy``; they must not be compared with each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
+
+from populora.core.errors import PopuloraError, RunDirectoryError
+from populora.core.rng import stream
+
+CELLS = 4096
+METRICS = ("ast_depth", "cyclomatic", "loc", "variables")
+RANGES = np.array([[0, 20], [1, 15], [1, 30], [0, 15]], dtype=np.float64)
+"""Lowest and highest value of each metric [4, 2]: the span of short programs, wide enough for growth."""
+CENTROIDS_FILE = Path(__file__).with_name("centroids.npz")
+
+
+def lloyd(samples: int = 50_000, rounds: int = 25) -> NDArray[np.float32]:
+    """Centroids [4096, 4] of a uniform sample of the unit cube by Lloyd's algorithm; an empty cell keeps its centroid."""
+    points = stream(0, "coverage", "centroids").random((samples, len(METRICS)))
+    centroids = points[:CELLS].copy()
+    for _ in range(rounds):
+        cells = _nearest(KDTree(centroids), points)
+        sizes = np.bincount(cells, minlength=CELLS)
+        sums = np.stack([np.bincount(cells, weights=axis, minlength=CELLS) for axis in points.T], axis=1)
+        centroids = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centroids)
+    return centroids.astype(np.float32)
+
+
+@cache
+def centroids() -> NDArray[np.float32]:
+    """The pinned centroids [4096, 4]; read-only."""
+    with np.load(CENTROIDS_FILE, allow_pickle=False) as archive:
+        loaded: NDArray[np.float32] = archive["centroids"]
+    loaded.setflags(write=False)
+    return loaded
+
+
+@cache
+def _tree() -> KDTree:
+    return KDTree(centroids())
+
+
+def normalise(descriptors: ArrayLike, ranges: NDArray[np.float64] = RANGES) -> NDArray[np.float64]:
+    """Descriptors [n, 4] in the unit cube, clipped to ``ranges`` [4, 2]. Raises `PopuloraError` for another shape."""
+    values = np.asarray(descriptors, dtype=np.float64)
+    values = values.reshape(0, len(METRICS)) if values.size == 0 else values
+    if values.ndim != 2 or values.shape[1] != len(METRICS):
+        raise PopuloraError(f"expected descriptors of shape [n, {len(METRICS)}] in the order {METRICS}, got {list(values.shape)}")
+    return np.clip((values - ranges[:, 0]) / (ranges[:, 1] - ranges[:, 0]), 0.0, 1.0)
+
+
+def covered(descriptors: ArrayLike, ranges: NDArray[np.float64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
+    """How many cells [n] are filled after each of the descriptors [n, 4], in a tessellation that a run kept."""
+    cells = _nearest(KDTree(centres), normalise(descriptors, ranges))
+    first = np.zeros(len(cells), dtype=np.int64)
+    first[np.unique(cells, return_index=True)[1]] = 1
+    return np.cumsum(first)
+
+
+def cells_of(descriptors: ArrayLike) -> NDArray[np.int64]:
+    """The cell [n] of each descriptor [n, 4]."""
+    return _nearest(_tree(), normalise(descriptors))
+
+
+def _nearest(tree: KDTree, points: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.asarray(tree.query(points)[1], dtype=np.int64)  # pyright: ignore[reportUnknownMemberType] scipy ships no types
+
+
+def tessellation() -> NDArray[np.uint8]:
+    """SHA-256 [32] of ranges and centroids: coverage numbers are comparable exactly when it is equal."""
+    digest = hashlib.sha256(RANGES.astype("<f8").tobytes() + centroids().astype("<f4").tobytes())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+def tessellation_file() -> bytes:
+    """What every cell number of a run refers to, as the bytes of an ``.npz``: ``centroids`` [4096, 4], ``ranges`` [4, 2], ``metrics``."""
+    file = io.BytesIO()
+    np.savez(file, centroids=centroids(), ranges=RANGES, metrics=np.array(METRICS))
+    return file.getvalue()
+
+
+class Archive:
+    """How many of a run's valid programs fell into each cell, and which descriptors they had."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(CELLS, dtype=np.int64)
+        self._descriptors: set[tuple[int, ...]] = set()
+
+    def add(self, descriptors: Sequence[Sequence[int]]) -> None:
+        """Count a batch of descriptors in the order of `METRICS`."""
+        self._counts += np.bincount(cells_of(descriptors), minlength=CELLS)
+        self._descriptors.update(tuple(int(value) for value in descriptor) for descriptor in descriptors)
+
+    @property
+    def filled(self) -> int:
+        """Cells with at least one program."""
+        return int(np.count_nonzero(self._counts))
+
+    @property
+    def total_problems(self) -> int:
+        """All programs ever added, repeats included."""
+        return int(self._counts.sum())
+
+    def summary(self) -> dict[str, float]:
+        """``coverage`` (filled cells, fraction), ``distinct_descriptors``, ``total_problems`` and the paper's ``proxy``."""
+        return {
+            "coverage": self.filled / CELLS,
+            "distinct_descriptors": float(len(self._descriptors)),
+            "total_problems": float(self.total_problems),
+            "proxy": self.total_problems / CELLS,
+        }
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Plain arrays: ``counts`` [4096], ``descriptors`` [n, 4] in sorted order, and the ``tessellation`` they refer to."""
+        descriptors = np.array(sorted(self._descriptors), dtype=np.int64).reshape(-1, len(METRICS))
+        return {"counts": self._counts.copy(), "descriptors": descriptors, "tessellation": tessellation()}
+
+    @classmethod
+    def restore(cls, state: dict[str, NDArray[np.generic]]) -> Archive:
+        """The archive that `state` came from. Raises `RunDirectoryError` if its cells are not this version's cells."""
+        if not np.array_equal(state["tessellation"], tessellation()):
+            found, expected = state["tessellation"].tobytes().hex()[:12], tessellation().tobytes().hex()[:12]
+            raise RunDirectoryError(
+                f"the coverage archive was filled with tessellation {found}, this version of populora has {expected}: "
+                "the numbers would not be comparable. Resume with the version that wrote the run."
+            )
+        archive = cls()
+        archive._counts = state["counts"].astype(np.int64)
+        archive._descriptors = {tuple(row) for row in state["descriptors"].tolist()}
+        return archive
+
+
+if __name__ == "__main__":
+    np.savez(CENTROIDS_FILE, centroids=lloyd())

@@ -1,0 +1,88 @@
+"""The shared buffer of valid problems: references for proposers, programs for code_f, filling for students.
+
+One per run (reading 7), every problem tagged with its author and step. A program that is in the buffer of its type
+already (equal normalised AST) is not stored again, and at ``capacity`` the oldest goes, not the newest (reading 9).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from populora.core.errors import BaseModelError
+from populora.core.types import TASK_TYPES, Example, Problem, TaskType
+
+
+class ProblemBuffer:
+    """Valid problems by task type, oldest first."""
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in TASK_TYPES}
+
+    def add(self, problem: Problem, fingerprint: str) -> bool:
+        """Store a problem unless its program is there already; code_f counts message and inputs as well."""
+        inputs = "|".join(sorted(example.inputs for example in (*problem.shown, *problem.hidden)))  # whichever half is hidden
+        key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task is TaskType.CODE_F else fingerprint
+        entries = self._entries[problem.task]
+        if key in entries:
+            return False
+        entries[key] = problem
+        if len(entries) > self.capacity:
+            del entries[next(iter(entries))]
+        return True
+
+    def discard(self, ids: set[str]) -> None:
+        """Drop problems whose gold value did not reproduce."""
+        for entries in self._entries.values():
+            for key in [key for key, problem in entries.items() if problem.id in ids]:
+                del entries[key]
+
+    def problems(self, task: TaskType) -> list[Problem]:
+        return list(self._entries[task].values())
+
+    def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Up to ``count`` problems without replacement; for code_f, one from the programs of code_i and code_o."""
+        if task is TaskType.CODE_F:
+            return _choose([*self.problems(TaskType.CODE_I), *self.problems(TaskType.CODE_O)], 1, rng)
+        return _choose(self.problems(task), count, rng)
+
+    def fill(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Up to ``count`` past problems for a student's batch (reading 5)."""
+        return _choose(self.problems(task), count, rng)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for the checkpoint."""
+        return {task.value: [[key, asdict(problem)] for key, problem in entries.items()] for task, entries in self._entries.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._entries = {task: {key: problem_from(value) for key, value in state[task.value]} for task in TASK_TYPES}
+
+
+def _choose(problems: list[Problem], count: int, rng: np.random.Generator) -> list[Problem]:
+    chosen = rng.choice(len(problems), size=min(count, len(problems)), replace=False)
+    return [problems[int(index)] for index in chosen]
+
+
+def problem_from(values: dict[str, Any]) -> Problem:
+    """A problem from plain values (JSON)."""
+    examples = {name: tuple(Example(**example) for example in values[name]) for name in ("shown", "hidden")}
+    return Problem(**{**values, **examples, "task": TaskType(values["task"])})
+
+
+def read_problems(file: Path) -> list[Problem]:
+    """Problems from a JSON Lines file that ships beside a base. Raises `BaseModelError` with the line that is none."""
+    problems = []
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            problems.append(problem_from(json.loads(line)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise BaseModelError(
+                f"'{file}', line {number}: expected a problem as JSON, got {line[:80]!r} ({type(error).__name__}: {error}). "
+                "The file is damaged: restore it from where the base came."
+            ) from error
+    return problems

@@ -1,0 +1,101 @@
+"""Phase 5, the choices: who is replaced, by which operator, from which parents (paper, "Training Step", phase 5).
+
+Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` goes, parents
+come from the top half. Three rules go beyond the paper's text: a newborn is not judged before it has trained for one
+interval; a teacher that hardly makes a valid problem plays no games, so its rating would protect it for ever, and goes
+first, and is a parent last; and a child is believed to be like its parents, with a wider doubt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from populora.core.errors import ConfigError, PopuloraError
+from populora.core.types import Member, Rating
+from populora.training.ratings import lower_bound
+
+BROKEN_VALID_RATE = 0.1
+"""A teacher whose share of valid proposals is below this goes first, whatever its rating."""
+
+
+def cull_count(size: int, cull_fraction: float) -> int:
+    """``floor(cull_fraction * N)``, but at least one of two or more, and none of one alone or where ``cull_fraction`` is 0."""
+    if size < 2 or cull_fraction == 0:
+        return 0
+    return min(max(1, math.floor(cull_fraction * size + 1e-9)), size - 1)
+
+
+def to_cull(
+    members: Sequence[Member], cull_fraction: float, lcb_k: float, step: int, valid_rates: Mapping[str, float] | None = None
+) -> tuple[Member, ...]:
+    """The members of one role to replace after ``step``, weakest first.
+
+    At most `cull_count` of them. A newborn (``protected_until >= step``) among them stays, and nobody stronger goes in its
+    stead: fewer are replaced. ``valid_rates`` are shares of valid proposals by member id; equal bounds are decided by them,
+    then by the slot.
+    """
+    _check_one_role(members)
+    rates = valid_rates or {}
+
+    def strength(member: Member) -> tuple[bool, float, float, int]:
+        rate = rates.get(member.id, 1.0)
+        return rate >= BROKEN_VALID_RATE, lower_bound(member.rating, lcb_k), rate, member.slot
+
+    weakest = sorted(members, key=strength)[: cull_count(len(members), cull_fraction)]
+    return tuple(member for member in weakest if member.protected_until < step)
+
+
+def choose_operator(arities: Mapping[str, int], parents_available: int, rng: np.random.Generator) -> str:
+    """An operator's name, uniformly among those whose arity does not exceed ``parents_available`` distinct parents.
+
+    ``arities`` maps names to numbers of parents. Raises `ConfigError` when none fits.
+    """
+    fitting = [name for name, arity in arities.items() if arity <= parents_available]
+    if not fitting:
+        raise ConfigError(
+            f"evolution.operators {tuple(arities)} all need more than the {parents_available} parent(s) that are left: "
+            "add a mutation such as 'm1', or more members"
+        )
+    return fitting[int(rng.integers(len(fitting)))]
+
+
+def choose_parents(
+    members: Sequence[Member],
+    culled: Sequence[Member],
+    arity: int,
+    lcb_k: float,
+    rng: np.random.Generator,
+    valid_rates: Mapping[str, float] | None = None,
+) -> tuple[Member, ...]:
+    """``arity`` distinct parents in random order, uniformly from the top half (rounded up) of one role's ``members``.
+
+    The culled are no parents, and broken teachers rank last, as in `to_cull`. Raises `PopuloraError` when there are too few:
+    choose an operator of smaller arity.
+    """
+    _check_one_role(members)
+    gone = {member.id for member in culled}
+    rates = valid_rates or {}
+
+    def place(member: Member) -> tuple[bool, float, int]:
+        return rates.get(member.id, 1.0) < BROKEN_VALID_RATE, -lower_bound(member.rating, lcb_k), member.slot
+
+    ranked = sorted((member for member in members if member.id not in gone), key=place)
+    top = ranked[: math.ceil(len(members) / 2)]
+    if len(top) < arity:
+        raise PopuloraError(f"expected {arity} distinct parents, got {len(top)}: choose an operator that needs fewer")
+    return tuple(top[int(index)] for index in rng.choice(len(top), size=arity, replace=False))
+
+
+def child_rating(parents: Sequence[Rating], child_sigma: float) -> Rating:
+    """A newborn's rating: the parents' mean mu, and the largest of their sigmas but at least ``child_sigma``."""
+    return Rating(fmean(parent.mu for parent in parents), max(child_sigma, *(parent.sigma for parent in parents)))
+
+
+def _check_one_role(members: Sequence[Member]) -> None:
+    roles = {member.role for member in members}
+    if len(roles) > 1:
+        raise PopuloraError(f"expected members of one role, got {', '.join(sorted(roles))}: replacement never crosses roles")

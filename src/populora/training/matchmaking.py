@@ -1,0 +1,45 @@
+"""Phase 1 of a step: which student faces which teacher (paper, "Training Step" and "TrueSkill and matchmaking details").
+
+Prioritised fictitious self-play weights a pair by p (1 - p) + floor, where p is the predicted probability that the student
+wins: near-balanced games are the informative ones. The floor keeps every pairing possible. Every teacher gets exactly one
+student; with as many students as teachers that is a one-to-one assignment, which gives all adapters equal work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from populora.core.config import LeagueConfig
+from populora.core.errors import ConfigError
+from populora.core.types import Matchup, Member
+from populora.training.ratings import win_probability
+
+
+def pfsp_weight(p: float, floor: float) -> float:
+    """Unnormalised chance of a pairing whose student wins with probability ``p``."""
+    return p * (1.0 - p) + floor
+
+
+def pair(teachers: Sequence[Member], students: Sequence[Member], league: LeagueConfig, rng: np.random.Generator) -> list[Matchup]:
+    """One matchup a teacher, in the order of ``teachers``, with the student's predicted win probability as ``expected``.
+
+    Teachers choose in random order and without replacement. With more teachers than students the pool is refilled each
+    time it empties, so students' loads differ by one at most; with fewer, some students are left out of this step.
+    Raises `ConfigError` when ``pfsp_floor`` leaves a teacher without a possible student.
+    """
+    matchups: dict[str, Matchup] = {}
+    pool: list[Member] = []
+    order: list[int] = rng.permutation(len(teachers)).tolist()
+    for teacher in (teachers[index] for index in order):
+        pool = pool or list(students)
+        expected = [win_probability(student.rating, teacher.rating, league.beta) for student in pool]
+        weights = np.array([pfsp_weight(p, league.pfsp_floor) for p in expected])
+        if not weights.min() >= 0.0 or not weights.sum() > 0.0:
+            raise ConfigError(
+                f"league.pfsp_floor {league.pfsp_floor} leaves {teacher.id} no student to draw: expected a small number above 0"
+            )
+        choice = int(rng.choice(len(pool), p=weights / weights.sum()))
+        matchups[teacher.id] = Matchup(teacher.id, pool.pop(choice).id, expected[choice])
+    return [matchups[teacher.id] for teacher in teachers]

@@ -1,0 +1,168 @@
+"""One mixed update equals separate ones, member by member; the oracle is PEFT trained one adapter at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from populora.core.config import LearnerConfig
+from populora.core.errors import AdapterEffectError, ConfigError, PopuloraError
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.learner import Learner
+from populora.engine.learning.update import SlotUpdate
+
+# At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
+CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)
+
+
+def off_policy(adapted, config=CONFIG) -> Learner:
+    """A learner for rows with made-up old log-probabilities."""
+    return Learner(adapted, config, agreement=math.inf)
+
+
+def peft_loss(model, row: TrainRow, tokens: int) -> torch.Tensor:
+    """The row's share of its member's loss: PPO with clip-higher, truncated weights, token mean over the member's batch."""
+    ids = torch.tensor([[*row.prompt_tokens, *row.tokens]])
+    log_p = model(ids).logits[0].log_softmax(-1)
+    positions = torch.arange(len(row.prompt_tokens) - 1, ids.shape[1] - 1)
+    ratio = (log_p[positions, torch.tensor(row.tokens)] - torch.tensor(row.logprobs)).exp()
+    surrogate = torch.min(ratio * row.advantage, ratio.clamp(1 - CONFIG.clip_low, 1 + CONFIG.clip_high) * row.advantage)
+    weight = ratio.detach()
+    return -(surrogate * weight.clamp(max=CONFIG.tis_cap) / weight).sum() / tokens
+
+
+def peft_gradients(model, rows: list[TrainRow], slot: int) -> dict[str, torch.Tensor]:
+    """Accumulate the member's gradient in PEFT; returns its parameters."""
+    model.set_adapter(str(slot))
+    mine = [row for row in rows if row.slot == slot]
+    for row in mine:
+        peft_loss(model, row, sum(len(other.tokens) for other in mine)).backward()
+    return {name: parameter for name, parameter in model.named_parameters() if f".{slot}.weight" in name}
+
+
+def as_row(adapted, parameters: dict[str, torch.Tensor], slot: int) -> torch.Tensor:
+    """PEFT's tensors in the layout of the bank's flat row."""
+    row = torch.zeros_like(adapted.bank.master[:1])
+    for name, (a, b) in adapted.bank.by_module(row).items():
+        a[0], b[0] = (parameters[f"base_model.model.{name}.lora_{letter}.{slot}.weight"].detach() for letter in "AB")
+    return row[0]
+
+
+def test_gradients_of_the_mixed_update_equal_pefts(adapted, peft_model, make_rows):
+    rows = make_rows(0)
+    updates = off_policy(adapted).update(rows)
+    for slot in range(4):
+        parameters = peft_gradients(peft_model, rows, slot)
+        expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, slot)
+        ours = adapted.bank.gradient[slot]
+        assert float((ours - expected).norm() / expected.norm()) < 3e-6
+        assert updates[slot].grad_norm == pytest.approx(float(expected.norm()), rel=1e-5)
+        assert updates[slot].clip_fraction > 0
+
+
+def test_rows_routed_to_another_member_are_noticed(adapted, peft_model, make_rows):
+    """The negative control of the test above: with two members exchanged the gradients are far apart."""
+    rows = make_rows(0)
+    swap = {0: 1, 1: 0}
+    off_policy(adapted).update([dataclasses.replace(row, slot=swap.get(row.slot, row.slot)) for row in rows])
+    parameters = peft_gradients(peft_model, rows, 0)
+    expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, 0)
+    for slot in (0, 1):
+        assert float((adapted.bank.gradient[slot] - expected).norm() / expected.norm()) > 0.1
+
+
+def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_one(adapted, peft_model, make_rows):
+    learner = off_policy(adapted)
+    present = [(0, 1, 2, 3), (1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2, 3)]
+    batches = [make_rows(10 + step, slots) for step, slots in enumerate(present)]
+    for rows in batches:
+        learner.update(rows)
+    for slot in range(4):
+        peft_model.set_adapter(str(slot))
+        parameters = {name: parameter for name, parameter in peft_model.named_parameters() if f".{slot}.weight" in name}
+        optimiser = torch.optim.AdamW(
+            parameters.values(), lr=CONFIG.learning_rate, betas=CONFIG.betas, eps=CONFIG.epsilon, weight_decay=CONFIG.weight_decay
+        )
+        for rows, slots in zip(batches, present, strict=True):
+            if slot in slots:
+                optimiser.zero_grad()
+                peft_gradients(peft_model, rows, slot)
+                torch.nn.utils.clip_grad_norm_(parameters.values(), CONFIG.grad_clip)
+                optimiser.step()
+        moved = as_row(adapted, parameters, slot).detach()
+        assert float((adapted.bank.master[slot] - moved).abs().max()) < 1e-6
+        assert int(adapted.bank.steps[slot]) == sum(slot in slots for slots in present)
+
+
+def test_micro_batches_do_not_change_the_gradient(adapted, make_rows):
+    rows = make_rows(1)
+    gradients = []
+    for budget in (60, 200, 100_000):
+        state = adapted.bank.state()
+        off_policy(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=budget)).update(rows)
+        gradients.append(adapted.bank.gradient.clone())
+        adapted.bank.restore(state)
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_update_twice_gives_the_same_bytes(adapted, make_rows):
+    rows, state = make_rows(2), adapted.bank.state()
+    off_policy(adapted).update(rows)
+    first = adapted.bank.state()
+    adapted.bank.restore(state)
+    off_policy(adapted).update(rows)
+    assert all(torch.equal(first[name], tensor) for name, tensor in adapted.bank.state().items())
+
+
+def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
+    rows = [row if row.slot != 2 else dataclasses.replace(row, advantage=0.0) for row in make_rows(3, (0, 2))]
+    adapted.bank.first_moment += 1.0
+    before = adapted.bank.state()
+    updates = off_policy(adapted).update(rows)
+    assert list(updates) == [0, 2]
+    assert not updates[0].skipped
+    assert updates[2] == SlotUpdate(tokens=sum(len(row.tokens) for row in rows if row.slot == 2), skipped=True)
+    for slot in (1, 2, 3):
+        assert all(torch.equal(tensor[slot], before[name][slot]) for name, tensor in adapted.bank.state().items())
+    assert not torch.equal(adapted.bank.master[0], before["master"][0])
+    assert off_policy(adapted).update([]) == {}
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, make_rows, poison):
+    rows = [row if row.slot != 1 else dataclasses.replace(row, advantage=poison) for row in make_rows(5)]
+    before = adapted.bank.state()
+    with pytest.raises(PopuloraError, match="slot 1: expected a finite loss"):
+        off_policy(adapted).update(rows)
+    assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
+
+
+def test_rows_that_older_weights_sampled_stop_the_update(adapted, make_rows):
+    before = adapted.bank.master.clone()
+    with pytest.raises(AdapterEffectError, match=r"slot \d: sampler and learner must agree"):
+        Learner(adapted, CONFIG).update(make_rows(6))
+    assert torch.equal(before, adapted.bank.master)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 1e29])
+def test_a_gradient_that_moves_no_weight_stops_the_run_also_of_trained_adapters(adapted, make_rows, weight_decay):
+    off_policy(adapted).update(make_rows(8))
+    with pytest.raises(AdapterEffectError, match=r"slot 0: an update must change the adapter, but its gradient .* had no effect"):
+        off_policy(adapted, dataclasses.replace(CONFIG, learning_rate=1e-30, weight_decay=weight_decay)).update(make_rows(9))
+
+
+def test_a_row_over_the_token_budget_is_refused(adapted, make_rows):
+    with pytest.raises(ConfigError, match=r"micro_batch_tokens is 5"):
+        off_policy(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=5)).update(make_rows(7))
+
+
+def test_a_row_that_is_not_whole_is_refused(adapted):
+    for row in (
+        TrainRow(9, [1], [2], [-1.0], 1.0), TrainRow(0, [], [2], [-1.0], 1.0), TrainRow(0, [1], [2, 3], [-1.0], 1.0),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="a row needs"):
+            off_policy(adapted).update([row])

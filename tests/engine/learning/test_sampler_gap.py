@@ -1,0 +1,106 @@
+"""Where the sampler's log-probabilities are not the learner's: truncated weights, recomputed ratios, what is logged and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from populora.core.config import LearnerConfig
+from populora.core.errors import AdapterEffectError
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.learner import Learner
+from populora.engine.learning.loss import policy_loss, truncation
+from populora.engine.model.packing import Group, pack
+
+CONFIG = LearnerConfig(learning_rate=1e-3, grad_clip=1e9)
+
+
+def exact(adapted, rows: list[TrainRow], shift: float = 0.0) -> list[TrainRow]:
+    """The rows with the learner's own log-probabilities, minus ``shift``, as the sampler's."""
+    with torch.no_grad():
+        return [
+            dataclasses.replace(
+                row, logprobs=(adapted.logprobs(pack([Group(row.slot, row.prompt_tokens, (row.tokens,))]))[0] - shift).tolist()
+            )
+            for row in rows
+        ]
+
+
+def gradient(adapted, config: LearnerConfig, rows: list[TrainRow]) -> torch.Tensor:
+    state = adapted.bank.state()
+    Learner(adapted, config, agreement=math.inf).update(rows)
+    found = adapted.bank.gradient.clone()
+    adapted.bank.restore(state)
+    return found
+
+
+def test_a_weight_beyond_the_cap_counts_as_the_cap_with_its_gradient():
+    sampled = torch.tensor([-3.0, -1.0, -1.0])
+    for old in (sampled, torch.tensor([-1.0, -1.2, -1.0])):  # the sampler's, or recomputed ones
+        new = torch.tensor([-1.0, -1.2, -1.0], requires_grad=True)
+        losses, _ = policy_loss(new, old, torch.full((3,), -1.0), 0.2, 0.28)
+        losses = losses * truncation(new, old, sampled, 2.0)
+        expected = torch.tensor([2.0, math.exp(-0.2), 1.0])  # min(new / sampled, 2); advantages are -1
+        torch.testing.assert_close(losses.detach(), expected)
+        torch.testing.assert_close(torch.autograd.grad(losses.sum(), new)[0], expected)
+
+
+def test_recomputed_log_probabilities_give_the_same_gradient_where_the_sampler_was_right(adapted, make_rows):
+    rows = exact(adapted, make_rows(0))
+    ours = gradient(adapted, CONFIG, rows)
+    recomputed = gradient(adapted, dataclasses.replace(CONFIG, old_logprobs="recomputed"), rows)
+    assert float((ours - recomputed).norm() / ours.norm()) < 1e-5
+
+
+def test_where_the_sampler_was_wrong_recomputing_unclips_and_the_cap_bounds_it(adapted, make_rows):
+    """Every token is exp(1) times likelier to the learner: rows with an advantage above zero are clipped unless recomputed."""
+    rows = [dataclasses.replace(row, advantage=1.0) for row in exact(adapted, make_rows(0), shift=1.0)]
+    right = gradient(adapted, CONFIG, [dataclasses.replace(row, advantage=1.0) for row in exact(adapted, make_rows(0))])
+    assert not gradient(adapted, CONFIG, rows).any()
+    for cap, weight in ((2.0, 2.0), (10.0, math.e)):
+        found = gradient(adapted, dataclasses.replace(CONFIG, old_logprobs="recomputed", tis_cap=cap), rows)
+        assert float((found - weight * right).norm() / right.norm()) < 1e-4
+
+
+def test_kl_and_effective_sample_size_of_each_member_are_those_of_their_formulas(adapted, make_rows):
+    rows = exact(adapted, make_rows(0))
+    noise = torch.Generator().manual_seed(0)
+    moved = {row.slot: [] for row in rows}
+    shifted = []
+    for row in rows:
+        shift = 0.3 * row.slot * torch.randn(len(row.tokens), generator=noise)
+        moved[row.slot] += (-shift).tolist()
+        shifted.append(dataclasses.replace(row, logprobs=(torch.tensor(row.logprobs) + shift).tolist()))
+    updates = Learner(adapted, CONFIG, agreement=math.inf).update(shifted)
+    for slot, update in updates.items():
+        log_weights = torch.tensor(moved[slot], dtype=torch.float64)
+        weights = log_weights.exp()
+        assert update.kl == pytest.approx(float((weights - 1 - log_weights).mean()), abs=1e-4)
+        weights = weights.clamp(max=CONFIG.tis_cap)
+        assert update.ess == pytest.approx(float(weights.sum() ** 2 / (len(weights) * (weights**2).sum())), abs=1e-4)
+
+
+def test_one_token_far_off_is_left_to_the_cap(adapted, make_rows):
+    rows = exact(adapted, [row for row in make_rows(0) if row.slot == 0])
+    far = dataclasses.replace(rows[0], logprobs=(rows[0].logprobs[0] - 4.0, *rows[0].logprobs[1:]))
+    settings = dataclasses.replace(CONFIG, max_kl=10.0)  # so few tokens have a large mean
+    (update,) = Learner(adapted, settings, agreement=1.0).update([far, *rows[1:]]).values()
+    assert update.ess > 0.9
+
+
+@pytest.mark.parametrize("bound", [{"min_ess": 0.99}, {"max_kl": 1e-3}])
+def test_a_sampler_that_drifted_away_stops_the_update_before_any_change(adapted, make_rows, bound):
+    rows = exact(adapted, make_rows(0))
+    noise = torch.Generator().manual_seed(0)
+    rows = [
+        dataclasses.replace(r, logprobs=(torch.tensor(r.logprobs) + 0.3 * torch.randn(len(r.tokens), generator=noise)).tolist())
+        for r in rows
+    ]
+    before = adapted.bank.state()
+    with pytest.raises(AdapterEffectError, match=r"slot 0: expected a KL .* effective\s+sample size"):
+        Learner(adapted, dataclasses.replace(CONFIG, **bound), agreement=10.0).update(rows)
+    assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
+    Learner(adapted, CONFIG, agreement=10.0).update(rows)

@@ -1,0 +1,82 @@
+"""Activation checkpointing: the same gradients from less that is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
+
+
+def made(checkpointing) -> AdaptedModel:
+    torch.manual_seed(0)
+    shape = Qwen2Config(
+        vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=256,
+        max_position_embeddings=128, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1, dtype="float32",
+    )  # fmt: skip
+    adapted = AdaptedModel(Qwen2ForCausalLM(shape), ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), 3, 4, 8.0, checkpointing)
+    adapted.bank.initialise(0)
+    adapted.bank.master += 0.1 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(3))
+    return adapted
+
+
+def measured(adapted: AdaptedModel) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Log-probabilities, gradient, and bytes that the forward keeps for the backward."""
+    draw = torch.Generator().manual_seed(1)
+    rows = [torch.randint(2, 64, (30 + 5 * slot,), generator=draw).tolist() for slot in range(3)]
+    packed = pack([Group(slot, row[:10], (row[10:20], row[20:])) for slot, row in enumerate(rows)])
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logprobs, _ = adapted.logprobs(packed)
+        total = sum(kept.values())
+    (logprobs.sin().sum()).backward()
+    return logprobs.detach(), adapted.bank.gradient, total
+
+
+def test_gradients_are_the_same_and_less_is_kept():
+    logprobs, gradient, everything = measured(made("none"))
+    kept = []
+    for checkpointing in ("mlp", "layer"):
+        again, found, total = measured(made(checkpointing))
+        assert torch.equal(again, logprobs)
+        torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-7)
+        kept.append(total)
+    assert kept[1] < kept[0] < 0.7 * everything
+
+
+def test_without_gradients_nothing_is_checkpointed():
+    with torch.no_grad():
+        adapted = made("layer")
+        packed = pack([Group(1, [5, 6, 7], ([8, 9],))])
+        torch.testing.assert_close(adapted.logprobs(packed)[0], made("none").logprobs(packed)[0])
+
+
+def test_the_route_of_another_forward_does_not_reach_a_recomputed_layer():
+    """A second forward between the first and its backward must not change what is recomputed."""
+    adapted, plain = made("layer"), made("none")
+    first, second = pack([Group(0, [5, 6, 7], ([8, 9, 10],))]), pack([Group(2, [4, 3, 2, 9], ([11, 12],))])
+    for model in (adapted, plain):
+        logprobs, _ = model.logprobs(first)
+        with torch.no_grad():
+            model.logprobs(second)
+        logprobs.sum().backward()
+    torch.testing.assert_close(adapted.bank.gradient, plain.bank.gradient, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("slots", [(0, 1), (0, 0), (-1, 2)])
+def test_two_forwards_may_go_before_one_backward(slots):
+    """Micro-batches in any order: the outputs kept for siblings belong to one input."""
+    adapted, other = made("none"), made("none")
+    packs = [pack([Group(slot, [5, 6, 7 + at], ([8, 9],))]) for at, slot in enumerate(slots)]
+    torch.stack([adapted.logprobs(packed)[0].sum() for packed in packs]).sum().backward()
+    for packed in packs:
+        if packed.route.counts:
+            other.logprobs(packed)[0].sum().backward()
+    torch.testing.assert_close(adapted.bank.gradient, other.bank.gradient)

@@ -1,0 +1,137 @@
+"""Bases that load, and the ones that are refused with what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, MistralConfig, MistralForCausalLM, Qwen3Config
+
+from populora.core.config import BaseConfig
+from populora.core.errors import BaseModelError
+from populora.engine.model import loading
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, pack
+
+
+def test_a_saved_model_comes_back_frozen(tmp_path, make_base, tokenizer):
+    base = make_base()
+    base.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, loaded = loading.load_base(BaseConfig(path=str(tmp_path)))
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert not model.training
+    assert torch.equal(model.lm_head.weight, base.lm_head.weight)
+    text = "def f(x):\n    return x </answer>"
+    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+def test_weights_begin_at_multiples_of_64_bytes_wherever_their_file_has_them():
+    folder = loading.base_folder(BaseConfig())
+    mapped = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert any(parameter.data_ptr() % 64 for parameter in mapped.parameters()), "else there is nothing to mend"
+    model, _ = loading.load_base(BaseConfig())
+    assert {parameter.data_ptr() % 64 for parameter in model.parameters()} == {0}
+    assert loading.fingerprint(model) == loading.fingerprint(mapped)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(BaseModelError, match="expected a folder or hub name"):
+        loading.load_base(BaseConfig(path=str(tmp_path)))
+
+
+@pytest.fixture
+def folder(tmp_path, make_base, tokenizer):
+    make_base().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refused(folder, message):
+    with pytest.raises(BaseModelError, match=message):
+        loading.load_base(BaseConfig(path=str(folder)))
+
+
+def test_a_base_without_some_of_its_weights_is_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.self_attn.q_proj.bias"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    refused(folder, r"1 have none \(model\.layers\.1\.self_attn\.q_proj\.bias")
+
+
+def test_a_base_whose_weights_do_not_fit_its_configuration_is_refused(folder):
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"intermediate_size": 80}))
+    refused(folder, "loading failed")
+
+
+def test_a_base_without_its_tokenizer_is_refused(folder):
+    for file in folder.glob("*token*"):
+        file.unlink()
+    refused(folder, "tokenizer")
+
+
+def test_a_tokenizer_with_more_ids_than_the_base_is_refused(folder, make_base):
+    base = make_base()
+    base.resize_token_embeddings(100)
+    base.save_pretrained(folder)
+    refused(folder, "in ids below")
+
+
+def test_a_package_without_the_tiny_base_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "files", lambda package: tmp_path)
+    with pytest.raises(BaseModelError, match="Reinstall populora"):
+        loading.load_base(BaseConfig())
+
+
+def test_a_target_that_matches_nothing_is_refused_with_what_there_is(make_base):
+    with pytest.raises(BaseModelError, match=r"'qproj' matches no linear module of the base; it has .*q_proj"):
+        AdaptedModel(make_base(), ("k_proj", "qproj"), 1, 4, 8.0)
+    with pytest.raises(BaseModelError, match="'lm_head' matches no"):
+        AdaptedModel(make_base(), ("lm_head",), 1, 4, 8.0)
+
+
+def test_a_base_with_attention_of_another_kind_is_refused():
+    shape = MistralConfig(
+        vocab_size=64,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=16,
+        sliding_window=4,
+    )
+    with pytest.raises(BaseModelError, match="full attention"):
+        AdaptedModel(MistralForCausalLM(shape), ("q_proj",), 1, 4, 8.0)
+
+
+def test_a_sliding_window_bounds_the_context_of_a_base():
+    shape = MistralConfig(**SMALL, num_key_value_heads=1, max_position_embeddings=512, sliding_window=96)
+    assert AdaptedModel(MistralForCausalLM(shape), ("q_proj",), 1, 4, 8.0).context == 96
+
+
+def test_the_adapted_model_cannot_be_called_around_its_route(adapted):
+    with pytest.raises(BaseModelError, match="without its route"):
+        adapted.model(torch.tensor([[1, 2, 3]]))
+
+
+SMALL = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+
+
+@pytest.mark.parametrize(
+    ("config", "target"),
+    [
+        (LlamaConfig(**SMALL, num_key_value_heads=1), "down_proj"),
+        (Qwen3Config(**SMALL, num_key_value_heads=1, head_dim=8), "k_proj"),
+        (GPTNeoXConfig(**SMALL), "query_key_value"),
+    ],
+)
+def test_other_families_of_causal_lms_work_too(config, target):
+    adapted = AdaptedModel(AutoModelForCausalLM.from_config(config), (target,), 2, 4, 8.0)
+    adapted.bank.initialise(0)
+    adapted.bank.master += 0.1
+    packed = pack([Group(0, [1, 2, 3], ([4, 5, 6],)), Group(1, [7], ([8, 9],))])
+    adapted.logprobs(packed)[0].sum().backward()
+    assert bool((adapted.bank.gradient != 0).any(dim=1).all())

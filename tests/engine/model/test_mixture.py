@@ -1,0 +1,57 @@
+"""Adapters weighed token by token, as CUDA graphs need them, against the same tokens in segments."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import Group, Packed, pack
+from populora.engine.model.routing import Mixture
+
+SLOTS, RANKS = (-1, 0, 0, 2, 3), (4, 8, 3, 8)
+
+
+def adapted_model(dtype: torch.dtype) -> AdaptedModel:
+    torch.manual_seed(0)
+    shape = Qwen2Config(
+        vocab_size=64, hidden_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40,
+        max_position_embeddings=64, initializer_range=0.1, pad_token_id=0, eos_token_id=1, dtype="float32",
+    )  # fmt: skip
+    adapted = AdaptedModel(Qwen2ForCausalLM(shape).to(dtype), ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), 4, 8, 8.0)
+    adapted.bank.initialise(0, RANKS)
+    for slot, rank in enumerate(RANKS):
+        for a, b in adapted.bank.factors.values():
+            a[slot, :rank] += 0.3 * torch.randn(rank, a.shape[2])
+            b[slot, :, :rank] += 0.3 * torch.randn(b.shape[1], rank)
+    adapted.bank.alphas[:] = torch.tensor([4.0, 12.0, 3.0, 4.0])
+    adapted.bank.sync()
+    return adapted
+
+
+def prompts() -> Packed:
+    return pack([Group(slot, list(range(2, 9 + 3 * at))) for at, slot in enumerate(SLOTS)])
+
+
+def mixture(adapted: AdaptedModel, slots: tuple[int, ...] = SLOTS) -> Mixture:
+    tokens = torch.tensor([slot for at, slot in enumerate(slots) for _ in range(7 + 3 * at)])
+    return Mixture(adapted.bank.weights()[tokens].to(adapted.head.weight))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_weighed_adapters_are_those_of_the_segments(dtype, tolerance):
+    adapted, packed = adapted_model(dtype), prompts()
+    with torch.inference_mode():
+        expected = adapted.forward(packed.ids, packed.positions, packed.route, packed.plan)
+        found = adapted.forward(packed.ids, packed.positions, mixture(adapted), packed.plan)
+        other = adapted.forward(packed.ids, packed.positions, mixture(adapted, (-1, 0, 0, 3, 2)), packed.plan)
+    assert float((found - expected).float().norm() / expected.float().norm()) < tolerance
+    changed = (other - found).abs().amax(1) > 0.05
+    assert changed[-35:].any() and not changed[:-35].any()
+
+
+def test_weights_are_alpha_over_rank_and_nothing_for_the_base():
+    weights = adapted_model(torch.float32).bank.weights()
+    assert weights[:4].diag().tolist() == [1.0, 1.5, 1.0, 0.5]
+    assert weights.count_nonzero() == 4 and not weights[-1].any()

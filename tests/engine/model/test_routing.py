@@ -1,0 +1,72 @@
+"""Routes and the backends of the segments' products."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from populora.engine.model.routing import BACKENDS, Route, _choose, outer, product
+
+INNER, OUTER, SLOTS = 8, 12, 5
+segments = st.lists(st.tuples(st.integers(-1, SLOTS - 1), st.integers(1, 6)), min_size=1, max_size=8).map(sorted)
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def backends_for(route: Route) -> list[str]:
+    return ["auto", *(name for name in BACKENDS if name != "bmm" or len(set(route.counts)) == 1)]
+
+
+@given(segments)
+@settings(max_examples=30, deadline=None)
+def test_every_backend_sends_each_token_through_its_slot(parts):
+    slots, lengths = [slot for slot, _ in parts], [length for _, length in parts]
+    route = Route.of(slots, lengths)
+    per_token = [slot for slot, length in parts for _ in range(length) if slot >= 0]
+    assert (route.tokens, route.bare) == (sum(lengths), sum(lengths) - len(per_token))
+    if not per_token:
+        assert route.counts == ()
+        return
+    x, y, w, start = (
+        draw(len(per_token), INNER),
+        draw(len(per_token), OUTER, seed=1),
+        draw(SLOTS, INNER, OUTER),
+        draw(SLOTS, INNER, OUTER, seed=2),
+    )
+    expected = torch.stack([row @ w[slot] for row, slot in zip(x, per_token, strict=True)])
+    sums = start.clone()
+    for left, right, slot in zip(x, y, per_token, strict=True):
+        sums[slot] += torch.outer(left, right)
+    for backend in backends_for(route):
+        torch.testing.assert_close(product(x, w[route.slots], route, None, 1.0, backend), expected, rtol=1e-5, atol=1e-5)
+        added = y.clone()
+        assert product(x, w[route.slots], route, added, 1.0, backend) is added
+        torch.testing.assert_close(added, y + expected, rtol=1e-5, atol=1e-5)
+        found = start.clone()
+        outer(x, y, route, found[route.slots], backend)
+        torch.testing.assert_close(found, sums, rtol=1e-5, atol=1e-5)
+
+
+def test_unsorted_segments_are_refused():
+    with pytest.raises(ValueError, match="sorted by slot"):
+        Route.of([1, 0], [3, 3])
+
+
+def test_operands_that_grouped_products_cannot_take_go_through_the_loop():
+    x, w = draw(3, 5), draw(2, 5, 7)
+    route = Route.of([0, 1], [1, 2])
+    with pytest.raises(RuntimeError):
+        product(x, w, route, None, 1.0, "grouped")
+    torch.testing.assert_close(product(x, w, route), torch.cat((x[:1] @ w[0], x[1:] @ w[1])), rtol=1e-5, atol=1e-5)
+
+
+def test_operands_that_begin_between_two_aligned_places_go_through_the_loop():
+    whole = torch.zeros(3, 24)
+    weights = torch.zeros(2, 8, 8)
+    route = Route.of([0, 1], [1, 2])
+    assert _choose(whole[:, 8:16], weights, route, None) == "grouped"
+    assert _choose(whole[:, 2:10], weights, route, None) == "loop"

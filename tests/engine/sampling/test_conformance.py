@@ -1,0 +1,334 @@
+"""What every sampling backend has to do: the same tests of the in-process sampler, of vLLM, and of two of either in Ray's actors, with PEFT
+as oracle.
+
+vLLM pins its own versions of many libraries and has an environment of its own (`make test-vllm`); elsewhere its half is skipped. On a
+CPU it is asked in float32, so that tokens and log-probabilities can be compared one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from actor_processes import actors, kill
+from draws import same_draws
+from greedy import greedy_tokens
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from populora.adapters.peft_format import save_adapter
+from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LearnerConfig, LoraConfig
+from populora.core.errors import AdapterEffectError, ConfigError
+from populora.core.types import Generation, Request
+from populora.engine.cluster.actor_pool import Crew
+from populora.engine.cluster.backend import engine_crew
+from populora.engine.cluster.placement import session
+from populora.engine.cluster.sampling import ClusterSampler
+from populora.engine.learning.learner import Learner
+from populora.engine.model.model import AdaptedModel
+from populora.engine.sampling.inprocess import InProcessSampler
+from populora.engine.sampling.sync_check import check_effect
+from populora.engine.sampling.vllm import VllmSampler
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+SLOTS, RANK, ALPHA, CONTEXT, SEED = 8, 8, 16.0, 192, 7
+PROMPTS = (
+    "<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n```input\n3\n```\n<think>",
+    "<propose><code_f>",
+    "def g(a, b):\n    return a * b",
+)
+LONG = "def h(x):\n" + "    x = x * 2 + 1\n" * 9
+STOP = "</answer>"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""Of the samplers; PEFT computes on the CPU."""
+
+
+needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed: make test-ray")
+
+
+def clustered(settings: Config, backend: str) -> Config:
+    """Two engines as Ray actors, with the context of the model that all are asked with."""
+    lengths = replace(settings.selfplay, overlap="eager", max_prompt_tokens=CONTEXT // 2, max_response_tokens=CONTEXT // 2)
+    engine = EngineConfig(backend=backend, cache_mb=64)
+    return replace(settings, selfplay=lengths, engine=engine, cluster=ClusterConfig(learners=1, engines=2))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, make_base, tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    make_base(hidden=128).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(base) -> Config:
+    return Config(
+        seed=SEED, base=BaseConfig(path=str(base), device=DEVICE), lora=LoraConfig(RANK, ALPHA, TARGETS), engine=EngineConfig(cache_mb=64)
+    )
+
+
+@pytest.fixture(scope="module")
+def adapted(base) -> AdaptedModel:
+    made = AdaptedModel(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).to(DEVICE), TARGETS, SLOTS, RANK, ALPHA)
+    made.bank.initialise(0)
+    made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    return made
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "inprocess",
+        pytest.param("vllm", marks=needs_vllm),
+        pytest.param("two inprocess engines", marks=[needs_ray, pytest.mark.ray]),
+        pytest.param("two vllm engines", marks=[needs_vllm, needs_ray, pytest.mark.ray]),
+    ],
+)
+def sampler(request, adapted, settings, tokenizer):
+    if request.param == "inprocess":
+        yield InProcessSampler(adapted, tokenizer, SEED)
+        return
+    if request.param.startswith("two"):
+        with session(engines := clustered(settings, request.param.split()[1])) as joined:
+            made = ClusterSampler(engine_crew(engines, joined, published := {}), published, tokenizer, torch.float32, eager=True)
+            made.publish(adapted.bank, range(SLOTS))
+            yield made
+        return
+    with closing(VllmSampler(settings, tokenizer, SLOTS, CONTEXT)) as made:
+        made.publish(adapted.bank, range(SLOTS))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def peft_model(base, adapted, tmp_path_factory):
+    """All slots as PEFT adapters "0", "1", …"""
+    folder = tmp_path_factory.mktemp("peft")
+    for slot in range(SLOTS):
+        save_adapter(adapted.bank.adapter(slot), folder / str(slot), str(base), TARGETS)
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), folder / "0", adapter_name="0")
+    for slot in range(1, SLOTS):
+        model.load_adapter(folder / str(slot), adapter_name=str(slot))
+    return model.eval()
+
+
+def requests(samples: int = 3, slots=(*range(SLOTS), -1)) -> list[Request]:
+    """The adapters' requests in turns, the bare base's among them."""
+    return [Request(prompt, slot, samples, ("test", slot, index)) for index, prompt in enumerate(PROMPTS) for slot in slots]
+
+
+def tokens_of(results: list[list[Generation]]) -> list[list[tuple[int, ...]]]:
+    return [[one.tokens for one in many] for many in results]
+
+
+def close(left: list[list[Generation]], right: list[list[Generation]]) -> bool:
+    """Equal tokens, and log-probabilities up to the noise of other batch shapes."""
+    if tokens_of(left) != tokens_of(right):
+        return False
+    pairs = [pair for many, more in zip(left, right, strict=True) for pair in zip(many, more, strict=True)]
+    return all(torch.allclose(torch.tensor(one.logprobs), torch.tensor(two.logprobs), atol=1e-4) for one, two in pairs)
+
+
+def pefts(model, slot: int, ids: torch.Tensor, run):
+    if slot < 0:
+        with model.disable_adapter(), torch.no_grad():
+            return run(ids)
+    model.set_adapter(str(slot))
+    with torch.no_grad():
+        return run(ids)
+
+
+def test_greedy_tokens_of_eight_adapters_and_the_base_in_one_batch_are_those_of_peft(sampler, peft_model, tokenizer):
+    asked = requests(samples=1)
+    different = set()
+    for request, (ours,) in zip(asked, sampler.generate(asked, 80, 0.0, ""), strict=True):
+        ids = tokenizer(request.prompt, return_tensors="pt")["input_ids"]
+        theirs = pefts(peft_model, request.slot, ids, lambda given: greedy_tokens(peft_model, given, 80))
+        assert ours.prompt_tokens == tuple(ids[0].tolist())
+        assert list(ours.tokens) == theirs
+        assert ours.stopped == (ours.tokens[-1] == tokenizer.eos_token_id)
+        different.add(ours.tokens)
+    assert len(different) > 2 * len(PROMPTS)  # the adapters do something
+
+
+def test_log_probabilities_of_sampled_tokens_are_those_of_peft(sampler, peft_model):
+    asked = requests()
+    results = sampler.generate(asked, 40, 1.0, STOP)
+    assert [len(many) for many in results] == [3] * len(asked)
+    for request, many in zip(asked, results, strict=True):
+        for one in many:
+            ids = torch.tensor([[*one.prompt_tokens, *one.tokens]])
+            start = len(one.prompt_tokens)
+            logits = pefts(peft_model, request.slot, ids, lambda given: peft_model(given).logits)[0, start - 1 : -1]
+            expected = logits.log_softmax(-1).gather(1, ids[0, start:, None])[:, 0]
+            assert float((expected - torch.tensor(one.logprobs)).abs().max()) < 1e-4
+
+
+def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted, tokenizer):
+    """vLLM only estimates it, from the tokens that were drawn."""
+    results = sampler.generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
+    exact = InProcessSampler(adapted, tokenizer, SEED + 1).generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
+    found, expected = (sum(one.entropy for one in many) / 64 for many in (results, exact))
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_the_same_seed_gives_the_same_tokens(sampler):
+    assert close(sampler.generate(requests(), 30, 1.0, STOP), sampler.generate(requests(), 30, 1.0, STOP))
+
+
+def test_another_seed_gives_other_tokens(sampler, monkeypatch):
+    if isinstance(sampler, ClusterSampler):
+        pytest.skip("its engines have the seed: they are one of the samplers that this is asked of")
+    first = sampler.generate(requests(), 30, 1.0, STOP)
+    monkeypatch.setattr(sampler, "seed", SEED + 1)
+    assert tokens_of(first) != tokens_of(sampler.generate(requests(), 30, 1.0, STOP))
+
+
+def test_a_request_draws_the_same_whatever_else_is_sampled(sampler, adapted):
+    asked = requests()
+    together = sampler.generate(asked, 40, 1.0, STOP)
+    backwards = sampler.generate(asked[::-1], 40, 1.0, STOP)[::-1]
+    alone = [sampler.generate([request], 40, 1.0, STOP)[0] for request in asked[:6]]
+    if isinstance(sampler, InProcessSampler):
+        answers = [*zip(asked, together, backwards, strict=True), *zip(asked[:6], together[:6], alone, strict=True)]
+        assert all(same_draws(adapted, SEED, *answer) for answer in answers)
+    else:
+        assert close(together, backwards) and close(together[:6], alone)
+
+
+def test_samples_of_one_request_differ_and_zero_samples_are_none(sampler):
+    request = requests()[0]
+    none, many = sampler.generate([replace(request, samples=0, key=("none",)), replace(request, samples=6)], 20, 1.0, STOP)
+    assert none == [] and len({one.tokens for one in many}) == 6
+
+
+def test_a_longer_limit_only_continues_a_response(sampler, tokenizer):
+    short, long = (sampler.generate(requests(), limit, 1.0, STOP) for limit in (10, 45))
+    for cut, whole in ((one, two) for many, more in zip(short, long, strict=True) for one, two in zip(many, more, strict=True)):
+        assert cut.tokens == whole.tokens[: len(cut.tokens)]
+        assert cut.stopped == (len(whole.tokens) <= 10 and whole.stopped)
+        ended = whole.tokens[-1] == tokenizer.eos_token_id or STOP in whole.text
+        assert whole.stopped == ended and (ended or len(whole.tokens) == 45)
+
+
+def test_a_response_ends_with_the_token_that_completes_the_stop_text(sampler, tokenizer):
+    asked = [Request(PROMPTS[0], slot, 1, ("stop", slot)) for slot in range(SLOTS)]
+    found = 0
+    for request, (whole,) in zip(asked, sampler.generate(asked, 60, 0.0, ""), strict=True):
+        texts = [tokenizer.decode(whole.tokens[:end], skip_special_tokens=True) for end in range(len(whole.tokens) + 1)]
+        stop = texts[9][len(texts[6]) : -1]  # ends inside a token, where that has more than one character
+        if not (stop.isascii() and stop.isprintable() and stop):  # a random model writes halves of characters, too
+            continue
+        ((cut,),) = sampler.generate([request], 60, 0.0, stop)
+        end = next(end for end, text in enumerate(texts) if stop in text)
+        assert (cut.tokens, cut.text, cut.stopped) == (whole.tokens[:end], texts[end], True)
+        found += 1
+    assert found >= 3
+
+
+def test_a_stream_takes_requests_while_others_are_written_and_gives_each_back_once(sampler):
+    class Later:
+        """Two requests more at every call, as long as there are some."""
+
+        def __init__(self, asked):
+            self.asked, self.idle = list(asked), []
+
+        def take(self, idle):
+            self.idle.append(idle)
+            given, self.asked = self.asked[:2], self.asked[2:]
+            return given
+
+    feed = Later(requests())
+    answered = dict(sampler.stream(feed, 20, 1.0, STOP))
+    assert set(answered) == set(requests()) and feed.idle[0] and feed.idle[-1] and not all(feed.idle)
+    assert close([answered[request] for request in requests()], sampler.generate(requests(), 20, 1.0, STOP))
+
+
+def test_what_an_abandoned_stream_had_begun_is_dropped(sampler):
+    expected = sampler.generate(requests(), 20, 1.0, STOP)
+
+    class Endless:
+        def take(self, idle):
+            return requests() if idle else ()
+
+    stream = sampler.stream(Endless(), 20, 1.0, STOP)
+    next(stream)
+    stream.close()
+    assert close(expected, sampler.generate(requests(), 20, 1.0, STOP))
+
+
+def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(sampler, adapted, tokenizer):
+    """The prompt is long and repeated: what an engine keeps of prompts must not outlive the adapter that it was computed with."""
+    asked = [Request(LONG, slot, 1, ("long", slot)) for slot in (0, 1, -1)]
+    before = adapted.bank.state()
+    old = [sampler.generate(asked, 30, 0.0, "") for _ in range(2)]
+    assert close(*old)
+    try:
+        child = adapted.bank.adapter(1)
+        adapted.bank.load(1, replace(child, modules={name: (-a, b) for name, (a, b) in child.modules.items()}))
+        given = adapted.bank.state()
+        sampler.publish(adapted.bank, [1])
+        assert all(torch.equal(tensor, given[name]) for name, tensor in adapted.bank.state().items())
+        new = sampler.generate(asked, 30, 0.0, "")
+        assert close([old[0][0], old[0][2]], [new[0], new[2]]) and old[0][1][0].tokens != new[1][0].tokens
+        assert close(new, InProcessSampler(adapted, tokenizer, SEED).generate(asked, 30, 0.0, ""))
+    finally:
+        adapted.bank.restore(before)
+        sampler.publish(adapted.bank, [1])
+    assert close(old[0], sampler.generate(asked, 30, 0.0, ""))
+
+
+def test_the_probe_passes_and_stops_for_an_adapter_that_was_not_published(sampler, adapted):
+    learner = Learner(adapted, LearnerConfig())
+    assert check_effect(learner, sampler, adapted.bank, PROMPTS).sampler < 1e-5
+    stale = not isinstance(sampler, InProcessSampler)
+    before = adapted.bank.state()
+    child = adapted.bank.adapter(1)
+    try:
+        adapted.bank.load(1, replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
+        if not stale:
+            check_effect(learner, sampler, adapted.bank, PROMPTS)  # it reads the very tensors
+            return
+        with pytest.raises(AdapterEffectError, match=r"slot 1: sampler and learner must agree .* has another adapter"):
+            check_effect(learner, sampler, adapted.bank, PROMPTS)
+    finally:
+        adapted.bank.restore(before)
+
+
+def test_what_does_not_fit_is_known_before_any_work(sampler):
+    long = "x" * 150
+    assert sampler.count_tokens(long) == 150
+    sampler.generate([Request(long, 0, 1, ("a",))], 42, 1.0, STOP)
+    for asked, limit, complaint in (
+        ([Request(long, 0, 1, ("a",))], 43, "prompt of 1 to 149 tokens"),
+        ([Request("", 0, 1, ("a",))], 10, "got 0"),
+        ([Request("x", SLOTS, 1, ("a",))], 10, f"slot {SLOTS}"),
+        ([Request("x", 0, 1, ("a",)), Request("y", 0, 1, ("a",))], 10, "same key"),
+        ([Request("x", 0, 1, ("a",))], 0, "max_tokens"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            sampler.generate(asked, limit, 1.0, STOP)
+    assert sampler.generate([Request("x", 0, 1, ("a",))], 5, 1.0, STOP)
+
+
+def test_what_a_killed_engine_was_asked_is_answered_by_another(sampler, monkeypatch):
+    if not isinstance(sampler, ClusterSampler):
+        pytest.skip("an engine in this process dies with it: `populora resume`")
+    expected = sampler.generate(requests(), 40, 1.0, STOP)
+    ask, victims, faults = Crew.ask, [pid for kind, pid in actors() if kind == "Engine"], sampler._crew.faults
+    assert len(victims) == 2
+
+    def asking(self, call, *arguments, **named):
+        if call.method == "sample" and victims:
+            threading.Timer(0.1, kill, (victims.pop(),)).start()  # both, one after the other, while they sample
+        return ask(self, call, *arguments, **named)
+
+    monkeypatch.setattr(Crew, "ask", asking)
+    assert close(expected, sampler.generate(requests(), 40, 1.0, STOP))
+    assert sampler._crew.faults == faults + 2

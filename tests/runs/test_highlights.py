@@ -1,0 +1,82 @@
+"""What a run is said to have shown: changes only if they are larger than the noise."""
+
+from __future__ import annotations
+
+import pytest
+
+from populora.runs.highlights import highlights
+
+PROBLEMS_PER_TYPE = 216
+
+
+def make_log(steps: int = 32, noise: float = 0.02, **changes: float) -> list[dict[str, float]]:
+    """A log whose metrics move by ``changes`` from the first to the last step, plus noise of that size with alternating sign."""
+    starts = {"teacher/difficulty": 0.4, "teacher/loc": 5.0}
+    lines = []
+    for index in range(steps):
+        sign = 1 if index % 2 else -1
+        values = {
+            name: start + changes.get(name.split("/")[1], 0.0) * index / max(1, steps - 1) + sign * noise for name, start in starts.items()
+        }
+        lines.append({"step": index + 1, "evolution/children": 2.0 * (index % 10 == 9), **values})
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"difficulty": 0.2}, "Problems got harder: 42% of the attempts at them failed in the first 8 steps, 58% in the last 8."),
+        ({"difficulty": -0.2}, "Problems got easier: 38% of the attempts"),
+        ({}, "Problems did not clearly get harder or easier: 40% of the attempts"),
+        ({"difficulty": 0.01}, "Problems did not clearly get harder or easier"),
+        ({"loc": 2.0}, "Programs got longer: 5.2 lines in the first 8 steps, 6.8 in the last 8."),
+        ({"loc": -2.0}, "Programs got shorter: 4.8 lines in the first 8 steps, 3.2 in the last 8."),
+        ({}, "Programs did not clearly get longer or shorter: 5.0 lines"),
+    ],
+)
+def test_a_change_is_named_only_if_it_is_larger_than_the_noise(changes, sentence):
+    assert any(line.startswith(sentence) for line in highlights(make_log(**changes), PROBLEMS_PER_TYPE))
+
+
+def test_a_metric_that_never_varies_has_no_error_and_any_change_counts():
+    log = make_log(noise=0.0)
+    assert any("did not clearly get harder" in line for line in highlights(log, PROBLEMS_PER_TYPE))
+    for line in log[-8:]:
+        line["teacher/difficulty"] = 0.5
+    assert any("Problems got harder" in line for line in highlights(log, PROBLEMS_PER_TYPE))
+
+
+@pytest.mark.parametrize(
+    ("last", "sentence"),
+    [
+        (0.70, "Accuracy on 648 held-out problems rose: 60.0% after step 1, 70.0% after step 32."),
+        (0.63, "Accuracy on 648 held-out problems did not clearly change: 60.0% after step 1, 63.0% after step 32."),
+        (0.50, "Accuracy on 648 held-out problems fell: 60.0% after step 1, 50.0% after step 32."),
+    ],
+)
+def test_held_out_accuracy_is_judged_by_the_number_of_problems(last, sentence):
+    log = make_log()
+    log[0]["held_out/accuracy"], log[15]["held_out/accuracy"], log[-1]["held_out/accuracy"] = 0.6, 0.1, last
+    assert sentence in highlights(log, PROBLEMS_PER_TYPE)
+    assert not any("Accuracy" in line for line in highlights(log, 0))
+    assert any("Accuracy on 12 held-out problems did not clearly change" in line for line in highlights(log, 4))
+
+
+def test_children_and_rounds_are_counted():
+    assert "Evolution: 6 children replaced weak members in 3 rounds." in highlights(make_log(), PROBLEMS_PER_TYPE)
+    log = make_log(steps=15)
+    log[9]["evolution/children"] = 1.0
+    assert "Evolution: 1 child replaced a weak member in 1 round." in highlights(log, PROBLEMS_PER_TYPE)
+
+
+def test_what_the_log_lacks_is_left_out():
+    log = [{"step": step, "evolution/children": 0.0} for step in range(1, 33)]
+    assert highlights(log, PROBLEMS_PER_TYPE) == [] and highlights([], PROBLEMS_PER_TYPE) == []
+    log[0]["held_out/accuracy"] = 0.5
+    assert highlights(log, PROBLEMS_PER_TYPE) == [], "one evaluation is no change"
+
+
+def test_a_short_run_is_not_judged():
+    assert highlights(make_log(11), PROBLEMS_PER_TYPE) == ["11 steps: too few to see a change, which takes 12."]
+    assert highlights(make_log(1), PROBLEMS_PER_TYPE) == ["1 step: too few to see a change, which takes 12."]
+    assert len(highlights(make_log(12), PROBLEMS_PER_TYPE)) == 3

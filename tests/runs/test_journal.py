@@ -1,0 +1,179 @@
+"""Records and logs of a step: they come back as written, equal steps give equal bytes, a resume cuts back what is beyond it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from populora.core.config import Config
+from populora.core.errors import RunDirectoryError
+from populora.runs.metrics import table_metrics
+from populora.runs.metrics_log import TIMINGS, cut_back, read_log, write_step
+from populora.runs.records import SCHEMAS, read_table, recorded_steps, write_records
+
+CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_records_come_back_as_they_were(tmp_path: Path, make_record):
+    record = make_record(3)
+    write_records(tmp_path, record)
+    proposals = read_table(tmp_path, "proposals").to_pylist()
+    assert [row["rho"] for row in proposals] == [0.5, 1.0, 0.0, None, None, None]
+    assert proposals[0]["reward"] == 0.5 and proposals[0]["loc"] == 2 and proposals[0]["fingerprint"] == "a"
+    assert proposals[4]["rejection"] == "format" and proposals[4]["problem_id"] is None and not proposals[4]["stopped"]
+    assert proposals[0]["response_tokens"] == 10 and proposals[0]["prompt_tokens"] == 3 and proposals[0]["mean_logprob"] == -0.5
+    attempts = read_table(tmp_path, "attempts").to_pylist()
+    assert attempts[1]["reason"] == "format" and attempts[1]["reward"] == -1.0
+    assert attempts[6]["void"] and not attempts[6]["trained"]
+    assert attempts[7]["filled"] and attempts[7]["author"] == "seed"
+    assert read_table(tmp_path, "matchups").to_pylist()[1]["mean_rho"] is None
+    assert read_table(tmp_path, "ratings").to_pylist()[0]["mu"] == 27.0
+    child = read_table(tmp_path, "children").to_pylist()[0]
+    assert (
+        child["parents"] == ["T0#0:ab", "T1#0:cd"] and json.loads(child["stream"]) == ["evolve", 3, "T1"] and child["cosines"] == [0.9, 0.4]
+    )
+
+
+def test_every_problem_that_is_named_has_its_content(tmp_path: Path, make_record):
+    write_records(tmp_path, make_record(3))
+    problems = {row["problem_id"]: row for row in read_table(tmp_path, "problems").to_pylist()}
+    named = {row["problem_id"] for name in ("proposals", "attempts") for row in read_table(tmp_path, name).to_pylist()} - {None}
+    assert set(problems) == named == {"3-0", "3-1", "3-2", "3-3", "0-old"}
+    assert problems["3-2"]["hidden"] == [{"inputs": "2", "output": "4"}] and problems["3-2"]["message"] == "doubles"
+    assert problems["0-old"]["born"] == 0 and problems["0-old"]["step"] == 3
+
+
+def test_equal_steps_give_equal_bytes(tmp_path: Path, make_record):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        write_step(folder, make_record(1))
+    assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
+
+
+def test_empty_step_keeps_its_schemas(tmp_path: Path, make_record):
+    empty = dict.fromkeys(("proposals", "attempts", "teacher_rewards", "rhos", "student_rewards", "trained", "matchups", "children"), ())
+    write_step(tmp_path, make_record(1, **empty))
+    assert all(read_table(tmp_path, name).schema == schema for name, schema in SCHEMAS.items())
+
+
+def test_text_that_utf8_lacks_is_kept_as_an_escape(tmp_path: Path, make_record):
+    record = make_record(1)
+    broken = replace(record.attempts[0], generation=replace(record.attempts[0].generation, text="a\ud800\x00b"))
+    write_records(tmp_path, make_record(1, attempts=(broken, *record.attempts[1:])))
+    assert read_table(tmp_path, "attempts").to_pylist()[0]["text"] == "a\\ud800\x00b"
+
+
+def test_steps_are_chosen_and_unfinished_ones_ignored(tmp_path: Path, make_record):
+    for step in (1, 2, 10):
+        write_records(tmp_path, make_record(step))
+    (tmp_path / "steps" / "step_00011.part").mkdir()
+    assert recorded_steps(tmp_path) == [1, 2, 10]
+    assert set(read_table(tmp_path, "ratings", [2, 10]).column("step").to_pylist()) == {2, 10}
+    with pytest.raises(RunDirectoryError, match="no record of step 11: it holds steps 1 to 10"):
+        read_table(tmp_path, "ratings", [11])
+
+
+def test_run_below_a_key_value_folder_gains_no_column(tmp_path: Path, make_record):
+    write_records(tmp_path / "seed=3", make_record(1))
+    assert read_table(tmp_path / "seed=3", "matchups").schema == SCHEMAS["matchups"]
+
+
+def test_damaged_table_is_named(tmp_path: Path, make_record):
+    write_records(tmp_path, make_record(1))
+    file = tmp_path / "steps" / "step_00001" / "attempts.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(RunDirectoryError, match=r"attempts\.parquet"):
+        read_table(tmp_path, "attempts")
+
+
+def test_table_of_another_version_is_named_with_what_differs(tmp_path: Path, make_record):
+    write_records(tmp_path, make_record(1))
+    file = tmp_path / "steps" / "step_00001" / "children.parquet"
+    pq.write_table(pq.ParquetFile(file).read().drop_columns(["effective_rank"]), file)
+    with pytest.raises(RunDirectoryError, match=r"children\.parquet.*another version.*effective_rank"):
+        read_table(tmp_path, "children")
+
+
+def test_any_parquet_tool_reads_a_run_by_a_glob(tmp_path: Path, make_record):
+    write_records(tmp_path, make_record(1))
+    (file,) = tmp_path.glob("steps/*/attempts.parquet")
+    assert pq.read_table(file).num_rows == 8
+    assert pq.ParquetFile(file).metadata.row_group(0).column(1).compression == "ZSTD"
+
+
+def test_metrics_hold_no_time_and_timings_do(tmp_path: Path, make_record):
+    write_step(tmp_path, make_record(1))
+    write_step(tmp_path, make_record(2, seconds={"propose": 9.0}))
+    first, second = read_log(tmp_path)
+    assert {**first, "step": 2} == second
+    assert not any(name.startswith("seconds") for name in first)
+    assert [line["seconds/step"] for line in read_log(tmp_path, TIMINGS)] == [10.0, 9.0]
+
+
+def test_cut_back_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_record):
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    for folder, steps in ((calm, (1, 2, 3, 4)), (disturbed, (1, 2, 3, 4))):
+        folder.mkdir()
+        for step in steps:
+            write_step(folder, make_record(step))
+    with (disturbed / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 5, "loss": 0.')
+    (disturbed / "steps" / "step_00005.part").mkdir()
+    write_records(disturbed, make_record(5))
+    cut_back(disturbed, 2, CONFIG)
+    assert recorded_steps(disturbed) == [1, 2] and [line["step"] for line in read_log(disturbed)] == [1, 2]
+    for step in (3, 4):
+        write_step(disturbed, make_record(step))
+    assert folder_bytes(calm) == folder_bytes(disturbed)
+
+
+def test_cut_back_to_the_start(tmp_path: Path, make_record):
+    write_step(tmp_path, make_record(1))
+    cut_back(tmp_path, 0, CONFIG)
+    assert read_log(tmp_path) == [] and recorded_steps(tmp_path) == []
+    cut_back(tmp_path, 0, CONFIG)
+
+
+def test_cut_back_refuses_to_throw_much_away(tmp_path: Path, make_record):
+    for step in range(1, 7):
+        write_step(tmp_path, make_record(step))
+    with pytest.raises(RunDirectoryError, match="6 steps beyond the newest checkpoint"):
+        cut_back(tmp_path, 0, CONFIG)
+    assert len(read_log(tmp_path)) == 6
+
+
+def test_log_that_lacks_steps_of_the_checkpoint_is_refused(tmp_path: Path, make_record):
+    write_step(tmp_path, make_record(1))
+    with pytest.raises(RunDirectoryError, match="expected the steps 1 to 3"):
+        cut_back(tmp_path, 3, CONFIG)
+
+
+def test_damaged_line_is_named(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\nnonsense\n')
+    with pytest.raises(RunDirectoryError, match="damaged line"):
+        read_log(tmp_path)
+
+
+def test_metrics_of_the_tables_come_out_of_the_files_as_they_were_logged(tmp_path, make_record):
+    logged = write_step(tmp_path, make_record(3))
+    again = table_metrics({name: read_table(tmp_path, name, [3]).to_pylist() for name in SCHEMAS})
+    assert again == {name: value for name, value in logged.items() if name in again}
+    assert {name.split("/")[0] for name in logged.keys() - again.keys()} == {"archive", "held_out", "learner", "tokens"}
+
+
+def test_files_of_an_earlier_version_are_read_without_what_it_did_not_write(tmp_path, make_record):
+    logged = write_step(tmp_path, make_record(1))
+    file = tmp_path / "steps" / "step_00001" / "proposals.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["repeat"]), file)
+    rows = {name: read_table(tmp_path, name).to_pylist() for name in SCHEMAS}
+    assert {row["repeat"] for row in rows["proposals"]} == {None}
+    metrics = table_metrics(rows)
+    assert metrics["teacher/validity"] == logged["teacher/validity"] and "teacher/duplicates" not in metrics

@@ -1,0 +1,79 @@
+"""SIGKILL at random instants while a run writes: what is left can always be resumed, without a step lost or half written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from populora.core.config import Config
+from populora.core.rng import stream
+from populora.runs.checkpoint import checkpoint_steps, load_checkpoint
+from populora.runs.metrics_log import cut_back, read_log
+from populora.runs.records import read_table
+
+CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
+
+# One process that imports everything once and forks a fresh writer for every folder.
+WRITERS = """
+import os, sys
+import torch
+from pathlib import Path
+from types import SimpleNamespace
+from populora.runs.checkpoint import Checkpoint, save_checkpoint
+from populora.runs.metrics_log import write_step
+from populora.core.types import Matchup
+empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members children".split(), ())
+plain = dict(measures={}, parents={}, updates={}, seconds={}, beside={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
+
+def write_for_ever(folder):
+    folder.mkdir()
+    for step in range(1, 10**6):
+        matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)
+        write_step(folder, SimpleNamespace(step=step, matchups=matchups, **empty, **plain))
+        if step % 2 == 0:
+            tensors = {"x": torch.full((20_000,), float(step))}
+            save_checkpoint(folder, Checkpoint(step, tensors, {"step": step, "pad": "y" * 50_000}), keep=2)
+
+for name in sys.argv[1:]:
+    writer = os.fork()
+    if writer == 0:
+        write_for_ever(Path(name))
+    print(writer, flush=True)
+    os.waitpid(writer, 0)
+"""
+
+
+@pytest.mark.slow
+def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path: Path):
+    folders = [tmp_path / str(number) for number in range(8)]
+    draw = stream(0, "kill")
+    with subprocess.Popen([sys.executable, "-c", WRITERS, *map(str, folders)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        for folder in folders:
+            writer = int(parent.stdout.readline())
+            while not checkpoint_steps(folder):
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0.0, 0.1))
+            os.kill(writer, signal.SIGKILL)
+    for folder in folders:
+        check_resumable(folder)
+
+
+def check_resumable(folder: Path) -> None:
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint and checkpoint.state["step"] == checkpoint.step
+    assert torch.equal(checkpoint.tensors["x"], torch.full((20_000,), float(checkpoint.step)))
+    cut_back(folder, checkpoint.step, CONFIG)
+    expected = list(range(1, checkpoint.step + 1))
+    assert [line["step"] for line in read_log(folder)] == expected
+    assert [line["matchup/mean_rho"] for line in read_log(folder)] == [1 / step for step in expected]
+    assert read_table(folder, "matchups").column("step").to_pylist() == expected
+    assert not list((folder / "steps").glob("*.part"))

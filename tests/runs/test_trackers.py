@@ -1,0 +1,224 @@
+"""Trackers, with the real libraries and without a network: what is read back is what the files say, after a kill too."""
+
+import json
+import math
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tracked_steps
+from small_run import SMALL, Silent, contents
+from tracked_steps import write_step
+
+from populora.core.config import EvaluationConfig
+from populora.core.installed import versions
+from populora.runs import loggers as trackers
+from populora.runs import tracking
+from populora.runs.metrics_log import METRICS, TIMINGS, read_log
+from populora.training.loop import resume, train
+
+INSTALLED = [name for name in trackers.TRACKERS if versions((name,))[name] != "not installed"]
+REAL = [
+    pytest.param(name, marks=pytest.mark.skipif(name not in INSTALLED, reason=f"{name} is not installed: make test-track"))
+    for name in trackers.TRACKERS
+]
+
+
+def part_of_a_run(folder: Path, name: str, first: int, last: int, end: str) -> None:
+    folder.mkdir(exist_ok=True)
+    given = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
+    command = [sys.executable, tracked_steps.__file__, str(folder), name, str(first), str(last), end]
+    done = subprocess.run(
+        command,
+        env={**given, "PYTHONPATH": os.pathsep.join(sys.path), "WANDB_MODE": "offline"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == (-9 if end == "killed" else 0), done.stderr
+    assert "failed" not in done.stderr, done.stderr
+
+
+def of_tensorboard(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    assert '"seed": ' in found.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
+    rows: dict[int, dict[str, float]] = {}
+    for tag in found.Tags()["scalars"]:
+        steps = [event.step for event in found.Scalars(tag)]
+        assert len(set(steps)) == len(steps)
+        for event in found.Scalars(tag):
+            rows.setdefault(event.step, {})[tag] = event.value
+    return sorted(rows.items())
+
+
+def of_trackio(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    with closing(sqlite3.connect(folder / "trackio" / "populora.db")) as database:  # its own reader is bound to one folder a process
+        assert len(database.execute("SELECT DISTINCT run_id FROM metrics").fetchall()) == 1
+        assert '"seed":' in database.execute("SELECT CAST(config AS TEXT) FROM configs").fetchone()[0]
+        found = database.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
+    return [(step, json.loads(values)) for step, values in found]
+
+
+def of_wandb(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    rows, ids = [], set()
+    for file in sorted((folder / "wandb").glob("offline-run-*/*.wandb")):
+        for data in framed(file.read_bytes()):
+            record = Record.FromString(data)
+            if record.WhichOneof("record_type") == "run":
+                ids.add(record.run.run_id)
+                assert "seed" in {item.key for item in record.run.config.update}
+            if record.WhichOneof("record_type") == "history":
+                row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+                rows.append((row["_step"], {key: value for key, value in row.items() if not key.startswith("_")}))
+    assert len(ids) == 1
+    return rows
+
+
+def framed(data: bytes):
+    """Records of a W&B file, which no public function reads: LevelDB's log format, blocks of 32 KiB after a header of 7 bytes."""
+    at, whole = 7, b""
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, at)
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole record, or its last part
+            yield whole
+            whole = b""
+
+
+READERS = {"tensorboard": of_tensorboard, "trackio": of_trackio, "wandb": of_wandb}
+
+
+def as_in_the_files(folder: Path, name: str) -> None:
+    """Every step once, in order, with every value of the files."""
+    lines = [{**one, **other} for one, other in zip(read_log(folder, METRICS), read_log(folder, TIMINGS), strict=True)]
+    expected = [(int(line["step"]), {key: value for key, value in line.items() if key != "step"}) for line in lines]
+    found = READERS[name](folder)
+    assert [step for step, _ in found] == [step for step, _ in expected]
+    for (_, got), (_, wanted) in zip(found, expected, strict=True):
+        assert set(got) == set(wanted)
+        assert all(math.isclose(got[key], wanted[key], rel_tol=1e-6) for key in wanted)  # TensorBoard keeps 32 bits
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_run_that_goes_on_goes_on_with_the_same_tracker_run(name, tmp_path):
+    part_of_a_run(tmp_path / "a run", name, 1, 3, "closed")
+    (tmp_path / "a run").rename(tmp_path / "moved")
+    part_of_a_run(tmp_path / "moved", name, 4, 5, "closed")
+    as_in_the_files(tmp_path / "moved", name)
+
+
+@pytest.mark.parametrize("name", REAL[:2])  # W&B may lose what it was given in the last second: see `Wandb`
+def test_a_kill_leaves_no_step_out_and_none_twice(name, tmp_path):
+    folder = tmp_path / "run"
+    part_of_a_run(folder, name, 1, 3, "killed")
+    noted = (folder / tracking.TRACKED).read_bytes()
+    part_of_a_run(folder, name, 4, 5, "closed")
+    (folder / tracking.TRACKED).write_bytes(noted)  # as if the kill had come between the tracker's file and ours
+    part_of_a_run(folder, name, 6, 6, "closed")
+    as_in_the_files(folder, name)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_steps_that_a_tracker_missed_are_handed_over_when_it_opens(name, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for step in (1, 2, 3):
+        write_step(folder, step)
+    part_of_a_run(folder, name, 4, 4, "closed")
+    as_in_the_files(folder, name)
+
+
+@pytest.mark.skipif("wandb" not in INSTALLED, reason="wandb is not installed: make test-track")
+def test_wandb_without_an_account_is_refused_unless_it_is_offline(tmp_path):
+    asked = "from populora.runs.loggers import check_trackers; check_trackers(('wandb',))"
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
+    env = {**clean, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
+    for mode, said in (("online", "`wandb login`, or WANDB_MODE=offline"), ("offline", "")):
+        done = subprocess.run(
+            [sys.executable, "-c", asked],
+            env={**env, "WANDB_MODE": mode},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (said in done.stderr) and ("ConfigError" in done.stderr) == bool(said)
+
+
+FEW = replace(
+    SMALL, checkpoint_every=2, evaluation=EvaluationConfig(every=0), selfplay=replace(SMALL.selfplay, seeds=8, max_response_tokens=48)
+)
+
+
+@pytest.fixture(scope="module")
+def untracked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "untracked"
+    train(FEW, folder, Silent())
+    return folder
+
+
+def recorded(folder: Path) -> dict[str, bytes]:
+    """All bytes of a run that are about its steps and members."""
+    ours = ("metrics.jsonl", "steps/", "adapters/")
+    return {name: data for name, data in contents(folder).items() if name.startswith(ours)}
+
+
+class Crashing(Silent):
+    """A display at which the run dies after a step that no checkpoint holds."""
+
+    def step(self, record, metrics):
+        if record.step == 3:
+            raise ZeroDivisionError
+
+
+@pytest.mark.skipif(not INSTALLED, reason="no tracker is installed: make test-track")
+def test_a_run_leaves_the_same_bytes_with_every_tracker_and_they_hold_no_step_that_it_took_back(untracked, tmp_path, monkeypatch):
+    for key in [key for key in os.environ if key.startswith(("WANDB_", "TRACKIO_"))]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    folder = tmp_path / "run"
+    with pytest.raises(ZeroDivisionError):
+        train(replace(FEW, track=tuple(INSTALLED)), folder, Crashing())
+    assert len(read_log(folder)) == 3
+    assert json.loads((folder / tracking.TRACKED).read_text())["steps"] == dict.fromkeys(INSTALLED, 2)
+    resume(folder, Silent())
+    assert recorded(folder) == recorded(untracked) != {}
+    for name in INSTALLED:
+        as_in_the_files(folder, name)
+
+
+RUN = trackers.Tracked(Path("run"), "0123456789ab", "run", {})
+
+
+@pytest.mark.parametrize(("resumed", "starting_step", "last"), [(True, 3, 2), (True, 0, 0), (True, 9, 5), (False, 0, 5)])
+def test_of_a_resumed_wandb_run_the_server_says_what_it_has(resumed, starting_step, last, monkeypatch):
+    run = SimpleNamespace(resumed=resumed, starting_step=starting_step)
+    library = SimpleNamespace(Settings=lambda **settings: settings, init=lambda **settings: run)
+    monkeypatch.setattr(trackers, "import_module", lambda name: library)
+    assert trackers.Wandb().open(RUN, 5) == last
+
+
+def test_trackio_that_another_run_has_loaded_is_no_place_for_this_one(monkeypatch):
+    monkeypatch.delenv("TRACKIO_DIR", raising=False)
+    monkeypatch.setattr(trackers, "import_module", lambda name: SimpleNamespace(TRACKIO_DIR=Path("/another/trackio")))
+    with pytest.raises(RuntimeError, match=r"one folder a process, and it is '/another/trackio': expected '.*/run/trackio'"):
+        trackers.Trackio().open(RUN, 0)
+    assert "TRACKIO_DIR" not in os.environ

@@ -1,0 +1,216 @@
+"""The four metrics against the labels printed in the paper and against radon, and the fingerprint's invariances."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from radon.complexity import cc_visit
+from radon.raw import analyze
+
+from populora.sandbox import complexity
+from populora.sandbox.complexity import ProgramComplexity, fingerprint, measure
+
+# The six programs of the paper's figure "Generator outputs at matched training steps" with its labels
+# (AST depth, cyclomatic, LOC). The figure prints no variable counts: the fourth number follows our definition.
+PRINTED = {
+    "baseline step 5": (
+        """\
+def f(s: str) -> bool:
+    n = len(s)
+    for i in range(n//2):
+        if s[i] != s[n-1-i]:
+            return False
+    return True
+""",
+        ProgramComplexity(9, 3, 6, 2),
+    ),
+    "teacher step 5": (
+        """\
+def f(arr: list[int]) -> list[int]:
+    result = []
+    index = 0
+    while index < len(arr):
+        result.append(str(arr[index]))
+        index += 2**(len(arr) - index - 1)
+    return result
+
+print(f([1, 2, 3, 4, 5, 6, 7]))
+""",
+        ProgramComplexity(9, 2, 8, 2),
+    ),
+    "baseline step 50": (
+        """\
+def f(input_string: str) -> str:
+    vowels = set('aeiouAEIOU')
+    result = ''
+    for char in input_string:
+        if char not in vowels:
+            result += char
+    return result
+""",
+        ProgramComplexity(6, 3, 7, 3),
+    ),
+    "teacher step 50": (
+        """\
+def f(nums: list[int]) -> list[int]:
+    sorted_nums = sorted(nums)
+    result = []
+
+    for num in sorted_nums:
+        digit_sum = sum(int(digit) for digit in str(num))
+        modified_num = num + digit_sum
+        result.append(modified_num)
+
+    return result
+""",
+        ProgramComplexity(9, 3, 8, 6),
+    ),
+    "baseline step 100": (
+        """\
+def f(number: int) -> int:
+    return number * 3
+""",
+        ProgramComplexity(5, 1, 2, 0),
+    ),
+    "teacher step 100": (
+        """\
+def f(data: list[dict[str, int]]) -> int:
+    state_sum = 0
+    for entry in data:
+        if 'value' in entry:
+            state_sum += entry['value']
+    return state_sum
+""",
+        ProgramComplexity(8, 3, 6, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_paper_figure_labels_come_out(name):
+    source, expected = PRINTED[name]
+    assert measure(source) == expected
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_radon_agrees_on_the_printed_programs(name):
+    source, expected = PRINTED[name]
+    assert cc_visit(source)[0].complexity == expected.cyclomatic
+    assert analyze(source).sloc == expected.loc
+
+
+@pytest.mark.parametrize(
+    ("body", "cyclomatic"),
+    [
+        ("return x", 1),
+        ("if x:\n        return 1\n    elif x > 2:\n        return 2\n    else:\n        return 3", 3),
+        ("return x and x > 1 or x < 3", 3),
+        ("return x and x > 1 and x < 3", 3),
+        ("assert x\n    while x:\n        x -= 1", 3),
+        ("try:\n        x()\n    except KeyError:\n        x = 1\n    except ValueError:\n        x = 2", 3),
+        ("return [a for b in x for a in b]", 3),
+    ],
+)
+def test_cyclomatic_counts_what_radon_counts_too(body, cyclomatic):
+    source = f"def f(x):\n    {body}\n"
+    assert measure(source).cyclomatic == cyclomatic
+    assert cc_visit(source)[0].complexity == cyclomatic
+
+
+@pytest.mark.parametrize("expression", ["1 if x else 2", "[a for a in x if a]"])
+def test_conditional_expressions_and_filters_are_not_in_the_papers_list(expression):
+    source = f"def f(x):\n    return {expression}\n"
+    assert measure(source).cyclomatic == cc_visit(source)[0].complexity - 1
+
+
+@pytest.mark.parametrize(
+    ("source", "loc"),
+    [
+        ("", 0),
+        ("# only a comment\n\n", 0),
+        ("x = 1  # trailing\n# alone\ny = 2\n", 2),
+        ("x = '''a\n# not a comment\n\nb'''\n", 3),
+        ("x = [\n    1,\n    # inside\n\n    2,\n]\n", 4),
+        ("x = 1\r\n\r\ny = 2\r\n", 2),
+    ],
+)
+def test_lines_of_code_are_lines_with_a_token(source, loc):
+    assert measure(source).loc == loc
+
+
+@pytest.mark.parametrize(
+    ("source", "variables"),
+    [
+        ("def f(a, *b, c=1, **d):\n    return a", 0),
+        ("import os\nclass A:\n    pass\ndef g():\n    pass", 0),
+        ("x = y = 1\nx += 1\nx: int = 3", 2),
+        ("a, (b, *c) = t\no.field = 1\no[0] = 1", 3),
+        ("for i in t:\n    for i in t:\n        pass", 1),
+        ("[k for k in t]\n{m: n for m, n in t}", 3),
+        ("with open(p) as handle:\n    pass", 1),
+        ("try:\n    pass\nexcept OSError as error:\n    pass\nexcept ValueError:\n    pass", 1),
+        ("if (n := 3) > 2:\n    pass", 1),
+        ("match v:\n    case [first, *rest]:\n        pass\n    case {'k': w, **others}:\n        pass\n    case _:\n        pass", 4),
+    ],
+)
+def test_variables_are_distinct_bound_names_without_parameters(source, variables):
+    assert measure(source).variables == variables
+
+
+def test_long_operator_chain_does_not_exhaust_the_stack():
+    source = "x = " + "+".join(["1"] * 2000)
+    assert measure(source).ast_depth > 1000
+    assert fingerprint(source) != fingerprint(source + "+1")
+
+
+@pytest.mark.parametrize("text", ["def f(:", "x = = 1", "  x", "\x00"])
+def test_text_that_is_no_program_raises(text):
+    with pytest.raises((SyntaxError, ValueError)):
+        measure(text)
+    with pytest.raises((SyntaxError, ValueError)):
+        fingerprint(text)
+
+
+def test_fingerprint_ignores_layout_comments_and_docstrings():
+    plain = "def f(x):\n    return x + 1\n"
+    dressed = '"""Module."""\n# note\n\ndef f( x ):\n    "Doc."\n    return (x+1)  # sum\n'
+    assert fingerprint(plain) == fingerprint(dressed)
+    assert len(fingerprint(plain)) == 64
+
+
+@given(
+    st.lists(st.sampled_from(["x = 1", "x = '1'", "y = (x, 1)", "y = (x,), 1", "f(a=None)", "f(None)", "{**x}"]), min_size=1, max_size=4)
+)
+def test_fingerprints_are_equal_exactly_when_the_dumped_trees_are(lines):
+    one, other = "\n".join(lines), "\n".join(sorted(lines))
+    same_tree = ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    assert (fingerprint(one) == fingerprint(other)) == same_tree
+
+
+@pytest.mark.parametrize("other", ["def f(x):\n    return x + 2\n", "def f(y):\n    return y + 1\n", "def g(x):\n    return x + 1\n"])
+def test_fingerprint_tells_programs_apart(other):
+    assert fingerprint("def f(x):\n    return x + 1\n") != fingerprint(other)
+
+
+@given(st.lists(st.sampled_from(["x = 1", "# note", "", "y = x", "for i in [1]:\n    z = i", "if y:\n    pass"]), max_size=8))
+def test_comments_and_blank_lines_change_no_metric(lines):
+    bare = [line for line in lines if line and not line.startswith("#")]
+    assert measure("\n".join(lines)) == measure("\n".join(bare))
+    assert fingerprint("\n".join(lines)) == fingerprint("\n".join(bare))
+
+
+def test_module_loads_by_path_in_an_isolated_interpreter():
+    script = (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('complexity', {str(Path(complexity.__file__))!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] in ('populora', 'numpy')]\n"
+        "print(module.measure('x = 1').loc)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

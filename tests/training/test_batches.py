@@ -1,0 +1,56 @@
+"""What shares a whitening batch: a member's task types, never the two roles of the single agent; and what the roles weigh."""
+
+import numpy as np
+import pytest
+
+from populora.core.types import Generation, TaskType
+from populora.training.batch import Sample, member_rows
+
+
+def sample(reward, group, role, task=TaskType.CODE_I, length=4):
+    generation = Generation("text", (1, 2), tuple(range(length)), (-0.5,) * length, 0.7, True)
+    return Sample(generation, reward, group, role, task)
+
+
+PROPOSALS = [sample(reward, f"p{index}", "propose") for index, reward in enumerate([0.5, 0.25, 0.0, 0.75])]
+ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0.5, -0.5, 1.0]]
+
+
+def values(samples, whitening="pooled", role_weights="tokens"):
+    return np.array([row.advantage for row in member_rows(0, samples, whitening, role_weights)])
+
+
+def token_mean(advantages, samples):
+    """What the learner makes of a value a sequence: its mean over all tokens."""
+    return np.average(advantages, weights=[len(each.generation.tokens) for each in samples])
+
+
+def test_a_proposal_without_peers_is_worth_the_same_to_the_single_agent_as_to_a_teacher():
+    agent = values(PROPOSALS + ATTEMPTS)
+    np.testing.assert_array_equal(agent[:4], values(PROPOSALS))
+    np.testing.assert_array_equal(agent[4:], values(ATTEMPTS))
+    assert abs(agent[:4].mean()) < 1e-12
+
+
+def test_with_equal_weights_each_role_of_the_single_agent_has_half_of_its_loss():
+    agent = values(PROPOSALS + ATTEMPTS, role_weights="equal")
+    whole = token_mean(np.abs(agent), PROPOSALS + ATTEMPTS)
+    halves = [token_mean(np.abs(values(role)), role) for role in (PROPOSALS, ATTEMPTS)]
+    assert whole == pytest.approx(sum(halves) / 2, rel=1e-12)
+    proposed = np.where(np.arange(8) < 4, np.abs(agent), 0.0)
+    assert token_mean(proposed, PROPOSALS + ATTEMPTS) == pytest.approx(halves[0] / 2, rel=1e-12)
+
+
+def test_equal_weights_leave_a_member_with_one_role_as_it_is():
+    np.testing.assert_array_equal(values(PROPOSALS, role_weights="equal"), values(PROPOSALS))
+
+
+@pytest.mark.parametrize(("whitening", "together"), [("pooled", True), ("per_type", False)])
+def test_task_types_are_pooled_unless_told(whitening, together):
+    other = [sample(reward, f"o{index}", "propose", TaskType.CODE_O) for index, reward in enumerate([0.0, 0.0, 0.1, 0.0])]
+    first = values(PROPOSALS + other, whitening)[:4]
+    assert np.array_equal(first, values(PROPOSALS, whitening)) is not together
+
+
+def test_no_samples_give_no_rows():
+    assert member_rows(0, [], "pooled") == []

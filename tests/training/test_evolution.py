@@ -1,0 +1,155 @@
+"""Evolution in a bank: who is replaced, what the child is, what stays untouched, and when."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from populora.adapters.operators import OPERATORS, get_operator
+from populora.core.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
+from populora.core.config_file import load_config
+from populora.core.errors import ConfigError
+from populora.core.types import Rating, Role
+from populora.engine.model.bank import LoraBank
+from populora.training.evolution import check_operators, evolution_due, evolve
+from populora.training.population import initial_population
+
+CONFIG = Config(
+    steps=40, population=PopulationConfig(4, 4), lora=LoraConfig(rank=4, alpha=8.0), evolution=EvolutionConfig(every=10, cull_fraction=0.25)
+)
+
+
+@pytest.fixture
+def world():
+    bank = LoraBank([{"model.layers.0.self_attn.q_proj": (8, 8), "model.layers.0.self_attn.v_proj": (8, 6)}], 8, 4, 8.0)
+    bank.initialise(0)
+    generator = torch.Generator().manual_seed(0)
+    bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)
+    bank.steps += 10
+    population = initial_population(CONFIG)
+    ratings = {member.id: Rating(20.0 + index, 1.0) for index, member in enumerate(population.members)}
+    return population.rated(ratings), bank
+
+
+def test_due_every_k_steps_but_not_after_the_last():
+    assert [step for step in range(1, 41) if evolution_due(CONFIG, step)] == [10, 20, 30]
+    assert not evolution_due(replace(CONFIG, evolution=EvolutionConfig(every=0)), 10)
+
+
+def test_the_weakest_of_each_role_is_replaced_by_a_child_of_the_strong(world):
+    population, bank = world
+    before = bank.master.clone()
+    after = evolve(population, bank, CONFIG, 10, {})
+    changed = [member.id for member in after.members if member.lineage.generation == 1]
+    assert changed == ["T0", "S0"]
+    for child in (after.get("T0"), after.get("S0")):
+        parents = [parent.split("#")[0] for parent in child.lineage.parents]
+        assert set(parents) <= {f"{child.id[0]}2", f"{child.id[0]}3"}
+        assert child.lineage.born == 10 and child.protected_until == 20 and child.lineage.stream == ("evolve", 10, child.id)
+        assert not torch.equal(bank.master[child.slot], before[child.slot]) and bank.steps[child.slot] == 0
+    untouched = [member.slot for member in after.members if member.lineage.generation == 0]
+    assert torch.equal(bank.master[untouched], before[untouched]) and bool((bank.steps[untouched] == 10).all())
+
+
+def test_a_child_is_rated_like_its_parents_with_more_doubt(world):
+    population, bank = world
+    child = evolve(population, bank, CONFIG, 10, {}).get("T0")
+    mus = [population.get(parent.split("#")[0]).rating.mu for parent in child.lineage.parents]
+    assert child.rating.mu == pytest.approx(sum(mus) / len(mus)) and child.rating.sigma == pytest.approx(25 / 12)
+
+
+def test_a_teacher_that_hardly_makes_a_valid_problem_goes_first_and_breeds_last(world):
+    population, bank = world
+    for _ in range(4):
+        child = evolve(population, bank, CONFIG, 10, {"T1": 0.01, "T3": 0.05}).get("T1")
+        assert {parent.split("#")[0] for parent in child.lineage.parents} <= {"T0", "T2"}
+
+
+def test_newborns_are_safe_for_one_interval(world):
+    population, bank = world
+    once = evolve(population, bank, CONFIG, 10, {})
+    weakened = once.rated({"T0": Rating(0.0, 1.0)})
+    twice = evolve(weakened, bank, CONFIG, 20, {})
+    assert twice.role(Role.TEACHER) == weakened.role(Role.TEACHER), "a newborn at the bottom stays, and nobody stronger goes instead"
+    assert evolve(weakened, bank, CONFIG, 30, {}).get("T0").lineage.born == 30
+
+
+def test_the_stronger_of_two_is_never_replaced(world):
+    _, bank = world
+    small = replace(CONFIG, population=PopulationConfig(2, 2))
+    population = initial_population(small).rated({"T0": Rating(30.0, 1.0), "T1": Rating(20.0, 1.0)})
+    for step in (10, 20, 30):
+        population = evolve(population, bank, small, step, {})
+        assert population.get("T0").lineage.generation == 0
+        population = population.rated({"T1": Rating(20.0, 1.0)})
+    assert population.get("T1").lineage.born == 30
+
+
+def test_operators_that_could_never_be_used_are_refused_before_the_run():
+    with pytest.raises(ConfigError, match="need 2 parents"):
+        check_operators(replace(CONFIG, population=PopulationConfig(2, 2), evolution=EvolutionConfig(operators=("x1", "x2"))))
+    with pytest.raises(ConfigError, match="m99"):
+        check_operators(replace(CONFIG, evolution=EvolutionConfig(operators=("m99",))))
+    with pytest.raises(ConfigError, match="cull fewer"):
+        check_operators(
+            replace(CONFIG, population=PopulationConfig(4, 4), evolution=EvolutionConfig(operators=("x1",), cull_fraction=0.75))
+        )
+    with pytest.raises(ConfigError, match=r"'x3' needs lora\.rank 2 or more, got 1"):
+        check_operators(replace(CONFIG, lora=LoraConfig(1, 2.0)))
+    with pytest.raises(ConfigError, match=r"'rank_perturbation' needs lora\.rank 3 or more, got 2"):
+        check_operators(replace(CONFIG, lora=LoraConfig(2, 4.0), evolution=EvolutionConfig(operators=("rank_perturbation",))))
+    check_operators(replace(CONFIG, population=PopulationConfig(2, 2), lora=LoraConfig(1, 2.0)))  # of two, nothing can be crossed
+    check_operators(CONFIG)
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, "rank_perturbation", "ties"])
+def test_every_operator_may_be_put_into_the_pool(world, operator):
+    population, bank = world
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=(operator,)))
+    check_operators(settings)
+    after = evolve(population, bank, settings, 10, {})
+    recorded = [member.lineage.operator for member in after.members if member.lineage.born == 10]
+    assert recorded == [get_operator(operator).name] * 2  # whichever of its names the pool has
+
+
+def test_the_pool_is_a_setting(tmp_path):
+    (tmp_path / "pool.toml").write_text('[evolution]\noperators = ["m5", "ties", "copy_parent"]\n')
+    settings = load_config(tmp_path / "pool.toml")
+    check_operators(settings)
+    assert settings.evolution.operators == ("m5", "ties", "copy_parent")
+
+
+def test_a_child_that_equals_its_parent_is_born_and_recorded(world):
+    population, bank = world
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=("x2",)))
+    copies = 0
+    for step in range(10, 100, 10):  # two modules: every other child of X2 is one parent whole
+        child = evolve(population, bank, settings, step, {}).get("T0")
+        parents = [bank.master[population.get(parent.split("#")[0]).slot] for parent in child.lineage.parents]
+        if any(torch.equal(bank.master[child.slot], parent) for parent in parents):
+            copies += 1
+            assert max(child.lineage.cosines) == pytest.approx(1.0) and bank.steps[child.slot] == 0
+    assert copies
+
+
+def test_a_teacher_that_hardly_makes_valid_problems_goes_first(world):
+    population, bank = world
+    after = evolve(population, bank, CONFIG, 10, {"T3": 0.02})
+    assert after.get("T3").lineage.generation == 1 and after.get("T0").lineage.generation == 0
+
+
+def test_the_same_seed_breeds_the_same_children(world):
+    population, bank = world
+    saved = bank.state()
+    first = evolve(population, bank, CONFIG, 10, {})
+    bred = bank.master.clone()
+    bank.restore(saved)
+    assert evolve(population, bank, CONFIG, 10, {}) == first and torch.equal(bank.master, bred)
+
+
+def test_roles_never_mix(world):
+    population, bank = world
+    after = evolve(population, bank, CONFIG, 10, {})
+    for member in after.members:
+        assert all(parent[0] == member.id[0] for parent in member.lineage.parents)
+    assert [member.role for member in after.members] == [Role.TEACHER] * 4 + [Role.STUDENT] * 4

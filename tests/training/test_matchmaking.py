@@ -1,0 +1,70 @@
+"""PFSP pairing: who can meet whom, how often, and that nobody is used twice."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.core.config import LeagueConfig
+from populora.core.errors import ConfigError
+from populora.core.types import Lineage, Member, Rating, Role
+from populora.training.matchmaking import pair, pfsp_weight
+from populora.training.ratings import win_probability
+
+LEAGUE = LeagueConfig()
+
+
+def group(role, ratings):
+    prefix = "T" if role is Role.TEACHER else "S"
+    return [Member(f"{prefix}{i}", role, i, rating, Lineage(f"{prefix}{i}", 0, 0)) for i, rating in enumerate(ratings)]
+
+
+def equals(role, count):
+    return group(role, [Rating()] * count)
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=9), st.lists(st.floats(0, 50), min_size=1, max_size=9), st.integers(0, 99))
+def test_every_teacher_meets_one_student_and_loads_are_even(teacher_mus, student_mus, seed):
+    teachers = group(Role.TEACHER, [Rating(mu, 2.0) for mu in teacher_mus])
+    students = group(Role.STUDENT, [Rating(mu, 2.0) for mu in student_mus])
+    matchups = pair(teachers, students, LEAGUE, np.random.default_rng(seed))
+    assert [matchup.teacher for matchup in matchups] == [teacher.id for teacher in teachers]
+    loads = Counter(matchup.student for matchup in matchups)
+    counts = [loads[student.id] for student in students]
+    assert max(counts) - min(counts) <= 1
+    by_id = {member.id: member for member in teachers + students}
+    for matchup in matchups:
+        assert matchup.expected == win_probability(by_id[matchup.student].rating, by_id[matchup.teacher].rating, LEAGUE.beta)
+        assert (matchup.mean_rho, matchup.outcome) == (None, "none")
+
+
+def test_same_stream_gives_the_same_pairing_and_steps_differ():
+    teachers, students = equals(Role.TEACHER, 6), equals(Role.STUDENT, 6)
+    draws = [tuple(m.student for m in pair(teachers, students, LEAGUE, np.random.default_rng(seed))) for seed in range(20)]
+    assert draws == [tuple(m.student for m in pair(teachers, students, LEAGUE, np.random.default_rng(seed))) for seed in range(20)]
+    assert len(set(draws)) > 10
+
+
+def test_draw_frequencies_follow_the_weights():
+    teachers = group(Role.TEACHER, [Rating(25.0, 1.0)])
+    students = group(Role.STUDENT, [Rating(25.0, 1.0), Rating(35.0, 1.0), Rating(50.0, 1.0)])
+    weights = np.array([pfsp_weight(win_probability(s.rating, teachers[0].rating, LEAGUE.beta), LEAGUE.pfsp_floor) for s in students])
+    rng = np.random.default_rng(0)
+    counts = Counter(pair(teachers, students, LEAGUE, rng)[0].student for _ in range(4000))
+    observed = np.array([counts[student.id] for student in students]) / 4000
+    np.testing.assert_allclose(observed, weights / weights.sum(), atol=0.03)
+
+
+def test_weight_is_largest_for_a_balanced_pair_and_never_zero():
+    assert pfsp_weight(0.5, 0.01) == pytest.approx(0.26)
+    assert pfsp_weight(0.0, 0.01) == pfsp_weight(1.0, 0.01) == 0.01
+    assert pfsp_weight(0.3, 0.0) == pytest.approx(pfsp_weight(0.7, 0.0))
+
+
+@pytest.mark.parametrize("floor", [0.0, -0.5])
+def test_floor_that_leaves_no_student_is_a_clear_error(floor):
+    teachers, students = group(Role.TEACHER, [Rating(0.0, 1.0)]), group(Role.STUDENT, [Rating(900.0, 1.0)])
+    with pytest.raises(ConfigError, match="pfsp_floor"):
+        pair(teachers, students, LeagueConfig(pfsp_floor=floor), np.random.default_rng(0))

@@ -1,0 +1,131 @@
+"""Phases 2 and 3 as one stream: students start early, verification waits for nobody, and delays change nothing that is recorded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_run import SMALL
+
+from populora.core.errors import SandboxFault
+from populora.runs.style import PHASES
+from populora.training.loop import prepared, seeded
+from populora.training.rollout import play
+from populora.training.step import match, selfplay_step
+
+CONFIG = replace(SMALL, selfplay=replace(SMALL.selfplay, prompts_per_type=3, max_response_tokens=64))
+
+
+@pytest.fixture(scope="module")
+def run():
+    with prepared(CONFIG) as made:
+        seeded(made)
+        yield made
+
+
+class Delayed:
+    """The run's verifier, which takes ``seconds()`` longer for each batch; notes which threads call it."""
+
+    def __init__(self, verifier, seconds):
+        self.verifier, self.seconds, self.threads = verifier, seconds, set()
+
+    def validate(self, entries):
+        self.threads.add(threading.get_ident())
+        time.sleep(self.seconds())
+        return self.verifier.validate(entries)
+
+    def judge(self, entries):
+        self.threads.add(threading.get_ident())
+        time.sleep(self.seconds())
+        return self.verifier.judge(entries)
+
+    def measures(self, programs):
+        return self.verifier.measures(programs)
+
+
+class Noted:
+    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``done`` the keys in the order they came back,
+    ``waits`` the seconds of each call at which the sampler had work."""
+
+    def __init__(self, sampler):
+        self.sampler, self.starts, self.done, self.waits = sampler, [], [], []
+        self.count_tokens = sampler.count_tokens
+
+    def stream(self, feed, *settings):
+        class Spy:
+            def take(_, idle):
+                started = time.perf_counter()
+                requests = feed.take(idle)
+                self.waits += [] if idle else [time.perf_counter() - started]
+                self.starts.append(tuple(request.key for request in requests))
+                return requests
+
+        for request, generations in self.sampler.stream(Spy(), *settings):
+            self.done.append(request.key)
+            yield request, generations
+
+
+def played(run, overlap: str, seconds=lambda: 0.0):
+    noted, delayed = Noted(run.sampler), Delayed(run.verifier, seconds)
+    config = replace(run.config, selfplay=replace(run.config.selfplay, overlap=overlap))
+    return play(replace(run, config=config, sampler=noted, verifier=delayed), 1, match(run, 1)), noted, delayed
+
+
+def texts(result):
+    return [(p.author, p.group, p.generation.text, p.rejection) for p in result.proposals], [
+        (a.student, a.problem.id, a.generation.text, a.correct) for a in result.attempts
+    ]
+
+
+@pytest.mark.slow
+def test_what_is_recorded_does_not_depend_on_when_verdicts_come(run):
+    draw = np.random.default_rng(0)
+    results = [played(run, overlap)[0] for overlap in ("reproducible", "eager", "off")]
+    results += [played(run, overlap, lambda: draw.random() / 10)[0] for overlap in ("reproducible", "eager")]
+    assert all(texts(result) == texts(results[0]) and result.trained == results[0].trained for result in results[1:])
+    assert len(results[0].proposals) == 2 * 3 * 3 * 3 and results[0].attempts
+    assert {a.student for a in results[0].attempts} == {"S0", "S1"}
+
+
+def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verification_takes(run):
+    draw = np.random.default_rng(1)
+    (result, noted, _), (other, delayed, _) = played(run, "reproducible"), played(run, "reproducible", lambda: draw.random() / 20)
+    assert noted.starts == delayed.starts
+    assert result.proposals == other.proposals and result.attempts == other.attempts  # to the last bit of every log-probability
+
+
+@pytest.mark.parametrize("overlap", ["reproducible", "eager"])
+def test_students_start_before_the_last_teacher_is_done_unless_it_is_turned_off(run, overlap):
+    _, noted, _ = played(run, overlap)
+    first_start = next(at for at, keys in enumerate(noted.starts) if any(key[0] == "solve" for key in keys))
+    assert first_start < len(noted.starts) / 2
+    _, serial, _ = played(run, "off")
+    assert [key[0] for key in serial.done] == sorted(key[0] for key in serial.done)  # propose, then solve
+    assert sum(any(key[0] == "solve" for key in keys) for keys in serial.starts) == 1  # all students at once
+
+
+@pytest.mark.slow
+def test_the_sampler_waits_for_no_verdict_while_it_has_work(run):
+    """Verification that takes long, in its own threads: the sampler goes on meanwhile."""
+    result, noted, delayed = played(run, "eager", lambda: 0.6)
+    assert result.beside["validate"] > 0.6 < result.beside["judge"]
+    assert sum(wait > 0.5 for wait in noted.waits) < 2  # one may be a machine that is busy otherwise; to wait for verdicts are several
+    assert len(delayed.threads) == 2 and threading.get_ident() not in delayed.threads
+
+
+def test_a_fault_of_the_sandbox_ends_the_step(run):
+    def fault():
+        raise SandboxFault("no more")
+
+    with pytest.raises(SandboxFault, match="no more"):
+        played(run, "reproducible", fault)
+
+
+def test_the_display_knows_the_phases_of_a_step_in_their_order(run):
+    announced: list[str] = []
+    selfplay_step(replace(run, population=run.population), announced.append)
+    assert [phase for phase in announced if phase in PHASES] == list(PHASES)
+    assert set(announced) <= {*PHASES, "evaluate"}

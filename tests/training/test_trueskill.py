@@ -1,0 +1,108 @@
+"""Ratings against the `trueskill` package and mpmath, and the calibration that the outcome rule is chosen for."""
+
+import math
+
+import mpmath
+import pytest
+import trueskill
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.core.config import LeagueConfig
+from populora.core.types import Rating
+from populora.training.ratings import decide, lower_bound, update, win_probability
+
+LEAGUE = LeagueConfig()
+ratings = st.builds(Rating, st.floats(0, 50), st.floats(0.5, 10))
+oracle = trueskill.TrueSkill(mu=LEAGUE.mu, sigma=LEAGUE.sigma, beta=LEAGUE.beta, tau=LEAGUE.tau, draw_probability=0.0, backend="scipy")
+
+
+@given(ratings, ratings)
+def test_update_equals_the_trueskill_package(winner, loser):
+    won, lost = update(winner, loser, LEAGUE)
+    expected = trueskill.rate_1vs1(trueskill.Rating(winner.mu, winner.sigma), trueskill.Rating(loser.mu, loser.sigma), env=oracle)
+    for ours, theirs in zip((won, lost), expected, strict=True):
+        assert ours.mu == pytest.approx(theirs.mu, rel=1e-9, abs=1e-9)
+        assert ours.sigma == pytest.approx(theirs.sigma, rel=1e-9)
+
+
+def test_first_game_between_fresh_members():
+    won, lost = update(Rating(), Rating(), LEAGUE)
+    assert (round(won.mu, 3), round(won.sigma, 3), round(lost.mu, 3)) == (29.205, 7.195, 20.795)
+
+
+@pytest.mark.parametrize("gap", [10.0, 100.0, 179.0, 181.0, 400.0, 5000.0])
+def test_upset_of_any_size_stays_exact(gap):
+    winner, loser = Rating(0.0, 1.0), Rating(gap, 2.0)
+    won, lost = update(winner, loser, LEAGUE)
+    with mpmath.workdps(60):
+        sw, sl = (mpmath.mpf(r.sigma) ** 2 + mpmath.mpf(LEAGUE.tau) ** 2 for r in (winner, loser))
+        c = mpmath.sqrt(2 * mpmath.mpf(LEAGUE.beta) ** 2 + sw + sl)
+        t = -gap / c
+        v = mpmath.npdf(t) / (mpmath.erfc(-t / mpmath.sqrt(2)) / 2)
+        w = v * (v + t)
+        assert won.mu == pytest.approx(float(sw / c * v), rel=1e-7)
+        assert lost.mu == pytest.approx(float(gap - sl / c * v), rel=1e-7)
+        assert won.sigma == pytest.approx(float(mpmath.sqrt(sw * (1 - sw / c**2 * w))), rel=1e-7)
+
+
+@given(ratings, ratings)
+def test_win_probabilities_of_both_sides_add_to_one(one, other):
+    p = win_probability(one, other, LEAGUE.beta)
+    assert 0.0 <= p <= 1.0
+    assert p + win_probability(other, one, LEAGUE.beta) == pytest.approx(1.0)
+    assert (p > 0.5) == (one.mu > other.mu) or p == pytest.approx(0.5)
+
+
+@given(ratings, ratings)
+def test_a_win_helps_the_winner_and_never_the_loser(winner, loser):
+    won, lost = update(winner, loser, LEAGUE)
+    assert won.mu >= winner.mu
+    assert lost.mu <= loser.mu
+    assert 0 < won.sigma < math.hypot(winner.sigma, LEAGUE.tau) * (1 + 1e-12)
+
+
+def test_beta_and_tau_are_read():
+    base = update(Rating(), Rating(), LEAGUE)
+    assert base != update(Rating(), Rating(), LeagueConfig(beta=8.0))
+    assert base != update(Rating(), Rating(), LeagueConfig(tau=3.0))
+
+
+def test_lower_bound():
+    assert lower_bound(Rating(25.0, 2.0), 1.5) == 22.0
+
+
+@pytest.mark.parametrize(
+    ("expected", "mean_rho", "mode", "winner"),
+    [
+        (0.6, 0.7, "expected", "student"),
+        (0.6, 0.5, "expected", "teacher"),
+        (0.6, 0.6, "expected", "none"),
+        (0.6, 0.6 + 1e-7, "expected", "none"),
+        (0.6, None, "expected", "none"),
+        (0.9, 0.6, "threshold", "student"),
+        (0.1, 0.4, "threshold", "teacher"),
+        (0.1, 0.5, "threshold", "none"),
+        (0.1, None, "threshold", "none"),
+        (0.1, 0.0, "expected", "teacher"),
+    ],
+)
+def test_the_bar_decides_the_matchup(expected, mean_rho, mode, winner):
+    assert decide(expected, mean_rho, mode, threshold=0.5) == winner
+
+
+def test_expected_mode_calibrates_where_a_fixed_threshold_drives_ratings_apart():
+    """A student that always solves 60 % should end up predicted at 60 %."""
+    prediction = {}
+    for mode in ("expected", "threshold"):
+        student, teacher = Rating(), Rating()
+        for _ in range(200):
+            p = win_probability(student, teacher, LEAGUE.beta)
+            outcome = decide(p, 0.6, mode, 0.5)
+            if outcome == "student":
+                student, teacher = update(student, teacher, LEAGUE)
+            elif outcome == "teacher":
+                teacher, student = update(teacher, student, LEAGUE)
+        prediction[mode] = win_probability(student, teacher, LEAGUE.beta)
+    assert prediction["expected"] == pytest.approx(0.6, abs=0.02)
+    assert prediction["threshold"] > 0.99
