@@ -1,0 +1,99 @@
+"""Read a run directory from Python: settings, tables, lineage and members, each when it is used.
+
+Tables are `pyarrow.Table`s; `.to_pandas()` makes DataFrames of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from populora.core.config import Config
+from populora.core.errors import RunDirectoryError
+from populora.core.types import Lineage
+from populora.runs.directory import read_config
+from populora.runs.metrics_log import METRICS, TIMINGS, read_log
+from populora.runs.records import SCHEMAS, read_children, read_table
+
+if TYPE_CHECKING:  # torch, which readers of metrics need not load
+    from populora.adapters.adapter import Adapter
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run on disk, also one that still goes on."""
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings that the run began with. Raises `RunDirectoryError` if ``folder`` is no run."""
+        return read_config(self.folder)
+
+    @property
+    def metrics(self) -> pa.Table:
+        """One row a step: ``step`` and every metric (`populora.runs.metrics`), null where a step does not have it."""
+        return pa.Table.from_pylist(_complete(read_log(self.folder, METRICS)))
+
+    @property
+    def timings(self) -> pa.Table:
+        """One row a step: ``step``, seconds by phase, and tokens a second."""
+        return pa.Table.from_pylist(_complete(read_log(self.folder, TIMINGS)))
+
+    def table(self, name: str, steps: Iterable[int] | None = None) -> pa.Table:
+        """A table of some steps, by default of all: proposals, problems, attempts, matchups, ratings or children.
+
+        `populora.runs.records` explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
+        """
+        if name not in SCHEMAS:
+            raise RunDirectoryError(f"a run has no table '{name}': expected one of {', '.join(SCHEMAS)}")
+        return read_table(self.folder, name, steps)
+
+    @property
+    def problems(self) -> pa.Table:
+        """Every valid problem: program, examples, author, and the step it comes from."""
+        return self.table("problems")
+
+    @property
+    def ratings(self) -> pa.Table:
+        """TrueSkill mean and deviation of each member after each step."""
+        return self.table("ratings")
+
+    @property
+    def lineage(self) -> list[Lineage]:
+        """The children that were born, in order: operator, parents, strengths, random stream."""
+        return read_children(self.folder)
+
+    @property
+    def members(self) -> dict[str, Adapter]:
+        """The adapters of the newest checkpoint by name, such as ``T0``. Raises `RunDirectoryError` if there is none yet."""
+        from populora.adapters.peft_format import load_adapter
+
+        folders = sorted((self.folder / "adapters").glob("*"))
+        if not folders:
+            raise RunDirectoryError(f"'{self.folder}' has no adapters yet: they are written with the first checkpoint")
+        return {folder.name: load_adapter(folder) for folder in folders}
+
+
+def load_run(folder: str | Path) -> RunDirectory:
+    """Open a run directory for reading. Raises `RunDirectoryError` if it is none.
+
+    >>> import populora
+    >>> populora.load_run("no/such/run")
+    Traceback (most recent call last):
+    populora.core.errors.RunDirectoryError: 'no/such/run' is not a run directory: expected a 'config.json' in it. ...
+    """
+    run = RunDirectory(Path(folder))
+    run.config  # noqa: B018 (it raises here rather than later)
+    return run
+
+
+def _complete(lines: list[dict[str, float]]) -> list[dict[str, float | None]]:
+    """The same rows with every column that any of them has, in order of appearance."""
+    columns = dict.fromkeys(name for line in lines for name in line)
+    return [{name: line.get(name) for name in columns} for line in lines]
