@@ -36,13 +36,15 @@ from populora.core.config import Config, LoraConfig  # noqa: E402
 from populora.core.config_file import load_config  # noqa: E402
 from populora.engine.model.shapes import base_shapes  # noqa: E402
 from populora.engine.planning.assumptions import Assumptions  # noqa: E402
-from populora.engine.planning.hardware import Hardware  # noqa: E402
-from populora.engine.planning.placement import place  # noqa: E402
-from populora.engine.planning.plan import Plan, make_plan  # noqa: E402
-from populora.engine.planning.roofline import decode_seconds, rates  # noqa: E402
-from populora.engine.planning.shapes import qwen2  # noqa: E402
-from populora.engine.planning.work import Texts  # noqa: E402
-from populora.engine.sampling.calibration import calibrate  # noqa: E402
+from populora.engine.planning.hardware import Hardware, gpu_layout  # noqa: E402
+from populora.engine.planning.model_shape import qwen2  # noqa: E402
+from populora.engine.planning.planner import Plan, make_plan  # noqa: E402
+from populora.engine.planning.step_time import (  # noqa: E402
+    Texts,
+    achieved_rates,
+    decode_seconds,
+)
+from populora.engine.sampling.cpu_speed import measure_cpu  # noqa: E402
 from populora.runs.step_record import StepRecord  # noqa: E402
 from populora.training.loop import prepared, seeded  # noqa: E402
 from populora.training.step import selfplay_step  # noqa: E402
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=HERE / "plan" / "results.json")
     chosen = parser.parse_args(arguments)
     found: dict[str, Any] = {"machine": {**machine(), "threads": chosen.threads}, "toy": chosen.toy, "steps": chosen.steps}
-    hardware = calibrate(chosen.threads)
+    hardware = measure_cpu(chosen.threads)
     found["calibrated"] = asdict(hardware)
     for file in FILES:
         config = replace(load_config(CONFIGS / file), threads=chosen.threads)
@@ -132,7 +134,7 @@ def as_measured(measured: Row) -> Assumptions:
 
 
 def make(config: Config, hardware: Hardware, assumed: Assumptions) -> Plan:
-    return make_plan(config, base_shapes(config.base), hardware, place(config), assumed)
+    return make_plan(config, base_shapes(config.base), hardware, gpu_layout(config), assumed)
 
 
 def planned(plan: Plan) -> Row:
@@ -144,7 +146,7 @@ def planned(plan: Plan) -> Row:
         "trained tokens": plan.work.trained.written,
         "sample seconds": seconds.prompts + seconds.decode,
         "train seconds": seconds.train,
-        "step seconds": seconds.lean,
+        "step seconds": seconds.shortest,
         "tail seconds": seconds.tail,
     }
     return {name: round(value, 3) for name, value in found.items()}
@@ -161,9 +163,9 @@ def shares(base: Base, hardware: Hardware, rounds: int = 3) -> Row:
     hidden, layers, inner, heads, kv_heads = base.widths
     shapes = qwen2("random", hidden, inner, layers, heads, kv_heads, base.vocabulary, base.tied, card.CONTEXT)
     config = Config(lora=LoraConfig(rank=CARD.rank))  # 4 teachers, 4 students
-    placement = place(config)
+    layout = gpu_layout(config)
     texts = Texts(CARD.rows[0], CARD.rows[0], CARD.prompt, CARD.new)
-    whole = decode_seconds(config, shapes, rates(hardware, placement, Assumptions()), placement, texts, texts.rows)
+    whole = decode_seconds(config, shapes, achieved_rates(hardware, layout, Assumptions()), layout, texts, texts.rows)
     return {
         "train, of the FLOP/s": train["model_flop_utilisation"]["calibrated"],
         "decode, of the bandwidth": decode["share_of_bandwidth"],

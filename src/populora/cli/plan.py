@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from populora.cli.arguments import parse_settings
-from populora.cli.plan_text import render_plan
 from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.core.presets import DEFAULT
 from populora.engine.model.shapes import base_shapes
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import CPU, Hardware, gpu
-from populora.engine.planning.placement import place, spread, spread_settings
-from populora.engine.planning.plan import Plan, make_plan
+from populora.engine.planning.hardware import CPU, cluster_settings, fill_gpus, find_gpu, gpu_layout
+from populora.engine.planning.planner import Plan, bottleneck, make_plan, suggest_fix
+from populora.runs.style import plural
 
 GPU = "h100-80gb"
-"""Where no GPU is named: the paper's."""
+"""Default GPU, the paper's."""
 
 
 @dataclass(frozen=True)
@@ -40,41 +43,142 @@ class PlanRun:
     gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """GPUs of a node; by default as many as the configuration uses. For more, one without cluster settings is planned with some."""
     nodes: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Machines of so many GPUs."""
+    """Number of machines with that many GPUs."""
     assume: Assumptions = field(default_factory=Assumptions)
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the plan; returns 0, or 1 if it does not fit. Raises `PopuloraError`."""
-    chosen = parse_settings(PlanRun, arguments, "plan")
-    check(chosen.settings)
-    config = spread(chosen.settings, chosen.gpus, chosen.nodes)
-    plan = planned(config, chosen.gpu, chosen.gpus, chosen.nodes, chosen.assume)
+    args = parse_settings(PlanRun, arguments, "plan")
+    check(args.settings)
+    config = fill_gpus(args.settings, args.gpus, args.nodes)
+    plan = plan_run(config, args.gpu, args.gpus, args.nodes, args.assume)
     console = Console(highlight=False)
-    if config is not chosen.settings:
-        console.print(f"The configuration has no cluster settings, a run of it is one process. Planned with {spread_settings(config)}:")
+    if config is not args.settings:
+        console.print(f"The configuration has no cluster settings, a run of it is one process. Planned with {cluster_settings(config)}:")
     for part in render_plan(plan):
         console.print(part)
     return 0 if plan.fits else 1
 
 
-def planned(config: Config, name: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
-    """The plan of a run; empty ``name`` and 0 ``gpus`` take what its settings speak for. Raises `ConfigError` where there is none."""
-    name = name or (CPU if config.base.device == "cpu" else GPU)
-    if name == CPU and (gpus > 1 or nodes > 1):
-        raise ConfigError(f"a plan for the processor is for this machine alone, but --gpus {gpus} --nodes {nodes} were asked: name a --gpu")
-    if name != CPU and config.base.device == "cpu":
-        config = replace(config, base=replace(config.base, device="cuda"))
-        check(config)
-    placement = place(config, gpus, nodes)
-    shapes = base_shapes(config.base)
-    return make_plan(config, shapes, _hardware(name, config), placement, assumed or Assumptions())
+def plan_run(config: Config, gpu: str = "", gpus: int = 0, nodes: int = 1, assumed: Assumptions | None = None) -> Plan:
+    """Plan a run; an empty ``gpu`` and 0 ``gpus`` follow the settings. Raises `ConfigError` for what cannot be planned."""
+    gpu = gpu or (CPU if config.base.device == "cpu" else GPU)
+    if gpu == CPU:
+        if gpus > 1 or nodes > 1:
+            raise ConfigError(
+                f"a plan for the processor is for this machine alone, but --gpus {gpus} --nodes {nodes} were asked: name a --gpu"
+            )
+        from populora.engine.sampling.cpu_speed import measure_cpu
+
+        hardware = measure_cpu(config.threads or (1 if config.cluster.learners else 0))  # actors default to one thread
+    else:
+        if config.base.device == "cpu":
+            config = replace(config, base=replace(config.base, device="cuda"))
+            check(config)
+        hardware = find_gpu(gpu)
+    return make_plan(config, base_shapes(config.base), hardware, gpu_layout(config, gpus, nodes), assumed or Assumptions())
 
 
-def _hardware(name: str, config: Config) -> Hardware:
-    if name != CPU:
-        return gpu(name)
-    from populora.engine.sampling.calibration import calibrate
+def render_plan(plan: Plan) -> Iterator[RenderableType]:
+    """Render the plan as text and tables."""
+    yield Text(f"{describe_population(plan.config)} on {plan.config.base.path}, {describe_layout(plan)}")
+    if plan.layout.idle:
+        yield Text(describe_idle(plan))
+    hardware = plan.hardware
+    rate = f"{hardware.teraflops:.4g} TFLOP/s, {hardware.gigabytes_per_second:.4g} GB/s, {hardware.gigabytes:.4g} GB"
+    yield Text(f"{hardware.name}: {rate} ({hardware.source})", "dim")
+    yield _memory_table(plan)
+    yield _step_table(plan)
+    low, high, steps, members = plan.seconds.shortest, plan.seconds.longest, plan.config.steps, plan.config.population.members
+    each = f"{_seconds(low / members)} to {_seconds(high / members)} s for each adapter"
+    hours = f"{_hours(low * steps)} to {_hours(high * steps)}"
+    yield Text(f"A step takes {_seconds(low)} to {_seconds(high)} s ({each}); {steps} steps take {hours}.")
+    yield Text(f"Limit: {bottleneck(plan)}.", "bold" if plan.fits else "bold red")
+    if not plan.fits:
+        yield Text(f"To make it fit: {suggest_fix(plan)}.", "bold")
+    table = Table(box=None, pad_edge=False, title="assumed", title_justify="left", title_style="dim")
+    for item in dataclasses.fields(plan.assumed):
+        table.add_row(f"--assume.{item.name.replace('_', '-')}", f"{getattr(plan.assumed, item.name):g}", style="dim")
+    yield table
 
-    return calibrate(config.threads or (1 if config.cluster.learners else 0))  # a process of a cluster takes one unless it is told
+
+def describe_population(config: Config) -> str:
+    """Format the population, such as ``4 teachers + 4 students``."""
+    if config.population.single_agent:
+        return "single agent"
+    return f"{plural(config.population.teachers, 'teacher')} + {plural(config.population.students, 'student')}"
+
+
+def describe_layout(plan: Plan) -> str:
+    """Describe which GPUs do what."""
+    layout, config = plan.layout, plan.config
+    cores = ", cores of its own for each process" if config.cluster.learners else ""
+    where = f"this machine's processor{cores}" if plan.hardware.name == CPU else f"{layout.gpus} x {plan.hardware.name}"
+    engines, learners = (
+        plural(count, name) + ("" if gpus == 1 else f" of {gpus} GPUs each")
+        for count, name, gpus in ((layout.engines, "engine", layout.engine_gpus), (layout.learners, "learner", layout.learner_gpus))
+    )
+    if config.cluster.learners:
+        return f"{where}: {engines}, {learners}, {plural(config.cluster.verifiers, 'verifier')}"
+    return f"{where}: one process " + ("that samples and learns" if config.engine.backend == "inprocess" else f"with {engines}, {learners}")
+
+
+def describe_idle(plan: Plan) -> str:
+    """Explain why GPUs are idle, and which settings would use them."""
+    gpus = plan.layout.gpus + plan.layout.idle
+    if plan.config.cluster.learners:
+        reason = f"cluster.engines x engine.tensor_parallel is {plan.layout.gpus}"
+    else:
+        wider = fill_gpus(plan.config, gpus)
+        fix = f"; {cluster_settings(wider)} would use them" if wider.cluster.learners else ""
+        reason = f"a run without cluster settings is one process{fix}"
+    return f"{plan.layout.idle} of {gpus} GPUs stay idle: {reason}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    return table
+
+
+def _memory_table(plan: Plan) -> Table:
+    cpu = "memory of an engine and a learner" if plan.config.cluster.learners else "memory"
+    table = _table(cpu if plan.hardware.name == CPU else "memory of a GPU", "GB", "held by")
+    for part in plan.memory.parts:
+        table.add_row(part.name, f"{part.bytes / 1e9:.2f}", part.owner)
+    table.add_section()
+    shared = ", cache given back while adapters learn" if plan.memory.released else ""
+    verdict = "fits" if plan.fits else "does not fit"
+    table.add_row(f"most at a time{shared}", f"{plan.memory.total / 1e9:.2f}", f"of {plan.hardware.gigabytes:.1f}: {verdict}")
+    return table
+
+
+def _step_table(plan: Plan) -> Table:
+    seconds, sampled, trained = plan.seconds, plan.work.sampled, plan.work.trained
+    peta = {phase: f"{flops / 1e15:.3g}" for phase, flops in (plan.flops | {"all": sum(plan.flops.values())}).items()}
+    decode = f"decode, {seconds.rows:.0f} at a time an engine"
+    table = _table("a step", "responses", "tokens", "PFLOP", "seconds")
+    table.add_row("prompts", "", _count(sampled.read), peta["prompts"], _seconds(seconds.prompts))
+    table.add_row(decode, _count(sampled.rows), _count(sampled.written), peta["decode"], _seconds(seconds.decode))
+    table.add_row("train", _count(trained.rows), _count(trained.read + trained.written), peta["train"], _seconds(seconds.train))
+    table.add_row(f"publish adapters, {seconds.publish_share:.1%} of a step", "", "", "", _seconds(seconds.publish))
+    table.add_section()
+    table.add_row("all of that", "", "", peta["all"], _seconds(seconds.shortest))
+    table.add_row("the longest response decoding alone, at most", "", "", "", "+" + _seconds(seconds.tail))
+    table.add_row("verdicts, beside the sampler", _count(sampled.rows), "", "", _seconds(seconds.verdicts))
+    return table
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"

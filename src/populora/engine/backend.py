@@ -16,7 +16,7 @@ from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import fingerprint, load_base
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.shapes import check_room
-from populora.engine.planning.plan import check_context
+from populora.engine.planning.planner import check_context
 from populora.engine.sampling.backends import check_backend, open_sampler
 from populora.engine.sampling.protocol import Sampler
 from populora.sandbox.layers import Tier

@@ -15,7 +15,7 @@ from populora.core.config import Config
 from populora.core.errors import AdapterError
 from populora.engine.model.loading import load_tokenizer
 from populora.engine.model.shapes import base_shapes
-from populora.engine.planning.shapes import Shapes
+from populora.engine.planning.model_shape import ModelShape
 from populora.engine.sampling.protocol import Sampler
 from populora.evals.answering import answer
 from populora.evals.asking import Asked, Paper, ask
@@ -140,7 +140,7 @@ def _answered(one: _Round, engine: Engine, tokenizer: Any) -> None:
         answer(one.due, one.slots, sampler, tokenizer)
 
 
-def _together(due: Sequence[Sitting], sources: Sources, shapes: Shapes) -> Iterator[_Round]:
+def _together(due: Sequence[Sitting], sources: Sources, shapes: ModelShape) -> Iterator[_Round]:
     """All sources in one engine; the bare base has slot -1."""
     if due:
         adapted = [source for source in sources.each if source.adapter]
@@ -148,7 +148,7 @@ def _together(due: Sequence[Sitting], sources: Sources, shapes: Shapes) -> Itera
         yield _Round(sources.config, serve([source.adapter for source in adapted if source.adapter], shapes), slots, due)
 
 
-def _apart(due: Sequence[Sitting], sources: Sources, shapes: Shapes, out: Path) -> Iterator[_Round]:
+def _apart(due: Sequence[Sitting], sources: Sources, shapes: ModelShape, out: Path) -> Iterator[_Round]:
     """Each source merged, as a plain base; the merged model is gone when it has answered."""
     config, bare = sources.config, serve([], shapes)
     for source in sources.each:

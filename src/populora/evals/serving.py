@@ -17,7 +17,7 @@ from populora.core.errors import AdapterError
 from populora.engine.model.loading import load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.shapes import check_room
-from populora.engine.planning.shapes import Shapes
+from populora.engine.planning.model_shape import ModelShape
 from populora.engine.sampling.backends import check_backend, open_sampler
 from populora.engine.sampling.protocol import Sampler
 
@@ -42,7 +42,7 @@ class Served:
         )  # fmt: skip
 
 
-def serve(folders: Sequence[Path], shapes: Shapes) -> Served:
+def serve(folders: Sequence[Path], shapes: ModelShape) -> Served:
     """The adapters of these folders, by slot; without any, one that does nothing. A module that one adapts and another does not gets
     zeros there, which change nothing.
 
@@ -56,7 +56,7 @@ def serve(folders: Sequence[Path], shapes: Shapes) -> Served:
     return Served(each or (_filled(Adapter({}, 1, 1.0), modules),), targets)
 
 
-def read_fitting(folder: Path, shapes: Shapes) -> Folder:
+def read_fitting(folder: Path, shapes: ModelShape) -> Folder:
     """A PEFT folder whose modules the base has. Raises `AdapterError` with the first that differs."""
     found = read_folder(folder)
     for name, (a, b) in found.adapter.modules.items():

@@ -1,32 +1,29 @@
-"""The paper's base and settings, on its hardware."""
+"""The paper's base model and settings, on its hardware."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 
 from populora.core.config import BaseConfig, Config, EngineConfig, LearnerConfig, PopulationConfig
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import gpu
-from populora.engine.planning.placement import place, spread
-from populora.engine.planning.plan import Plan, make_plan
-from populora.engine.planning.shapes import Shapes, known_shapes
+from populora.engine.planning.hardware import fill_gpus, find_gpu, gpu_layout
+from populora.engine.planning.model_shape import ModelShape, known_shape
+from populora.engine.planning.planner import Plan, make_plan
 
 ONLY_TRAINED = Assumptions(valid=0.125)
-"""72 of a teacher's 576 proposals are problems, so that a student attempts 576 times: what it trains on and no more."""
+"""72 of a teacher's 576 proposals are valid, so a student makes 576 attempts: exactly what it trains on."""
 
 
 @pytest.fixture(scope="session")
-def seven() -> Shapes:
+def seven() -> ModelShape:
     """Qwen2.5-Coder-7B."""
-    found = known_shapes("Qwen/Qwen2.5-Coder-7B")
-    assert found
-    return found
+    shape = known_shape("Qwen/Qwen2.5-Coder-7B")
+    assert shape
+    return shape
 
 
 @pytest.fixture(scope="session")
-def paper() -> Callable[..., Config]:
+def paper():
     """``paper(teachers, **engine)``: the paper's settings with as many students."""
 
     def make(teachers: int = 4, checkpointing: str = "layer", **engine: object) -> Config:
@@ -41,11 +38,11 @@ def paper() -> Callable[..., Config]:
 
 
 @pytest.fixture(scope="session")
-def planned(seven: Shapes) -> Callable[..., Plan]:
-    """``planned(config, gpu="h100-80gb", gpus=8, assumed=…)`` for the 7B base, with cluster settings for so many GPUs if there are none."""
+def planned(seven):
+    """``planned(config, gpu="h100-80gb", gpus=8, assumed=…)`` for the 7B base; adds cluster settings for the GPUs if there are none."""
 
-    def make(config: Config, name: str = "h100-80gb", gpus: int = 8, assumed: Assumptions = ONLY_TRAINED) -> Plan:
-        config = spread(config, gpus)
-        return make_plan(config, seven, gpu(name), place(config), assumed)
+    def make(config: Config, gpu: str = "h100-80gb", gpus: int = 8, assumed: Assumptions = ONLY_TRAINED) -> Plan:
+        config = fill_gpus(config, gpus)
+        return make_plan(config, seven, find_gpu(gpu), gpu_layout(config), assumed)
 
     return make

@@ -25,7 +25,7 @@ from populora.engine.cluster.verifier_actor import VerifierHost
 from populora.engine.cluster.verifying import ClusterPool
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import load_tokenizer
-from populora.engine.planning.plan import check_context
+from populora.engine.planning.planner import check_context
 from populora.sandbox.pool import limits_of
 
 CALLS = 10_000

@@ -23,7 +23,7 @@ from populora.engine.model.head import chosen_logprobs
 from populora.engine.model.linear import Current, StackedLinears, StackedLoraLinear
 from populora.engine.model.packing import Group, Packed, pack
 from populora.engine.model.routing import Mixture, Route
-from populora.engine.planning.shapes import targeted
+from populora.engine.planning.model_shape import targeted
 
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """Largest mean difference (nats) between the log-probabilities of tokens in sampler and learner, by precision of the base."""

@@ -6,18 +6,18 @@ from typing import Any
 
 from populora.core.config import BaseConfig, Config
 from populora.core.errors import BaseModelError, ConfigError
-from populora.engine.planning.shapes import FAMILY, ITEMSIZE, QWEN_CODER, Shapes, known_shapes
+from populora.engine.planning.model_shape import FAMILY, ITEMSIZE, QWEN_CODER, ModelShape, known_shape
 
 NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
 
-def base_shapes(config: BaseConfig) -> Shapes:
+def base_shapes(config: BaseConfig) -> ModelShape:
     """Shapes of ``base.path``. Raises `BaseModelError` for a base that is neither on this disk, nor on the hub as far as it can be
     reached, nor known, and for one that is not a dense causal LM."""
-    return known_shapes(config.path) or _read(config)
+    return known_shape(config.path) or _read(config)
 
 
-def _read(config: BaseConfig) -> Shapes:
+def _read(config: BaseConfig) -> ModelShape:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -43,7 +43,7 @@ def _read(config: BaseConfig) -> Shapes:
     return model_shapes(config.path, model)
 
 
-def model_shapes(name: str, model: Any) -> Shapes:
+def model_shapes(name: str, model: Any) -> ModelShape:
     """Shapes of a transformers model, on the meta device or any other."""
     from torch import nn
 
@@ -53,7 +53,7 @@ def model_shapes(name: str, model: Any) -> Shapes:
         for path, module in model.named_modules()
         if isinstance(module, nn.Linear) and module is not head
     }
-    return Shapes(
+    return ModelShape(
         name, found.num_hidden_layers, found.hidden_size, found.intermediate_size, found.num_attention_heads,
         getattr(found, "num_key_value_heads", None) or found.num_attention_heads,
         getattr(found, "head_dim", None) or found.hidden_size // found.num_attention_heads,

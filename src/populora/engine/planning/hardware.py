@@ -1,31 +1,29 @@
-"""What one GPU can do, by its maker's data sheet.
+"""GPUs: data sheet figures, and which GPU of a run does what.
 
-Peaks are for dense bf16 products with fp32 sums (data sheets print twice as much, with sparsity). Memory is taken as GB of 10^9 bytes: what
-the driver really gives is up to a tenth more.
+Peaks are for dense bf16 products with fp32 accumulation (data sheets print twice as much, with sparsity). Memory is nominal, GB of 10^9
+bytes: drivers report up to a tenth more.
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from populora.core.config import ClusterConfig, Config
 from populora.core.errors import ConfigError
 
 CPU = "cpu"
-"""Has no data sheet worth the name: it is measured where the plan is made (`populora.engine.sampling.calibration`)."""
+"""Name of the processor, which is measured (`populora.engine.sampling.cpu_speed`) because it has no usable data sheet."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One GPU, or the CPU cores of a machine."""
+    """One GPU, or the CPU cores of a machine. Memory is in 10^9 bytes, matrix products in 10^12 FLOP/s."""
 
     name: str
     teraflops: float
-    """10^12 floating-point operations a second in matrix products."""
     gigabytes_per_second: float
-    """Of its memory."""
     gigabytes: float
-    """Of its memory, 10^9 bytes."""
     source: str
 
     @property
@@ -43,11 +41,63 @@ GPUS = (
 )
 
 
-def gpu(name: str) -> Hardware:
-    """The GPU of that name. Raises `ConfigError` naming those that there are."""
-    known = {one.name: one for one in GPUS}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+def find_gpu(name: str) -> Hardware:
+    """Return the GPU with this name. Raises `ConfigError` listing the supported names."""
+    gpus = {gpu.name: gpu for gpu in GPUS}
+    if name not in gpus:
+        near = difflib.get_close_matches(name, gpus, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"unknown GPU '{name}': expected {CPU} or one of {', '.join(known)}.{hint}")
-    return known[name]
+        raise ConfigError(f"unknown GPU '{name}': expected {CPU} or one of {', '.join(gpus)}.{hint}")
+    return gpus[name]
+
+
+@dataclass(frozen=True)
+class GpuLayout:
+    """``engines`` of ``engine_gpus`` GPUs each and ``learners`` of ``learner_gpus`` each, on the same ``gpus``; ``idle`` GPUs are unused.
+
+    Engines share the responses of a step, and learners its training tokens, evenly. On a CPU, a "GPU" is the cores of one process.
+    """
+
+    gpus: int
+    engines: int
+    engine_gpus: int
+    learners: int
+    learner_gpus: int
+    idle: int
+
+
+def gpu_layout(config: Config, gpus: int = 0, nodes: int = 1) -> GpuLayout:
+    """Lay out a run on ``nodes`` machines of ``gpus`` GPUs; 0 means as many as it uses. Without cluster settings a run is one engine and
+    one learner. Raises `ConfigError` if there are too few GPUs."""
+    if gpus < 0 or nodes < 1:
+        raise ConfigError(f"expected at least one GPU on at least one node, got {gpus} and {nodes}: set --gpus and --nodes")
+    if nodes > 1 and not gpus:
+        raise ConfigError(f"--nodes {nodes}: expected --gpus with it, the GPUs of each node")
+    cluster, engine_gpus = config.cluster, config.engine.tensor_parallel
+    engines, learners = (cluster.engines, cluster.learners) if cluster.learners else (1, 1)
+    used = engines * engine_gpus
+    if gpus and gpus // engine_gpus * nodes < engines:
+        settings = "cluster.engines and cluster.learners" if cluster.learners else "engine.tensor_parallel"
+        raise ConfigError(
+            f"expected {used} GPUs, those of an engine on one node ({engines} engines x engine.tensor_parallel {engine_gpus}), got --gpus "
+            f"{gpus} --nodes {nodes}: give more, or lower {settings}"
+        )
+    return GpuLayout(used, engines, engine_gpus, learners, cluster.shards, (gpus * nodes or used) - used)
+
+
+def fill_gpus(config: Config, gpus: int, nodes: int = 1) -> Config:
+    """Add cluster settings that use ``nodes`` machines of ``gpus`` GPUs, unless ``config`` has some or one engine uses them all."""
+    engine_gpus = config.engine.tensor_parallel
+    engines = gpus // engine_gpus * nodes
+    if config.cluster.learners or engines < 2:
+        return config
+    selfplay = config.selfplay
+    if selfplay.overlap == "reproducible":  # not possible on a cluster
+        selfplay = replace(selfplay, overlap="eager")
+    return replace(config, cluster=ClusterConfig(learners=engines * engine_gpus, engines=engines), selfplay=selfplay)
+
+
+def cluster_settings(config: Config) -> str:
+    """Format the settings that `fill_gpus` sets as one would type them."""
+    cluster = config.cluster
+    return f'cluster.learners = {cluster.learners}, cluster.engines = {cluster.engines}, selfplay.overlap = "{config.selfplay.overlap}"'

@@ -1,7 +1,8 @@
-"""Bytes on one GPU, by part, at the moment when most is there.
+"""Peak bytes on one GPU, by part.
 
-What a backward keeps of a token was counted on the learner's own graph (`test_memory.py` counts again): the norms' inputs in
-fp32, the input of q, k and v, queries, keys, values and their mix, three widths of the MLP and the adapters' inner activations.
+The bytes that backward keeps of a token (`kept_bytes`) were counted on the learner's own graph, and `test_memory.py` counts them again: the
+norms' inputs in fp32, the input of q, k and v, queries, keys, values and their mix, three widths of the MLP and the adapters' inner
+activations.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from dataclasses import dataclass
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.placement import Placement
-from populora.engine.planning.shapes import ITEMSIZE, Shapes
+from populora.engine.planning.hardware import GpuLayout
+from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 CHUNK = 1 << 27
-"""Logits that the learner's head makes at a time on a GPU (`populora.engine.model.head`)."""
+"""Logits that the learner's head computes at a time on a GPU (`populora.engine.model.head`)."""
+CACHE, ACTIVATIONS, HEAD = "keys and values", "activations", "logits and their gradients"
+OVERHEAD = "driver, workspaces, fragments"
 
 
 @dataclass(frozen=True)
-class Part:
-    """``owner`` is the engine, the learner, or both, who then hold it once."""
+class MemoryPart:
+    """``owner`` is the engine, the learner, or both if they share one copy."""
 
     owner: str
     name: str
@@ -28,131 +31,129 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """All parts of one GPU. ``cache`` is what an engine has for keys and values, on all of its GPUs together. Where it is ``released``,
-    the engine gives it back while adapters learn, so that cache and activations share their room."""
+class MemoryPlan:
+    """All parts on one GPU. ``cache`` is an engine's memory for keys and values, summed over its GPUs. If it is ``released`` during
+    training, cache and activations share the same memory."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     cache: float
     released: bool = False
 
     @property
     def total(self) -> float:
-        cache = sum(part.bytes for part in self.parts if part.name == CACHE)
-        learning = sum(part.bytes for part in self.parts if part.name in WHILE_LEARNING)
-        return sum(part.bytes for part in self.parts) - (min(cache, learning) if self.released else 0.0)
+        total = sum(part.bytes for part in self.parts)
+        return total - min(self._sum(CACHE), self._sum(ACTIVATIONS, HEAD)) if self.released else total
+
+    def _sum(self, *names: str) -> float:
+        return sum(part.bytes for part in self.parts if part.name in names)
 
 
-CACHE, ACTIVATIONS, HEAD = "keys and values", "activations", "logits and their gradients"
-OVERHEAD = "driver, workspaces, fragments"
-WHILE_LEARNING = (ACTIVATIONS, HEAD)
-
-
-def step_memory(config: Config, shapes: Shapes, placement: Placement, assumed: Assumptions) -> Memory:
-    """Of a GPU with a share of an engine and a learner, or a part of one. Raises `ConfigError` for an engine whose cache cannot hold one
+def plan_memory(config: Config, shape: ModelShape, layout: GpuLayout, assumed: Assumptions) -> MemoryPlan:
+    """Plan a GPU that holds an engine and a learner, or shares of them. Raises `ConfigError` if the engine's cache cannot hold one
     response of full length."""
     overhead = assumed.overhead_gb * 1e9
-    learner = (*_learner(config, shapes, placement), Part("learner", OVERHEAD, overhead))
+    learner = (*_learner(config, shape, layout), MemoryPart("learner", OVERHEAD, overhead))
     if config.engine.backend == "inprocess" and not config.cluster.learners:
-        cache = _own_cache(config, shapes)
-        return Memory((Part("engine and learner", "base", _base(config, shapes)), Part("engine", CACHE, cache), *learner), cache)
-    engine = _engine(config, shapes, placement)
-    cache = sum(part.bytes for part in engine if part.name == CACHE) * placement.engine_gpus
-    base = Part("learner", "base", _base(config, shapes, placement.learner_gpus))
-    return Memory((*engine, Part("engine", OVERHEAD, overhead), base, *learner), cache, config.engine.release_cache)
+        base, cache = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _inprocess_cache(config, shape)
+        return MemoryPlan((base, cache, *learner), cache.bytes)
+    engine = _engine(config, shape, layout)
+    cache_bytes = sum(part.bytes for part in engine if part.name == CACHE) * layout.engine_gpus
+    base = MemoryPart("learner", "base", _base_bytes(config, shape, layout.learner_gpus))
+    return MemoryPlan((*engine, MemoryPart("engine", OVERHEAD, overhead), base, *learner), cache_bytes, config.engine.release_cache)
 
 
-def adapter_bytes(config: Config, shapes: Shapes, itemsize: int) -> int:
-    """One adapter of the largest rank."""
-    return itemsize * shapes.adapter(config.lora.rank, config.lora.targets)
+def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
+    """Bytes of one adapter with ``itemsize`` bytes a number."""
+    return itemsize * shape.adapter(config.lora.rank, config.lora.targets)
 
 
-def kept_bytes(shapes: Shapes, ranks: int, itemsize: int, checkpointing: str) -> float:
-    """What the backward keeps of one token in one layer; ``ranks`` is the sum over the layer's adapted modules."""
+def kept_bytes(shape: ModelShape, ranks: int, itemsize: int, checkpointing: str) -> float:
+    """Bytes that backward keeps of one token in one layer; ``ranks`` is the sum over the layer's adapted modules."""
     if checkpointing == "layer":
-        return itemsize * shapes.hidden
-    queries, keys = shapes.heads * shapes.head_size, shapes.kv_heads * shapes.head_size
-    attention = itemsize * (shapes.hidden + 2 * queries + 2 * keys + ranks) + 4 * shapes.heads
-    norms = 2 * 4 * (shapes.hidden + 1)
-    return attention + norms + itemsize * (shapes.hidden if checkpointing == "mlp" else 3 * shapes.inner)
+        return itemsize * shape.hidden
+    queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    attention = itemsize * (shape.hidden + 2 * queries + 2 * keys + ranks) + 4 * shape.heads
+    norms = 2 * 4 * (shape.hidden + 1)
+    return attention + norms + itemsize * (shape.hidden if checkpointing == "mlp" else 3 * shape.inner)
 
 
-def head_bytes(shapes: Shapes, tokens: int, itemsize: int) -> float:
-    """Logits and exponentials of a chunk in fp32 and once more in the base's precision, and the gradient of ``tokens`` hidden states."""
-    chunk = min(tokens * shapes.vocabulary, CHUNK)
-    return chunk * (2 * 4 + (itemsize if itemsize < 4 else 0)) + tokens * shapes.hidden * itemsize
+def head_bytes(shape: ModelShape, tokens: int, itemsize: int) -> float:
+    """Bytes of a chunk's logits and exponentials in fp32 and once more in the base's precision, and of the gradient of ``tokens`` hidden
+    states."""
+    chunk = min(tokens * shape.vocabulary, CHUNK)
+    return chunk * (2 * 4 + (itemsize if itemsize < 4 else 0)) + tokens * shape.hidden * itemsize
 
 
-def _base(config: Config, shapes: Shapes, shards: int = 1) -> float:
-    """Shards have their part of the layers and two layers whole, the one that computes and the next. The rest is whole in each: embeddings,
-    head, and here also the layers' norms and biases, which are few."""
-    there = 1.0 if shards == 1 else 1 / shards + 2 / shapes.layers
-    return ITEMSIZE[config.base.dtype] * (shapes.parameters - shapes.linear + there * shapes.linear)
-
-
-def _engine(config: Config, shapes: Shapes, placement: Placement) -> tuple[Part, ...]:
-    """One with a base of its own: vLLM, or an in-process one of a cluster, whose adapters are in a bank like a learner's."""
-    members, base = config.population.members, _base(config, shapes)
-    if config.engine.backend == "inprocess":
-        return Part("engine", "base", base), *_bank("engine", config, shapes, members), Part("engine", CACHE, _own_cache(config, shapes))
-    _check_cache(config, shapes, placement)
-    slots = (members + 1) * adapter_bytes(config, shapes, ITEMSIZE[config.base.dtype])  # one is the bare base
-    return (
-        Part("engine", "base", base / placement.engine_gpus),
-        Part("engine", "adapters", slots / placement.engine_gpus),
-        Part("engine", CACHE, float(config.engine.cache_mb << 20)),
-    )
-
-
-def _bank(owner: str, config: Config, shapes: Shapes, slots: int) -> tuple[Part, ...]:
-    """`populora.engine.model.bank.LoraBank` of so many slots."""
-    itemsize, single = ITEMSIZE[config.base.dtype], adapter_bytes(config, shapes, 4)
-    copies = [Part(owner, "adapters as the base computes", slots * adapter_bytes(config, shapes, itemsize))] if itemsize < 4 else []
-    return (
-        *copies,
-        Part(owner, "adapters and their moments, fp32", 3 * slots * single),
-        Part(owner, "gradients of the adapters, fp32", slots * single),
-    )
-
-
-def _learner(config: Config, shapes: Shapes, placement: Placement) -> tuple[Part, ...]:
-    """Adapters, optimiser, activations and head. A learner of a cluster owns whole adapters and has room for one guest."""
-    itemsize, tokens = ITEMSIZE[config.base.dtype], config.learner.micro_batch_tokens
-    slots = -(-config.population.members // placement.learners) + (1 if config.cluster.learners else 0)
-    ranks = config.lora.rank * len(shapes.adapted(config.lora.targets)) // shapes.layers
-    kept = shapes.layers * kept_bytes(shapes, ranks, itemsize, config.learner.activation_checkpointing)
-    at_work = kept_bytes(shapes, ranks, itemsize, "none") + 2 * itemsize * shapes.inner  # one layer and the gradients inside its MLP
-    return (
-        *_bank("learner", config, shapes, slots),
-        Part("learner", ACTIVATIONS, tokens * (kept + at_work)),
-        Part("learner", HEAD, head_bytes(shapes, tokens, itemsize)),
-    )
-
-
-def _own_cache(config: Config, shapes: Shapes) -> float:
-    """The in-process sampler's: as many of the longest responses as ``engine.rows`` and ``engine.cache_mb`` allow, and their prompts."""
-    play, token = config.selfplay, shapes.kv_bytes(ITEMSIZE[config.base.dtype])
-    rows = rows_at_a_time(config, shapes)
-    prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples))
-    return token * (rows * play.max_response_tokens + prompts * play.max_prompt_tokens)
-
-
-def rows_at_a_time(config: Config, shapes: Shapes) -> int:
-    """As `InProcessSampler.rows_at_a_time` bounds them. Raises `ConfigError` if the cache cannot hold one response."""
-    size = shapes.kv_bytes(ITEMSIZE[config.base.dtype]) * config.selfplay.max_response_tokens
-    if size > config.engine.cache_mb << 20:
+def rows_at_a_time(config: Config, shape: ModelShape) -> int:
+    """Return the same bound as `InProcessSampler.rows_at_a_time`. Raises `ConfigError` if the cache cannot hold one response."""
+    row = shape.kv_bytes(ITEMSIZE[config.base.dtype]) * config.selfplay.max_response_tokens
+    if row > config.engine.cache_mb << 20:
         raise ConfigError(
             f"engine.cache_mb is {config.engine.cache_mb}: one response of {config.selfplay.max_response_tokens} tokens needs "
-            f"{-(-size >> 20)}. Raise it or lower selfplay.max_response_tokens."
+            f"{-(-row >> 20)}. Raise it or lower selfplay.max_response_tokens."
         )
-    return min(config.engine.rows, (config.engine.cache_mb << 20) // size)
+    return min(config.engine.rows, (config.engine.cache_mb << 20) // row)
 
 
-def _check_cache(config: Config, shapes: Shapes, placement: Placement) -> None:
-    """vLLM's cache holds prompts as well, and a row is spread over the GPUs of its engine."""
+def _base_bytes(config: Config, shape: ModelShape, shards: int = 1) -> float:
+    """A shard holds its part of the layers plus two whole layers, the current and the next one. Embeddings and head are whole in each
+    shard; norms and biases are few and counted as whole."""
+    layers = 1.0 if shards == 1 else 1 / shards + 2 / shape.layers
+    return ITEMSIZE[config.base.dtype] * (shape.parameters - shape.linear + layers * shape.linear)
+
+
+def _engine(config: Config, shape: ModelShape, layout: GpuLayout) -> tuple[MemoryPart, ...]:
+    """An engine with its own copy of the base: vLLM, or an in-process sampler of a cluster, whose adapters are in a bank."""
+    members, base = config.population.members, _base_bytes(config, shape)
+    if config.engine.backend == "inprocess":
+        return MemoryPart("engine", "base", base), *_bank("engine", config, shape, members), _inprocess_cache(config, shape)
+    _check_vllm_cache(config, shape, layout)
+    slots = (members + 1) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])  # one slot is the bare base
+    return (
+        MemoryPart("engine", "base", base / layout.engine_gpus),
+        MemoryPart("engine", "adapters", slots / layout.engine_gpus),
+        MemoryPart("engine", CACHE, float(config.engine.cache_mb << 20)),
+    )
+
+
+def _learner(config: Config, shape: ModelShape, layout: GpuLayout) -> tuple[MemoryPart, ...]:
+    """Adapters, optimiser, activations and head. A learner of a cluster has one more slot, for a borrowed adapter."""
+    itemsize, tokens = ITEMSIZE[config.base.dtype], config.learner.micro_batch_tokens
+    slots = -(-config.population.members // layout.learners) + (1 if config.cluster.learners else 0)
+    ranks = config.lora.rank * len(shape.adapted(config.lora.targets)) // shape.layers
+    kept = shape.layers * kept_bytes(shape, ranks, itemsize, config.learner.activation_checkpointing)
+    current = kept_bytes(shape, ranks, itemsize, "none") + 2 * itemsize * shape.inner  # one layer and the gradients inside its MLP
+    return (
+        *_bank("learner", config, shape, slots),
+        MemoryPart("learner", ACTIVATIONS, tokens * (kept + current)),
+        MemoryPart("learner", HEAD, head_bytes(shape, tokens, itemsize)),
+    )
+
+
+def _bank(owner: str, config: Config, shape: ModelShape, slots: int) -> tuple[MemoryPart, ...]:
+    """A `populora.engine.model.bank.LoraBank` of ``slots`` slots."""
+    itemsize, fp32 = ITEMSIZE[config.base.dtype], slots * adapter_bytes(config, shape, 4)
+    copies = [MemoryPart(owner, "adapters as the base computes", slots * adapter_bytes(config, shape, itemsize))] if itemsize < 4 else []
+    return (
+        *copies,
+        MemoryPart(owner, "adapters and their moments, fp32", 3 * fp32),
+        MemoryPart(owner, "gradients of the adapters, fp32", fp32),
+    )
+
+
+def _inprocess_cache(config: Config, shape: ModelShape) -> MemoryPart:
+    """As many of the longest responses as ``engine.rows`` and ``engine.cache_mb`` allow, and their prompts."""
+    play, rows = config.selfplay, rows_at_a_time(config, shape)
+    prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples))
+    tokens = rows * play.max_response_tokens + prompts * play.max_prompt_tokens
+    return MemoryPart("engine", CACHE, shape.kv_bytes(ITEMSIZE[config.base.dtype]) * tokens)
+
+
+def _check_vllm_cache(config: Config, shape: ModelShape, layout: GpuLayout) -> None:
+    """Check that the cache holds one prompt and response. vLLM caches prompts as well, and spreads a row over the engine's GPUs."""
     play = config.selfplay
-    longest = (play.max_prompt_tokens + play.max_response_tokens) * shapes.kv_bytes(ITEMSIZE[config.base.dtype])
-    if (needed := -(-longest // placement.engine_gpus >> 20)) > config.engine.cache_mb:
+    longest = (play.max_prompt_tokens + play.max_response_tokens) * shape.kv_bytes(ITEMSIZE[config.base.dtype])
+    if (needed := -(-longest // layout.engine_gpus >> 20)) > config.engine.cache_mb:
         raise ConfigError(
             f"engine.cache_mb is {config.engine.cache_mb}: a prompt and a response of full length, {play.max_prompt_tokens} + "
             f"{play.max_response_tokens} tokens, need {needed}. Raise it or lower selfplay's limits."

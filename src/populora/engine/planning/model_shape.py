@@ -1,7 +1,7 @@
-"""What a base is made of: widths and linear modules, enough to count parameters, keys and values, and adapters.
+"""Sizes of a base model: enough to count parameters, keys and values, and adapters.
 
-The Qwen2.5-Coder family is here as data, from the published ``config.json`` of each model, so that a run on it can be planned where no file
-of it is; every other base is read by `populora.engine.model.shapes`.
+The Qwen2.5-Coder family ships as data, from each model's published ``config.json``, so that a run on it can be planned without its files.
+`populora.engine.model.shapes` reads any other base model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ITEMSIZE = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
-class Shapes:
+class ModelShape:
     """A causal LM with full attention and gated MLPs."""
 
     name: str
@@ -29,7 +29,7 @@ class Shapes:
     head_size: int
     vocabulary: int
     context: int
-    """Tokens of prompt and response together, at most."""
+    """Maximum tokens of prompt and response together."""
     parameters: int
     """All of them, tied ones once."""
     linears: Mapping[str, tuple[int, int]]
@@ -38,56 +38,63 @@ class Shapes:
     @property
     def linear(self) -> int:
         """Weights of the linear modules, without the head."""
-        return sum(inner * outer for inner, outer in self.linears.values())
+        return sum(rows * columns for rows, columns in self.linears.values())
 
     @property
     def head(self) -> int:
         """Weights of the output head, whether or not it is tied to the embedding."""
         return self.hidden * self.vocabulary
 
+    @property
+    def attention(self) -> int:
+        """Dimensions of all heads in all layers."""
+        return self.layers * self.heads * self.head_size
+
     def kv_bytes(self, itemsize: int) -> int:
         """Bytes of one token's keys and values in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_size * itemsize
 
     def adapted(self, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """The linear modules that ``lora.targets`` names. Raises `BaseModelError` for a target that matches none."""
+        """The linear modules that ``lora.targets`` selects. Raises as `targeted`."""
         return {name: self.linears[name] for name in targeted(self.linears, targets)}
 
     def adapter(self, rank: int, targets: Sequence[str]) -> int:
         """Parameters of one adapter."""
-        return sum(rank * (inner + outer) for inner, outer in self.adapted(targets).values())
+        return sum(rank * (rows + columns) for rows, columns in self.adapted(targets).values())
 
 
 def targeted(linears: Collection[str], targets: Sequence[str]) -> list[str]:
-    """Those of a base's linear modules, in their order, whose last name part is one of ``lora.targets``. Raises `BaseModelError` for a
-    target that matches none."""
+    """Select the modules whose name ends with one of ``lora.targets``, in the order of ``linears``. Raises `BaseModelError` for a target
+    without a match."""
     for target in targets:
-        if not any(_named(name, target) for name in linears):
-            known = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linears}))
-            raise BaseModelError(f"lora.targets: '{target}' matches no linear module of the base; it has {known}")
-    return [name for name in linears if any(_named(name, target) for target in targets)]
+        if not any(_matches(name, target) for name in linears):
+            leaves = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linears}))
+            raise BaseModelError(f"lora.targets: '{target}' matches no linear module of the base; it has {leaves}")
+    return [name for name in linears if any(_matches(name, target) for target in targets)]
 
 
-def _named(name: str, target: str) -> bool:
+def _matches(name: str, target: str) -> bool:
     return name == target or name.endswith("." + target)
 
 
-def qwen2(name: str, hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool, context: int) -> Shapes:
-    """Shapes of a Qwen2: biases on q, k and v alone, two norms a layer and one at the end."""
+def qwen2(
+    name: str, hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool, context: int
+) -> ModelShape:
+    """Build the shape of a Qwen2: biases on q, k and v only, two norms a layer and one at the end."""
     size = hidden // heads
-    wide = kv_heads * size
-    attention = {"q_proj": (hidden, hidden), "k_proj": (hidden, wide), "v_proj": (hidden, wide), "o_proj": (hidden, hidden)}
+    kv = kv_heads * size
+    attention = {"q_proj": (hidden, hidden), "k_proj": (hidden, kv), "v_proj": (hidden, kv), "o_proj": (hidden, hidden)}
     mlp = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner), "down_proj": (inner, hidden)}
     linears = {
-        f"model.layers.{layer}.{part}.{module}": shape
+        f"model.layers.{layer}.{part}.{module}": widths
         for layer in range(layers)
         for part, modules in (("self_attn", attention), ("mlp", mlp))
-        for module, shape in modules.items()
+        for module, widths in modules.items()
     }
-    weights = sum(one * other for one, other in linears.values())
-    vectors = layers * (hidden + 2 * wide + 2 * hidden) + hidden
+    weights = sum(rows * columns for rows, columns in linears.values())
+    vectors = layers * (hidden + 2 * kv + 2 * hidden) + hidden
     parameters = weights + vectors + hidden * vocabulary * (1 if tied else 2)
-    return Shapes(name, layers, hidden, inner, heads, kv_heads, size, vocabulary, context, parameters, linears)
+    return ModelShape(name, layers, hidden, inner, heads, kv_heads, size, vocabulary, context, parameters, linears)
 
 
 FAMILY = "Qwen/Qwen2.5-Coder-"
@@ -102,7 +109,7 @@ QWEN_CODER = {
 }
 
 
-def known_shapes(path: str) -> Shapes | None:
-    """Shapes of a base that is here as data, by its hub name (``-Instruct`` or not)."""
+def known_shape(path: str) -> ModelShape | None:
+    """Look up a model that ships as data by its hub name, with or without ``-Instruct``."""
     size = path.removeprefix(FAMILY).removesuffix("-Instruct")
     return qwen2(path, *QWEN_CODER[size]) if path.startswith(FAMILY) and size in QWEN_CODER else None

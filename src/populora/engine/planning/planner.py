@@ -1,0 +1,138 @@
+"""The whole plan: work, memory and seconds of a configuration on given hardware, its bottleneck, and settings that make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from populora.core.config import Config
+from populora.core.errors import ConfigError
+from populora.engine.planning.assumptions import Assumptions, check_assumptions, clip_lengths
+from populora.engine.planning.hardware import CPU, GPUS, GpuLayout, Hardware
+from populora.engine.planning.memory import MemoryPlan, plan_memory
+from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
+from populora.engine.planning.step_time import StepSeconds, StepWork, step_flops, step_seconds, step_work
+
+Change = tuple[str, str, Any]
+"""Section, setting and its new value."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Requirements of a run on ``layout`` of ``hardware``. ``flops`` are those of a step by phase."""
+
+    config: Config
+    shape: ModelShape
+    hardware: Hardware
+    layout: GpuLayout
+    assumed: Assumptions
+    work: StepWork
+    flops: dict[str, float]
+    memory: MemoryPlan
+    seconds: StepSeconds
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.total <= self.hardware.bytes
+
+
+def make_plan(config: Config, shape: ModelShape, hardware: Hardware, layout: GpuLayout, assumed: Assumptions) -> Plan:
+    """Plan a run. Raises `ConfigError` for what cannot be planned; a plan that does not fit is a plan (`Plan.fits`)."""
+    check_assumptions(assumed)
+    assumed = clip_lengths(assumed, config.selfplay)
+    check_context(config, shape.context)
+    if hardware.name != CPU and config.base.dtype != "bfloat16":
+        raise ConfigError(
+            f'base.dtype is "{config.base.dtype}": GPUs are planned in bfloat16, which their peaks are for; set base.dtype = "bfloat16"'
+        )
+    work = step_work(config, assumed)
+    memory = plan_memory(config, shape, layout, assumed)
+    seconds = step_seconds(config, shape, hardware, layout, assumed, work, memory)
+    return Plan(config, shape, hardware, layout, assumed, work, step_flops(config, shape, work), memory, seconds)
+
+
+def check_context(config: Config, context: int) -> None:
+    """Raise `ConfigError` unless the longest prompt plus the longest response fit into the base model's context."""
+    settings = config.selfplay
+    if settings.max_prompt_tokens + settings.max_response_tokens > context:
+        raise ConfigError(
+            f"selfplay.max_prompt_tokens {settings.max_prompt_tokens} + selfplay.max_response_tokens {settings.max_response_tokens} exceed "
+            f"the base's context of {context} tokens: lower them, or start from a preset for this base, such as tiny"
+        )
+
+
+def bottleneck(plan: Plan) -> str:
+    """Name the largest part of memory if the plan does not fit, else the longest phase of a step."""
+    if not plan.fits:
+        largest = max(plan.memory.parts, key=lambda part: part.bytes)
+        return f"memory: {plan.memory.total / 1e9:.1f} of {plan.hardware.gigabytes:.1f} GB, most of it {largest.name} ({largest.owner})"
+    seconds = plan.seconds
+    phases = {
+        "training, by the FLOPs of the learners": seconds.train,
+        "decoding, by what the engines read or compute": seconds.decode,
+        "prompts, by the FLOPs of the engines": seconds.prompts,
+        "publishing, by what an engine takes over in a second": seconds.publish,
+        "the longest response, which decodes alone": seconds.tail,
+        "the sandbox: raise sandbox.workers or cluster.verifiers": seconds.verdicts - seconds.prompts - seconds.decode,
+    }
+    return max(phases, key=lambda name: phases[name])
+
+
+def suggest_fix(plan: Plan) -> str:
+    """Suggest one setting that makes the plan fit, else several together, else other GPUs."""
+
+    def fits(config: Config, hardware: Hardware = plan.hardware) -> bool:
+        try:
+            return plan_memory(config, plan.shape, plan.layout, plan.assumed).total <= hardware.bytes
+        except ConfigError:
+            return False
+
+    changes = list(_changes(plan))
+    attempts = [[change] for change in changes] + [changes[: count + 1] for count in range(1, len(changes))]
+    for attempt in attempts:
+        if fits(_apply(plan.config, attempt)):
+            return f"set {' and '.join(_typed(attempt))}"
+    smallest = _apply(plan.config, changes)
+    if gpus := [gpu.name for gpu in GPUS if fits(plan.config, gpu)] or [gpu.name for gpu in GPUS if fits(smallest, gpu)]:
+        return f"take another GPU: it fits {' or '.join(gpus)}"
+    return "take a smaller base, or share it among GPUs (engine.tensor_parallel for engines, cluster.shards for learners)"
+
+
+def check_fits(plan: Plan) -> None:
+    """Raise `ConfigError` for a plan that does not fit."""
+    if not plan.fits:
+        raise ConfigError(
+            f"the plan needs {plan.memory.total / 1e9:.1f} GB on each GPU, a {plan.hardware.name} has {plan.hardware.gigabytes:.1f}: "
+            f"{suggest_fix(plan)}. `populora plan` shows the parts."
+        )
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    """Changes that save memory, in order of the time that they may cost."""
+    play, learner, engine = plan.config.selfplay, plan.config.learner, plan.config.engine
+    if engine.backend == "vllm":
+        yield "engine", "release_cache", True
+    modes = ("none", "mlp", "layer")
+    for mode in modes[modes.index(learner.activation_checkpointing) + 1 :]:
+        yield "learner", "activation_checkpointing", mode
+    row = play.max_prompt_tokens + play.max_response_tokens
+    if row < learner.micro_batch_tokens:
+        yield "learner", "micro_batch_tokens", row
+    cached = row if engine.backend == "vllm" else play.max_response_tokens  # vLLM caches prompts as well
+    token = plan.shape.kv_bytes(ITEMSIZE[plan.config.base.dtype])
+    for rows in (128, 96, 64, 48, 32, 24, 16, 8, 4, 2, 1):
+        if (size := -(-cached * rows * token // plan.layout.engine_gpus >> 20)) < engine.cache_mb:
+            yield "engine", "cache_mb", size
+
+
+def _apply(config: Config, changes: Sequence[Change]) -> Config:
+    for section, name, value in changes:
+        config = replace(config, **{section: replace(getattr(config, section), **{name: value})})
+    return config
+
+
+def _typed(changes: Sequence[Change]) -> list[str]:
+    """Format the last value of each setting as one would type it."""
+    last = {f"{section}.{name}": f'"{value}"' if isinstance(value, str) else str(value).lower() for section, name, value in changes}
+    return [f"{name} = {value}" for name, value in last.items()]

@@ -1,0 +1,219 @@
+"""Tokens, FLOPs and seconds of one step (`populora.training.step`), from the settings and the assumed share of hardware peaks.
+
+Only FLOPs that the result needs are counted. The base model is frozen, so each of its weights costs a token 2 forward and 2 backward (the
+gradient of its input). An adapter weight costs 2 and 4. Attention costs 4 and 8 per head dimension for each pair of tokens that see each
+other.
+
+Prompts and training are bound by FLOPs. Decoding is bound by the bytes that each decoding step reads (all weights once, keys and values of
+every row) or, with many rows, by FLOPs. A small model is bound by its host, which is not modelled: docs/plan.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from populora.core.config import Config
+from populora.engine.planning.assumptions import Assumptions
+from populora.engine.planning.hardware import GpuLayout, Hardware
+from populora.engine.planning.memory import MemoryPlan, adapter_bytes, rows_at_a_time
+from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
+
+
+@dataclass(frozen=True)
+class Texts:
+    """``rows`` responses to ``prompts`` prompts, each prompt computed once for all its responses. Lengths are means, in tokens."""
+
+    prompts: float
+    rows: float
+    prompt_tokens: float
+    response_tokens: float
+
+    @property
+    def read(self) -> float:
+        """Tokens of the prompts."""
+        return self.prompts * self.prompt_tokens
+
+    @property
+    def written(self) -> float:
+        """Tokens of the responses."""
+        return self.rows * self.response_tokens
+
+    @property
+    def prompt_pairs(self) -> float:
+        """Pairs of tokens within prompts that attend to each other."""
+        return self.prompts * self.prompt_tokens**2 / 2
+
+    @property
+    def response_pairs(self) -> float:
+        """Pairs in which the later token is in a response."""
+        return self.written * (self.prompt_tokens + self.response_tokens / 2)
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """Texts that a step samples from proposers and from solvers, and texts that it trains on."""
+
+    proposals: Texts
+    attempts: Texts
+    trained: Texts
+
+    @property
+    def sampled(self) -> Texts:
+        """Proposals and attempts together; both have the same mean lengths."""
+        first, second = self.proposals, self.attempts
+        return Texts(first.prompts + second.prompts, first.rows + second.rows, first.prompt_tokens, first.response_tokens)
+
+
+def step_work(config: Config, assumed: Assumptions) -> StepWork:
+    """Count the texts of a step. A proposer answers ``3 prompts_per_type`` prompts. A solver attempts all valid problems of its teachers
+    and fills up to ``3 prompts_per_type`` from the buffer; it trains on that many (readings 3 to 5)."""
+    play, lengths = config.selfplay, (assumed.prompt_tokens, assumed.response_tokens)
+    population = config.population
+    proposers, solvers = (1, 1) if population.single_agent else (population.teachers, population.students)
+    prompts = 3 * play.prompts_per_type
+    proposed = proposers * prompts * play.samples_per_prompt
+    problems = solvers * max(assumed.valid * proposed / solvers, prompts)
+    trained_rows = proposed + solvers * prompts * play.rho_samples
+    return StepWork(
+        Texts(proposers * prompts, proposed, *lengths),
+        Texts(problems, problems * play.rho_samples, *lengths),
+        Texts((proposers + solvers) * prompts, trained_rows, *lengths),
+    )
+
+
+def step_flops(config: Config, shape: ModelShape, work: StepWork) -> dict[str, float]:
+    """Count the FLOPs of a step by phase: prompts, decode, train."""
+    adapter = shape.adapter(config.lora.rank, config.lora.targets)
+    return {
+        "prompts": prompt_flops(shape, adapter, work.sampled),
+        "decode": decode_flops(shape, adapter, work.sampled),
+        "train": train_flops(shape, adapter, work.trained, config.learner.activation_checkpointing),
+    }
+
+
+def prompt_flops(shape: ModelShape, adapter: int, texts: Texts) -> float:
+    """FLOPs of the prompts, before the first token of a response. ``adapter`` is the number of parameters of one adapter."""
+    return 2 * texts.read * (shape.linear + adapter) + 4 * shape.attention * texts.prompt_pairs
+
+
+def decode_flops(shape: ModelShape, adapter: int, texts: Texts) -> float:
+    """FLOPs of decoding the responses, head included."""
+    return 2 * texts.written * (shape.linear + shape.head + adapter) + 4 * shape.attention * texts.response_pairs
+
+
+def train_flops(shape: ModelShape, adapter: int, texts: Texts, checkpointing: str) -> float:
+    """FLOPs of forward, backward and the recomputation of ``learner.activation_checkpointing``."""
+    pairs = texts.prompt_pairs + texts.response_pairs
+    tokens = texts.read + texts.written
+    flops = tokens * (4 * shape.linear + 6 * adapter) + 4 * texts.written * shape.head + 12 * shape.attention * pairs
+    recomputed = {
+        "none": 0.0,
+        "mlp": 2 * tokens * 3 * shape.layers * shape.hidden * shape.inner,
+        "layer": 2 * tokens * (shape.linear + adapter) + 4 * shape.attention * pairs,
+    }
+    return flops + recomputed[checkpointing]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Achieved rates: FLOP/s of all learners, of all engines and of one engine, and bytes a second that one engine reads."""
+
+    train: float
+    sample: float
+    engine: float
+    read: float
+
+
+def achieved_rates(hardware: Hardware, layout: GpuLayout, assumed: Assumptions) -> Rates:
+    """Scale the hardware's peaks by the assumed shares. An engine on n GPUs is n times as fast."""
+    peak = hardware.teraflops * 1e12
+    engine = layout.engine_gpus * peak * assumed.sample_mfu
+    read = layout.engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth
+    return Rates(layout.learners * layout.learner_gpus * peak * assumed.train_mfu, layout.engines * engine, engine, read)
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Seconds of a step by phase. ``rows`` is the number of responses that an engine decodes at a time.
+
+    ``tail`` is an upper bound for the longest response decoding alone: once if students start while teachers still write (a response that
+    is cut at the limit is no problem, so no student waits for it), else twice. ``verdicts`` overlap with sampling. ``publish`` is the time
+    in which engines load the trained adapters; nothing overlaps with it.
+    """
+
+    prompts: float
+    decode: float
+    train: float
+    publish: float
+    tail: float
+    verdicts: float
+    rows: float
+
+    @property
+    def shortest(self) -> float:
+        """Lower bound of a step, without the tail."""
+        return self.prompts + self.decode + self.train + self.publish
+
+    @property
+    def longest(self) -> float:
+        """Upper bound of a step, with all of the tail and with verdicts that end after sampling."""
+        sampled = self.prompts + self.decode + self.tail
+        return max(sampled, self.verdicts) + self.train + self.publish
+
+    @property
+    def publish_share(self) -> float:
+        """Upper bound of the share of publishing."""
+        return self.publish / self.shortest
+
+
+def step_seconds(
+    config: Config, shape: ModelShape, hardware: Hardware, layout: GpuLayout, assumed: Assumptions, work: StepWork, memory: MemoryPlan
+) -> StepSeconds:
+    """Estimate the seconds of a step."""
+    flops, rates = step_flops(config, shape, work), achieved_rates(hardware, layout, assumed)
+    serial = config.selfplay.overlap == "off"
+    phases = (work.proposals, work.attempts) if serial else (work.sampled,)
+    rows = [resident_rows(config, shape, layout, memory, texts) for texts in phases]
+    decode = sum(decode_seconds(config, shape, rates, layout, texts, count) for texts, count in zip(phases, rows, strict=True))
+    tail = (2 if serial else 1) * assumed.longest_response * weight_bytes(config, shape) / rates.read
+    judged_per_second = config.cluster.verifiers * config.sandbox.workers * assumed.verdicts_per_second
+    return StepSeconds(
+        prompts=flops["prompts"] / rates.sample,
+        decode=decode,
+        train=flops["train"] / rates.train,
+        publish=published_bytes(config, shape) / (assumed.publish_gb_per_second * 1e9),
+        tail=tail,
+        verdicts=work.sampled.rows / judged_per_second,
+        rows=max(rows),
+    )
+
+
+def weight_bytes(config: Config, shape: ModelShape) -> float:
+    """Bytes that a decoding step reads for any number of rows: linear modules, head and adapters."""
+    itemsize = ITEMSIZE[config.base.dtype]
+    return itemsize * (shape.linear + shape.head) + config.population.members * adapter_bytes(config, shape, itemsize)
+
+
+def published_bytes(config: Config, shape: ModelShape) -> int:
+    """Bytes that every engine loads after a step in which all members trained; 0 if it reads the trained tensors themselves."""
+    if config.engine.backend == "inprocess" and not config.cluster.learners:
+        return 0
+    return config.population.members * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])
+
+
+def resident_rows(config: Config, shape: ModelShape, layout: GpuLayout, memory: MemoryPlan, texts: Texts) -> float:
+    """Responses that an engine decodes at a time, limited by the step's rows, by `engine.rows`, and by the cache at mean lengths."""
+    rows = min(texts.rows / layout.engines, config.engine.rows)
+    if config.engine.backend == "inprocess":
+        return min(rows, rows_at_a_time(config, shape))
+    row_tokens = texts.prompt_tokens * texts.prompts / texts.rows + texts.response_tokens / 2
+    return min(rows, memory.cache / (row_tokens * shape.kv_bytes(ITEMSIZE[config.base.dtype])))
+
+
+def decode_seconds(config: Config, shape: ModelShape, rates: Rates, layout: GpuLayout, texts: Texts, rows: float) -> float:
+    """Seconds of decoding with ``rows`` at every decoding step, because finished rows are replaced at once."""
+    written = texts.written / layout.engines
+    length = texts.prompt_tokens + texts.response_tokens / 2
+    kv = written * length * shape.kv_bytes(ITEMSIZE[config.base.dtype])
+    flops = decode_flops(shape, shape.adapter(config.lora.rank, config.lora.targets), texts) / layout.engines
+    return max((written / rows * weight_bytes(config, shape) + kv) / rates.read, flops / rates.engine)
