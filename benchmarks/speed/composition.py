@@ -8,7 +8,7 @@ rewards, ratings, the buffer), diagnostics, and the adapters' way from learner t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from models import in_peft
 from populora.core.config import Config
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import load_base
-from populora.runs.checkpoint import Checkpoint
 
 MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 """AdamW's running means in the bank and in torch."""
@@ -51,15 +50,15 @@ def composition(config: Config, bank: LoraBank) -> Composition:
     return made
 
 
-def put_back(made: Composition, before: Checkpoint) -> None:
+def put_back(made: Composition, before: Mapping[str, torch.Tensor]) -> None:
     """Give it the adapters and the optimisers' state from before the step."""
     for slot, optimiser in made.optimisers.items():
         parameters = made.parameters(slot)
-        for key, value in rows_of(made.bank, before.tensors["bank.master"], slot):
+        for key, value in rows_of(made.bank, before["master"], slot):
             parameters[key].data.copy_(value)
-            optimiser.state[parameters[key]]["step"] = before.tensors["bank.steps"][slot].float()
+            optimiser.state[parameters[key]]["step"] = before["steps"][slot].float()
         for ours, theirs in MOMENTS.items():
-            for key, value in rows_of(made.bank, before.tensors[f"bank.{ours}"], slot):
+            for key, value in rows_of(made.bank, before[ours], slot):
                 optimiser.state[parameters[key]][theirs] = value.clone(memory_format=torch.contiguous_format)
 
 

@@ -82,6 +82,8 @@ class Replay:
     limits: Limits
     learner: RecordedLearner
     before: Checkpoint
+    adapters: dict[str, torch.Tensor]
+    """The bank's tensors before the step."""
 
     def once(self) -> Taken:
         """Put the run back and do the step."""
@@ -103,7 +105,7 @@ def before_step(config: Config, step: int) -> Iterator[Replay]:
         seeded(run)
         while run.step < step - 1:
             selfplay_step(run)
-        yield Replay(run, pool, limits, learner, snapshot(run))
+        yield Replay(run, pool, limits, learner, snapshot(run), run.bank.state())
 
 
 def check_same(first: Taken, again: Taken) -> None:

@@ -18,7 +18,6 @@ from timing import ratio, spread
 
 from populora.core.config import Config
 from populora.engine.learning.batching import TrainRow
-from populora.runs.checkpoint import Checkpoint
 from populora.sandbox.protocol import Job, Limits
 
 TOLERANCE = 1e-4
@@ -37,7 +36,7 @@ class Work:
 
     config: Config
     limits: Limits
-    before: Checkpoint
+    before: dict[str, torch.Tensor]
     responses: Responses
     programs: tuple[Job, ...]
     rows: tuple[TrainRow, ...]
@@ -46,7 +45,7 @@ class Work:
 
 def work_of(replay: Replay, taken: Taken) -> Work:
     programs = tuple(job for job in taken.judged if job.mode == "run")
-    return Work(replay.run.config, replay.limits, replay.before, drawn(taken), programs, taken.rows, taken.after)
+    return Work(replay.run.config, replay.limits, replay.adapters, drawn(taken), programs, taken.rows, taken.after)
 
 
 def side_by_side(config: Config, step: int, rounds: int) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def plain_step(made: Composition, work: Work, rows: int) -> Phases:
 def agreement(found: torch.Tensor, work: Work) -> dict[str, float]:
     """How far the arms' adapters are apart: a share of the update's length, of the worst member, and the largest difference of one
     weight. Stops if they are too far apart to come from the same work."""
-    start = work.before.tensors["bank.master"]
+    start = work.before["master"]
     distances, updates = (found - work.after).norm(dim=1), (work.after - start).norm(dim=1)
     for slot, (distance, update) in enumerate(zip(distances.tolist(), updates.tolist(), strict=True)):
         if not distance <= TOLERANCE * update:

@@ -6,15 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.cli.transcript import printable
 from populora.core.config import BaseConfig, Config
-from populora.engine.model.loading import base_folder
+from populora.core.types import Lineage, Member, Rating, Role
+from populora.engine.model.loading import base_folder, base_name
+from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
 
@@ -99,17 +104,21 @@ def test_bad_selection_is_one_message(run: str, capsys: pytest.CaptureFixture[st
 
 
 def test_export_copies_the_adapter_and_overwrites_nothing(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    source = Path(run) / "adapters" / "S1"
-    source.mkdir(parents=True)
-    (source / "adapter_config.json").write_text("{}")
-    (source / "adapter_model.safetensors").write_bytes(b"weights")
+    adapter, member = (
+        Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0),
+        Member("S1", Role.STUDENT, 0, Rating(), Lineage("S1", 0, 0)),
+    )
+    checkpoint = Checkpoint(2, {}, {"members": [asdict(member)]}, {"S1": adapter})
+    save_checkpoint(Path(run), checkpoint, 1, base_name(BaseConfig()), ("q_proj",))
     out = tmp_path / "deep" / "s1"
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 0
-    assert (out / "adapter_model.safetensors").read_bytes() == b"weights" and "S1" in capsys.readouterr().out
+    assert load_adapter(out).fingerprint() == adapter.fingerprint() and "S1" in capsys.readouterr().out
     assert Path(json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"]) == base_folder(BaseConfig())
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in (Path(run) / "adapters" / "S1").iterdir()
+    }
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
-    assert main(["export", run, "--member", "S9", "-o", str(tmp_path / "other")]) == 2
-    assert "no adapter of member 'S9': expected one of S1" in capsys.readouterr().err and not (tmp_path / "other").exists()
-    assert main(["export", run, "--member", "../adapters/S1", "-o", str(tmp_path / "other")]) == 2
-    assert not (tmp_path / "other").exists()
+    for member_id in ("S9", "../adapters/S1"):
+        assert main(["export", run, "--member", member_id, "-o", str(tmp_path / "other")]) == 2
+        assert f"no member '{member_id}': expected one of S1" in capsys.readouterr().err and not (tmp_path / "other").exists()

@@ -43,4 +43,5 @@ class Silent:
 def contents(folder: Path) -> dict[str, bytes]:
     """All bytes of a run that must be equal for equal seeds: everything but times and the lock."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "lock"))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    links = {str(path.relative_to(folder)): bytes(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
+    return links | {str(path.relative_to(folder)): path.read_bytes() for path in files}

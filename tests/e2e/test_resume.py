@@ -113,17 +113,6 @@ def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path,
     assert contents(folder) == before
 
 
-def test_adapters_that_a_power_cut_emptied_are_written_again(undisturbed, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(undisturbed, folder)
-    (folder / "adapters" / "T0" / "adapter_model.safetensors").write_bytes(b"")
-    (folder / "adapters" / ".T1.half").mkdir()  # what a kill left
-    (folder / "adapters" / ".DS_Store").write_bytes(b"")  # what it did not
-    resume(folder, Silent())
-    (folder / "adapters" / ".DS_Store").unlink()
-    assert contents(folder) == contents(undisturbed)
-
-
 def test_a_run_that_another_process_writes_is_left_alone(undisturbed, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     before = contents(tmp_path / "run")

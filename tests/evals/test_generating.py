@@ -204,7 +204,7 @@ def test_the_base_of_a_run_has_the_weights_that_it_was_trained_on_wherever_it_is
         shutil.copytree(base_folder(config.base), tmp_path / "elsewhere")
         generate(replace(plan, sources=find_sources([str(run)], "base,S0", str(tmp_path / "elsewhere"))), out, Seen())
     kept = json.loads((out / "generation.json").read_text())
-    assert kept["base"]["sha256"] == base_facts()[0]["base_sha256"] and kept["sources"]["S0"]["step"] == 2
+    assert kept["base"]["sha256"] == base_facts()["base_sha256"] and kept["sources"]["S0"]["step"] == 2
 
 
 def test_a_benchmark_of_which_no_item_can_be_asked_is_told_apart(plan, out, crux):

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import load_adapter
 from populora.core.errors import RunDirectoryError
-from populora.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
+from populora.runs import checkpoint as module
+from populora.runs.checkpoint import Checkpoint, checkpoint_steps, link_adapters, load_checkpoint, newest_members, save_checkpoint
 
 TENSORS = {"master": torch.arange(12.0).reshape(3, 4), "steps": torch.tensor([1, 2, 3]), "slice": torch.arange(8.0)[::2]}
-STATE = {"members": [{"id": "T0", "mu": 25.1}], "text": "lone \ud800 surrogate", "nothing": None}
+STATE = {"members": [{"id": "T0", "role": "teacher", "mu": 25.1}], "text": "lone \ud800 surrogate", "nothing": None}
+BASE = "some/base", ("q_proj",)
+
+
+def adapters_of(seed: int, *members: str) -> dict[str, Adapter]:
+    draw = torch.Generator().manual_seed(seed)
+    pair = lambda rank: (torch.randn(rank, 5, generator=draw), torch.randn(3, rank, generator=draw))  # noqa: E731
+    return {member: Adapter({"layers.0.q_proj": pair(2 + n)}, 2 + n, 1.5 + n) for n, member in enumerate(members)}
 
 
 def folder_bytes(folder: Path) -> dict[str, bytes]:
@@ -19,12 +32,64 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
 
 
 def test_round_trip_and_equal_bytes(tmp_path: Path):
-    save_checkpoint(tmp_path / "a", Checkpoint(3, TENSORS, STATE), keep=2)
-    save_checkpoint(tmp_path / "b", Checkpoint(3, TENSORS, STATE), keep=2)
+    adapters = adapters_of(0, "T0", "S0")
+    save_checkpoint(tmp_path / "a", Checkpoint(3, TENSORS, STATE, adapters), 2, *BASE)
+    save_checkpoint(tmp_path / "b", Checkpoint(3, TENSORS, STATE, adapters), 2, *BASE)
     loaded = load_checkpoint(tmp_path / "a")
     assert loaded and loaded.step == 3 and loaded.state == STATE
     assert all(torch.equal(loaded.tensors[name], tensor) and loaded.tensors[name].dtype == tensor.dtype for name, tensor in TENSORS.items())
+    assert {name: adapter.fingerprint() for name, adapter in loaded.adapters.items()} == {
+        name: adapter.fingerprint() for name, adapter in adapters.items()
+    }
     assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
+
+
+def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_path: Path):
+    link = tmp_path / "adapters"
+    for step in (1, 2):
+        adapters = adapters_of(step, "T0")
+        save_checkpoint(tmp_path, Checkpoint(step, {}, STATE, adapters), 1, *BASE)
+        assert link.is_symlink() and str(link.readlink()) == f"checkpoints/step_{step:05d}/adapters"
+        assert load_adapter(link / "T0").fingerprint() == adapters["T0"].fingerprint()
+    found = newest_members(tmp_path)
+    assert (found.step, found.roles, found.adapters) == (2, {"T0": "teacher"}, tmp_path / "checkpoints" / "step_00002" / "adapters")
+    assert found.files("T0") == {path.name: path.read_bytes() for path in (link / "T0").iterdir()}
+    code = f"import sys; from {module.__name__} import newest_members; newest_members({str(tmp_path)!r}); sys.exit('torch' in sys.modules)"
+    code = "from pathlib import Path; " + code.replace(repr(str(tmp_path)), f"Path({str(tmp_path)!r})")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_copy_that_followed_the_link_is_linked_again(tmp_path: Path):
+    save_checkpoint(tmp_path / "run", Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert not (tmp_path / "copy" / "adapters").is_symlink()
+    link_adapters(tmp_path / "copy")
+    assert (tmp_path / "copy" / "adapters").is_symlink() and folder_bytes(tmp_path / "copy") == folder_bytes(tmp_path / "run")
+
+
+def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save_checkpoint(tmp_path, Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
+    before = newest_members(tmp_path)
+    read = module._digests
+
+    def moved_on(*arguments):
+        monkeypatch.setattr(module, "_digests", read)
+        save_checkpoint(tmp_path, Checkpoint(2, {}, STATE, adapters_of(1, "T0")), 1, *BASE)
+        return read(*arguments)
+
+    monkeypatch.setattr(module, "_digests", moved_on)
+    assert newest_members(tmp_path).step == 2
+    with pytest.raises(RunDirectoryError, match="unreadable"):
+        before.files("T0")
+
+
+def test_a_run_of_the_earlier_format_is_refused(tmp_path: Path):
+    path = save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
+    (path / "manifest.json").write_text('{"format": 1, "step": 1, "sha256": {}}')
+    (tmp_path / "run.json").write_text('{"versions": {"populora": "0.0.9"}}')
+    for read in (load_checkpoint, newest_members):
+        with pytest.raises(RunDirectoryError, match=r"written by populora 0.0.9 .*start a new run, or use the version that wrote it"):
+            read(tmp_path)
 
 
 def test_only_the_newest_are_kept(tmp_path: Path):
@@ -36,6 +101,8 @@ def test_only_the_newest_are_kept(tmp_path: Path):
 
 def test_run_without_checkpoint_has_none(tmp_path: Path):
     assert load_checkpoint(tmp_path) is None
+    with pytest.raises(RunDirectoryError, match="has no checkpoint"):
+        newest_members(tmp_path)
 
 
 def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path: Path):
@@ -53,11 +120,11 @@ def test_values_that_json_lacks_are_refused_before_writing(tmp_path: Path):
     assert not (tmp_path / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json", "adapters/T0/adapter_model.safetensors"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_damage_is_found_and_the_older_checkpoint_named(tmp_path: Path, name: str, damage: str):
-    save_checkpoint(tmp_path, Checkpoint(4, TENSORS, {"step": 4}), keep=2)
-    file = save_checkpoint(tmp_path, Checkpoint(5, TENSORS, {"step": 5}), keep=2) / name
+    save_checkpoint(tmp_path, Checkpoint(4, TENSORS, {"step": 4}, adapters_of(4, "T0")), 2, *BASE)
+    file = save_checkpoint(tmp_path, Checkpoint(5, TENSORS, {"step": 5}, adapters_of(5, "T0")), 2, *BASE) / name
     data = file.read_bytes()
     if damage == "remove":
         file.unlink()

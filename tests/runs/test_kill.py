@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from populora.adapters.peft_format import load_adapter
 from populora.core.config import Config
 from populora.core.rng import stream
-from populora.runs.checkpoint import checkpoint_steps, load_checkpoint
+from populora.runs.checkpoint import checkpoint_steps, link_adapters, load_checkpoint
 from populora.runs.metrics_log import cut_back, read_log
 from populora.runs.records import read_table
 
@@ -26,6 +27,7 @@ WRITERS = """
 import os, sys
 import torch
 from pathlib import Path
+from populora.adapters.adapter import Adapter
 from types import SimpleNamespace
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.metrics_log import write_step
@@ -40,7 +42,9 @@ def write_for_ever(folder):
         write_step(folder, SimpleNamespace(step=step, matchups=matchups, **empty, **plain))
         if step % 2 == 0:
             tensors = {"x": torch.full((20_000,), float(step))}
-            save_checkpoint(folder, Checkpoint(step, tensors, {"step": step, "pad": "y" * 50_000}), keep=2)
+            adapters = {"T0": Adapter({"q_proj": (torch.full((2, 4000), float(step)), torch.full((3, 2), float(step)))}, 2, 4.0)}
+            state = {"step": step, "pad": "y" * 50_000}
+            save_checkpoint(folder, Checkpoint(step, tensors, state, adapters), 2, "base", ("q_proj",))
 
 for name in sys.argv[1:]:
     writer = os.fork()
@@ -71,6 +75,10 @@ def check_resumable(folder: Path) -> None:
     checkpoint = load_checkpoint(folder)
     assert checkpoint and checkpoint.state["step"] == checkpoint.step
     assert torch.equal(checkpoint.tensors["x"], torch.full((20_000,), float(checkpoint.step)))
+    linked = load_adapter(folder / "adapters" / "T0").modules["q_proj"][1][0, 0]  # never dangling: of this checkpoint or the one before
+    assert float(linked) in (checkpoint.step - 2, checkpoint.step)
+    link_adapters(folder)
+    assert load_adapter(folder / "adapters" / "T0").fingerprint() == checkpoint.adapters["T0"].fingerprint()
     cut_back(folder, checkpoint.step, CONFIG)
     expected = list(range(1, checkpoint.step + 1))
     assert [line["step"] for line in read_log(folder)] == expected

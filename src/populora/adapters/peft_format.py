@@ -45,7 +45,7 @@ def save_adapter(adapter: Adapter, folder: Path, base_name: str, targets: Sequen
     Both files are written aside, read back and compared, then renamed into ``folder`` (the settings last); other files in it stay.
     Raises `AdapterError` if the targets do not describe the modules, or if it cannot be written or does not read back equal.
     """
-    text = json.dumps(plain_settings(adapter, base_name, targets), indent=2).encode() + b"\n"
+    text = _settings_bytes(adapter, base_name, targets)
     with _written_aside(adapter, folder, {CONFIG_FILE: text}) as aside:
         folder.mkdir(exist_ok=True)
         for name in (WEIGHTS_FILE, CONFIG_FILE):
@@ -95,9 +95,18 @@ def read_folder(folder: Path) -> Folder:
     return Folder(Adapter(modules, smallest, float(settings["lora_alpha"])), settings, (folder / CONFIG_FILE).read_bytes())
 
 
+def peft_files(adapter: Adapter, base_name: str, targets: Sequence[str]) -> dict[str, bytes]:
+    """Return the files of the adapter's PEFT folder by name; equal adapters give equal bytes. Arguments as in `save_adapter`."""
+    return {CONFIG_FILE: _settings_bytes(adapter, base_name, targets), WEIGHTS_FILE: weights_bytes(adapter)}
+
+
 def weights_bytes(adapter: Adapter) -> bytes:
     """What the file of weights holds: equal adapters give equal bytes."""
     return save(_tensors(adapter), METADATA)
+
+
+def _settings_bytes(adapter: Adapter, base_name: str, targets: Sequence[str]) -> bytes:
+    return json.dumps(plain_settings(adapter, base_name, targets), indent=2).encode() + b"\n"
 
 
 def _tensors(adapter: Adapter) -> dict[str, torch.Tensor]:

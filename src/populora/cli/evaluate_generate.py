@@ -23,13 +23,13 @@ from populora.evals.folder import Data, Description, write_description
 from populora.evals.generation_file import check_folder
 from populora.evals.results import Source
 from populora.evals.unfinished import begin, finish, unfinished
+from populora.runs.checkpoint import SavedMembers, newest_members
 from populora.runs.directory import locked
 
 if TYPE_CHECKING:  # they load torch
     from populora.evals.asking import Paper
     from populora.evals.generating import Coverage
     from populora.evals.sources import Sources
-    from populora.runs.checkpoint import Checkpoint
 
 SKIPPED = 3
 
@@ -230,7 +230,7 @@ def _command(chosen: Generate) -> dict[str, Any]:
     return {name: getattr(chosen, name) for name in SAME}
 
 
-def _default_folder(chosen: Generate, sources: Sources | None) -> tuple[Path, Checkpoint | None]:
+def _default_folder(chosen: Generate, sources: Sources | None) -> tuple[Path, SavedMembers | None]:
     """Of a single run in it, by the step of its newest checkpoint, which its members are to be taken out of: a run that went on is another
     evaluation, unless the same one is unfinished. Else by what is evaluated."""
     if sources is None:
@@ -240,10 +240,8 @@ def _default_folder(chosen: Generate, sources: Sources | None) -> tuple[Path, Ch
     first, *others = map(Path, chosen.what)
     if others or not sources.runs:
         return Path("evaluations") / "+".join(what.resolve().name for what in (first, *others)), None
-    from populora.evals.members import newest_checkpoint
-
     if found := unfinished(first / "evaluations", _command(chosen)):
         sys.stderr.write(f"populora evaluate: going on with {found}, which is unfinished; --out takes another folder\n")
         return found, None
-    checkpoint = newest_checkpoint(first)
+    checkpoint = newest_members(first)
     return step_folder(first / "evaluations", checkpoint.step), checkpoint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +11,10 @@ from typing import Annotated
 import tyro
 
 from populora.cli.arguments import parse
-from populora.core.config import BaseConfig
 from populora.core.errors import RunDirectoryError
-from populora.core.files import disk_errors, write_folder
+from populora.core.files import write_folder
+from populora.runs.checkpoint import newest_members
 from populora.runs.directory import read_config
-
-ADAPTERS, CONFIG_FILE = "adapters", "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -34,25 +31,14 @@ class Export:
 
 def main(arguments: Sequence[str]) -> int:
     """Copy the adapter; returns 0. Raises `RunDirectoryError`."""
-    chosen = parse(Export, arguments, "export")
-    config = read_config(chosen.run)
-    members = {path.parent.name: path.parent for path in sorted((chosen.run / ADAPTERS).glob(f"*/{CONFIG_FILE}"))}
-    if chosen.member not in members:
-        known = ", ".join(members) or "none yet"
-        raise RunDirectoryError(f"'{chosen.run}' has no adapter of member '{chosen.member}': expected one of {known}.")
-    source = members[chosen.member]
-    if chosen.out.exists():
-        raise RunDirectoryError(f"'{chosen.out}' exists already: choose a folder that does not (`-o DIR`).")
-    with disk_errors(source, "read"):
-        files = {path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
-    files[CONFIG_FILE] = _for_this_base(files[CONFIG_FILE], config.base)
-    write_folder(chosen.out.absolute(), files)
-    sys.stdout.write(f"{chosen.member} of {chosen.run} written to {chosen.out}/ ({', '.join(files)})\n")
+    args = parse(Export, arguments, "export")
+    read_config(args.run)
+    members = newest_members(args.run)
+    if args.member not in members.roles:
+        raise RunDirectoryError(f"'{args.run}' has no member '{args.member}': expected one of {', '.join(members.roles)}.")
+    if args.out.exists():
+        raise RunDirectoryError(f"'{args.out}' exists already: choose a folder that does not (`-o DIR`).")
+    files = members.files(args.member)
+    write_folder(args.out.absolute(), files)
+    sys.stdout.write(f"{args.member} of {args.run} at step {members.step} written to {args.out}/ ({', '.join(files)})\n")
     return 0
-
-
-def _for_this_base(settings: bytes, base: BaseConfig) -> bytes:
-    """An adapter's settings that name its base as other libraries find it: ``tiny`` is a name of ours alone."""
-    from populora.engine.model.loading import base_folder  # loads torch
-
-    return json.dumps({**json.loads(settings), "base_model_name_or_path": str(base_folder(base))}, indent=2).encode() + b"\n"

@@ -53,16 +53,31 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Create the folder ``path`` with these files in one indivisible move. Raises `RunDirectoryError`, also where it exists."""
+    """Create the folder ``path`` with these files (names may be relative paths) in one indivisible move.
+
+    Raises `RunDirectoryError`, also where it exists.
+    """
     part = _aside(path)
     with disk_errors(path):
         if part.exists():
             shutil.rmtree(part)
         part.mkdir(parents=True)
         for name, data in files.items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
             _write_synced(part / name, data)
-        _sync_folder(part)
+        for folder in [part, *(inner for inner in part.rglob("*") if inner.is_dir())]:
+            _sync_folder(folder)
         os.rename(part, path)
+        _sync_folder(path.parent)
+
+
+def replace_link(path: Path, target: Path) -> None:
+    """Make ``path`` a symbolic link to ``target`` (relative to its folder) in one indivisible move. Raises `RunDirectoryError`."""
+    part = _aside(path)
+    with disk_errors(path):
+        part.unlink(missing_ok=True)
+        part.symlink_to(target)
+        os.replace(part, path)
         _sync_folder(path.parent)
 
 

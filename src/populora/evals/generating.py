@@ -26,7 +26,7 @@ from populora.evals.merging import merged, needs_peft
 from populora.evals.pinning import pin, unpinned
 from populora.evals.serving import Served, open_engine, read_fitting, serve
 from populora.evals.sources import Source, Sources
-from populora.runs.checkpoint import Checkpoint
+from populora.runs.checkpoint import SavedMembers
 from populora.tasks.render import load_prompts
 
 Engine = Callable[[Config, Served], AbstractContextManager[Sampler]]
@@ -43,7 +43,7 @@ class GenerationPlan:
     sources: Sources
     papers: Sequence[Paper]
     merge: bool = False
-    checkpoint: Checkpoint | None = None
+    checkpoint: SavedMembers | None = None
     """That new members of a run are taken out of; by default the newest."""
 
 
@@ -115,7 +115,7 @@ def _begun(plan: GenerationPlan, asked: Sequence[Asked], out: Path, progress: Pr
         examined = examine(config.base, plan.sources.runs)
         agree(out, {"base": {"sha256": examined.sha256}})
         base["sha256"] = examined.sha256
-    sources = pin(plan.sources, out, examined, plan.checkpoint)
+    sources = pin(plan.sources, out, plan.checkpoint)
     record(out, settings)
     return each, sources
 

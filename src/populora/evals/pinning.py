@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from populora.adapters.peft_format import WEIGHTS_FILE, save_adapter
+from populora.adapters.peft_format import WEIGHTS_FILE
 from populora.adapters.peft_settings import CONFIG_FILE
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors, remove_folder, write_folder
 from populora.evals.generation_file import agree, read_generation, record
-from populora.evals.members import NOTHING, Examined, members_at, newest_checkpoint
 from populora.evals.sources import ADAPTERS, Source, Sources
-from populora.runs.checkpoint import Checkpoint
+from populora.runs.checkpoint import SavedMembers, newest_members
 from populora.runs.directory import config_hash, read_config
 
 Files = dict[str, bytes]
@@ -41,24 +40,24 @@ def unpinned(sources: Sources, out: Path) -> list[Source]:
     return [source for source in sources.each if source.adapter and source.name not in known]
 
 
-def pin(sources: Sources, out: Path, examined: Examined = NOTHING, checkpoint: Checkpoint | None = None) -> Sources:
+def pin(sources: Sources, out: Path, checkpoint: SavedMembers | None = None) -> Sources:
     """The sources with their adapters as they were when the evaluation in ``out`` began; what is new is copied there.
 
-    New members of a run are copied at one step, which is written down, too: that of ``checkpoint``, else of the newest; for them
-    ``examined`` must be given. Raises `ConfigError` for another adapter or run of the same name than before and for members of another
+    New members of a run are copied at one step, which is written down, too: that of ``checkpoint``, else of the newest.
+    Raises `ConfigError` for another adapter or run of the same name than before and for members of another
     step, and `RunDirectoryError` where a run has no checkpoint.
     """
     new = unpinned(sources, out)
     if new:
         record(out, {"sources": {}})  # from here on it is an evaluation's folder, whatever a kill leaves in it
     for run in dict.fromkeys(source.run for source in new):
-        _copy(_New(run, [source for source in new if source.run == run]), out, examined, checkpoint)
+        _copy(_New(run, [source for source in new if source.run == run]), out, checkpoint)
     return replace(sources, each=tuple(_pinned(source, out) for source in sources.each))
 
 
-def _copy(new: _New, out: Path, examined: Examined, checkpoint: Checkpoint | None) -> None:
+def _copy(new: _New, out: Path, checkpoint: SavedMembers | None) -> None:
     """All folders are copied first and written down last, together: copies that a kill left unrecorded are made again."""
-    write, facts = _of_run(new, out, examined, checkpoint) if new.run else (_of_folder, {})
+    write, facts = _of_run(new, out, checkpoint) if new.run else (_of_folder, {})
     found: dict[str, Any] = {}
     for source in new.sources:
         kept = out / ADAPTERS / source.name
@@ -75,18 +74,15 @@ def _of_folder(source: Source, kept: Path) -> None:
     write_folder(kept, _files(source.adapter or Path()))
 
 
-def _of_run(new: _New, out: Path, examined: Examined, checkpoint: Checkpoint | None) -> tuple[Callable[[Source, Path], None], Facts]:
+def _of_run(new: _New, out: Path, checkpoint: SavedMembers | None) -> tuple[Callable[[Source, Path], None], Facts]:
     """What writes a member of a run, and the facts about all of them."""
     run = new.run or Path()
-    config, taken = read_config(run), checkpoint or newest_checkpoint(run)
-    facts: Facts = {"run": config_hash(config), "step": taken.step}
+    taken = checkpoint or newest_members(run)
+    facts: Facts = {"run": config_hash(read_config(run)), "step": taken.step}
     _check_step(run, taken.step, facts["run"], out)
-    members = members_at(taken, run, examined.layouts[run], [source.name for source in new.sources])
 
     def write(source: Source, kept: Path) -> None:
-        with disk_errors(kept.parent, "create"):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-        save_adapter(members[source.name], kept, config.base.path, config.lora.targets)
+        write_folder(kept, taken.files(source.name))
 
     return write, facts
 

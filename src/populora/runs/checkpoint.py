@@ -1,56 +1,93 @@
-"""Atomic checkpoints: one safetensors file, one JSON file, and a manifest with the SHA-256 of both.
+"""Atomic checkpoints: the members as PEFT folders, all other tensors, plain values, and a manifest of SHA-256 digests.
 
-``checkpoints/step_00012/`` is written aside, fsynced and renamed, so a kill at any instant leaves the previous checkpoint
-or the new one, never half of one. It is written last in a step, after the step's records and metrics
-(`populora.runs.metrics_log`), which a resume cuts back to the checkpoint. Both files are compared with the manifest when
-they are read: a damaged checkpoint stops the resume and the message names the older one.
+    checkpoints/step_00012/adapters/T0/{adapter_config.json,adapter_model.safetensors}
+    checkpoints/step_00012/{tensors.safetensors,state.json,manifest.json}
+    adapters -> checkpoints/step_00012/adapters
+
+A checkpoint is written under another name, fsynced and renamed. A kill at any instant leaves the previous one or the new one,
+and the link points to one of them. It is written last in a step, after the step's records and metrics
+(`populora.runs.metrics_log`), which a resume truncates to the checkpoint.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import safetensors.torch
-import torch
+from typing import TYPE_CHECKING, Any
 
 from populora.core.errors import RunDirectoryError
-from populora.core.files import json_bytes, remove_folder, remove_parts, step_folder, steps_in, write_folder
+from populora.core.files import json_bytes, read_json, remove_folder, remove_parts, replace_link, step_folder, steps_in, write_folder
 from populora.core.invocation import command
+from populora.runs.directory import FACTS
 
-FOLDER, TENSORS, STATE, MANIFEST = "checkpoints", "tensors.safetensors", "state.json", "manifest.json"
-FORMAT = 1
+if TYPE_CHECKING:
+    import torch
+
+    from populora.adapters.adapter import Adapter
+
+FOLDER, ADAPTERS = "checkpoints", "adapters"
+TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on after ``step``: tensors on the CPU and plain JSON values (tuples come back as lists)."""
+    """The state of a run after ``step``."""
 
     step: int
     tensors: dict[str, torch.Tensor]
+    """Everything but the adapters' factors, on the CPU."""
     state: dict[str, Any]
+    """Plain JSON values (tuples come back as lists)."""
+    adapters: dict[str, Adapter] = field(default_factory=dict["str", "Adapter"])
+    """By member id."""
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write the checkpoint into the run ``folder``, then remove all but the ``keep`` newest.
+@dataclass(frozen=True)
+class SavedMembers:
+    """The members of a run as its newest checkpoint has them: ``adapters`` holds a PEFT folder for each."""
 
-    ``state`` holds plain values only; a run puts no times there, so that equal runs write equal bytes; saving an equal checkpoint
-    twice does nothing. Raises `RunDirectoryError` when the disk refuses or the step is already there with another content.
+    step: int
+    adapters: Path
+    roles: dict[str, str]
+    """By member id."""
+    digests: dict[str, str]
+
+    def files(self, member: str) -> dict[str, bytes]:
+        """Read a member's PEFT folder. Raises `RunDirectoryError` if it is damaged or was removed because the run went on."""
+        prefix = f"{ADAPTERS}/{member}/"
+        names = [name for name in self.digests if name.startswith(prefix)]
+        return {name.removeprefix(prefix): _read(self.adapters.parent, name, self.digests, "Try again.") for name in names}
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str = "", targets: Sequence[str] = ()) -> Path:
+    """Write the checkpoint into the run ``folder``, point ``adapters`` to it, and remove all but the ``keep`` newest.
+
+    ``base`` and ``targets`` are what the adapters' settings say: the base model's path and the adapted modules. ``state`` holds no
+    times, so that equal runs write equal bytes; saving an equal checkpoint twice changes nothing. Raises `RunDirectoryError` when the
+    disk refuses or the step is already there with another content.
     """
+    from safetensors.torch import save
+
+    from populora.adapters.peft_format import peft_files
+
     path = step_folder(folder / FOLDER, checkpoint.step)
     files = {
-        TENSORS: safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}),
+        TENSORS: save({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}),
         STATE: json_bytes(checkpoint.state),
     }
+    for member, adapter in checkpoint.adapters.items():
+        files |= {f"{ADAPTERS}/{member}/{name}": data for name, data in peft_files(adapter, base, targets).items()}
     manifest = json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": {name: _sha256(data) for name, data in files.items()}})
-    if path.exists():
-        if not (path / MANIFEST).is_file() or (path / MANIFEST).read_bytes() != manifest:
-            raise RunDirectoryError(f"'{path}' exists with another content than the one to write: was the run moved on by another process?")
-        return path
-    write_folder(path, {**files, MANIFEST: manifest})
+    if not path.exists():
+        write_folder(path, {**files, MANIFEST: manifest})
+    elif not (path / MANIFEST).is_file() or (path / MANIFEST).read_bytes() != manifest:
+        raise RunDirectoryError(f"'{path}' exists with another content than the one to write: was the run moved on by another process?")
+    if checkpoint.adapters:
+        link_adapters(folder)
     remove_parts(folder / FOLDER)
     for old in checkpoint_steps(folder)[:-keep]:
         remove_folder(step_folder(folder / FOLDER, old))
@@ -58,12 +95,24 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps that have a checkpoint in the run ``folder``, oldest first."""
+    """List the steps that have a checkpoint in the run ``folder``, oldest first."""
     return steps_in(folder / FOLDER)
 
 
+def link_adapters(folder: Path) -> None:
+    """Point ``adapters`` in the run ``folder`` to the members of its newest checkpoint."""
+    link = folder / ADAPTERS
+    if link.is_dir() and not link.is_symlink():  # a copy of the run that followed the link
+        remove_folder(link)
+    replace_link(link, step_folder(Path(FOLDER), checkpoint_steps(folder)[-1]) / ADAPTERS)
+
+
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint of a run; ``None`` where none was written yet. Raises `RunDirectoryError` for a damaged one."""
+    """Read the newest checkpoint of a run; ``None`` if there is none yet. Raises `RunDirectoryError` for a damaged one."""
+    from safetensors.torch import load
+
+    from populora.adapters.peft_format import load_adapter
+
     steps = checkpoint_steps(folder)
     if not steps:
         return None
@@ -73,31 +122,69 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         if len(steps) > 1
         else "There is no older checkpoint: restore the file from a backup, or start a new run."
     )
-    manifest = _parsed(path / MANIFEST, _read(path / MANIFEST, remedy), remedy)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or set(manifest.get("sha256", ())) != {TENSORS, STATE}:
-        raise RunDirectoryError(f"checkpoint file '{path / MANIFEST}' is unreadable: expected a manifest of format {FORMAT}. {remedy}")
-    data = {name: _read(path / name, remedy) for name in (TENSORS, STATE)}
-    for name, expected in manifest["sha256"].items():
-        if _sha256(data[name]) != expected:
-            raise RunDirectoryError(
-                f"checkpoint file '{path / name}' is damaged: expected SHA-256 {expected}, got {_sha256(data[name])}. {remedy}"
-            )
-    return Checkpoint(manifest["step"], safetensors.torch.load(data[TENSORS]), _parsed(path / STATE, data[STATE], remedy))
+    digests = _digests(folder, path, remedy)
+    for name in digests:
+        if name.startswith(ADAPTERS):
+            _read(path, name, digests, remedy)
+    members = sorted({Path(name).parent.name for name in digests if name.startswith(ADAPTERS)})
+    return Checkpoint(
+        step=steps[-1],
+        tensors=load(_read(path, TENSORS, digests, remedy)),
+        state=json.loads(_read(path, STATE, digests, remedy)),
+        adapters={member: load_adapter(path / ADAPTERS / member) for member in members},
+    )
+
+
+def newest_members(folder: Path) -> SavedMembers:
+    """Find the members in the newest checkpoint of a run, which may be running. Needs no torch.
+
+    Raises `RunDirectoryError` if there is no checkpoint yet or it is damaged.
+    """
+    while steps := checkpoint_steps(folder):
+        path = step_folder(folder / FOLDER, steps[-1])
+        try:
+            digests = _digests(folder, path, "Restore it from a backup.")
+            state = json.loads(_read(path, STATE, digests, "Restore it from a backup."))
+            return SavedMembers(steps[-1], path / ADAPTERS, {member["id"]: member["role"] for member in state["members"]}, digests)
+        except RunDirectoryError:
+            if steps == checkpoint_steps(folder):  # else the run replaced it by the next one
+                raise
+    raise RunDirectoryError(f"'{folder}' has no checkpoint: wait until it has begun its first step")
+
+
+def _digests(folder: Path, path: Path, remedy: str) -> dict[str, str]:
+    """Read the manifest: SHA-256 of the checkpoint's files by relative path."""
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_bytes())
+    except OSError as error:
+        raise RunDirectoryError(f"checkpoint file '{file}' is unreadable: {error.strerror}. {remedy}") from error
+    except ValueError as error:
+        raise RunDirectoryError(f"checkpoint file '{file}' is unreadable: not valid JSON ({error}). {remedy}") from error
+    if isinstance(manifest, dict) and manifest.get("format") == 1:
+        facts = read_json(folder / FACTS) if (folder / FACTS).exists() else {}
+        version = facts.get("versions", {}).get("populora", "of an earlier version")
+        raise RunDirectoryError(
+            f"'{folder}' was written by populora {version} with checkpoints of format 1, this version has format {FORMAT}: "
+            "start a new run, or use the version that wrote it."
+        )
+    digests = manifest.get("sha256") if isinstance(manifest, dict) and manifest.get("format") == FORMAT else None
+    if not isinstance(digests, dict) or not {TENSORS, STATE} <= digests.keys():
+        raise RunDirectoryError(f"checkpoint file '{file}' is unreadable: expected a manifest of format {FORMAT}. {remedy}")
+    return digests
+
+
+def _read(path: Path, name: str, digests: dict[str, str], remedy: str) -> bytes:
+    try:
+        data = (path / name).read_bytes()
+    except OSError as error:
+        raise RunDirectoryError(f"checkpoint file '{path / name}' is unreadable: {error.strerror}. {remedy}") from error
+    if _sha256(data) != digests[name]:
+        raise RunDirectoryError(
+            f"checkpoint file '{path / name}' is damaged: expected SHA-256 {digests[name]}, got {_sha256(data)}. {remedy}"
+        )
+    return data
 
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _read(path: Path, remedy: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RunDirectoryError(f"checkpoint file '{path}' is unreadable: {error.strerror}. {remedy}") from error
-
-
-def _parsed(path: Path, data: bytes, remedy: str) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        raise RunDirectoryError(f"checkpoint file '{path}' is unreadable: not valid JSON ({error}). {remedy}") from error

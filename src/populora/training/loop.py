@@ -14,17 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from populora.adapters.peft_format import save_adapter
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
-from populora.core.files import remove_folder
 from populora.core.types import Member, TaskType
 from populora.engine.backend import local_parts
 from populora.engine.cluster.backend import cluster_parts
-from populora.engine.model.loading import base_folder
+from populora.engine.model.loading import base_folder, base_name
 from populora.engine.sampling.sync_check import check_effect
 from populora.runs.archive import keep_tessellation
-from populora.runs.checkpoint import load_checkpoint, save_checkpoint
+from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import check_facts, new_run, open_run
 from populora.runs.display import Display
 from populora.runs.loggers import check_trackers
@@ -64,18 +62,16 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
     is cut back, once it is certain that the run can go on."""
     with open_run(folder) as config, prepared(replace(config, cluster=cluster or config.cluster)) as run:
         check_facts(folder, run.facts)
-        for unfinished in (folder / "adapters").glob(".*"):  # a kill came while a member was being written
-            if unfinished.is_dir():
-                remove_folder(unfinished)
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             put_back(run, checkpoint)
             run.publish()
+            link_adapters(folder)
         else:
             display.phase("filling the buffer")
             seeded(run)
+            _checkpoint(run, folder)
         cut_back(folder, run.step, config)
-        save_members(run, folder / "adapters")  # they are not flushed to the disk: a power cut may have cost them, not the checkpoint
         return _loop(run, folder, display, stop)
 
 
@@ -157,13 +153,6 @@ def _changed(run: Run, record: StepRecord) -> list[Member]:
     return [member for member in run.population.members if member.id in born | updated]
 
 
-def save_members(run: Run, folder: Path) -> None:
-    """Every member as a PEFT folder."""
-    for member in run.population.members:
-        save_adapter(run.bank.adapter(member.slot), folder / member.id, run.config.base.path, run.config.lora.targets)
-
-
 def _checkpoint(run: Run, folder: Path) -> None:
-    """The members as PEFT folders, then everything that a resume needs."""
-    save_members(run, folder / "adapters")
-    save_checkpoint(folder, snapshot(run), run.config.keep_checkpoints)
+    config = run.config
+    save_checkpoint(folder, snapshot(run), config.keep_checkpoints, base_name(config.base), config.lora.targets)

@@ -18,14 +18,24 @@ from populora.tasks.coverage import Archive
 from populora.training.population import Population
 from populora.training.run import Run
 
+OPTIMISER = ("first_moment", "second_moment", "steps")
+"""The bank's tensors that the members' PEFT folders do not have."""
+
 
 def snapshot(run: Run) -> Checkpoint:
-    """Everything that the coming steps depend on, but the configuration and the base."""
+    """Copy everything that the coming steps depend on, except for the configuration and the base."""
     archive = {f"archive.{name}": torch.from_numpy(np.array(values)) for name, values in run.archive.state().items()}
-    tensors = {**{f"bank.{name}": tensor for name, tensor in run.bank.state().items()}, **archive}
-    members = [asdict(member) for member in run.population.members]
-    state = {"members": members, "buffer": run.buffer.state(), "valid_counts": copy.deepcopy(run.valid_counts)}
-    return Checkpoint(run.step, tensors, state)
+    bank = run.bank.state()
+    return Checkpoint(
+        step=run.step,
+        tensors={**{f"bank.{name}": bank[name] for name in OPTIMISER}, **archive},
+        state={
+            "members": [asdict(member) for member in run.population.members],
+            "buffer": run.buffer.state(),
+            "valid_counts": copy.deepcopy(run.valid_counts),
+        },
+        adapters={member.id: run.bank.adapter(member.slot) for member in run.population.members},
+    )
 
 
 def put_back(run: Run, checkpoint: Checkpoint) -> None:
@@ -34,9 +44,12 @@ def put_back(run: Run, checkpoint: Checkpoint) -> None:
     def part(prefix: str) -> dict[str, torch.Tensor]:
         return {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
 
-    run.bank.restore(part("bank."))
-    run.archive = Archive.restore({name: tensor.numpy() for name, tensor in part("archive.").items()})
-    run.population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
+    archive = Archive.restore({name: tensor.numpy() for name, tensor in part("archive.").items()})
+    population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
+    for member in population.members:
+        run.bank.load(member.slot, checkpoint.adapters[member.id])
+    run.bank.restore({**run.bank.state(), **part("bank.")})
+    run.archive, run.population = archive, population
     run.buffer.restore(checkpoint.state["buffer"])
     run.valid_counts = copy.deepcopy(checkpoint.state["valid_counts"])
     run.step = checkpoint.step

@@ -27,6 +27,12 @@ def base_folder(config: BaseConfig) -> Path:
     return Path(str(files("populora.engine.model").joinpath("tiny_base"))) if config.path == TINY else Path(config.path)
 
 
+def base_name(config: BaseConfig) -> str:
+    """Return the name by which other libraries load the base: an absolute path if it is a folder, else its name on the hub."""
+    folder = base_folder(config)
+    return str(folder.absolute()) if folder.is_dir() else config.path
+
+
 def load_base(config: BaseConfig) -> tuple[Any, Any]:
     """The model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable."""
     path, device = _source(config), torch_device(config.device)

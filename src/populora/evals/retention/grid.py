@@ -20,6 +20,7 @@ from populora.adapters.operators.lineage import bred
 from populora.adapters.peft_format import load_adapter, save_adapter
 from populora.core.files import disk_errors, json_bytes, read_json, remove_folder, step_folder, write_file
 from populora.core.types import Lineage, TaskType
+from populora.engine.model.loading import base_name
 from populora.evals.retention.problems import problem_source
 from populora.evals.retention.settings import RetentionConfig
 from populora.evals.retention.training import Counts, Curve, Pupil, forget, look, train
@@ -66,7 +67,7 @@ def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announ
             if step in wanted:
                 for pupil in pupils:
                     place = step_folder(folder, step) / pupil.name
-                    save_adapter(run.bank.adapter(pupil.slot), place, config.base.path, config.lora.targets)
+                    save_adapter(run.bank.adapter(pupil.slot), place, base_name(config.base), config.lora.targets)
             announce(f"parents of seed {seed}", step, max(wanted), curve)
 
         steps = range(1, max(wanted) + 1)
