@@ -46,7 +46,8 @@ from populora.engine.planning.step_time import (  # noqa: E402
 )
 from populora.engine.sampling.cpu_speed import measure_cpu  # noqa: E402
 from populora.runs.step_record import StepRecord  # noqa: E402
-from populora.training.loop import prepared, seeded  # noqa: E402
+from populora.training.loop import build_run  # noqa: E402
+from populora.training.seed_buffer import fill_buffer  # noqa: E402
 from populora.training.step import selfplay_step  # noqa: E402
 
 FILES = ("tiny_1t1s.toml", "tiny_4t4s.toml")
@@ -97,8 +98,8 @@ def compared(config: Config, hardware: Hardware, steps: int) -> dict[str, Any]:
 def measure(config: Config, steps: int) -> Row:
     """Means over ``steps`` steps, after one that is not counted; seconds are medians."""
     rows: list[Row] = []
-    with prepared(config) as run:
-        seeded(run)
+    with build_run(config) as run:
+        fill_buffer(run)
         selfplay_step(run)
         for _ in range(steps):
             rows.append(row(selfplay_step(run)))

@@ -23,6 +23,7 @@ from populora.core.types import (
     Generation,
     Lineage,
     Matchup,
+    Measures,
     Member,
     Problem,
     Proposal,
@@ -30,7 +31,6 @@ from populora.core.types import (
     Role,
     TaskType,
 )
-from populora.sandbox.protocol import Measures
 
 if find_spec("hypothesis"):  # vLLM's environment has no need of it
     from hypothesis import settings
@@ -70,11 +70,16 @@ def problem(name: str, task: TaskType, author: str, step: int) -> Problem:
 
 def proposals_of(step: int) -> tuple[Proposal, ...]:
     """T0: three valid (code_o twice, the same program; code_f) and one malformed; T1: one valid code_i, one that timed out."""
-    valid = [("T0", CODE_O, 0), ("T0", CODE_O, 0), ("T0", CODE_F, 1), ("T1", CODE_I, 0)]
-    made = [
-        Proposal(author, task, group, response(f"proposal {index}", 10 + index), True, problem(f"{step}-{index}", task, author, step))
-        for index, (author, task, group) in enumerate(valid)
+    valid = [
+        ("T0", CODE_O, 0, Measures(5, 1, 2, 1, "a")),
+        ("T0", CODE_O, 0, Measures(5, 1, 2, 1, "a")),
+        ("T0", CODE_F, 1, Measures(9, 9, 90, 9, "a")),
+        ("T1", CODE_I, 0, Measures(7, 3, 4, 2, "b")),
     ]
+    made = []
+    for index, (author, task, group, measures) in enumerate(valid):
+        new = problem(f"{step}-{index}", task, author, step)
+        made.append(Proposal(author, task, group, response(f"proposal {index}", 10 + index), True, new, measures=measures))
     return (
         *made,
         Proposal("T0", CODE_F, 1, response("broken", 20, stopped=False), False, None, "format"),
@@ -95,7 +100,7 @@ def attempts_of(step: int, proposals: tuple[Proposal, ...]) -> tuple[Attempt, ..
         Attempt("S0", third, response("def f(x): return x", 10), True, False, "wrong_value"),
         Attempt("S0", third, response("def f(x): return x", 12), True, False, "wrong_value"),
         Attempt("S1", fourth, response("3", 2), True, False, "gold_not_reproduced", void=True),
-        Attempt("S1", old, response("3", 2), True, True, filled=True),
+        Attempt("S1", old, response("3", 2), True, True, from_buffer=True),
     )
 
 
@@ -126,10 +131,6 @@ def make_record() -> Callable[..., Any]:
             "teacher_rewards": (0.5, 0.0, 0.0, 0.0, -1.0, -1.0), "rhos": (0.5, 1.0, 0.0, None, None, None),
             "student_rewards": tuple(rewards[attempt.reason] for attempt in attempts),
             "trained": (True, True, True, True, False, False, False, True),
-            "measures": {
-                f"{step}-0": Measures(5, 1, 2, 1, "a"), f"{step}-1": Measures(5, 1, 2, 1, "a"),
-                f"{step}-2": Measures(9, 9, 90, 9, "a"), f"{step}-3": Measures(7, 3, 4, 2, "b"),
-            },
             "members": (
                 member("T0", Role.TEACHER, 0, 27.0), member("T1", Role.TEACHER, 1, 25.0),
                 member("S0", Role.STUDENT, 2, 23.0), member("S1", Role.STUDENT, 3, 25.0),

@@ -1,7 +1,7 @@
 """A step of a real run, done again and again: `before_step` brings a run to it, `Replay.once` puts the run back and does the step.
 
 The run is made and moved on by the functions that training uses. A replay starts from the same adapters, optimiser state, ratings,
-buffer and archive, and from a verifier that remembers nothing, so with ``selfplay.overlap = "reproducible"`` it does the same work to
+buffer and archive; with ``selfplay.overlap = "reproducible"`` it does the same work to
 the byte. What the learner and the sandbox were asked for is kept, for another arm to do the same.
 """
 
@@ -23,9 +23,9 @@ from populora.runs.step_record import StepRecord
 from populora.sandbox.pool import SandboxPool, limits_of
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.tasks.verifier import Verifier
-from populora.training.loop import prepared, seeded
-from populora.training.run import Run
-from populora.training.snapshot import put_back, snapshot
+from populora.training.loop import build_run
+from populora.training.run import Run, restore, snapshot
+from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 
 
@@ -88,8 +88,8 @@ class Replay:
     def once(self) -> Taken:
         """Put the run back and do the step."""
         run, config = self.run, self.run.config
-        put_back(run, self.before)
-        run.verifier = Verifier(self.pool, run.prompts, config.tasks, config.seed)
+        restore(run, self.before)
+        run.verifier = Verifier(self.pool, run.prompts, config.tasks, config.seed, run.fits)
         self.pool.judged.clear()
         record, wall, cpu = timed(lambda: selfplay_step(run))
         judged = sorted(self.pool.judged, key=repr)  # proposals and attempts are judged by two threads
@@ -100,9 +100,9 @@ class Replay:
 def before_step(config: Config, step: int) -> Iterator[Replay]:
     """A run of ``config`` that has done all steps before ``step``."""
     box, limits = config.sandbox, limits_of(config.sandbox)
-    with prepared(config) as run, RecordedPool(limits, box.workers, box.allow_weak) as pool:
+    with build_run(config) as run, RecordedPool(limits, box.workers, box.allow_weak) as pool:
         run.learner = learner = RecordedLearner(run.learner)
-        seeded(run)
+        fill_buffer(run)
         while run.step < step - 1:
             selfplay_step(run)
         yield Replay(run, pool, limits, learner, snapshot(run), run.bank.state())

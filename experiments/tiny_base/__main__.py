@@ -84,7 +84,8 @@ def gates(arguments: Sequence[str]) -> int:
     from experiments.tiny_base.gates import passed, play, report
 
     from populora.training.held_out import load_held_out
-    from populora.training.loop import prepared, seeded
+    from populora.training.loop import build_run
+    from populora.training.seed_buffer import fill_buffer
 
     config = Config(
         seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
@@ -94,12 +95,12 @@ def gates(arguments: Sequence[str]) -> int:
             max_response_tokens=224, buffer_size=1024, seeds=128,
         ),
     )  # fmt: skip
-    with prepared(config) as run:
-        seeded(run)
+    with build_run(config) as run:
+        fill_buffer(run)
         scored = play(run, load_held_out(config.base, per_type=216))
     results = report(scored, chosen.seed)
     checks = passed(results)
-    _write(chosen.out, {"command": _settings(chosen), "base_sha256": run.facts["base_sha256"], "passed": checks, "results": results})
+    _write(chosen.out, {"command": _settings(chosen), "base_sha256": run.fingerprints["base_sha256"], "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 

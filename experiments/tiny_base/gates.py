@@ -15,13 +15,12 @@ import numpy as np
 from experiments.tiny_base.variety import varied, variety
 
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Problem, Proposal, TaskType
-from populora.sandbox.protocol import Measures
+from populora.core.types import TASK_TYPES, Measures, Problem, Proposal, TaskType
 from populora.tasks.parsing import reasons
-from populora.training import rollout
-from populora.training.baseline import self_matchup
-from populora.training.cross_evaluation import cross_evaluate
-from populora.training.propose import ask_proposers, measure
+from populora.training.matchmaking import match
+from populora.training.propose import proposal_requests
+from populora.training.rewards import cross_evaluate
+from populora.training.rollout import rollout
 from populora.training.run import Run
 
 
@@ -49,24 +48,22 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     measures = run.verifier.measures([problem.program for problem in references])
     for problem, found in zip(references, measures, strict=True):
         run.buffer.add(problem, found.fingerprint)
-    matchups = self_matchup(run.population)
-    played = rollout.play(run, 1, matchups)
-    proposals, attempts = played.proposals, played.attempts
-    outcome = cross_evaluate(run.config, matchups, proposals, attempts, played.trained)
-    written = measure(run, proposals)
+    matchups = match(run.population, run.config, 1)
+    rollouts = rollout(run, 1, matchups)
+    proposals, attempts = rollouts.proposals, rollouts.attempts
+    outcome = cross_evaluate(run.config, matchups, proposals, attempts, rollouts.trained)
     verdicts: dict[tuple[str, bool], list[bool]] = {}
     for attempt in attempts:
         verdicts.setdefault((attempt.problem.id, reasons(attempt.generation.text)), []).append(attempt.correct)
     scored = []
-    shown = {(ask.member.id, ask.group): ask.source.program for ask in ask_proposers(run, 1)}
+    sources = {(request.author, request.group): request.source.program for request in proposal_requests(run, 1)}
     for p, rho, reward in zip(proposals, outcome.rhos, outcome.teacher_rewards, strict=True):
-        if p.problem:
-            found = written[p.problem.id]
+        if p.problem and p.measures:
             direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (False, True))
-            program = None if p.task is TaskType.CODE_F else (p.problem.program, found)
-            scored.append(Scored(p.task, found.loc, True, "", rho, reward, direct, reasoned, program))
+            program = None if p.task is TaskType.CODE_F else (p.problem.program, p.measures)
+            scored.append(Scored(p.task, p.measures.loc, True, "", rho, reward, direct, reasoned, program))
         else:
-            scored.append(Scored(p.task, _rejected_lines(p, shown[p.author, p.group]), False, p.rejection, rho, reward))
+            scored.append(Scored(p.task, _rejected_lines(p, sources[p.author, p.group]), False, p.rejection, rho, reward))
     return scored
 
 

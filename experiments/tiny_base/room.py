@@ -18,10 +18,11 @@ from populora.core.config import Config
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Problem
 from populora.tasks.parsing import reasons
+from populora.training.batch import train_on_attempts
 from populora.training.held_out import load_held_out
-from populora.training.loop import prepared
-from populora.training.practice import exercise, learn, solve
+from populora.training.loop import build_run
 from populora.training.run import Run
+from populora.training.solve import solve, solve_request
 
 LEVELS = (2, 3, 4, 5, 6)
 SUITE_PER_TYPE = 216
@@ -38,7 +39,7 @@ class Score:
 
 def greedy_score(run: Run, slot: int, problems: Sequence[Problem]) -> Score:
     """Greedy accuracy of one slot."""
-    asked = [exercise(run, problem, slot, 1, ("greedy", index)) for index, problem in enumerate(problems)]
+    asked = [solve_request(run, problem, slot, 1, ("greedy", index)) for index, problem in enumerate(problems)]
     attempts = [attempt for (attempt,) in solve(run, asked, temperature=0.0)]
     right = {task.value: np.mean([a.correct for a in attempts if a.problem.task is task]) for task in TASK_TYPES}
     accuracy = {name: round(float(value), 4) for name, value in (*right.items(), ("all", np.mean([a.correct for a in attempts])))}
@@ -55,9 +56,9 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
             for task in TASK_TYPES
             for index in range(per_type)
         ]
-        asked = [exercise(run, problem, 0, samples, ("room", step, index)) for index, problem in enumerate(problems)]
+        asked = [solve_request(run, problem, 0, samples, ("room", step, index)) for index, problem in enumerate(problems)]
         attempts = [attempt for many in solve(run, asked) for attempt in many]
-        learn(run, {0: attempts})
+        train_on_attempts(run, {0: attempts})
         log({
             "step": step,
             "solve": round(float(np.mean([a.correct for a in attempts])), 4),
@@ -67,13 +68,19 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
 
 def measure_room(config: Config, steps: int, per_type: int, samples: int, log: Callable[[dict], None]) -> dict:
     """Greedy scores before and after ``steps`` steps of training alone, with one seed."""
-    with prepared(config) as run:
+    with build_run(config) as run:
         suite = load_held_out(config.base, per_type=SUITE_PER_TYPE)
         before = greedy_score(run, 0, suite)
         train_alone(run, steps, per_type, samples, log)
         after = greedy_score(run, 0, suite)
     gain = round(after.accuracy["all"] - before.accuracy["all"], 4)
-    return {"seed": config.seed, "base_sha256": run.facts["base_sha256"], "before": asdict(before), "after": asdict(after), "gain": gain}
+    return {
+        "seed": config.seed,
+        "base_sha256": run.fingerprints["base_sha256"],
+        "before": asdict(before),
+        "after": asdict(after),
+        "gain": gain,
+    }
 
 
 def room_passed(results: Sequence[dict]) -> dict[str, bool]:

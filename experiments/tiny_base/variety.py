@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from populora.sandbox.protocol import Measures
+from populora.core.types import Measures
 
 CONSTRUCTS = {
     "helper function": r"^def (?!f\()", "branch": r"^ +(if|elif) ", "loop": r"^ +(for|while) ", "comprehension": r"[\[(].* for .* in ",

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +23,6 @@ from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
 from populora.training.evolution import evolve
 from populora.training.population import initial_population
-from populora.training.step import parents_of
 
 WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
 
@@ -139,12 +137,10 @@ def write_run(folder: Path, make_record, config: Config = CONFIG) -> None:
     with new_run(folder, config, {}):
         for step in (10, 20, 30):
             bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)
-            before, born = population, []
+            children, parents = [], {}
             if step != 20:
-                population = evolve(population, bank, config, step, {})
-                born = [new.lineage for new, old in zip(population.members, before.members, strict=True) if new.lineage != old.lineage]
-            run = SimpleNamespace(config=config, population=population, bank=bank)
-            write_step(folder, make_record(step, children=tuple(born), parents=parents_of(run, born)))
+                population, children, parents = evolve(population, bank, config, step, {})
+            write_step(folder, make_record(step, children=tuple(child.lineage for child in children), parents=parents))
 
 
 def test_every_child_of_a_run_is_equal_to_the_byte(tmp_path, make_record, capsys):

@@ -10,8 +10,8 @@ from populora.core.errors import BaseModelError, ConfigError
 from populora.core.types import TASK_TYPES
 from populora.engine.model.loading import base_folder
 from populora.training.buffer import read_problems
-from populora.training.loop import prepared, seeded
-from populora.training.seed_buffer import IDENTITY
+from populora.training.loop import build_run
+from populora.training.seed_buffer import IDENTITY, fill_buffer
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def config(tmp_path):
 
 
 def test_the_base_writes_its_own_seeds(config):
-    with prepared(config) as run:
-        seeded(run)
+    with build_run(config) as run:
+        fill_buffer(run)
         for task in TASK_TYPES:
             problems = run.buffer.problems(task)
             assert len(problems) >= 8 and {problem.author for problem in problems} == {"seed"}
@@ -37,29 +37,29 @@ def test_the_base_writes_its_own_seeds(config):
 
 @pytest.mark.slow
 def test_the_same_seed_writes_the_same_seeds(config):
-    with prepared(config) as one, prepared(config) as two:
-        seeded(one)
-        seeded(two)
+    with build_run(config) as one, build_run(config) as two:
+        fill_buffer(one)
+        fill_buffer(two)
         assert one.buffer.state() == two.buffer.state()
 
 
 @pytest.mark.slow
 def test_a_base_that_cannot_propose_is_named(config):
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
-    with prepared(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
-        seeded(run)
+    with build_run(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
+        fill_buffer(run)
 
 
 def test_prompts_that_do_not_fit_are_named_before_the_base_writes_anything(config):
     narrow = replace(config, base=replace(config.base, prompts="azr"))
-    with prepared(narrow) as run, pytest.raises(ConfigError, match=r"no prompt of code_i .* fits selfplay\.max_prompt_tokens, 256"):
-        seeded(run)
+    with build_run(narrow) as run, pytest.raises(ConfigError, match=r"no prompt of code_i .* fits selfplay\.max_prompt_tokens, 256"):
+        fill_buffer(run)
 
 
 def test_the_identity_program_is_stored_once(config):
     roomy = replace(config, selfplay=replace(config.selfplay, buffer_size=512))  # nothing is dropped
-    with prepared(roomy) as run:
-        seeded(run)
+    with build_run(roomy) as run:
+        fill_buffer(run)
         again = replace(IDENTITY, id="again")
         assert not run.buffer.add(again, run.verifier.measures([again.program])[0].fingerprint)
 

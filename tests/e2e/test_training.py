@@ -23,7 +23,8 @@ from populora.runs.metrics_log import read_log
 from populora.runs.records import read_table
 from populora.tasks.render import load_prompts
 from populora.training import step as training_step
-from populora.training.loop import prepared, resume, seeded, train
+from populora.training.loop import build_run, resume, train
+from populora.training.seed_buffer import fill_buffer
 
 PACKAGE = Path(training_step.__file__).parents[1]
 
@@ -168,8 +169,8 @@ def test_settings_are_recorded_with_the_run(undisturbed):
 
 
 def test_ids_are_unique_in_the_buffer(tmp_path):
-    with prepared(SMALL) as run:
-        seeded(run)
+    with build_run(SMALL) as run:
+        fill_buffer(run)
         ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
         assert len(set(ids)) == len(ids)
 

@@ -22,6 +22,7 @@ from populora.core.types import (
     Generation,
     Lineage,
     Matchup,
+    Measures,
     Member,
     Problem,
     Proposal,
@@ -34,7 +35,6 @@ from populora.report.figure import Study
 from populora.report.loading import RunData
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
-from populora.sandbox.protocol import Measures
 
 K = 4
 CONFIG = Config(steps=6, population=PopulationConfig(teachers=2, students=2), selfplay=SelfplayConfig(rho_samples=K))
@@ -92,13 +92,13 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
     rng = stream(config.seed, "report tests", step, int(config.population.single_agent))
     teachers, students = (["A0"], ["A0"]) if config.population.single_agent else (["T0", "T1"], ["S0", "S1"])
     met = dict(zip(teachers, rng.permutation(students).tolist(), strict=True))
-    proposals, measures = _proposals(rng, step, teachers, program)
+    proposals = _proposals(rng, step, teachers, program)
     attempts, rhos = _attempts(rng, met, proposals, answer)
     means = {name: [rho for one, rho in zip(proposals, rhos, strict=True) if one.author == name and rho is not None] for name in teachers}
     expected = {name: float(rng.uniform(0.2, 0.8)) for name in teachers}
     none = config.population.single_agent
     return {
-        "proposals": proposals, "attempts": attempts, "rhos": rhos, "measures": measures,
+        "proposals": proposals, "attempts": attempts, "rhos": rhos,
         "teacher_rewards": tuple(-1.0 if one.problem is None else None if rho is None else 1 - rho if rho else 0.0
                                  for one, rho in zip(proposals, rhos, strict=True)),
         "student_rewards": tuple(1.0 if one.correct else -0.5 for one in attempts),
@@ -118,22 +118,24 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
     }  # fmt: skip
 
 
-def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program: str) -> tuple[tuple[Proposal, ...], dict[str, Measures]]:
+def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program: str) -> tuple[Proposal, ...]:
     proposals: list[Proposal] = []
-    measures: dict[str, Measures] = {}
     for author in teachers:
         for group, task in enumerate(TASK_TYPES):
             for sample in range(3):
-                name, problem, valid = f"{step}-{author}-{group}-{sample}", None, rng.random() < 0.75
+                name, valid = f"{step}-{author}-{group}-{sample}", rng.random() < 0.75
+                problem = measures = None
                 if valid:
                     number = int(rng.integers(1, 20))
                     hidden = (Example("2", str(2 + number)),) if task is TaskType.CODE_F else ()
                     text = program or f"def f(x):\n    return x + {number}.123456"
                     problem = Problem(name, task, text, (Example("3", str(3 + number)),), hidden, "adds", author, step)
-                    measures[name] = Measures(*(int(one) for one in rng.integers(1, 18, 4)), f"print {number}")
+                    measures = Measures(*(int(one) for one in rng.integers(1, 18, 4)), f"print {number}")
                 rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
-                proposals.append(Proposal(author, task, group, _said(rng, program or f"proposal {name}"), True, problem, rejection))
-    return tuple(proposals), measures
+                proposals.append(
+                    Proposal(author, task, group, _said(rng, program or f"proposal {name}"), True, problem, rejection, measures)
+                )
+    return tuple(proposals)
 
 
 def _attempts(
@@ -153,7 +155,7 @@ def _attempts(
             attempts.append(Attempt(met[proposal.author], proposal.problem, said, True, right and not void, reason, void))
         rhos.append(None if void else fmean(correct))
     old = Problem("0-old", TaskType.CODE_I, "def f(x):\n    return x", (Example("3", "3"),), author="seed")
-    attempts += [Attempt(student, old, _said(rng, "3"), True, True, filled=True) for student in met.values()]
+    attempts += [Attempt(student, old, _said(rng, "3"), True, True, from_buffer=True) for student in met.values()]
     return tuple(attempts), tuple(rhos)
 
 

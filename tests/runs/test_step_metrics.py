@@ -65,7 +65,7 @@ def test_broken_formats_are_also_booked_on_the_teacher_whose_problems_they_answe
     record = make_record()
     metrics = metrics_of(record)
     assert metrics["teacher/rho_format_fail"] == pytest.approx(1 - metrics["student/format_rate"])
-    (broken,) = {a.problem.author for a in record.attempts if not (a.formatted or a.void or a.filled)}
+    (broken,) = {a.problem.author for a in record.attempts if not (a.formatted or a.void or a.from_buffer)}
     assert metrics[f"teacher/rho_format_fail/{broken}"] == metrics["teacher/rho_format_fail"], "only its problems were attempted"
 
 
@@ -88,7 +88,7 @@ def test_entropy_is_a_mean_over_tokens_apart_for_proposals_and_answers(make_reco
             len(one.generation.tokens) for one in responses
         )
 
-    counted = [one for one in attempts if not (one.void or one.filled)]
+    counted = [one for one in attempts if not (one.void or one.from_buffer)]
     assert metrics["teacher/entropy"] == pytest.approx(over_tokens(proposals))
     assert metrics["teacher/entropy/T1"] == pytest.approx(over_tokens([one for one in proposals if one.author == "T1"]))
     assert metrics["student/entropy"] == pytest.approx(over_tokens(counted))

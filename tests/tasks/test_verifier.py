@@ -7,22 +7,22 @@ import pytest
 
 from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
 from populora.core.errors import SandboxFault
-from populora.core.types import TASK_TYPES, Example, Generation, Problem, TaskType, VerdictKind
-from populora.sandbox.protocol import Job, Measures, Value, Verdict
+from populora.core.types import TASK_TYPES, Example, Generation, Measures, Problem, TaskType, VerdictKind
+from populora.sandbox.protocol import Job, Value, Verdict
 from populora.tasks import jobs
-from populora.tasks import verifier as verifier_module
-from populora.tasks.attempts import AttemptEntry
-from populora.tasks.proposals import ProposalEntry
+from populora.tasks.attempts import SolveRequest
+from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import Verifier
 
 I, O, F = TASK_TYPES
 TASKS = TasksConfig()
 PROGRAM = "def f(x):\n    return x + 1"
-TIMEOUT = Verdict(kind=VerdictKind.TIMEOUT, reason="cpu", values=(), measures=None)
-FLAKY = Verdict(kind=VerdictKind.REJECTED_NONDETERMINISTIC, reason="", values=(), measures=None)
-BROKEN = Verdict(kind=VerdictKind.INTERNAL, reason="zygote_lost", values=(), measures=None)
-NOT_LITERAL = Verdict(kind=VerdictKind.ERROR, reason="not_literal", values=(), measures=None)
+SOURCE = Problem("source", O, PROGRAM, (Example("3", "4"),))
+TIMEOUT = Verdict(VerdictKind.TIMEOUT, "cpu")
+FLAKY = Verdict(VerdictKind.REJECTED_NONDETERMINISTIC)
+BROKEN = Verdict(VerdictKind.INTERNAL, "zygote_lost")
+NOT_LITERAL = Verdict(VerdictKind.ERROR, "not_literal")
 
 
 def value(text: str) -> Value:
@@ -48,7 +48,7 @@ class ScriptedPool:
 
     def default(self, job: Job) -> Verdict:
         if job.mode == "measure":
-            return Verdict(kind=VerdictKind.OK, reason="", values=(), measures=Measures(1, 1, 2, 1, job.program))
+            return Verdict(VerdictKind.OK, measures=Measures(1, 1, 2, 1, job.program))
         if not all("".join(text.split()).isalnum() for text in job.texts):
             return NOT_LITERAL
         texts = job.texts if job.mode == "parse" else [str(int(text) + 1) for text in job.texts]
@@ -59,7 +59,7 @@ class ScriptedPool:
 
 
 def ok(*texts: str) -> Verdict:
-    return Verdict(kind=VerdictKind.OK, reason="", values=tuple(map(value, texts)), measures=None)
+    return Verdict(VerdictKind.OK, values=tuple(map(value, texts)))
 
 
 def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> Verifier:
@@ -78,19 +78,27 @@ def fenced(tag: str, text: str) -> str:
     return f"```{tag}\n{text}\n```"
 
 
-def proposed(task: TaskType = O, program: str = PROGRAM, inputs: str = "3", **changes) -> ProposalEntry:
-    content = f"{fenced('python', program)}\n{fenced('input', inputs)}"
-    return replace(ProposalEntry("T0", task, 0, answered(content), 7, "p0"), **changes)
+def proposed(task: TaskType = O, program: str = PROGRAM, inputs: str = "3", problem_id: str = "p"):
+    """A request and one response to it."""
+    request = ProposalRequest("", 0, 1, (), "T0", task, 0, 7, problem_id, SOURCE)
+    return request, [answered(f"{fenced('python', program)}\n{fenced('input', inputs)}")]
 
 
-def described(*inputs: str, message: str = "adds one", problem_id: str = "p0") -> ProposalEntry:
+def described(*inputs: str, message: str = "adds one", problem_id: str = "p"):
     content = "\n".join([*(fenced("input", text) for text in inputs), fenced("message", message)])
-    source = Problem("source", O, PROGRAM, (Example("3", "4"),))
-    return ProposalEntry("T0", F, 2, answered(content), 7, problem_id, source)
+    return ProposalRequest("", 0, 1, (), "T0", F, 2, 7, problem_id, SOURCE), [answered(content)]
 
 
-def attempt(problem: Problem, content: str, **changes) -> AttemptEntry:
-    return replace(AttemptEntry("S0", problem, answered(content)), **changes)
+def attempt(problem: Problem, content: str, **changes):
+    return SolveRequest("", 0, 1, (), "S0", problem, **changes), [answered(content)]
+
+
+def validate(subject: Verifier, *responses):
+    return [proposal for proposals in subject.validate(responses) for proposal in proposals]
+
+
+def judge(subject: Verifier, *responses):
+    return [result for results in subject.judge(responses) for result in results]
 
 
 def problem(task: TaskType, identity: str = "p0") -> Problem:
@@ -107,28 +115,29 @@ SOLUTION = {I: fenced("input", "3"), O: fenced("output", "4"), F: fenced("python
 @pytest.mark.parametrize("task", [I, O])
 def test_a_valid_proposal_becomes_a_problem_with_the_computed_output(task):
     pool = ScriptedPool()
-    (proposal,) = verifier(pool).validate([proposed(task, inputs=" 3 ")])
-    assert proposal.problem == Problem("p0", task, PROGRAM, (Example("3", "4"),), author="T0", step=7)
+    (proposal,) = validate(verifier(pool), proposed(task, inputs=" 3 "))
+    assert proposal.problem == Problem("p-0", task, PROGRAM, (Example("3", "4"),), author="T0", step=7)
     assert (proposal.author, proposal.group, proposal.formatted, proposal.rejection) == ("T0", 0, True, "")
+    assert proposal.measures == Measures(1, 1, 2, 1, PROGRAM)
 
 
 def test_all_proposals_share_two_batches_and_everything_is_asked_twice():
     pool = ScriptedPool()
-    verifier(pool).validate([proposed(problem_id=str(n), inputs=str(n)) for n in range(20)] + [described("1", "2", "3", "4")])
+    validate(verifier(pool), *(proposed(inputs=str(n)) for n in range(20)), described("1", "2", "3", "4"))
     assert [twice for _, twice in pool.batches] == [True, True]
     assert {job.mode for job in pool.batches[1][0]} == {"run"} and len(pool.batches[1][0]) == 21
     assert all(job.banned_imports == AZR_BANNED_IMPORTS for job in pool.batches[1][0])
 
 
 def test_inputs_are_kept_as_the_sandbox_writes_them():
-    (proposal,) = verifier(ScriptedPool()).validate([proposed(inputs="1 2")])
+    (proposal,) = validate(verifier(ScriptedPool()), proposed(inputs="1 2"))
     assert proposal.problem is not None and proposal.problem.shown == (Example("12", "13"),)
 
 
 def test_an_unformatted_proposal_is_rejected_before_anything_runs():
     pool = ScriptedPool()
-    text = proposed().generation.text.replace("</think>", "")
-    (proposal,) = verifier(pool).validate([proposed(generation=generation(text))])
+    request, (response,) = proposed()
+    (proposal,) = validate(verifier(pool), (request, [generation(response.text.replace("</think>", ""))]))
     assert (proposal.formatted, proposal.problem, proposal.rejection) == (False, None, "format")
     assert pool.ran() == []
 
@@ -144,20 +153,20 @@ def test_an_unformatted_proposal_is_rejected_before_anything_runs():
 )
 def test_reasons_of_the_sandbox_are_passed_through(verdict, reason):
     pool = ScriptedPool({run_job(PROGRAM, ("3",)): [verdict]})
-    rejected, valid = verifier(pool).validate([proposed(), proposed(inputs="4")])
+    rejected, valid = validate(verifier(pool), proposed(), proposed(inputs="4"))
     assert (rejected.formatted, rejected.problem, rejected.rejection) == (True, None, reason)
     assert valid.problem is not None
 
 
 def test_a_program_that_cannot_be_measured_is_rejected_and_never_run():
-    pool = ScriptedPool({Job("measure", program=PROGRAM): [Verdict(kind=VerdictKind.ERROR, reason="syntax", values=(), measures=None)]})
-    (proposal,) = verifier(pool).validate([proposed()])
+    pool = ScriptedPool({Job("measure", program=PROGRAM): [Verdict(VerdictKind.ERROR, "syntax")]})
+    (proposal,) = validate(verifier(pool), proposed())
     assert proposal.rejection == "error:syntax" and not any(job.mode == "run" for job in pool.ran())
 
 
 def test_inputs_that_are_no_literals_are_rejected_and_never_run():
     pool = ScriptedPool()
-    (proposal,) = verifier(pool).validate([proposed(inputs="__import__('os')")])
+    (proposal,) = validate(verifier(pool), proposed(inputs="__import__('os')"))
     assert proposal.rejection == "error:not_literal" and not any(job.mode == "run" for job in pool.ran())
 
 
@@ -165,20 +174,21 @@ def test_inputs_that_are_no_literals_are_rejected_and_never_run():
 def test_markup_that_appears_only_when_values_are_written_out_is_rejected(smuggled):
     parse, run = Job("parse", texts=("3",), as_arguments=True), run_job(PROGRAM, ("3",))
     for job in (parse, run):
-        (proposal,) = verifier(ScriptedPool({job: [ok(smuggled)]})).validate([proposed()])
+        (proposal,) = validate(verifier(ScriptedPool({job: [ok(smuggled)]})), proposed())
         assert proposal.rejection == "contains_markup"
 
 
 def test_code_f_shows_half_of_the_pairs_and_hides_the_rest():
-    entries = [described("1", "2", "3", "4", problem_id=f"p{n}") for n in range(12)]
-    problems = [proposal.problem for proposal in verifier(ScriptedPool()).validate(entries)]
+    request, (response,) = described("1", "2", "3", "4")
+    responses = request, [response] * 12
+    problems = [proposal.problem for proposal in validate(verifier(ScriptedPool()), responses)]
     pairs = {Example(str(n), str(n + 1)) for n in (1, 2, 3, 4)}
     for item in problems:
         assert item is not None and len(item.shown) == len(item.hidden) == 2 and set(item.shown + item.hidden) == pairs
         assert (item.program, item.message, item.author) == (PROGRAM, "adds one", "T0")
     assert len({item.hidden for item in problems if item}) > 2, "which pairs are hidden depends on the problem"
-    again = [proposal.problem for proposal in verifier(ScriptedPool()).validate(entries)]
-    other = [proposal.problem for proposal in verifier(ScriptedPool(), seed=1).validate(entries)]
+    again = [proposal.problem for proposal in validate(verifier(ScriptedPool()), responses)]
+    other = [proposal.problem for proposal in validate(verifier(ScriptedPool(), seed=1), responses)]
     assert again == problems and other != problems
 
 
@@ -192,26 +202,36 @@ def test_code_f_shows_half_of_the_pairs_and_hides_the_rest():
     ],
 )
 def test_repeated_or_missing_inputs_are_rejected(inputs, equality, reason):
-    (proposal,) = verifier(ScriptedPool(), equality).validate([described(*inputs)])
+    (proposal,) = validate(verifier(ScriptedPool(), equality), described(*inputs))
     assert proposal.rejection == reason
 
 
 def test_outputs_that_are_all_equal_are_rejected():
     job = run_job(PROGRAM, ("1", "2", "3", "4"))
-    (proposal,) = verifier(ScriptedPool({job: [ok("1", "1", "True", "1")]})).validate([described("1", "2", "3", "4")])
+    (proposal,) = validate(verifier(ScriptedPool({job: [ok("1", "1", "True", "1")]})), described("1", "2", "3", "4"))
     assert proposal.rejection == "constant_outputs"
-    (proposal,) = verifier(ScriptedPool({job: [ok("1", "1", "True", "1")]}), "strict").validate([described("1", "2", "3", "4")])
+    (proposal,) = validate(verifier(ScriptedPool({job: [ok("1", "1", "True", "1")]}), "strict"), described("1", "2", "3", "4"))
     assert proposal.rejection == "", "strict equality tells True from 1"
 
 
 def test_a_message_that_contains_the_program_is_rejected():
-    (proposal,) = verifier(ScriptedPool()).validate([described("1", "2", "3", "4", message="def f(x): return x + 1")])
+    (proposal,) = validate(verifier(ScriptedPool()), described("1", "2", "3", "4", message="def f(x): return x + 1"))
     assert proposal.rejection == "message_leaks_program"
 
 
-def test_a_code_f_entry_without_its_source_is_a_mistake_of_the_caller():
-    with pytest.raises(ValueError, match="source problem"):
-        verifier(ScriptedPool()).validate([replace(described("1", "2", "3", "4"), source=None)])
+@pytest.mark.parametrize(("task", "shown_as"), [(I, ["solve", "code_i", "code_f"]), (O, ["solve", "code_o", "code_f"]), (F, ["solve"])])
+def test_a_problem_that_no_prompt_could_show_is_rejected(task, shown_as):
+    response = described("1", "2", "3", "4") if task is F else proposed(task)
+    for longest in range(len(shown_as)):
+        prompts: list[str] = []
+
+        def fits(prompt: str, longest=longest, prompts=prompts) -> bool:
+            prompts.append(prompt)
+            return len(prompts) <= longest
+
+        subject = Verifier(ScriptedPool(), replace(load_prompts("compact"), code_f_inputs=4), TASKS, 0, fits)
+        (proposal,) = validate(subject, response)
+        assert (proposal.problem, proposal.measures, proposal.rejection) == (None, None, "prompt_too_long") and proposal.formatted
 
 
 # -- judging -------------------------------------------------------------------------------------------------------
@@ -219,8 +239,8 @@ def test_a_code_f_entry_without_its_source_is_a_mistake_of_the_caller():
 
 @pytest.mark.parametrize("task", TASK_TYPES)
 def test_a_right_answer_is_correct(task):
-    (result,) = verifier(ScriptedPool()).judge([attempt(problem(task), SOLUTION[task], filled=True)])
-    assert (result.correct, result.formatted, result.reason, result.void, result.filled) == (True, True, "", False, True)
+    (result,) = judge(verifier(ScriptedPool()), attempt(problem(task), SOLUTION[task], from_buffer=True))
+    assert (result.correct, result.formatted, result.reason, result.void, result.from_buffer) == (True, True, "", False, True)
     assert (result.student, result.problem) == ("S0", problem(task))
 
 
@@ -235,19 +255,19 @@ def test_a_right_answer_is_correct(task):
     ],
 )
 def test_other_answers_are_incorrect_by_name(task, content, reason):
-    (result,) = verifier(ScriptedPool()).judge([attempt(problem(task), content)])
+    (result,) = judge(verifier(ScriptedPool()), attempt(problem(task), content))
     assert (result.correct, result.formatted, result.reason) == (False, True, reason)
 
 
 def test_an_unformatted_answer_is_not_graded():
-    (result,) = verifier(ScriptedPool()).judge([attempt(problem(O), "", generation=generation(f"<answer>{SOLUTION[O]}</answer>"))])
+    (result,) = judge(verifier(ScriptedPool()), (attempt(problem(O), "")[0], [generation(f"<answer>{SOLUTION[O]}</answer>")]))
     assert (result.correct, result.formatted, result.reason) == (False, False, "format")
 
 
 def test_code_f_runs_the_answer_on_hidden_inputs_only_and_all_must_match():
     answer = "def f(n):\n    return 3"
     pool = ScriptedPool({run_job(answer, ("2", "5")): [ok("3", "3")]})
-    (result,) = verifier(pool).judge([attempt(problem(F), fenced("python", answer))])
+    (result,) = judge(verifier(pool), attempt(problem(F), fenced("python", answer)))
     assert (result.correct, result.reason) == (False, "wrong")
     assert [job.texts for job in pool.ran() if job.program == answer] == [("2", "5")]
 
@@ -255,14 +275,14 @@ def test_code_f_runs_the_answer_on_hidden_inputs_only_and_all_must_match():
 @pytest.mark.parametrize(("equality", "correct"), [("python", True), ("strict", False)])
 def test_equality_is_a_setting(equality, correct):
     one = Problem("p0", O, PROGRAM, (Example("0", "1"),))
-    (result,) = verifier(ScriptedPool(), equality).judge([attempt(one, fenced("output", "True"))])
+    (result,) = judge(verifier(ScriptedPool(), equality), attempt(one, fenced("output", "True")))
     assert result.correct is correct
 
 
 def test_equal_answers_run_once_and_after_the_gold_values():
     pool = ScriptedPool()
     entries = [attempt(problem(task, f"{task}"), SOLUTION[task].replace("3", "9") if task is I else SOLUTION[task]) for task in TASK_TYPES]
-    results = verifier(pool).judge(entries * 8)
+    results = judge(verifier(pool), *entries * 8)
     assert [result.correct for result in results] == [False, True, True] * 8
     gold, answers = (jobs for jobs, _ in pool.batches)
     assert len(answers) == 3 and len(gold) == 4  # one run and one parse for each distinct set of pairs
@@ -274,7 +294,7 @@ def test_a_gold_value_that_does_not_reproduce_voids_every_attempt(again):
     pool = ScriptedPool({run_job(PROGRAM, ("3",)): [again]})
     unstable, stable = problem(O), Problem("p1", O, PROGRAM, (Example("8", "9"),))
     entries = [attempt(unstable, SOLUTION[O]), attempt(unstable, ""), attempt(stable, fenced("output", "9"))]
-    results = verifier(pool).judge(entries)
+    results = judge(verifier(pool), *entries)
     assert [(result.void, result.correct, result.reason) for result in results] == [
         (True, False, "gold_not_reproduced"),
         (True, False, "gold_not_reproduced"),
@@ -284,7 +304,7 @@ def test_a_gold_value_that_does_not_reproduce_voids_every_attempt(again):
 
 def test_shown_pairs_of_code_f_must_reproduce_too():
     pool = ScriptedPool({run_job(PROGRAM, ("1", "2", "5")): [ok("0", "3", "6")]})
-    (result,) = verifier(pool).judge([attempt(problem(F), SOLUTION[F])])
+    (result,) = judge(verifier(pool), attempt(problem(F), SOLUTION[F]))
     assert result.void
 
 
@@ -294,7 +314,7 @@ def test_shown_pairs_of_code_f_must_reproduce_too():
 def test_a_fault_of_the_sandbox_is_repeated_once():
     job = run_job(PROGRAM, ("3",))
     pool = ScriptedPool({job: [BROKEN]})
-    valid = verifier(pool).validate([proposed(), proposed(inputs="4")])
+    valid = validate(verifier(pool), proposed(), proposed(inputs="4"))
     assert all(proposal.problem for proposal in valid)
     assert pool.batches[-1] == ([job], True), "only what failed is repeated, again twice"
 
@@ -302,28 +322,13 @@ def test_a_fault_of_the_sandbox_is_repeated_once():
 def test_a_lasting_fault_of_the_sandbox_stops_instead_of_paying():
     pool = ScriptedPool({run_job(PROGRAM, ("3",)): [BROKEN, BROKEN]})
     with pytest.raises(SandboxFault, match="zygote_lost"):
-        verifier(pool).validate([proposed()])
+        validate(verifier(pool), proposed())
     with pytest.raises(SandboxFault):
-        verifier(ScriptedPool({Job("parse", texts=("4",)): [BROKEN, BROKEN]})).judge([attempt(problem(O), SOLUTION[O])])
-
-
-def test_measures_are_remembered_by_program_within_a_bound(monkeypatch):
-    monkeypatch.setattr(verifier_module, "MEASURES_KEPT", 2)
-    pool = ScriptedPool()
-    subject = verifier(pool)
-    subject.validate([proposed()])
-    before = len(pool.ran())
-    assert [measures.fingerprint for measures in subject.measures([PROGRAM, PROGRAM])] == [PROGRAM, PROGRAM]
-    assert len(pool.ran()) == before
-    assert [measures.fingerprint for measures in subject.measures(["a", "b", "c"])] == ["a", "b", "c"]
-    subject.measures(["b", "c"])
-    assert len(pool.ran()) == before + 3
-    subject.measures([PROGRAM])
-    assert len(pool.ran()) == before + 4
+        judge(verifier(ScriptedPool({Job("parse", texts=("4",)): [BROKEN, BROKEN]})), attempt(problem(O), SOLUTION[O]))
 
 
 def test_measuring_a_program_that_validation_would_refuse_is_an_error():
-    pool = ScriptedPool({Job("measure", program="def"): [Verdict(kind=VerdictKind.ERROR, reason="syntax", values=(), measures=None)]})
+    pool = ScriptedPool({Job("measure", program="def"): [Verdict(VerdictKind.ERROR, "syntax")]})
     with pytest.raises(SandboxFault, match="error:syntax"):
         verifier(pool).measures(["def"])
 
@@ -340,10 +345,9 @@ def test_nothing_to_do_asks_nothing():
 
 @pytest.mark.parametrize(("extraction", "correct"), [("strict", False), ("lenient", True)])
 def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_always_noticed(extraction, correct):
-    judge = Verifier(ScriptedPool(), load_prompts("compact"), TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
-    loose, fenced_one, nothing = judge.judge(
-        [attempt(problem(O), "the output is 4."), attempt(problem(O), fenced("output", "4")), attempt(problem(O), " ")]
-    )
+    subject = Verifier(ScriptedPool(), load_prompts("compact"), TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
+    texts = ["the output is 4.", fenced("output", "4"), " "]
+    loose, fenced_one, nothing = judge(subject, *(attempt(problem(O), text) for text in texts))
     assert (loose.correct, loose.lenient, loose.reason) == (correct, True, "" if correct else "no_answer")
     assert (fenced_one.correct, fenced_one.lenient) == (True, False)
     assert (nothing.correct, nothing.lenient, nothing.reason) == (False, False, "no_answer")
@@ -351,12 +355,11 @@ def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_a
 
 def test_azrs_fixed_halves_hide_the_last_pairs():
     prompts = replace(load_prompts("compact"), code_f_inputs=4)
-    entries = [described("1", "2", "3", "4")]
-    (fixed,) = Verifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0).validate(entries)  # type: ignore[arg-type]
+    (fixed,) = validate(Verifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0), described("1", "2", "3", "4"))
     assert [pair.inputs for pair in fixed.problem.shown] == ["1", "2"] and [pair.inputs for pair in fixed.problem.hidden] == ["3", "4"]
 
 
 def test_banned_imports_are_a_setting():
     pool = ScriptedPool()
-    Verifier(pool, load_prompts("compact"), TasksConfig(banned_imports=("math",)), 0).validate([proposed()])  # type: ignore[arg-type]
+    validate(Verifier(pool, load_prompts("compact"), TasksConfig(banned_imports=("math",)), 0), proposed())
     assert {job.banned_imports for job in pool.ran() if job.mode == "run"} == {("math",)}

@@ -12,13 +12,14 @@ from populora.core.config import TasksConfig
 from populora.core.types import TASK_TYPES, Example, Generation, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
-from populora.tasks.attempts import AttemptEntry
-from populora.tasks.proposals import ProposalEntry
+from populora.tasks.attempts import SolveRequest
+from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import Verifier
 
 I, O, F = TASK_TYPES
 ADD = "def f(x):\n    return x + 1"
+SOURCE = Problem("source", O, ADD, (Example("3", "4"),))
 MIXTURE = replace(REASONING, styles={"direct": 1, "brief": 1, "full": 1})
 
 
@@ -41,17 +42,25 @@ def fenced(tag: str, text: str) -> str:
     return f"```{tag}\n{text}\n```"
 
 
-def proposed(program: str, inputs: str = "3", task: TaskType = O) -> ProposalEntry:
-    return ProposalEntry("T0", task, 0, generation(f"{fenced('python', program)}\n{fenced('input', inputs)}"), 1, "p0")
+def asked(task: TaskType, *responses: Generation, source: Problem = SOURCE):
+    return ProposalRequest("", 0, len(responses), (), "T0", task, 0, 1, "p", source), responses
 
 
-def described(program: str, *inputs: str, message: str = "a hint") -> ProposalEntry:
+def proposed(program: str, inputs: str = "3", task: TaskType = O):
+    return asked(task, generation(f"{fenced('python', program)}\n{fenced('input', inputs)}"))
+
+
+def described(program: str, *inputs: str, message: str = "a hint"):
     content = "\n".join([*(fenced("input", text) for text in inputs), fenced("message", message)])
-    return ProposalEntry("T0", F, 0, generation(content), 1, "p0", Problem("source", O, program, (Example("3", "4"),)))
+    return asked(F, generation(content), source=Problem("source", O, program, (Example("3", "4"),)))
 
 
-def attempt(problem: Problem, content: str) -> AttemptEntry:
-    return AttemptEntry("S0", problem, generation(content))
+def attempted(problem: Problem, *responses: Generation):
+    return SolveRequest("", 0, len(responses), (), "S0", problem), responses
+
+
+def attempt(problem: Problem, *contents: str):
+    return attempted(problem, *map(generation, contents))
 
 
 def returning(expression: str) -> str:
@@ -64,18 +73,18 @@ def returning(expression: str) -> str:
 @pytest.mark.parametrize("task", TASK_TYPES)
 def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifier, task):
     rng, prompts = np.random.default_rng(5), load_prompts("compact")
-    entries, attempts = [], []
+    proposals, attempts = [], []
     for index in range(6):
         sample = draw_sample(rng, 1 + index)
         response = propose_document(rng, task, sample, prompts, MIXTURE).response
         source = sample.problem(O)
-        entries.append(ProposalEntry("T0", task, 0, Generation(response, (), (), (), 0.0), 1, f"p{index}", source))
+        proposals.append(asked(task, Generation(response, (), (), (), 0.0), source=source))
         problem = sample.problem(task) if task is not F else replace(sample.problem(F), hidden=tuple(map(sample.example, (3, 4, 5))))
         response = solve_document(rng, task, sample, prompts, MIXTURE).response
-        attempts.append(AttemptEntry("S0", problem, Generation(response, (), (), (), 0.0)))
-    proposals, results = verifier.validate(entries), verifier.judge(attempts)
-    assert [proposal.rejection for proposal in proposals] == [""] * 6
-    assert all(pair.inputs in entry.generation.text for entry, item in zip(entries, proposals, strict=True) for pair in item.problem.shown)
+        attempts.append(attempted(problem, Generation(response, (), (), (), 0.0)))
+    validated, results = ([one for (one,) in many] for many in (verifier.validate(proposals), verifier.judge(attempts)))
+    assert [proposal.rejection for proposal in validated] == [""] * 6
+    assert all(pair.inputs in item.generation.text for item in validated for pair in item.problem.shown)
     assert [result.reason for result in results] == [""] * 6 and not any(result.void for result in results)
 
 
@@ -98,12 +107,8 @@ def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(
     inventing = replied("I want something with a helper.", fenced("python", program), fenced("input", "'abc', 2"))
     source = Problem("source", O, program, (Example("'abc', 2", "'cbacba'"),))
     described, one_too_few = (replied("Ten inputs.", *inputs, told) for inputs in (ten, ten[1:]))
-    proposals = judge.validate(
-        [
-            ProposalEntry("T0", I, 0, inventing, 1, "i"), ProposalEntry("T0", O, 0, inventing, 1, "o"),
-            ProposalEntry("T0", F, 0, described, 1, "f", source), ProposalEntry("T0", F, 0, one_too_few, 1, "g", source),
-        ]
-    )  # fmt: skip
+    requests = [asked(I, inventing), asked(O, inventing), asked(F, described, one_too_few, source=source)]
+    proposals = [proposal for validated in judge.validate(requests) for proposal in validated]
     assert [proposal.rejection for proposal in proposals] == ["", "", "", "wrong_input_count"]
     problems = [proposal.problem for proposal in proposals if proposal.problem]
     assert problems[1].shown == source.shown and (len(problems[2].shown), len(problems[2].hidden)) == (5, 5)
@@ -111,11 +116,9 @@ def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(
     wrong = ["'abc', 3", "'abcabc'", "def f(a, b):\n    return a * b"]
     for answers, correct in ((right, [True] * 3), (wrong, [False] * 3)):  # any input with the right output will do
         tags = ("input", "output", "python")
-        entries = [
-            AttemptEntry("S0", problem, replied("Let me see.", fenced(tag, text)))
-            for problem, tag, text in zip(problems, tags, answers, strict=True)
-        ]
-        assert [result.correct for result in judge.judge(entries)] == correct
+        triples = zip(problems, tags, answers, strict=True)
+        responses = [attempted(problem, replied("Let me see.", fenced(tag, text))) for problem, tag, text in triples]
+        assert [result.correct for (result,) in judge.judge(responses)] == correct
 
 
 # -- proposals -----------------------------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(
     ],
 )  # fmt: skip
 def test_bad_programs_are_rejected_by_name(verifier, program, kind):
-    (proposal,) = verifier.validate([proposed(program)])
+    ((proposal,),) = verifier.validate([proposed(program)])
     assert proposal.problem is None and proposal.formatted
     assert proposal.rejection.split(":")[0] == kind, proposal.rejection
 
@@ -157,17 +160,17 @@ NO_LITERALS = ("x", "f(1)", "__import__('os')", "0) or (26", "*[1]", "x=1", "[n 
 
 @pytest.mark.parametrize("inputs", NO_LITERALS)
 def test_inputs_must_be_literals(verifier, inputs):
-    (proposal,) = verifier.validate([proposed(ADD, inputs)])
+    ((proposal,),) = verifier.validate([proposed(ADD, inputs)])
     assert proposal.problem is None and proposal.rejection.startswith("error:")
 
 
 def test_inputs_are_written_back_without_white_space_and_comments(verifier):
-    (proposal,) = verifier.validate([proposed("def f(a, b):\n    return len(a) + b", "[1,2 ,  3] ,4  # the answer is 9")])
+    ((proposal,),) = verifier.validate([proposed("def f(a, b):\n    return len(a) + b", "[1,2 ,  3] ,4  # the answer is 9")])
     assert proposal.problem is not None and proposal.problem.shown == (Example("[1, 2, 3], 4", "7"),)
 
 
 def test_an_escape_cannot_smuggle_a_tag_into_an_input(verifier):
-    (proposal,) = verifier.validate([proposed("def f(x):\n    return len(x)", r"'\x3c/think>'")])
+    ((proposal,),) = verifier.validate([proposed("def f(x):\n    return len(x)", r"'\x3c/think>'")])
     assert proposal.rejection == "contains_markup"
 
 
@@ -179,15 +182,15 @@ EXPRESSIONS = (
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_every_output_that_is_accepted_can_be_answered(verifier, expression):
-    (proposal,) = verifier.validate([proposed(returning(expression))])
+    ((proposal,),) = verifier.validate([proposed(returning(expression))])
     assert proposal.problem is not None, proposal.rejection
     output = proposal.problem.shown[0].output
-    right, wrong = verifier.judge([attempt(proposal.problem, fenced("output", text)) for text in (output, "['other']")])
+    ((right, wrong),) = verifier.judge([attempt(proposal.problem, fenced("output", output), fenced("output", "['other']"))])
     assert (right.correct, right.void) == (True, False) and not wrong.correct
 
 
 def test_code_f_problems_carry_half_of_the_pairs(verifier):
-    (proposal,) = verifier.validate([described(ADD, *map(str, range(6)))])
+    ((proposal,),) = verifier.validate([described(ADD, *map(str, range(6)))])
     assert proposal.problem is not None and len(proposal.problem.shown) == len(proposal.problem.hidden) == 3
     assert set(proposal.problem.shown + proposal.problem.hidden) == {Example(str(n), str(n + 1)) for n in range(6)}
 
@@ -201,7 +204,7 @@ def test_code_f_problems_carry_half_of_the_pairs(verifier):
     ],
 )
 def test_bad_code_f_proposals_are_rejected_as_a_whole(verifier, program, inputs, reason):
-    (proposal,) = verifier.validate([described(program, *inputs)])
+    ((proposal,),) = verifier.validate([described(program, *inputs)])
     assert proposal.rejection == reason
 
 
@@ -219,26 +222,28 @@ INPUTS = [("13", True), ("10, 6", True), ("(13)", True), ("13.0", True), ("12", 
 
 @pytest.mark.parametrize(("inputs", "correct"), INPUTS)
 def test_any_input_with_the_right_output_solves_code_i(verifier, inputs, correct):
-    (result,) = verifier.judge([attempt(DOUBLE, fenced("input", inputs))])
+    ((result,),) = verifier.judge([attempt(DOUBLE, fenced("input", inputs))])
     assert result.correct is correct and not result.void
 
 
 def test_an_empty_input_calls_the_program_without_arguments(verifier):
     shown = (Example("2", "3"),)
     problems = [Problem(name, I, f"def f({name}):\n    return 3", shown) for name in ("x=2", "x")]
-    optional, needed = verifier.judge([attempt(problem, fenced("input", "")) for problem in problems])
+    (optional,), (needed,) = verifier.judge([attempt(problem, fenced("input", "")) for problem in problems])
     assert optional.correct and (needed.correct, needed.reason) == (False, "error:exception:TypeError")
 
 
-def test_hostile_inputs_never_solve_code_i(verifier):
-    for text, result in zip(HOSTILE, verifier.judge([attempt(DOUBLE, fenced("input", text)) for text in HOSTILE]), strict=True):
-        assert not result.correct and not result.void and result.reason.startswith("error:"), text[:40]
-
-
-def test_hostile_outputs_never_solve_code_o(verifier):
-    problem = Problem("o", O, returning("26"), (Example("3", "26"),))
-    texts = (*HOSTILE, "f(3)", "x", "13 * 2", "[26][0]")
-    for text, result in zip(texts, verifier.judge([attempt(problem, fenced("output", text)) for text in texts]), strict=True):
+@pytest.mark.parametrize(
+    ("problem", "tag", "texts"),
+    [
+        (DOUBLE, "input", HOSTILE),
+        (Problem("o", O, returning("26"), (Example("3", "26"),)), "output", (*HOSTILE, "f(3)", "x", "13 * 2", "[26][0]")),
+    ],
+    ids=["code_i", "code_o"],
+)
+def test_hostile_answers_are_never_correct(verifier, problem, tag, texts):
+    (results,) = verifier.judge([attempt(problem, *(fenced(tag, text) for text in texts))])
+    for text, result in zip(texts, results, strict=True):
         assert not result.correct and not result.void and result.reason.startswith("error:"), text[:40]
 
 
@@ -251,7 +256,7 @@ def test_code_o_compares_values(pool, gold, answer, python, strict):
     problem = Problem("o", O, returning(gold), (Example("3", gold),))
     for equality, correct in (("python", python), ("strict", strict)):
         judge = Verifier(pool, load_prompts("compact"), TasksConfig(equality=equality), 0)
-        (result,) = judge.judge([attempt(problem, fenced("output", answer))])
+        ((result,),) = judge.judge([attempt(problem, fenced("output", answer))])
         assert result.correct is correct
 
 
@@ -274,12 +279,12 @@ ADDING = Problem("f", F, ADD, (Example("1", "2"), Example("2", "3")), (Example("
     ],
 )
 def test_code_f_solutions_are_run_on_the_hidden_inputs(verifier, program, reason):
-    (result,) = verifier.judge([attempt(ADDING, fenced("python", program))])
+    ((result,),) = verifier.judge([attempt(ADDING, fenced("python", program))])
     assert result.reason.split(":")[0] == reason and result.correct is (reason == "") and not result.void
 
 
 def test_a_wrong_gold_value_voids_the_problem(verifier):
-    (result,) = verifier.judge([attempt(Problem("o", O, ADD, (Example("3", "5"),)), fenced("output", "5"))])
+    ((result,),) = verifier.judge([attempt(Problem("o", O, ADD, (Example("3", "5"),)), fenced("output", "5"))])
     assert (result.void, result.correct) == (True, False)
 
 

@@ -1,10 +1,13 @@
-"""The shared buffer: no repeats, the oldest goes first, references without replacement, state for checkpoints."""
+"""The shared buffer: no repeats, the oldest goes first, references without replacement, checkpoints; what a step stores."""
 
 import json
+from types import SimpleNamespace
 
 from populora.core.rng import stream
 from populora.core.types import Example, Problem, TaskType
+from populora.tasks.coverage import Archive
 from populora.training.buffer import ProblemBuffer
+from populora.training.step import store
 
 
 def problem(index, task=TaskType.CODE_O, message=""):
@@ -52,12 +55,6 @@ def test_code_f_draws_its_program_from_both_other_types():
     assert drawn == {"p0", "p9"}
 
 
-def test_void_problems_are_dropped():
-    buffer = filled(3)
-    buffer.discard({"p1"})
-    assert [p.id for p in buffer.problems(TaskType.CODE_O)] == ["p0", "p2"]
-
-
 def test_state_survives_json():
     buffer = filled(4)
     buffer.add(problem(0, TaskType.CODE_F, "adds"), "same")
@@ -65,3 +62,18 @@ def test_state_survives_json():
     restored.restore(json.loads(json.dumps(buffer.state())))
     assert all(restored.problems(task) == buffer.problems(task) for task in TaskType)
     assert restored.state() == buffer.state()
+
+
+def test_repeats_are_programs_that_the_buffer_held_from_this_step_or_before(make_record):
+    run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
+    assert store(run, make_record(1).proposals, frozenset()) == {"1-1"}  # the second of two equal code_o programs
+    assert store(run, make_record(2).proposals, frozenset()) == {"2-0", "2-1", "2-2", "2-3"}
+    assert run.valid_counts == {"T0": [6, 8], "T1": [2, 4]} and run.archive.summary()["total_problems"] == 6
+
+
+def test_void_problems_are_neither_stored_nor_repeats_and_leave_the_buffer(make_record):
+    run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
+    assert store(run, make_record(1).proposals, frozenset({"1-1"})) == frozenset()
+    assert run.archive.summary()["total_problems"] == 2
+    store(run, (), frozenset({"1-0"}))
+    assert run.buffer.problems(TaskType.CODE_O) == []

@@ -6,8 +6,7 @@ import pytest
 from experiments.tiny_base.gates import Scored, passed, report
 from experiments.tiny_base.variety import varied, variety
 
-from populora.core.types import TASK_TYPES
-from populora.sandbox.protocol import Measures
+from populora.core.types import TASK_TYPES, Measures
 
 PROGRAMS = [
     (

@@ -104,8 +104,19 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class Measures:
+    """The four complexity metrics of a program and the SHA-256 of its normalised AST (`populora.sandbox.complexity`)."""
+
+    ast_depth: int
+    cyclomatic: int
+    loc: int
+    variables: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Proposal:
-    """One response of a proposer and what became of it: a valid ``problem``, or a named ``rejection``."""
+    """One response of a proposer and the result of its validation: a ``problem`` with its ``measures``, or a ``rejection``."""
 
     author: str
     task: TaskType
@@ -115,13 +126,15 @@ class Proposal:
     formatted: bool
     problem: Problem | None
     rejection: str = ""
+    """Name of the reason, empty for a valid problem."""
+    measures: Measures | None = None
 
 
 @dataclass(frozen=True)
 class Attempt:
     """One response of a solver to a problem and its grading. ``formatted`` is the think/answer format check.
 
-    ``void`` marks an attempt whose problem's gold value did not reproduce: no reward for either side."""
+    ``void``: the problem's gold value did not reproduce when it was computed again, so neither side gets a reward."""
 
     student: str
     problem: Problem
@@ -130,8 +143,8 @@ class Attempt:
     correct: bool
     reason: str = ""
     void: bool = False
-    filled: bool = False
-    """Taken from the buffer to fill the student's batch: not counted for teacher reward or ratings."""
+    from_buffer: bool = False
+    """The problem fills the student's batch from the buffer: not counted for teacher reward or ratings."""
     lenient: bool = False
     """Its answer stands outside the fence that was asked for: graded only under ``tasks.extraction = "lenient"``."""
 

@@ -25,8 +25,8 @@ from populora.tasks.verifier import Judge
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Of a run, ready to work; the adapters of ``bank`` are not initialised yet."""
+class Backend:
+    """The components of a run. The adapters of ``bank`` are allocated but not initialised."""
 
     tokenizer: Any
     sampler: Sampler
@@ -39,8 +39,8 @@ class Parts:
 
 
 @contextmanager
-def local_parts(config: Config) -> Iterator[Parts]:
-    """All in this process. The sandbox ends with the block."""
+def local_backend(config: Config) -> Iterator[Backend]:
+    """Build all components in this process. The sandbox ends with the block."""
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -54,4 +54,4 @@ def local_parts(config: Config) -> Iterator[Parts]:
         SandboxPool(limits_of(box), box.workers, box.allow_weak) as pool,
         open_sampler(config, tokenizer, adapted) as sampler,
     ):
-        yield Parts(tokenizer, sampler, Learner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
+        yield Backend(tokenizer, sampler, Learner(adapted, config.learner), adapted.bank, pool, pool.tier, base)

@@ -72,7 +72,7 @@ def read_fitting(folder: Path, shapes: ModelShape) -> Folder:
 
 @contextmanager
 def open_engine(config: Config, served: Served) -> Iterator[Sampler]:
-    """A sampler in this process that has the adapters. Raises as `populora.engine.backend.local_parts`."""
+    """A sampler in this process that has the adapters. Raises as `populora.engine.backend.local_backend`."""
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)

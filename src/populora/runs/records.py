@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import step_folder, steps_in, write_folder
-from populora.core.types import Example, Generation, Lineage, Problem
+from populora.core.types import Example, Generation, Lineage, Measures, Problem
 from populora.runs.parents import PARENTS, parents_bytes
 from populora.runs.step_record import StepRecord
 
@@ -127,7 +127,7 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
         {
             "author": p.author, "task": p.task.value, "group": p.group, **_response(p.generation, p.formatted),
             "valid": p.problem is not None, "rejection": p.rejection, "problem_id": p.problem.id if p.problem else None,
-            "rho": rho, "reward": reward, **_measures(record, p.problem), "repeat": p.problem.id in record.repeats if p.problem else None,
+            "rho": rho, "reward": reward, **_measures(p.measures), "repeat": p.problem.id in record.repeats if p.problem else None,
         }
         for p, rho, reward in zip(record.proposals, record.rhos, record.teacher_rewards, strict=True)
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
         {
             "student": a.student, "author": a.problem.author, "task": a.problem.task.value, "problem_id": a.problem.id,
             **_response(a.generation, a.formatted), "correct": a.correct, "reason": a.reason, "void": a.void,
-            "filled": a.filled, "lenient": a.lenient, "trained": trained, "reward": reward,
+            "filled": a.from_buffer, "lenient": a.lenient, "trained": trained, "reward": reward,
         }
         for a, trained, reward in zip(record.attempts, record.trained, record.student_rewards, strict=True)
     ]  # fmt: skip
@@ -167,8 +167,7 @@ def _response(generation: Generation, formatted: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measures(record: StepRecord, problem: Problem | None) -> dict[str, Any]:
-    measures = record.measures.get(problem.id) if problem else None
+def _measures(measures: Measures | None) -> dict[str, Any]:
     return {name: getattr(measures, name) if measures else None for name, _ in _MEASURES}
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal
-from populora.sandbox.protocol import Measures
 
 if TYPE_CHECKING:  # torch, which readers of a run need not load
     from populora.adapters.adapter import Adapter
@@ -16,7 +15,7 @@ if TYPE_CHECKING:  # torch, which readers of a run need not load
 @dataclass(frozen=True)
 class StepRecord:
     """Everything that happened in one step. ``teacher_rewards`` and ``rhos`` align with ``proposals``,
-    ``student_rewards`` and ``trained`` with ``attempts``; ``measures`` are by problem id."""
+    ``student_rewards`` and ``trained`` with ``attempts``."""
 
     step: int
     matchups: tuple[Matchup, ...]
@@ -26,7 +25,6 @@ class StepRecord:
     rhos: tuple[float | None, ...]
     student_rewards: tuple[float, ...]
     trained: tuple[bool, ...]
-    measures: dict[str, Measures]
     members: tuple[Member, ...]
     updates: dict[str, SlotUpdate]
     children: tuple[Lineage, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from populora.core.errors import ConfigError
-from populora.core.types import VerdictKind
+from populora.core.types import Measures, VerdictKind
 from populora.sandbox.values import TooLong, Value, value_from_tree
 
 REASONS = frozenset(
@@ -79,17 +79,6 @@ class Job:
     as_arguments: bool = False
     banned_imports: tuple[str, ...] = ()
     """``run``: a domain rule, not a defence. A word bans every import with that component, ``a.b`` also the attribute."""
-
-
-@dataclass(frozen=True)
-class Measures:
-    """The four complexity metrics of a program and the SHA-256 of its normalised AST (`populora.sandbox.complexity`)."""
-
-    ast_depth: int
-    cyclomatic: int
-    loc: int
-    variables: int
-    fingerprint: str
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Grading of solver responses, from verdicts alone.
+"""Grade solver responses from the sandbox's verdicts.
 
-code_o compares the answered literal with the gold output; code_i runs the problem's program on the answered arguments (any
-input with the right output counts); code_f runs the answered program on the hidden inputs, all of which must match. A
-child that parses or runs an answer never holds the gold value; a student's program never runs beside the grader.
+code_o compares the answered literal with the gold output. code_i runs the problem's program on the answered arguments; any input
+with the right output counts. code_f runs the answered program on the hidden inputs, all of which must match. A child process that
+parses or runs an answer never holds the gold value.
 """
 
 from __future__ import annotations
@@ -10,46 +10,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from populora.core.config import TasksConfig
-from populora.core.types import Attempt, Generation, Problem, TaskType
+from populora.core.types import Attempt, Generation, Problem, Request, TaskType
 from populora.sandbox.protocol import Job, Value, Verdict
 from populora.tasks.jobs import Key, Verdicts, key_of, reason_of, run_job
 from populora.tasks.parsing import answer_text, is_formatted, parse_solution, search_solution
 
 
 @dataclass(frozen=True)
-class AttemptEntry:
-    """One response of a solver, to be judged."""
+class SolveRequest(Request):
+    """A request to the sampler for attempts at a problem. ``student`` is the id of the member that attempts it."""
 
     student: str
     problem: Problem
-    generation: Generation
-    filled: bool = False
+    from_buffer: bool = False
+    """The problem fills the student's batch; it does not come from the student's teacher."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the text of an attempt holds: ``text`` is none where the format fails or nothing is taken for an answer."""
+    """The answer in a response. ``text`` is None where the format check fails or there is no answer."""
 
     formatted: bool
     text: str | None = None
     lenient: bool = False
-    """No fence fits, but a lenient reader finds an answer; it counts only under ``tasks.extraction = "lenient"``."""
+    """The answer is outside its fence; it counts only under ``tasks.extraction = "lenient"``."""
 
 
-def read_answer(entry: AttemptEntry, lenient: bool) -> Answer:
-    """The answer in an attempt's text; under ``lenient`` also outside its fence."""
-    if not is_formatted(entry.generation.text):
+def read_answer(task: TaskType, response: str, lenient: bool) -> Answer:
+    """Extract the answer of a response; under ``lenient`` also from outside its fence."""
+    if not is_formatted(response):
         return Answer(formatted=False)
-    content = answer_text(entry.generation.text)
-    text = parse_solution(entry.problem.task, content)
+    content = answer_text(response)
+    text = parse_solution(task, content)
     if text is not None:
         return Answer(True, text)
-    found = search_solution(entry.problem.task, content)
-    return Answer(True, (found or None) if lenient else None, lenient=found != "")
+    loose = search_solution(task, content)
+    return Answer(True, (loose or None) if lenient else None, lenient=loose != "")
 
 
 def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
-    """The program on all its inputs once more, and the recorded outputs as values."""
+    """Jobs that run the program on all its inputs again and parse the recorded outputs."""
     pairs = problem.shown + problem.hidden
     return (
         run_job(problem.program, tuple(pair.inputs for pair in pairs), tasks),
@@ -58,7 +58,7 @@ def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
 
 
 def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:
-    """What has to be run or parsed for this answer; equal jobs need to run only once."""
+    """The job that runs or parses this answer."""
     if problem.task is TaskType.CODE_O:
         return Job("parse", texts=(answer,))
     if problem.task is TaskType.CODE_I:
@@ -66,26 +66,31 @@ def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:
     return run_job(answer, tuple(pair.inputs for pair in problem.hidden), tasks)
 
 
-def graded(entry: AttemptEntry, answer: Answer, gold_verdicts: Verdicts, answer_verdicts: Verdicts, tasks: TasksConfig) -> Attempt:
-    """The attempt. Reasons other than "" (correct): ``format``, ``no_answer``, ``wrong``, ``gold_not_reproduced``, the sandbox's."""
-    problem, key = entry.problem, key_of(tasks)
-    again, gold = (gold_verdicts[job] for job in gold_jobs(problem, tasks))
-    void = not (again.ok and gold.ok and _keys(again.values, key) == _keys(gold.values, key))
+def grade_attempt(
+    request: SolveRequest, generation: Generation, answer: Answer, gold: Verdicts, answers: Verdicts, tasks: TasksConfig
+) -> Attempt:
+    """Grade one response. ``gold`` and ``answers`` hold the verdicts of `gold_jobs` and `answer_job`.
+
+    Reasons other than "" (correct): ``format``, ``no_answer``, ``wrong``, ``gold_not_reproduced``, the sandbox's.
+    """
+    problem, key = request.problem, key_of(tasks)
+    computed, recorded = (gold[job] for job in gold_jobs(problem, tasks))
+    void = not (computed.ok and recorded.ok and _keys(computed.values, key) == _keys(recorded.values, key))
     if void:
         reason = "gold_not_reproduced"
     elif answer.text is None:
         reason = "no_answer" if answer.formatted else "format"
     else:
-        wanted = gold.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else gold.values
-        reason = compare(answer_verdicts[answer_job(problem, answer.text, tasks)], wanted, key)
-    return Attempt(entry.student, problem, entry.generation, answer.formatted, reason == "", reason, void, entry.filled, answer.lenient)
+        expected = recorded.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else recorded.values
+        reason = compare(answers[answer_job(problem, answer.text, tasks)], expected, key)
+    return Attempt(request.student, problem, generation, answer.formatted, reason == "", reason, void, request.from_buffer, answer.lenient)
 
 
-def compare(verdict: Verdict, wanted: tuple[Value, ...], key: Key) -> str:
-    """The name of what is wrong with an answer; empty if its values are the wanted ones."""
+def compare(verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:
+    """The reason why an answer is not correct; empty if its values are the expected ones."""
     if not verdict.ok:
         return reason_of(verdict)
-    return "" if _keys(verdict.values, key) == _keys(wanted, key) else "wrong"
+    return "" if _keys(verdict.values, key) == _keys(expected, key) else "wrong"
 
 
 def _keys(values: tuple[Value, ...], key: Key) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from populora.core.types import TaskType
+from populora.core.types import Measures, TaskType
 
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
@@ -30,11 +30,13 @@ _SOLUTION_FENCES = {TaskType.CODE_I: ("input",), TaskType.CODE_O: ("output",), T
 
 @dataclass(frozen=True)
 class ProposalText:
-    """What a proposer wrote, still unchecked. ``program`` is empty for code_f, ``message`` for code_i and code_o."""
+    """The parts of a proposal. ``program`` is parsed for code_i and code_o, ``message`` for code_f; the others are empty."""
 
     program: str
     inputs: tuple[str, ...]
     message: str = ""
+    measures: Measures | None = None
+    """The program's complexity, once the sandbox has measured it."""
 
 
 def reasons(response: str) -> bool:

@@ -1,110 +1,116 @@
-"""The verifier: validates proposals and judges attempts for code_i, code_o and code_f, with the sandbox as the only judge.
+"""The verifier validates proposals and judges attempts for code_i, code_o and code_f. Only the sandbox decides.
 
-Task semantics of the Absolute Zero Reasoner (AZR); deviations stand in ``proposals.py`` and ``attempts.py``. This process
-only moves text and compares keys that the sandbox made. Gold values are computed again when attempts are judged, because two
-agreeing runs do not prove determinism: a problem that no longer reproduces is void for both sides.
+Task semantics are those of the Absolute Zero Reasoner (AZR); `populora.tasks.proposals` and `populora.tasks.attempts` list the
+deviations. This process only moves text and compares keys that the sandbox made. Gold values are computed again when attempts are
+judged, because two agreeing runs do not prove determinism: a problem that no longer reproduces is void for both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
-from populora.core.types import Attempt, Problem, Proposal, VerdictKind
-from populora.sandbox.protocol import Job, Measures, Verdict
-from populora.tasks.attempts import AttemptEntry, answer_job, gold_jobs, graded, read_answer
-from populora.tasks.jobs import key_of, measure_job, reason_of, run_job
+from populora.core.types import Attempt, Generation, Measures, Problem, Proposal, TaskType, VerdictKind
+from populora.sandbox.protocol import Job, Verdict
+from populora.tasks.attempts import SolveRequest, answer_job, gold_jobs, grade_attempt, read_answer
+from populora.tasks.jobs import Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText
-from populora.tasks.proposals import ProposalEntry, check_jobs, checked, completed, read
-from populora.tasks.render import PromptSet
-
-MEASURES_KEPT = 65536
+from populora.tasks.proposals import ProposalRequest, build_problem, check_inputs, check_jobs, read_proposal
+from populora.tasks.render import PromptSet, propose_prompt, solve_prompt
 
 
 class Judge(Protocol):
-    """What runs jobs, here or elsewhere; see `SandboxPool.run`."""
+    """Runs jobs in this process or elsewhere; see `SandboxPool.run`."""
 
     def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]: ...
 
 
 class Verifier:
-    """Validates and judges with one pool, also in two threads at once. ``seed`` is the run's: it hides half of a code_f problem's pairs."""
+    """Validates and judges with one pool; two threads may use it at once.
 
-    def __init__(self, pool: Judge, prompts: PromptSet, tasks: TasksConfig, seed: int):
-        self._pool = pool
-        self._prompts = prompts
-        self._tasks = tasks
+    ``seed`` is the run's and decides which half of a code_f problem's pairs is hidden. ``fits`` tells whether a prompt is within
+    the run's limit.
+    """
+
+    def __init__(self, pool: Judge, prompts: PromptSet, tasks: TasksConfig, seed: int, fits: Callable[[str], bool] = lambda prompt: True):
+        self._pool, self._prompts, self._tasks, self._fits = pool, prompts, tasks, fits
         self._split_seed = seed if tasks.code_f_split == "seeded" else None
-        self._measured: dict[Job, Verdict] = {}
-        self._remembering = Lock()
 
-    def validate(self, entries: Sequence[ProposalEntry]) -> list[Proposal]:
-        """One `Proposal` per entry, in order: one batch of jobs reads the inputs, a second one runs the programs.
+    def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
+        """Validate the responses to each request. Returns one `Proposal` per response, in order.
 
-        Raises `SandboxFault` when the sandbox itself fails on a job and again on its repetition.
+        One batch of jobs measures the programs and parses the inputs, a second one runs the programs. Raises `SandboxFault` when
+        the sandbox itself fails on a job twice.
         """
-        texts = [read(entry, self._prompts.code_f_inputs) for entry in entries]
+        samples = [(request, index, one) for request, generations in responses for index, one in enumerate(generations)]
+        texts = [read_proposal(request, generation.text, self._prompts.code_f_inputs) for request, _, generation in samples]
         verdicts = self._run(job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text))
-        texts = [text if isinstance(text, str) else checked(text, verdicts, key_of(self._tasks)) for text in texts]
+        texts = [text if isinstance(text, str) else check_inputs(text, verdicts, key_of(self._tasks)) for text in texts]
         verdicts = self._run(run_job(text.program, text.inputs, self._tasks) for text in texts if isinstance(text, ProposalText))
-        outcomes = [
-            text if isinstance(text, str) else completed(entry, text, verdicts, self._tasks, self._split_seed)
-            for entry, text in zip(entries, texts, strict=True)
-        ]
-        return [_proposal(entry, outcome) for entry, outcome in zip(entries, outcomes, strict=True)]
+        proposals = iter([self._proposal(*sample, text, verdicts) for sample, text in zip(samples, texts, strict=True)])
+        return [[next(proposals) for _ in generations] for _, generations in responses]
 
-    def judge(self, entries: Sequence[AttemptEntry]) -> list[Attempt]:
-        """One `Attempt` per entry, in order; equal answers to equal problems run once. Raises `SandboxFault`.
+    def judge(self, responses: Sequence[tuple[SolveRequest, Sequence[Generation]]]) -> list[list[Attempt]]:
+        """Grade the responses to each request. Returns one `Attempt` per response, in order. Raises `SandboxFault`.
 
-        Gold values and answers go to the pool one after the other, so that no child holds both.
+        Equal answers to equal problems run once. Gold values and answers go to the pool one after the other, so that no child
+        holds both.
         """
-        answers = [read_answer(entry, self._tasks.extraction == "lenient") for entry in entries]
-        given = [(entry.problem, answer.text) for entry, answer in zip(entries, answers, strict=True) if answer.text is not None]
-        gold = self._run(job for entry in entries for job in gold_jobs(entry.problem, self._tasks))
-        solved = self._run(answer_job(problem, text, self._tasks) for problem, text in given)
-        return [graded(entry, answer, gold, solved, self._tasks) for entry, answer in zip(entries, answers, strict=True)]
+        lenient = self._tasks.extraction == "lenient"
+        samples = [(request, one) for request, generations in responses for one in generations]
+        answers = [read_answer(request.problem.task, generation.text, lenient) for request, generation in samples]
+        gold = self._run(job for request, _ in samples for job in gold_jobs(request.problem, self._tasks))
+        solved = self._run(
+            answer_job(request.problem, answer.text, self._tasks)
+            for (request, _), answer in zip(samples, answers, strict=True)
+            if answer.text is not None
+        )
+        attempts = iter(
+            [grade_attempt(*sample, answer, gold, solved, self._tasks) for sample, answer in zip(samples, answers, strict=True)]
+        )
+        return [[next(attempts) for _ in generations] for _, generations in responses]
 
     def measures(self, programs: Sequence[str]) -> list[Measures]:
-        """Complexity and fingerprint of each program, remembered from validation. Raises `SandboxFault`."""
-        jobs = [measure_job(program) for program in programs]
-        verdicts = self._run(jobs)
-        return [_measures(verdicts[job]) for job in jobs]
+        """Complexity and fingerprint of each program. Raises `SandboxFault` for a program that cannot be measured."""
+        verdicts = self._run(map(measure_job, programs))
+        measured = [verdicts[measure_job(program)] for program in programs]
+        for verdict in measured:
+            if not verdict.ok:
+                raise SandboxFault(f"expected a program that validation accepts, got one that cannot be measured ({reason_of(verdict)})")
+        return [verdict.measures for verdict in measured if verdict.measures]
+
+    def _proposal(
+        self, request: ProposalRequest, sample: int, generation: Generation, text: ProposalText | str, verdicts: Verdicts
+    ) -> Proposal:
+        outcome = text if isinstance(text, str) else build_problem(request, sample, text, verdicts, self._tasks, self._split_seed)
+        if isinstance(outcome, Problem) and not self._can_be_shown(outcome):
+            outcome = "prompt_too_long"
+        problem, rejection = (None, outcome) if isinstance(outcome, str) else (outcome, "")
+        measures = text.measures if problem and isinstance(text, ProposalText) else None
+        return Proposal(request.author, request.task, request.group, generation, rejection != "format", problem, rejection, measures)
+
+    def _can_be_shown(self, problem: Problem) -> bool:
+        """Last stage of validation: a solver's prompt fits, and so do the proposers' prompts with this problem as reference."""
+        referring = () if problem.task is TaskType.CODE_F else (problem.task, TaskType.CODE_F)
+        prompts = [propose_prompt(self._prompts, task, [problem]) for task in referring]
+        return all(map(self._fits, [solve_prompt(self._prompts, problem), *prompts]))
 
     def _run(self, jobs: Iterable[Job]) -> dict[Job, Verdict]:
-        """Verdicts of the distinct jobs, which two processes agree on: no reward hangs on a coin, and a program cannot tell whether
-        it is validated or graded. Jobs that failed by the sandbox's own fault are repeated once."""
-        distinct = list(dict.fromkeys(jobs))
-        with self._remembering:
-            verdicts = {job: self._measured[job] for job in distinct if job in self._measured}
-        pending = [job for job in distinct if job not in verdicts]
+        """Verdicts of the distinct jobs, on which two processes agree: a program cannot tell validation from grading.
+
+        Jobs that failed by the sandbox's own fault are repeated once, then `SandboxFault` is raised.
+        """
+        pending = list(dict.fromkeys(jobs))
+        verdicts: dict[Job, Verdict] = {}
         for _ in ("first", "repetition"):
             if pending:
                 verdicts |= zip(pending, self._pool.run(pending, twice=True), strict=True)
             pending = [job for job in pending if verdicts[job].kind is VerdictKind.INTERNAL]
         if pending:
             raise SandboxFault(
-                f"the sandbox failed twice on {len(pending)} of {len(distinct)} jobs (last: {reason_of(verdicts[pending[-1]])}): expected a"
+                f"the sandbox failed twice on {len(pending)} of {len(verdicts)} jobs (last: {reason_of(verdicts[pending[-1]])}): expected a"
                 " verdict about the program. No reward was paid for it. See `populora doctor`, then `populora resume` the run."
             )
-        self._remember({job: verdict for job, verdict in verdicts.items() if job.mode == "measure"})
         return verdicts
-
-    def _remember(self, measured: dict[Job, Verdict]) -> None:
-        with self._remembering:
-            self._measured |= measured
-            while len(self._measured) > MEASURES_KEPT:
-                del self._measured[next(iter(self._measured))]
-
-
-def _proposal(entry: ProposalEntry, outcome: Problem | str) -> Proposal:
-    problem, rejection = (None, outcome) if isinstance(outcome, str) else (outcome, "")
-    return Proposal(entry.author, entry.task, entry.group, entry.generation, rejection != "format", problem, rejection)
-
-
-def _measures(verdict: Verdict) -> Measures:
-    if verdict.measures is None:
-        raise SandboxFault(f"expected a program that validation accepted, got one that cannot be measured ({reason_of(verdict)})")
-    return verdict.measures

@@ -1,31 +1,35 @@
-"""Phase 4 of a step, the batch: which rollouts train which member, and with which advantages.
+"""Phase 4 of a step, the batch: select the rollouts that train each member, and compute their advantages.
 
 Whitening pools a member's task types (the paper; ``learner.whitening = "per_type"`` keeps them apart), but never members, whose
-updates it would couple, nor the two roles of the single agent: a teacher's or a student's batch has one role, and Absolute
-Zero's code has a batch for each. Pooled, the mean reward of proposals without peers would count as their advantage.
+updates it would couple, nor the two roles of the single agent: Absolute Zero's code has a batch for each role. If the roles were
+pooled, the mean reward of proposals without peers would count as their advantage.
 
 In its loss the agent's roles weigh by their tokens, as a mean over the whole batch has it (the paper), or half each
-(``learner.role_weights = "equal"``). In the paper both have equally many sequences and the two nearly agree; where
-``rho_samples`` attempts stand against one proposal a prompt, proposing has little weight in the first.
+(``learner.role_weights = "equal"``). In the paper both have equally many sequences and the two nearly agree; with many attempts per
+problem and one proposal per prompt, proposing has little weight in the first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from populora.core.types import Attempt, Generation, Proposal, TaskType
+from populora.core.config import LearnerConfig
+from populora.core.types import Attempt, Generation, TaskType
 from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.update import SlotUpdate
 from populora.training.advantages import advantages
-from populora.training.cross_evaluation import Outcome
+from populora.training.population import Population
+from populora.training.rewards import CrossEvaluation, student_reward
+from populora.training.rollout import Rollouts
 from populora.training.run import Run
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A rollout with its reward, the prompt group it is centred in, and what it was for."""
+    """A rollout with its reward, the prompt group in which the reward is centred, its role and its task type."""
 
     generation: Generation
     reward: float
@@ -34,25 +38,38 @@ class Sample:
     task: TaskType
 
 
-def train_rows(run: Run, proposals: Sequence[Proposal], attempts: Sequence[Attempt], outcome: Outcome) -> list[TrainRow]:
-    """Rows of the mixed batch: each member's own rollouts with advantages centred per prompt and whitened per member and role."""
-    samples: dict[str, list[Sample]] = {member.id: [] for member in run.population.members}
-    for proposal, reward in zip(proposals, outcome.teacher_rewards, strict=True):
+def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts, outcome: CrossEvaluation) -> list[TrainRow]:
+    """Build the mixed batch of a step: each member's own rollouts, centred per prompt and whitened per member and role."""
+    samples: dict[str, list[Sample]] = {member.id: [] for member in population.members}
+    for proposal, reward in zip(rollouts.proposals, outcome.teacher_rewards, strict=True):
         if reward is not None:
-            key = ("propose", proposal.group)
-            samples[proposal.author].append(Sample(proposal.generation, reward, key, "propose", proposal.task))
-    for attempt, reward, used in zip(attempts, outcome.student_rewards, outcome.trained, strict=True):
-        if used:
-            key = ("solve", attempt.problem.id)
-            samples[attempt.student].append(Sample(attempt.generation, reward, key, "solve", attempt.problem.task))
+            group = ("propose", proposal.group)
+            samples[proposal.author].append(Sample(proposal.generation, reward, group, "propose", proposal.task))
+    for attempt, reward, trained in zip(rollouts.attempts, outcome.student_rewards, outcome.trained, strict=True):
+        if trained:
+            samples[attempt.student].append(_solve_sample(attempt, reward))
+    return [
+        row for member in population.members for row in member_rows(member.slot, samples[member.id], config.whitening, config.role_weights)
+    ]
+
+
+def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, SlotUpdate]:
+    """Update each slot once from its own attempts, as a student learns, without proposers. Void attempts are left out."""
     rows: list[TrainRow] = []
-    for member in run.population.members:
-        rows += member_rows(member.slot, samples[member.id], run.config.learner.whitening, run.config.learner.role_weights)
-    return rows
+    for slot, attempts_of_slot in attempts.items():
+        scored = [(a, student_reward(a.formatted, a.correct, run.config.rewards)) for a in attempts_of_slot if not a.void]
+        rows += member_rows(slot, [_solve_sample(attempt, reward) for attempt, reward in scored], run.config.learner.whitening)
+    updates = run.learner.update(rows)
+    run.publish(updates)
+    return updates
+
+
+def _solve_sample(attempt: Attempt, reward: float) -> Sample:
+    return Sample(attempt.generation, reward, ("solve", attempt.problem.id), "solve", attempt.problem.task)
 
 
 def member_rows(slot: int, samples: Sequence[Sample], whitening: str, role_weights: str = "tokens") -> list[TrainRow]:
-    """Rows of one member; ``whitening`` and ``role_weights`` as in `LearnerConfig`."""
+    """Build the rows of one member; ``whitening`` and ``role_weights`` are those of `LearnerConfig`."""
     values = advantages(
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
@@ -67,7 +84,7 @@ def member_rows(slot: int, samples: Sequence[Sample], whitening: str, role_weigh
 
 
 def _equal_weights(samples: Sequence[Sample]) -> dict[str, float]:
-    """By role, what turns the learner's mean over all tokens into the mean of the roles' own means: 1 where there is one role."""
+    """Weights by role that turn the learner's mean over all tokens into the mean of the roles' means. One role alone has 1."""
     tokens = Counter[str]()
     for sample in samples:
         tokens[sample.role] += len(sample.generation.tokens)

@@ -1,12 +1,13 @@
-"""The shared buffer of valid problems: references for proposers, programs for code_f, filling for students.
+"""The shared buffer of valid problems: references for proposers, programs for code_f, filler for students' batches.
 
-One per run (reading 7), every problem tagged with its author and step. A program that is in the buffer of its type
-already (equal normalised AST) is not stored again, and at ``capacity`` the oldest goes, not the newest (reading 9).
+There is one per run (reading 7). A program whose normalised AST the buffer of its type already holds is not stored again, and at
+``capacity`` the oldest problem is dropped (reading 9).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class ProblemBuffer:
         self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in TASK_TYPES}
 
     def add(self, problem: Problem, fingerprint: str) -> bool:
-        """Store a problem unless its program is there already; code_f counts message and inputs as well."""
+        """Store a problem and return True, unless its program is there already; code_f compares message and inputs as well."""
         inputs = "|".join(sorted(example.inputs for example in (*problem.shown, *problem.hidden)))  # whichever half is hidden
         key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task is TaskType.CODE_F else fingerprint
         entries = self._entries[problem.task]
@@ -36,7 +37,7 @@ class ProblemBuffer:
             del entries[next(iter(entries))]
         return True
 
-    def discard(self, ids: set[str]) -> None:
+    def discard(self, ids: Collection[str]) -> None:
         """Drop problems whose gold value did not reproduce."""
         for entries in self._entries.values():
             for key in [key for key, problem in entries.items() if problem.id in ids]:
@@ -46,17 +47,17 @@ class ProblemBuffer:
         return list(self._entries[task].values())
 
     def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
-        """Up to ``count`` problems without replacement; for code_f, one from the programs of code_i and code_o."""
+        """Draw up to ``count`` references for a proposer; for code_f, one problem of code_i or code_o."""
         if task is TaskType.CODE_F:
             return _choose([*self.problems(TaskType.CODE_I), *self.problems(TaskType.CODE_O)], 1, rng)
-        return _choose(self.problems(task), count, rng)
+        return self.draw(task, count, rng)
 
-    def fill(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
-        """Up to ``count`` past problems for a student's batch (reading 5)."""
+    def draw(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Draw up to ``count`` problems of a type without replacement."""
         return _choose(self.problems(task), count, rng)
 
     def state(self) -> dict[str, Any]:
-        """Plain values for the checkpoint."""
+        """Return plain values for the checkpoint."""
         return {task.value: [[key, asdict(problem)] for key, problem in entries.items()] for task, entries in self._entries.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -69,13 +70,13 @@ def _choose(problems: list[Problem], count: int, rng: np.random.Generator) -> li
 
 
 def problem_from(values: dict[str, Any]) -> Problem:
-    """A problem from plain values (JSON)."""
+    """Build a problem from plain values (JSON)."""
     examples = {name: tuple(Example(**example) for example in values[name]) for name in ("shown", "hidden")}
     return Problem(**{**values, **examples, "task": TaskType(values["task"])})
 
 
 def read_problems(file: Path) -> list[Problem]:
-    """Problems from a JSON Lines file that ships beside a base. Raises `BaseModelError` with the line that is none."""
+    """Read problems from a JSON Lines file that ships with a base. Raises `BaseModelError` with the number of a damaged line."""
     problems = []
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         try:

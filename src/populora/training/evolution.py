@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from populora.adapters.adapter import Adapter
@@ -14,10 +15,11 @@ from populora.core.types import Lineage, Member, Role
 from populora.engine.model.bank import LoraBank
 from populora.training.culling import child_rating, choose_operator, choose_parents, cull_count, to_cull
 from populora.training.population import Population
+from populora.training.run import Run
 
 
 def evolution_due(config: Config, step: int) -> bool:
-    """After the update of steps k, 2k, …, but not after the last: a child must not be judged untrained (reading 25)."""
+    """Return True after the update of steps k, 2k, …, except the last: a child must not be judged untrained (reading 25)."""
     every = config.evolution.every
     return every > 0 and step % every == 0 and step < config.steps
 
@@ -41,39 +43,57 @@ def check_operators(config: Config) -> None:
                 raise ConfigError(f"operator '{name}' needs lora.rank {operator.min_rank} or more, got {rank}: leave it out of the pool")
 
 
-def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: dict[str, float]) -> Population:
+def evolve_if_due(run: Run, step: int) -> tuple[tuple[Lineage, ...], dict[str, Adapter]]:
+    """Breed and replace when the step is due. Returns the children's lineages, and their parents' adapters by name."""
+    if run.config.population.single_agent or not evolution_due(run.config, step):
+        return (), {}
+    valid_rates = {author: valid / total for author, (valid, total) in run.valid_counts.items() if total}
+    run.population, children, parents = evolve(run.population, run.bank, run.config, step, valid_rates)
+    run.valid_counts = {}
+    run.publish(child.slot for child in children)
+    return tuple(child.lineage for child in children), parents
+
+
+def evolve(
+    population: Population, bank: LoraBank, config: Config, step: int, valid_rates: Mapping[str, float]
+) -> tuple[Population, list[Member], dict[str, Adapter]]:
     """Replace the bottom ``cull_fraction`` of teachers and of students; the bank's slots change in place.
 
     ``valid_rates`` are the teachers' shares of valid proposals since the last evolution: a broken teacher goes first
     (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
+    Returns the new population, its children in the order of slots, and copies of their parents by name. There are none where
+    ``evolution.keep_parents`` is off; without them no child can be bred again.
     """
-    children = []
+    newborn: list[tuple[Member, Adapter]] = []
     for role in (Role.TEACHER, Role.STUDENT):
         members = population.role(role)
         culled = to_cull(members, config.evolution.cull_fraction, config.evolution.lcb_k, step, valid_rates)
-        children += [_child(place, members, culled, bank, config, step, valid_rates) for place in culled]
-    for member, adapter in children:
-        bank.load(member.slot, adapter)
-        population = population.replaced(member)
-    return population
+        newborn += [_child(member, members, culled, bank, config, step, valid_rates) for member in culled]
+    names = {name for child, _ in newborn for name in child.lineage.parent_names} if config.evolution.keep_parents else set[str]()
+    parents = {member.lineage.name: bank.adapter(member.slot) for member in population.members if member.lineage.name in names}
+    for child, adapter in newborn:
+        bank.load(child.slot, adapter)
+        population = population.replaced(child)
+    return population, sorted((child for child, _ in newborn), key=lambda child: child.slot), parents
 
 
 def _child(
-    place: Member,
+    culled_member: Member,
     members: tuple[Member, ...],
     culled: tuple[Member, ...],
     bank: LoraBank,
     config: Config,
     step: int,
-    valid_rates: dict[str, float],
+    valid_rates: Mapping[str, float],
 ) -> tuple[Member, Adapter]:
     settings = config.evolution
-    name = ("evolve", step, place.id)
+    name = ("evolve", step, culled_member.id)
     rng = stream(config.seed, *name, "choice")
     arities = {get_operator(operator).name: get_operator(operator).arity for operator in settings.operators}
     operator = choose_operator(arities, len(members) - len(culled), rng)
     parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
-    plan = Lineage(place.id, place.lineage.generation + 1, step, operator, stream=name, refactor=settings.refactor, seed=config.seed)
-    child, lineage = bred(plan, [(parent.lineage.name, bank.adapter(parent.slot)) for parent in parents], allow_copy=True)
+    generation = culled_member.lineage.generation + 1
+    plan = Lineage(culled_member.id, generation, step, operator, stream=name, refactor=settings.refactor, seed=config.seed)
+    adapter, lineage = bred(plan, [(parent.lineage.name, bank.adapter(parent.slot)) for parent in parents], allow_copy=True)
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
-    return replace(place, rating=rating, lineage=lineage, protected_until=step + settings.every), child
+    return replace(culled_member, rating=rating, lineage=lineage, protected_until=step + settings.every), adapter

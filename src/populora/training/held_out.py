@@ -1,4 +1,4 @@
-"""Held-out evaluation inside training: greedy accuracy of every solver on a fixed suite that ships beside the base."""
+"""Held-out evaluation inside training: greedy accuracy of every solver on a fixed suite that ships with the base."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from statistics import fmean
 
 from populora.core.config import BaseConfig, Config
 from populora.core.errors import ConfigError
-from populora.core.types import TASK_TYPES, Problem, Request
+from populora.core.types import TASK_TYPES, Problem
 from populora.engine.model.loading import base_folder
-from populora.tasks.render import solve_prompt
-from populora.tasks.verifier import AttemptEntry
 from populora.training.buffer import read_problems
 from populora.training.run import Run
+from populora.training.solve import solve, solve_request
 
 
 def evaluation_due(config: Config, step: int) -> bool:
-    """Every ``evaluation.every`` steps, after the first and after the last one."""
+    """Return True every ``evaluation.every`` steps, after the first and after the last one."""
     every = config.evaluation.every
     return every > 0 and (step % every == 0 or step in (1, config.steps))
 
 
 def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
-    """``per_type`` problems of each type from the base's held-out suite, spread evenly over its levels. Raises `ConfigError`."""
+    """Load ``per_type`` problems of each type from the base's suite, spread evenly over its levels. Raises `ConfigError`."""
     file = base_folder(base) / "held_out.jsonl"
     if not file.exists():
         raise ConfigError(f"the base '{base.path}' has no held-out suite ('{file.name}' beside its weights): set evaluation.every = 0")
@@ -38,24 +37,23 @@ def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
 
 
 def held_out_suite(config: Config) -> list[Problem]:
-    """The problems of a run's evaluation; none where it is off. Raises `ConfigError`."""
+    """Load the problems of a run's evaluation; none where it is off. Raises `ConfigError`."""
     return load_held_out(config.base, config.evaluation.problems_per_type) if config.evaluation.every else []
 
 
 def held_out_accuracy(run: Run) -> dict[str, float]:
-    """Greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``."""
-    solvers = run.population.solvers
-    asked = [(member, problem) for member in solvers for problem in run.held_out]
-    requests = [Request(solve_prompt(run.prompts, item), member.slot, 1, ("held-out", member.id, item.id)) for member, item in asked]
-    settings = run.config.selfplay
-    responses = run.sampler.generate(requests, settings.max_response_tokens, 0.0, run.prompts.stop)
-    entries = [AttemptEntry(m.id, problem, generations[0]) for (m, problem), generations in zip(asked, responses, strict=True)]
-    attempts = run.verifier.judge(entries)
+    """Compute greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``."""
+    requests = [
+        solve_request(run, problem, member.slot, 1, ("held-out", member.id, problem.id), member.id)
+        for member in run.population.solvers
+        for problem in run.held_out
+    ]
+    attempts = [attempt for (attempt,) in solve(run, requests, temperature=0.0)]
     results: dict[str, float] = {}
-    for member in solvers:
-        own = [attempt for attempt in attempts if attempt.student == member.id]
+    for member in run.population.solvers:
+        attempts_of_member = [attempt for attempt in attempts if attempt.student == member.id]
         for task in TASK_TYPES:
-            results[f"{member.id}/{task}"] = fmean(attempt.correct for attempt in own if attempt.problem.task is task)
-        results[f"{member.id}/all"] = fmean(attempt.correct for attempt in own)
-        results[f"{member.id}/tokens"] = fmean(len(attempt.generation.tokens) for attempt in own)
+            results[f"{member.id}/{task}"] = fmean(attempt.correct for attempt in attempts_of_member if attempt.problem.task is task)
+        results[f"{member.id}/all"] = fmean(attempt.correct for attempt in attempts_of_member)
+        results[f"{member.id}/tokens"] = fmean(len(attempt.generation.tokens) for attempt in attempts_of_member)
     return results

@@ -1,4 +1,4 @@
-"""Phase 1 of a step: which student faces which teacher (paper, "Training Step" and "TrueSkill and matchmaking details").
+"""Phase 1 of a step: pair students with teachers (paper, "Training Step" and "TrueSkill and matchmaking details").
 
 Prioritised fictitious self-play weights a pair by p (1 - p) + floor, where p is the predicted probability that the student
 wins: near-balanced games are the informative ones. The floor keeps every pairing possible. Every teacher gets exactly one
@@ -11,19 +11,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from populora.core.config import LeagueConfig
+from populora.core.config import Config, LeagueConfig
 from populora.core.errors import ConfigError
+from populora.core.rng import stream
 from populora.core.types import Matchup, Member
+from populora.training.population import Population
 from populora.training.ratings import win_probability
 
 
+def match(population: Population, config: Config, step: int) -> list[Matchup]:
+    """Draw the matchups of a step. The single agent meets itself, with an expectation that no rated game uses."""
+    if config.population.single_agent:
+        agent = population.members[0]
+        return [Matchup(agent.id, agent.id, expected=0.5)]
+    return pair(population.proposers, population.solvers, config.league, stream(config.seed, "matchmaking", step))
+
+
 def pfsp_weight(p: float, floor: float) -> float:
-    """Unnormalised chance of a pairing whose student wins with probability ``p``."""
+    """Return the unnormalised chance of a pairing whose student wins with probability ``p``."""
     return p * (1.0 - p) + floor
 
 
 def pair(teachers: Sequence[Member], students: Sequence[Member], league: LeagueConfig, rng: np.random.Generator) -> list[Matchup]:
-    """One matchup a teacher, in the order of ``teachers``, with the student's predicted win probability as ``expected``.
+    """Draw one matchup per teacher, in the order of ``teachers``; ``expected`` is the student's predicted win probability.
 
     Teachers choose in random order and without replacement. With more teachers than students the pool is refilled each
     time it empties, so students' loads differ by one at most; with fewer, some students are left out of this step.

@@ -1,12 +1,13 @@
-"""Members of the population and what happens to them: creation, ratings, replacement. Immutable; the step makes new ones."""
+"""The members of the population: creation, ratings, replacement. Immutable; every step makes a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from populora.core.config import Config
-from populora.core.types import Lineage, Member, Rating, Role
+from populora.core.config import Config, LeagueConfig
+from populora.core.types import Lineage, Matchup, Member, Rating, Role
+from populora.training.ratings import update
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,13 @@ class Population:
     def get(self, member_id: str) -> Member:
         return next(member for member in self.members if member.id == member_id)
 
-    def rated(self, ratings: Mapping[str, Rating]) -> Population:
-        """The population with new ratings for the members named."""
-        return Population(tuple(replace(m, rating=ratings.get(m.id, m.rating)) for m in self.members))
-
     def replaced(self, child: Member) -> Population:
-        """The population with ``child`` in the place of the member of the same id."""
+        """Return the population with ``child`` instead of the member with the same id."""
         return Population(tuple(child if member.id == child.id else member for member in self.members))
 
 
 def initial_population(config: Config) -> Population:
-    """Teachers ``T0…`` and students ``S0…``, or the single agent ``A0`` of the baseline; one bank slot each."""
+    """Create teachers ``T0…`` and students ``S0…``, or the single agent ``A0`` of the baseline; one bank slot each."""
     sizes = config.population
     names = [(f"T{index}", Role.TEACHER) for index in range(sizes.teachers)]
     names += [(f"S{index}", Role.STUDENT) for index in range(sizes.students)]
@@ -49,3 +46,15 @@ def initial_population(config: Config) -> Population:
     return Population(
         tuple(Member(name, role, slot, prior, Lineage(name, generation=0, born=0)) for slot, (name, role) in enumerate(names))
     )
+
+
+def rate(population: Population, matchups: Sequence[Matchup], league: LeagueConfig) -> Population:
+    """Play one TrueSkill game per decided matchup, in order."""
+    ratings = {member.id: member.rating for member in population.members}
+    for matchup in matchups:
+        if matchup.outcome == "none":
+            continue
+        student_won = matchup.outcome == "student"
+        winner, loser = (matchup.student, matchup.teacher) if student_won else (matchup.teacher, matchup.student)
+        ratings[winner], ratings[loser] = update(ratings[winner], ratings[loser], league)
+    return Population(tuple(replace(member, rating=ratings[member.id]) for member in population.members))

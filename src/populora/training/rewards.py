@@ -1,13 +1,20 @@
-"""The two rewards: Eq. 1 for students, Eq. 2 for teachers (paper, "Objective and reward").
+"""Phase 4 of a step, the pure part: rewards (Eq. 1 and 2 of the paper), rho, and who won each matchup.
 
 At solve rate 1 the teacher's ``1 - rho`` is 0, which is also what the paper pays at solve rate 0. ``RewardConfig.boundary``
-therefore stands at both ends: 0 is the paper, -0.5 is what Absolute Zero's released code pays there.
+therefore applies at both ends: 0 is the paper, -0.5 is what Absolute Zero's released code pays there.
 """
 
 from __future__ import annotations
 
-from populora.core.config import RewardConfig
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from populora.core.config import Config, LeagueConfig, RewardConfig
 from populora.core.errors import PopuloraError
+from populora.core.types import Attempt, Matchup, Proposal
+from populora.training.ratings import decide
 
 
 def student_reward(formatted: bool, correct: bool, config: RewardConfig) -> float:
@@ -27,3 +34,62 @@ def teacher_reward(valid: bool, rho: float | None, config: RewardConfig) -> floa
     if rho is None or not 0.0 <= rho <= 1.0:
         raise PopuloraError(f"expected a solve rate in [0, 1] for a valid proposal, got {rho!r}: attempt the problem before paying for it")
     return config.boundary if rho in (0.0, 1.0) else 1.0 - rho
+
+
+@dataclass(frozen=True)
+class CrossEvaluation:
+    """Rewards of a step. ``teacher_rewards`` and ``rhos`` align with the proposals, ``student_rewards`` and ``trained`` with the
+    attempts. rho is None for an invalid or void problem, the teacher's reward for a void one."""
+
+    matchups: tuple[Matchup, ...]
+    teacher_rewards: tuple[float | None, ...]
+    rhos: tuple[float | None, ...]
+    student_rewards: tuple[float, ...]
+    trained: tuple[bool, ...]
+    void: frozenset[str]
+    """Ids of problems whose gold value did not reproduce: no reward, no training, no game."""
+
+
+def cross_evaluate(
+    config: Config,
+    matchups: Sequence[Matchup],
+    proposals: Sequence[Proposal],
+    attempts: Sequence[Attempt],
+    trained_problems: set[tuple[str, str]],
+) -> CrossEvaluation:
+    """Score a step. rho of a problem is the share of its student's attempts that solve it.
+
+    ``trained_problems`` are the (student, problem id) pairs that students train on.
+    """
+    void = frozenset(attempt.problem.id for attempt in attempts if attempt.void)
+    solved: dict[str, list[bool]] = defaultdict(list)
+    for attempt in attempts:
+        if not attempt.from_buffer and attempt.problem.id not in void:
+            solved[attempt.problem.id].append(attempt.correct)
+    rhos = tuple(fmean(solved[p.problem.id]) if p.problem and p.problem.id in solved else None for p in proposals)
+    teacher_rewards = tuple(
+        None if p.problem and p.problem.id in void else teacher_reward(p.problem is not None, rho, config.rewards)
+        for p, rho in zip(proposals, rhos, strict=True)
+    )
+    rhos_of_teacher: dict[str, list[float]] = defaultdict(list)
+    for proposal, rho in zip(proposals, rhos, strict=True):
+        if rho is not None:
+            rhos_of_teacher[proposal.author].append(rho)
+    return CrossEvaluation(
+        matchups=tuple(_decide(matchup, rhos_of_teacher.get(matchup.teacher, []), config.league) for matchup in matchups),
+        teacher_rewards=teacher_rewards,
+        rhos=rhos,
+        student_rewards=tuple(student_reward(a.formatted, a.correct, config.rewards) for a in attempts),
+        trained=tuple((a.student, a.problem.id) in trained_problems and a.problem.id not in void for a in attempts),
+        void=void,
+    )
+
+
+def _decide(matchup: Matchup, rhos: Sequence[float], league: LeagueConfig) -> Matchup:
+    """Add the teacher's mean rho and the winner. There is no game without a valid problem (reading 17), nor against oneself."""
+    if not rhos:
+        return matchup
+    mean_rho = fmean(rhos)
+    if matchup.teacher == matchup.student:
+        return replace(matchup, mean_rho=mean_rho)
+    return replace(matchup, mean_rho=mean_rho, outcome=decide(matchup.expected, mean_rho, league.outcome, league.threshold))

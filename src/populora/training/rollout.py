@@ -1,181 +1,188 @@
-"""Phases 2 and 3 of a step as one stream of the sampler: a student starts on its teacher's problems as soon as they are validated.
+"""Phases 2 and 3 of a step: teachers propose, the sandbox validates, matched students solve, the sandbox judges.
 
-Verification runs beside the sampler, in threads that wait for the sandbox. When its verdicts are collected decides which responses
-are decoded together, and so the last bits of their log-probabilities. ``selfplay.overlap`` says when: ``reproducible`` a fixed
-number of the sampler's calls after the proposals were handed over, so that equal seeds give equal bytes; ``eager`` as soon as they
-are there; ``off`` when there is nothing else to sample.
+`_rollout_in_phases` is the reference: each phase ends before the next begins (``selfplay.overlap = "off"``). The overlapped path
+samples everything in one stream, in which a student starts on its teacher's problems as soon as they are validated, and verifies in
+background threads. When verdicts are collected decides which responses are decoded together, and so the last bits of their
+log-probabilities: ``reproducible`` collects a fixed number of the sampler's calls after the proposals were submitted, so that equal
+seeds give equal bytes; ``eager`` collects as soon as the verdicts are there. All three sample the same texts.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from populora.core.types import Attempt, Matchup, Member, Proposal, Request
-from populora.training.propose import Ask, ask_proposers, usable
-from populora.training.run import Run
-from populora.training.solve import Task, offered, training_tasks
+from populora.core.types import Attempt, Generation, Matchup, Proposal, Request
+from populora.tasks.proposals import ProposalRequest
+from populora.training.propose import proposal_requests
+from populora.training.run import PhaseTimer, Run
+from populora.training.solve import student_request, student_requests
 
-BATCH_CALLS = 8  # calls of the sampler whose results are verified together: one sandbox child reads many texts
+BATCH_CALLS = 8  # calls of the sampler whose responses are verified together: one sandbox child reads many texts
 LAG_CALLS = 24  # calls from there until the verdicts are collected: long enough for nearly all programs
 Key = tuple[str | int, ...]
+Responses = list[tuple[Any, list[Generation]]]
+"""Requests with their generations, as the sampler yields them."""
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of phases 2 and 3, in the order of members, task types and prompts.
-
-    ``trained`` are the (student, problem id) pairs that students train on. ``seconds`` are the sampler's by phase (shared out by
-    tokens) and those it waited for verdicts; ``beside`` is what verification took meanwhile. ``tokens`` are those sampled by phase, and
-    those of the prompts, each counted once for all its samples.
-    """
+class Rollouts:
+    """Proposals and attempts of a step, in the order of members, task types and prompts."""
 
     proposals: list[Proposal]
     attempts: list[Attempt]
     trained: set[tuple[str, str]]
-    seconds: dict[str, float]
-    beside: dict[str, float]
+    """The (student, problem id) pairs that students train on."""
     tokens: dict[str, int]
+    """Sampled tokens by phase, and prompt tokens, each prompt counted once for all its samples."""
+    seconds: dict[str, float]
+    """The sampler's seconds by phase, and ``wait``, those in which it waited for verdicts."""
+    verification_seconds: dict[str, float]
+    """Seconds of validation and judgement, most of them overlapped with sampling."""
 
 
-def play(run: Run, step: int, matchups: Sequence[Matchup]) -> Played:
-    """Teachers propose, the sandbox validates, matched students solve, the sandbox judges."""
+def rollout(run: Run, step: int, matchups: Sequence[Matchup]) -> Rollouts:
+    """Sample and validate the proposals of a step, then sample and judge the attempts of the matched students."""
+    return (_rollout_in_phases if run.config.selfplay.overlap == "off" else _rollout_overlapped)(run, step, matchups)
+
+
+def _rollout_in_phases(run: Run, step: int, matchups: Sequence[Matchup]) -> Rollouts:
+    timer = PhaseTimer()
+    with timer("propose"):
+        proposed = run.sample(proposal_requests(run, step))
+    with timer("validate"):
+        proposals = list(chain.from_iterable(run.verifier.validate(proposed)))
+    requests, trained = student_requests(run, step, matchups, proposals)
+    with timer("solve"):
+        solved = run.sample(requests)
+    with timer("judge"):
+        attempts = list(chain.from_iterable(run.verifier.judge(solved)))
+    verification = {phase: timer.seconds[phase] for phase in ("validate", "judge")}
+    seconds = {"propose": timer.seconds["propose"], "solve": timer.seconds["solve"], "wait": sum(verification.values())}
+    return Rollouts(proposals, attempts, trained, _count_tokens([*proposed, *solved]), seconds, verification)
+
+
+def _rollout_overlapped(run: Run, step: int, matchups: Sequence[Matchup]) -> Rollouts:
     started = time.perf_counter()
-    validation, judgement = _Verification(run.verifier.validate), _Verification(run.verifier.judge)
-    stage = _Stage(run, step, matchups, validation, judgement)
-    tokens: Counter[str] = Counter()
+    feed = RolloutFeed(run, step, matchups)
+    responses: Responses = []
     try:
-        for request, generations in run.stream(stage):
-            phase = "propose" if request.key in stage.asks else "solve"
-            tokens[phase] += sum(len(generation.tokens) for generation in generations)
-            tokens[f"{phase}_prompts"] += len(generations[0].prompt_tokens)
-            if phase == "propose":
-                validation.add(request.key, stage.asks[request.key].entries(step, generations))
-            else:
-                judgement.add(request.key, stage.tasks[request.key].entries(generations))
-        judgement.hand_over(stage.calls, at_once=True)
-        while judgement.under_way:
-            judgement.collect()
+        for request, generations in run.stream(feed):
+            responses.append((request, generations))
+            verifier = feed.validation if isinstance(request, ProposalRequest) else feed.judgement
+            verifier.add(request, generations)
+        feed.judgement.submit(feed.calls)
+        while feed.judgement.pending:
+            feed.judgement.collect()
     finally:
-        validation.close()
-        judgement.close()
-    waited = validation.waited + judgement.waited
-    proposals, sampling = stage.proposals, time.perf_counter() - started - waited
-    attempts = [attempt for key in stage.by_student() for attempt in judgement.results[key]]
-    sampled = max(tokens["propose"] + tokens["solve"], 1)
-    seconds = {phase: sampling * tokens[phase] / sampled for phase in ("propose", "solve")}
-    beside = {"validate": validation.seconds, "judge": judgement.seconds}
-    return Played(proposals, attempts, stage.trained, {**seconds, "wait": waited}, beside, dict(tokens))
+        feed.validation.close()
+        feed.judgement.close()
+    attempts = [attempt for request in feed.solve_requests for attempt in feed.judgement.results[request.key]]
+    tokens, waited = _count_tokens(responses), feed.validation.waited + feed.judgement.waited
+    sampling = time.perf_counter() - started - waited
+    shares = {phase: tokens[phase] / max(tokens["propose"] + tokens["solve"], 1) for phase in ("propose", "solve")}
+    seconds = {**{phase: sampling * share for phase, share in shares.items()}, "wait": waited}
+    verification = {"validate": feed.validation.seconds, "judge": feed.judgement.seconds}
+    return Rollouts(feed.proposals, attempts, feed.trained, tokens, seconds, verification)
 
 
-class _Verification:
-    """One kind of verification beside the sampler, batch by batch in its own thread; ``results`` are collected by request."""
+def _count_tokens(responses: Responses) -> dict[str, int]:
+    tokens = Counter[str]()
+    for request, generations in responses:
+        phase = "propose" if isinstance(request, ProposalRequest) else "solve"
+        tokens[phase] += sum(len(generation.tokens) for generation in generations)
+        tokens[f"{phase}_prompts"] += len(generations[0].prompt_tokens)
+    return tokens
 
-    def __init__(self, verify: Callable[[list[Any]], list[Any]]):
+
+class BackgroundVerifier:
+    """Runs one kind of verification in its own thread, batch by batch. ``results`` are by the key of the request."""
+
+    def __init__(self, verify: Callable[[Responses], list[list[Any]]]):
         self._verify = verify
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="verify")
-        self._fresh: list[tuple[Key, list[Any]]] = []
-        self.under_way: deque[tuple[int, Future[dict[Key, list[Any]]]]] = deque()
-        """Batches, with the call at which each was handed over."""
+        self._batch: Responses = []
+        self.pending: deque[tuple[int, Future[dict[Key, list[Any]]]]] = deque()
+        """Batches under way, each with the number of the call at which it was submitted."""
         self.results: dict[Key, list[Any]] = {}
         self.seconds = self.waited = 0.0
 
-    def add(self, key: Key, entries: list[Any]) -> None:
-        """The entries of one request, for the next batch."""
-        self._fresh.append((key, entries))
+    def add(self, request: Request, generations: list[Generation]) -> None:
+        """Put the responses of one request into the next batch."""
+        self._batch.append((request, generations))
 
-    def hand_over(self, call: int, at_once: bool = False) -> None:
-        """Verify what is fresh, if it is time."""
-        if self._fresh and (at_once or call % BATCH_CALLS == 0):
-            self.under_way.append((call, self._thread.submit(self._verified, self._fresh)))
-            self._fresh = []
+    def submit(self, call: int) -> None:
+        """Start to verify the batch."""
+        if self._batch:
+            self.pending.append((call, self._thread.submit(self._timed, self._batch)))
+            self._batch = []
 
     def collect(self) -> dict[Key, list[Any]]:
-        """Results of the oldest batch; waits for them."""
+        """Wait for the oldest batch and return its results."""
         started = time.perf_counter()
-        found = self.under_way.popleft()[1].result()
+        results = self.pending.popleft()[1].result()
         self.waited += time.perf_counter() - started
-        self.results |= found
-        return found
+        self.results |= results
+        return results
 
     def close(self) -> None:
-        """Drop what has not begun; what is being verified ends with the sandbox."""
+        """Drop the batches that have not begun; the one under way ends with the sandbox."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _verified(self, batch: list[tuple[Key, list[Any]]]) -> dict[Key, list[Any]]:
+    def _timed(self, batch: Responses) -> dict[Key, list[Any]]:
         started = time.perf_counter()
-        found = iter(self._verify([entry for _, entries in batch for entry in entries]))
-        results = {key: [next(found) for _ in entries] for key, entries in batch}
+        results = {request.key: result for (request, _), result in zip(batch, self._verify(batch), strict=True)}
         self.seconds += time.perf_counter() - started
         return results
 
 
-class _Stage:
-    """The sampler's feed: the proposers' prompts, then the problems that come of them, then what fills the students' batches."""
+class RolloutFeed:
+    """The sampler's requests: the proposers' prompts, then the problems that come of them, then those that fill the students' batches."""
 
-    def __init__(self, run: Run, step: int, matchups: Sequence[Matchup], validation: _Verification, judgement: _Verification):
+    def __init__(self, run: Run, step: int, matchups: Sequence[Matchup]):
         self._run, self._step, self._matchups = run, step, matchups
-        self._validation, self._judgement = validation, judgement
-        self._students: dict[str, Member] = {matchup.teacher: run.population.get(matchup.student) for matchup in matchups}
-        self.asks: dict[Key, Ask] = {ask.request.key: ask for ask in ask_proposers(run, step)}
-        self.tasks: dict[Key, Task] = {}
-        self.trained: set[tuple[str, str]] = set()
+        self._students = {matchup.teacher: run.population.get(matchup.student) for matchup in matchups}
+        self._proposal_requests = proposal_requests(run, step)
+        self._ready: list[Request] = [*self._proposal_requests]
+        self._complete = False
+        self.validation = BackgroundVerifier(run.verifier.validate)
+        self.judgement = BackgroundVerifier(run.verifier.judge)
         self.calls = 0
-        self._proposals: dict[Key, list[Proposal]] = {}
-        self._ready = [ask.request for ask in self.asks.values()]
-        self._filled = False
-
-    @property
-    def proposals(self) -> list[Proposal]:
-        """All proposals so far, by proposer, task type and prompt."""
-        return [proposal for key in self.asks for proposal in self._proposals.get(key, ())]
+        # Known when all proposals are validated, in the order of `_rollout_in_phases`:
+        self.proposals, self.solve_requests, self.trained = [], [], set()
 
     def take(self, idle: bool) -> Sequence[Request]:
         """See `populora.engine.sampling.protocol.Feed`."""
         self.calls += 1
-        for verification in (self._validation, self._judgement):
-            verification.hand_over(self.calls, at_once=idle)
-        while self._validation.under_way and (self._is_due(idle) or (idle and not self._ready)):
-            for key, proposals in self._validation.collect().items():
-                self._proposals[key] = usable(self._run, proposals)
-                self._offer(Task(self._students[p.author], p.problem, False) for p in self._proposals[key] if p.problem)
-        if not self._filled and len(self._proposals) == len(self.asks):
-            self._fill()
+        if idle or self.calls % BATCH_CALLS == 0:
+            self.validation.submit(self.calls)
+            self.judgement.submit(self.calls)
+        while self.validation.pending and (self._is_due() or (idle and not self._ready)):
+            self._offer(self.validation.collect())
+        if not self._complete and len(self.validation.results) == len(self._proposal_requests):
+            self._finish()
         ready, self._ready = self._ready, []
         return ready
 
-    def by_student(self) -> list[Key]:
-        """Keys of all tasks: by student, its teachers' problems in the order of the proposals, then what fills its batch."""
-        places = {student.id: place for place, student in enumerate(self._run.population.solvers)}
-        numbers = {proposal.problem.id: number for number, proposal in enumerate(self.proposals) if proposal.problem}
-        return sorted(
-            self.tasks, key=lambda key: (places[self.tasks[key].student.id], numbers.get(self.tasks[key].problem.id, len(numbers)))
-        )
+    def _is_due(self) -> bool:
+        call, verdicts = self.validation.pending[0]
+        return verdicts.done() if self._run.config.selfplay.overlap == "eager" else self.calls >= call + LAG_CALLS
 
-    def _is_due(self, idle: bool) -> bool:
-        call, future = self._validation.under_way[0]
-        match self._run.config.selfplay.overlap:
-            case "reproducible":
-                return self.calls >= call + LAG_CALLS
-            case "eager":
-                return future.done()
-            case "off":
-                return idle
+    def _offer(self, validated: dict[Key, list[Proposal]]) -> None:
+        """Let the matched students attempt these problems."""
+        for proposal in chain.from_iterable(validated.values()):
+            if proposal.problem:
+                student = self._students[proposal.author]
+                self._ready.append(student_request(self._run, self._step, student, proposal.problem))
 
-    def _offer(self, tasks: Iterable[Task]) -> None:
-        for task in tasks:
-            request = task.request(self._run, self._step)
-            self.tasks[request.key] = task
-            self._ready.append(request)
-
-    def _fill(self) -> None:
-        """All proposals are in: what each student trains on, and problems from the buffer where they are too few."""
-        self._filled = True
-        for student in self._run.population.solvers:
-            chosen, filled = training_tasks(self._run, self._step, student, offered(student, self._matchups, self.proposals))
-            self._offer(filled)
-            self.trained |= {(student.id, problem.id) for problem in (*chosen, *(task.problem for task in filled))}
+    def _finish(self) -> None:
+        """All proposals are validated: fill the students' batches."""
+        self._complete = True
+        self.proposals = [proposal for request in self._proposal_requests for proposal in self.validation.results[request.key]]
+        self.solve_requests, self.trained = student_requests(self._run, self._step, self._matchups, self.proposals)
+        self._ready += [request for request in self.solve_requests if request.from_buffer]

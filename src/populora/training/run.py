@@ -1,56 +1,123 @@
-"""What a run carries from step to step."""
+"""The state of a run, its conversion to a checkpoint and back, and the timer of its phases.
+
+A snapshot copies everything, in both directions: the run may go on, and one checkpoint may be restored many times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
 
 from populora.core.config import Config
-from populora.core.types import Generation, Problem, Request
+from populora.core.types import Generation, Lineage, Member, Problem, Rating, Request, Role
 from populora.engine.learning.protocol import Updater
 from populora.engine.model.bank import LoraBank
 from populora.engine.sampling.protocol import Feed, Sampler
+from populora.runs.checkpoint import Checkpoint
 from populora.tasks.coverage import Archive
 from populora.tasks.render import PromptSet
 from populora.tasks.verifier import Verifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.population import Population
 
+OPTIMISER = ("first_moment", "second_moment", "steps")
+"""The bank's tensors that the members' PEFT folders do not have."""
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+
 
 @dataclass
 class Run:
-    """What a run carries from step to step. ``step`` counts the finished ones."""
+    """Everything that a run carries from step to step. ``step`` counts the finished steps."""
 
     config: Config
     prompts: PromptSet
     sampler: Sampler
     learner: Updater
     bank: LoraBank
-    """The adapters, one slot a member: in one process the very tensors that sampler and learner use, else what they have copies of."""
+    """The adapters, one slot a member. In one process sampler and learner use these tensors, else they have copies."""
     verifier: Verifier
-    facts: dict[str, str]
-    """What a resume must find unchanged: fingerprint of the base, prompt set, sandbox tier."""
+    fits: Callable[[str], bool]
+    """Tells whether a prompt is within ``selfplay.max_prompt_tokens``."""
+    fingerprints: dict[str, str]
+    """Base, tokenizer, prompts, held-out suite and sandbox tier: a resume must find them unchanged."""
     population: Population
     buffer: ProblemBuffer
     archive: Archive
     held_out: list[Problem]
-    """What every solver is evaluated on; empty where evaluation is off."""
+    """Problems that every solver is evaluated on; empty where evaluation is off."""
     step: int = 0
     valid_counts: dict[str, list[int]] = field(default_factory=dict)
-    """Per proposer, valid and all proposals since the last evolution."""
+    """Number of valid and of all proposals by proposer, since the last evolution."""
 
     def publish(self, slots: Iterable[int] | None = None) -> None:
         """Tell the sampler that the adapters of these slots (default: all) have changed."""
         self.sampler.publish(self.bank, range(self.bank.slots) if slots is None else slots)
 
-    def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
-        """Sample with the run's length limit and stop text, at temperature 1: the policy that the learner differentiates."""
-        return self.sampler.generate(requests, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
+    def sample(self, requests: Sequence[AnyRequest], temperature: float = 1.0) -> list[tuple[AnyRequest, list[Generation]]]:
+        """Pair each request with its responses. Temperature 1 is the policy that the learner differentiates, 0 is greedy."""
+        generations = self.sampler.generate(requests, self.config.selfplay.max_response_tokens, temperature, self.prompts.stop)
+        return list(zip(requests, generations, strict=True))
 
     def stream(self, feed: Feed) -> Iterator[tuple[Request, list[Generation]]]:
-        """As `generate`, for requests that come while others are sampled."""
+        """As `sample`, for requests that arrive while others are sampled."""
         return self.sampler.stream(feed, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
 
-    def fits(self, prompt: str) -> bool:
-        """Whether a prompt is within ``max_prompt_tokens``."""
-        return self.sampler.count_tokens(prompt) <= self.config.selfplay.max_prompt_tokens
+
+class PhaseTimer:
+    """Measures the seconds of each phase; ``announce`` is called with its name when it begins."""
+
+    def __init__(self, announce: Callable[[str], None] = lambda phase: None):
+        self.seconds: dict[str, float] = {}
+        self.announce = announce
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        self.announce(phase)
+        started = time.perf_counter()
+        yield
+        self.seconds[phase] = time.perf_counter() - started
+
+
+def snapshot(run: Run) -> Checkpoint:
+    """Copy everything that the coming steps depend on, except the configuration and the base."""
+    archive = {f"archive.{name}": torch.from_numpy(np.array(values)) for name, values in run.archive.state().items()}
+    bank = run.bank.state()
+    return Checkpoint(
+        step=run.step,
+        tensors={**{f"bank.{name}": bank[name] for name in OPTIMISER}, **archive},
+        state={
+            "members": [asdict(member) for member in run.population.members],
+            "buffer": run.buffer.state(),
+            "valid_counts": copy.deepcopy(run.valid_counts),
+        },
+        adapters={member.id: run.bank.adapter(member.slot) for member in run.population.members},
+    )
+
+
+def restore(run: Run, checkpoint: Checkpoint) -> None:
+    """Undo `snapshot`. Raises `AdapterError` for a checkpoint of other adapters, `RunDirectoryError` for one of another archive."""
+
+    def part(prefix: str) -> dict[str, torch.Tensor]:
+        return {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
+
+    archive = Archive.restore({name: tensor.numpy() for name, tensor in part("archive.").items()})
+    population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
+    for member in population.members:
+        run.bank.load(member.slot, checkpoint.adapters[member.id])
+    run.bank.restore({**run.bank.state(), **part("bank.")})
+    run.archive, run.population = archive, population
+    run.buffer.restore(checkpoint.state["buffer"])
+    run.valid_counts = copy.deepcopy(checkpoint.state["valid_counts"])
+    run.step = checkpoint.step
+
+
+def _member_from(values: dict[str, Any]) -> Member:
+    lineage = Lineage.from_plain(values["lineage"])
+    return Member(**{**values, "role": Role(values["role"]), "rating": Rating(**values["rating"]), "lineage": lineage})

@@ -1,66 +1,74 @@
-"""Phase 3 of a step: what a matched student is asked, and which of its attempts it trains on."""
+"""Phase 3 of a step: the requests to the matched students, and the problems that they train on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Generation, Matchup, Member, Problem, Proposal, Request, TaskType
+from populora.core.types import TASK_TYPES, Attempt, Matchup, Member, Problem, Proposal, TaskType
+from populora.tasks.attempts import SolveRequest
 from populora.tasks.render import solve_prompt
-from populora.tasks.verifier import AttemptEntry
 from populora.training.run import Run
 
 
-@dataclass(frozen=True)
-class Task:
-    """One problem for a student; ``filled`` if it comes from the buffer, not from the student's teacher."""
-
-    student: Member
-    problem: Problem
-    filled: bool
-
-    def request(self, run: Run, step: int) -> Request:
-        """``rho_samples`` attempts."""
-        key = ("solve", step, self.student.id, self.problem.id)
-        return Request(solve_prompt(run.prompts, self.problem), self.student.slot, run.config.selfplay.rho_samples, key)
-
-    def entries(self, generations: Sequence[Generation]) -> list[AttemptEntry]:
-        """The attempts, to be judged."""
-        return [AttemptEntry(self.student.id, self.problem, generation, self.filled) for generation in generations]
+def solve_request(run: Run, problem: Problem, slot: int, samples: int, key: tuple[str | int, ...], student: str = "") -> SolveRequest:
+    """Build a request for ``samples`` attempts of one slot's adapter at a problem; ``key`` names their random stream."""
+    return SolveRequest(solve_prompt(run.prompts, problem), slot, samples, key, student, problem)
 
 
-def offered(student: Member, matchups: Sequence[Matchup], proposals: Sequence[Proposal]) -> list[Proposal]:
-    """The valid proposals of the student's teachers: it attempts them all."""
+def solve(run: Run, requests: Sequence[SolveRequest], temperature: float = 1.0) -> list[list[Attempt]]:
+    """Sample and judge the attempts of each request, in order. Raises as the sampler and the verifier do."""
+    return run.verifier.judge(run.sample(requests, temperature))
+
+
+def student_request(run: Run, step: int, student: Member, problem: Problem, from_buffer: bool = False) -> SolveRequest:
+    """Build the request for a student's ``rho_samples`` attempts at a problem of the step."""
+    prompt, key = solve_prompt(run.prompts, problem), ("solve", step, student.id, problem.id)
+    return SolveRequest(prompt, student.slot, run.config.selfplay.rho_samples, key, student.id, problem, from_buffer)
+
+
+def student_requests(
+    run: Run, step: int, matchups: Sequence[Matchup], proposals: Sequence[Proposal]
+) -> tuple[list[SolveRequest], set[tuple[str, str]]]:
+    """Build the requests of all students: the valid problems of the student's teachers, then problems that fill its batch.
+
+    Also returns the (student, problem id) pairs that are trained on.
+    """
+    places = {proposal.problem.id: place for place, proposal in enumerate(proposals) if proposal.problem}
+    requests: list[SolveRequest] = []
+    trained: set[tuple[str, str]] = set()
+    for student in run.population.solvers:
+        offered = problems_of_matched_teacher(student, matchups, proposals)
+        batch = [student_request(run, step, student, proposal.problem) for proposal in offered if proposal.problem]
+        for task in TASK_TYPES:
+            chosen, past = training_problems(run, step, student, task, [proposal for proposal in offered if proposal.task is task])
+            batch += [student_request(run, step, student, problem, from_buffer=True) for problem in past]
+            trained |= {(student.id, problem.id) for problem in (*chosen, *past)}
+        requests += sorted(batch, key=lambda request: places.get(request.problem.id, len(places)))  # the order of the attempts table
+    return requests, trained
+
+
+def problems_of_matched_teacher(student: Member, matchups: Sequence[Matchup], proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Select the valid proposals of the student's teachers. The student attempts them all."""
     teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
     return [proposal for proposal in proposals if proposal.author in teachers and proposal.problem]
-
-
-def training_tasks(run: Run, step: int, student: Member, own: Sequence[Proposal]) -> tuple[list[Problem], list[Task]]:
-    """Which of the ``offered`` problems the student trains on, and tasks from the buffer where they are too few."""
-    chosen: list[Problem] = []
-    filled: list[Task] = []
-    for task in TASK_TYPES:
-        some, more = training_problems(run, step, student, task, [proposal for proposal in own if proposal.task is task])
-        chosen += some
-        filled += [Task(student, problem, True) for problem in more]
-    return chosen, filled
 
 
 def training_problems(
     run: Run, step: int, student: Member, task: TaskType, offered: Sequence[Proposal]
 ) -> tuple[list[Problem], list[Problem]]:
-    """``prompts_per_type`` problems: one per teacher prompt first, then any (reading 4), then from the buffer (reading 5)."""
-    wanted = run.config.selfplay.prompts_per_type
+    """Choose ``prompts_per_type`` problems to train on: one per teacher prompt first, then any (reading 4).
+
+    Returns them, and problems from the buffer where they are too few (reading 5).
+    """
+    count = run.config.selfplay.prompts_per_type
     rng = stream(run.config.seed, "train-problems", step, student.id, task.value)
     shuffled = [offered[int(index)] for index in rng.permutation(len(offered))]
     first_of_group: dict[tuple[str, int], Proposal] = {}
     for proposal in shuffled:
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
-    firsts = list(first_of_group.values())
-    taken = {id(proposal) for proposal in firsts}
-    ordered = [*firsts, *(proposal for proposal in shuffled if id(proposal) not in taken)]
-    chosen = [proposal.problem for proposal in ordered[:wanted] if proposal.problem]
-    past = run.buffer.fill(task, 4 * (wanted - len(chosen)), rng)
+    ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
+    chosen = [proposal.problem for proposal in ordered[:count] if proposal.problem]
+    past = run.buffer.draw(task, 4 * (count - len(chosen)), rng)
     fitting = [problem for problem in past if run.fits(solve_prompt(run.prompts, problem))]
-    return chosen, fitting[: wanted - len(chosen)]
+    return chosen, fitting[: count - len(chosen)]

@@ -23,7 +23,7 @@ from small_run import SMALL, Silent, contents
 
 from populora.core.config import ClusterConfig
 from populora.engine.cluster.actor_pool import Crew
-from populora.engine.cluster.backend import cluster_parts
+from populora.engine.cluster.backend import cluster_backend
 from populora.engine.cluster.learning import ClusterLearner
 from populora.training.loop import resume, train
 
@@ -72,7 +72,7 @@ def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_ro
 
 def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alone, uneven_rows):
     settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
-    with cluster_parts(settings) as parts:
+    with cluster_backend(settings) as parts:
         parts.bank.restore(alone.adapted.bank.state())
         parts.learner.agreement = float("inf")
         for _ in range(3):
@@ -85,7 +85,7 @@ def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alon
 
 def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(alone, uneven_rows, monkeypatch):
     settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
-    with cluster_parts(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as parts:
+    with cluster_backend(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as parts:
         parts.bank.restore(alone.adapted.bank.state())
         parts.learner.agreement = float("inf")
         ask, deaths = Crew.ask, itertools.count()

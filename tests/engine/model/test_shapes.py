@@ -14,7 +14,7 @@ from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.errors import BaseModelError, ConfigError
 from populora.engine.model.loading import load_base
 from populora.engine.model.shapes import base_shapes, check_room, model_shapes
-from populora.training.loop import prepared
+from populora.training.loop import build_run
 
 
 def test_shapes_of_the_tiny_base_are_those_of_its_weights():
@@ -51,7 +51,7 @@ def test_a_gpu_too_small_for_the_base_is_refused_before_any_weight_is_read(monke
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=12e9))
     monkeypatch.setattr("populora.engine.backend.load_base", lambda config: pytest.fail("weights were read"))
     config = Config(base=BaseConfig(path="Qwen/Qwen2.5-Coder-7B", dtype="bfloat16", device="cuda", prompts="azr"))
-    with pytest.raises(ConfigError, match=r"needs 15\.2 GB for its weights alone, cuda has 12\.0: take a smaller base"), prepared(config):
+    with pytest.raises(ConfigError, match=r"needs 15\.2 GB for its weights alone, cuda has 12\.0: take a smaller base"), build_run(config):
         pass
     check_room(replace(config, base=replace(config.base, path="Qwen/Qwen2.5-Coder-1.5B")))
     with pytest.raises(ConfigError, match=r"tensor_parallel is 4: expected as many GPUs, found 1"):

@@ -24,7 +24,7 @@ from populora.evals.retention.grid import cell_file, parents_file, read_cells, r
 from populora.evals.retention.problems import problem_source
 from populora.evals.retention.settings import RetentionConfig, check_settings, load_settings
 from populora.evals.retention.variants import read_variant
-from populora.training.loop import prepared
+from populora.training.loop import build_run
 
 SMALL = RetentionConfig(
     parents=("code_i", "code_o"),
@@ -41,7 +41,7 @@ def quiet(title, done, steps, curve):
 
 @pytest.fixture(scope="module")
 def tiny_run():
-    with prepared(SMALL.run(0, 2)) as run:
+    with build_run(SMALL.run(0, 2)) as run:
         yield run
 
 
@@ -93,7 +93,7 @@ def test_the_parents_are_kept_as_adapters_that_were_trained(finished):
 
 @pytest.mark.slow
 def test_nothing_finished_is_done_again_and_no_checkpoint_is_left(finished, monkeypatch):
-    monkeypatch.setattr(grid, "prepared", lambda config: pytest.fail("there is nothing to do"))
+    monkeypatch.setattr(grid, "build_run", lambda config: pytest.fail("there is nothing to do"))
     run_grid(SMALL, finished, quiet)
     assert list(finished.rglob("checkpoints")) == [] and sorted(path.suffix for path in (finished / "cells").iterdir()) == [".json"] * 2
 

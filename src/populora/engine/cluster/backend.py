@@ -12,7 +12,7 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.errors import ClusterError
-from populora.engine.backend import Parts
+from populora.engine.backend import Backend
 from populora.engine.cluster.actor_pool import Ask, Crew, Kind
 from populora.engine.cluster.balance import owners_of
 from populora.engine.cluster.calls import Call
@@ -35,7 +35,7 @@ JUDGED = 4
 
 
 @contextmanager
-def cluster_parts(config: Config) -> Iterator[Parts]:
+def cluster_backend(config: Config) -> Iterator[Backend]:
     """Raises `ConfigError` for a cluster that cannot be reached or is too small, before any model is loaded. All actors end with it."""
     with ExitStack() as opened:
         joined = opened.enter_context(session(config))
@@ -53,7 +53,7 @@ def cluster_parts(config: Config) -> Iterator[Parts]:
         dtype = getattr(torch, config.base.dtype)
         sampler = ClusterSampler(engines, published, tokenizer, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, described.agreement, learners.prepared)
-        yield Parts(tokenizer, sampler, learner, bank, ClusterPool(verifiers), tier, described.base_sha256)
+        yield Backend(tokenizer, sampler, learner, bank, ClusterPool(verifiers), tier, described.base_sha256)
 
 
 def engine_crew(config: Config, joined: Session, published: dict[int, Adapter]) -> Crew:

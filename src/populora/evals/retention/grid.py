@@ -26,7 +26,7 @@ from populora.evals.retention.settings import RetentionConfig
 from populora.evals.retention.training import Counts, Curve, Pupil, forget, look, train
 from populora.evals.retention.variants import Variant
 from populora.runs.directory import same_facts
-from populora.training.loop import prepared
+from populora.training.loop import build_run
 from populora.training.run import Run
 
 FROZEN, BASE, FRESH = ("parent_1", "parent_2"), "base", ("fresh_1", "fresh_2")
@@ -60,8 +60,8 @@ def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announ
     wanted = [snapshot for own, snapshot in config.cells() if own == seed]
     folder = out / "parents" / f"seed_{seed}"
     pupils = [Pupil(task.value, slot, (task,)) for slot, task in enumerate(tasks)]
-    with prepared(config.run(seed, len(pupils))) as run:
-        same_facts(out, run.facts)
+    with build_run(config.run(seed, len(pupils))) as run:
+        same_facts(out, run.fingerprints)
 
         def keep(step: int, curve: Curve) -> None:
             if step in wanted:
@@ -83,8 +83,8 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, annou
     source = step_folder(out / "parents" / f"seed_{seed}", snapshot)
     parents = [(task, load_adapter(source / task)) for task in config.parents]
     pupils = _pupils(config)
-    with prepared(config.run(seed, 1 + max(pupil.slot for pupil in pupils))) as run:
-        same_facts(out, run.facts)
+    with build_run(config.run(seed, 1 + max(pupil.slot for pupil in pupils))) as run:
+        same_facts(out, run.fingerprints)
         children = _occupy(run, config, pupils, parents, snapshot)
         problems = problem_source(config, run)
         birth, seconds = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))

@@ -16,8 +16,9 @@ from populora.core.types import Attempt, TaskType
 from populora.evals.retention.problems import Source
 from populora.evals.retention.settings import RetentionConfig
 from populora.runs.checkpoint import FOLDER, Checkpoint, load_checkpoint, save_checkpoint
-from populora.training.practice import exercise, learn, solve
+from populora.training.batch import train_on_attempts
 from populora.training.run import Run
+from populora.training.solve import solve, solve_request
 
 Counts = dict[str, dict[str, list[int]]]
 """By pupil and task: how many of the samples of each problem were correct."""
@@ -70,7 +71,7 @@ def train(
     started = time.perf_counter() - before
     for step in steps[done:]:
         found = _attempts(run, config, pupils, source, (step,), shares)
-        learn(run, {pupil.slot: [one for many in own for one in many] for pupil, own in found if pupil.learns})
+        train_on_attempts(run, {pupil.slot: [one for many in own for one in many] for pupil, own in found if pupil.learns})
         curve.append({pupil.name: _counts(pupil, own) for pupil, own in found})
         after(step, curve)  # before the checkpoint: what it keeps of this step would not be made again
         if len(curve) % config.checkpoint_every == 0 or len(curve) == len(steps):
@@ -102,7 +103,7 @@ def _attempts(
     drawn = {task: source(task, max(shares), moment) for task in tasks}
     asked = [
         [
-            exercise(run, problem, pupil.slot, config.samples, ("retention", *moment, problem.id))
+            solve_request(run, problem, pupil.slot, config.samples, ("retention", *moment, problem.id))
             for task in pupil.tasks
             for problem in drawn[task][:share]
         ]

@@ -1,4 +1,4 @@
-"""Phases 2 and 3 as one stream: students start early, verification waits for nobody, and delays change nothing that is recorded."""
+"""Phases 2 and 3 overlapped: students start early, the sampler does not wait for verdicts, and delays change nothing that is recorded."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from small_run import SMALL
 
 from populora.core.errors import SandboxFault
 from populora.runs.style import PHASES
-from populora.training.loop import prepared, seeded
-from populora.training.rollout import play
-from populora.training.step import match, selfplay_step
+from populora.training.loop import build_run
+from populora.training.matchmaking import match
+from populora.training.rollout import rollout
+from populora.training.seed_buffer import fill_buffer
+from populora.training.step import selfplay_step
 
 CONFIG = replace(SMALL, selfplay=replace(SMALL.selfplay, prompts_per_type=3, max_response_tokens=64))
 
 
 @pytest.fixture(scope="module")
 def run():
-    with prepared(CONFIG) as made:
-        seeded(made)
+    with build_run(CONFIG) as made:
+        fill_buffer(made)
         yield made
 
 
@@ -32,27 +34,24 @@ class Delayed:
     def __init__(self, verifier, seconds):
         self.verifier, self.seconds, self.threads = verifier, seconds, set()
 
-    def validate(self, entries):
+    def validate(self, responses):
         self.threads.add(threading.get_ident())
         time.sleep(self.seconds())
-        return self.verifier.validate(entries)
+        return self.verifier.validate(responses)
 
-    def judge(self, entries):
+    def judge(self, responses):
         self.threads.add(threading.get_ident())
         time.sleep(self.seconds())
-        return self.verifier.judge(entries)
-
-    def measures(self, programs):
-        return self.verifier.measures(programs)
+        return self.verifier.judge(responses)
 
 
 class Noted:
-    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``done`` the keys in the order they came back,
-    ``waits`` the seconds of each call at which the sampler had work."""
+    """The run's sampler; ``starts`` are the keys that the feed handed out at each call, ``waits`` the seconds of each call at which the
+    sampler had work."""
 
     def __init__(self, sampler):
-        self.sampler, self.starts, self.done, self.waits = sampler, [], [], []
-        self.count_tokens = sampler.count_tokens
+        self.sampler, self.starts, self.waits = sampler, [], []
+        self.generate = sampler.generate
 
     def stream(self, feed, *settings):
         class Spy:
@@ -63,15 +62,14 @@ class Noted:
                 self.starts.append(tuple(request.key for request in requests))
                 return requests
 
-        for request, generations in self.sampler.stream(Spy(), *settings):
-            self.done.append(request.key)
-            yield request, generations
+        return self.sampler.stream(Spy(), *settings)
 
 
-def played(run, overlap: str, seconds=lambda: 0.0):
+def rolled_out(run, overlap: str, seconds=lambda: 0.0):
     noted, delayed = Noted(run.sampler), Delayed(run.verifier, seconds)
     config = replace(run.config, selfplay=replace(run.config.selfplay, overlap=overlap))
-    return play(replace(run, config=config, sampler=noted, verifier=delayed), 1, match(run, 1)), noted, delayed
+    changed = replace(run, config=config, sampler=noted, verifier=delayed)
+    return rollout(changed, 1, match(run.population, config, 1)), noted, delayed
 
 
 def texts(result):
@@ -83,8 +81,8 @@ def texts(result):
 @pytest.mark.slow
 def test_what_is_recorded_does_not_depend_on_when_verdicts_come(run):
     draw = np.random.default_rng(0)
-    results = [played(run, overlap)[0] for overlap in ("reproducible", "eager", "off")]
-    results += [played(run, overlap, lambda: draw.random() / 10)[0] for overlap in ("reproducible", "eager")]
+    results = [rolled_out(run, overlap)[0] for overlap in ("reproducible", "eager", "off")]
+    results += [rolled_out(run, overlap, lambda: draw.random() / 10)[0] for overlap in ("reproducible", "eager")]
     assert all(texts(result) == texts(results[0]) and result.trained == results[0].trained for result in results[1:])
     assert len(results[0].proposals) == 2 * 3 * 3 * 3 and results[0].attempts
     assert {a.student for a in results[0].attempts} == {"S0", "S1"}
@@ -92,26 +90,23 @@ def test_what_is_recorded_does_not_depend_on_when_verdicts_come(run):
 
 def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verification_takes(run):
     draw = np.random.default_rng(1)
-    (result, noted, _), (other, delayed, _) = played(run, "reproducible"), played(run, "reproducible", lambda: draw.random() / 20)
+    (result, noted, _), (other, delayed, _) = rolled_out(run, "reproducible"), rolled_out(run, "reproducible", lambda: draw.random() / 20)
     assert noted.starts == delayed.starts
     assert result.proposals == other.proposals and result.attempts == other.attempts  # to the last bit of every log-probability
 
 
 @pytest.mark.parametrize("overlap", ["reproducible", "eager"])
-def test_students_start_before_the_last_teacher_is_done_unless_it_is_turned_off(run, overlap):
-    _, noted, _ = played(run, overlap)
+def test_students_start_before_the_last_teacher_is_done(run, overlap):
+    _, noted, _ = rolled_out(run, overlap)
     first_start = next(at for at, keys in enumerate(noted.starts) if any(key[0] == "solve" for key in keys))
     assert first_start < len(noted.starts) / 2
-    _, serial, _ = played(run, "off")
-    assert [key[0] for key in serial.done] == sorted(key[0] for key in serial.done)  # propose, then solve
-    assert sum(any(key[0] == "solve" for key in keys) for keys in serial.starts) == 1  # all students at once
 
 
 @pytest.mark.slow
 def test_the_sampler_waits_for_no_verdict_while_it_has_work(run):
     """Verification that takes long, in its own threads: the sampler goes on meanwhile."""
-    result, noted, delayed = played(run, "eager", lambda: 0.6)
-    assert result.beside["validate"] > 0.6 < result.beside["judge"]
+    result, noted, delayed = rolled_out(run, "eager", lambda: 0.6)
+    assert result.verification_seconds["validate"] > 0.6 < result.verification_seconds["judge"]
     assert sum(wait > 0.5 for wait in noted.waits) < 2  # one may be a machine that is busy otherwise; to wait for verdicts are several
     assert len(delayed.threads) == 2 and threading.get_ident() not in delayed.threads
 
@@ -121,7 +116,7 @@ def test_a_fault_of_the_sandbox_ends_the_step(run):
         raise SandboxFault("no more")
 
     with pytest.raises(SandboxFault, match="no more"):
-        played(run, "reproducible", fault)
+        rolled_out(run, "reproducible", fault)
 
 
 def test_the_display_knows_the_phases_of_a_step_in_their_order(run):

@@ -63,9 +63,9 @@ def test_a_win_helps_the_winner_and_never_the_loser(winner, loser):
 
 
 def test_beta_and_tau_are_read():
-    base = update(Rating(), Rating(), LEAGUE)
-    assert base != update(Rating(), Rating(), LeagueConfig(beta=8.0))
-    assert base != update(Rating(), Rating(), LeagueConfig(tau=3.0))
+    first = update(Rating(), Rating(), LEAGUE)
+    assert first != update(Rating(), Rating(), LeagueConfig(beta=8.0))
+    assert first != update(Rating(), Rating(), LeagueConfig(tau=3.0))
 
 
 def test_lower_bound():
