@@ -16,41 +16,43 @@ from populora.core.config import Config
 from populora.core.config_file import load_config
 from populora.core.presets import settings_file
 from populora.training.batch import train_rows
-from populora.training.cross_evaluation import cross_evaluate, rate
-from populora.training.loop import prepared, seeded
-from populora.training.propose import measure
-from populora.training.rollout import play
-from populora.training.step import evolve_if_due, match, store
+from populora.training.evolution import evolve_if_due
+from populora.training.loop import build_run
+from populora.training.matchmaking import match
+from populora.training.population import rate
+from populora.training.rewards import cross_evaluate
+from populora.training.rollout import rollout
+from populora.training.seed_buffer import fill_buffer
+from populora.training.step import store
 
 
 def co_evolve(config: Config) -> dict[str, Adapter]:
     """Train a population for ``config.steps`` steps. Returns the members' adapters by name."""
-    with prepared(config) as run:  # base model, adapters, sampler, learner, sandbox, ratings, problem buffer
-        seeded(run)
+    with build_run(config) as run:  # base model, adapters, sampler, learner, sandbox, ratings, problem buffer
+        fill_buffer(run)
         for step in range(1, config.steps + 1):
             # (1) Matchmaking: each teacher meets one student, by PFSP over TrueSkill.
-            matchups = match(run, step)
+            matchups = match(run.population, config, step)
 
             # (2) Teachers propose problems, which the sandbox validates, and (3) the matched students attempt them.
-            rollouts = play(run, step, matchups)
+            rollouts = rollout(run, step, matchups)
 
             # (4) Rewards, one mixed batch, one optimiser step per member, ratings.
-            outcome = cross_evaluate(run.config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
-            updates = run.learner.update(train_rows(run, rollouts.proposals, rollouts.attempts, outcome))
+            outcome = cross_evaluate(config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
+            updates = run.learner.update(train_rows(config.learner, run.population, rollouts, outcome))
             run.publish()
             run.population = rate(run.population, outcome.matchups, config.league)
-            store(run, rollouts.proposals, rollouts.attempts, measure(run, rollouts.proposals), outcome)
+            store(run, rollouts.proposals, outcome.void)
 
             # (5) Evolution: every few steps children of the strongest replace the weakest of each role.
-            children = evolve_if_due(run, step)
-            run.publish()
+            children, _ = evolve_if_due(run, step)
             run.step = step
 
             rho = [value for value in outcome.rhos if value is not None]
             losses = " ".join(f"{update.loss:+.3f}" for update in updates.values())
             print(f"step {step}: {len(rho)} valid problems, solve rate {sum(rho) / max(len(rho), 1):.2f}, losses {losses}")
             for child in children:
-                print(f"  {child.member} is now a child of {' and '.join(child.parents)} by {child.operator}")
+                print(f"  {child.member} is now a child of {' and '.join(child.parent_names)} by {child.operator}")
         return {member.id: run.bank.adapter(member.slot) for member in run.population.members}
 
 
