@@ -34,9 +34,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.adapters.peft_format import weights_bytes
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
-from populora.engine.cluster.backend import engine_crew
-from populora.engine.cluster.placement import session
-from populora.engine.cluster.sampling import ClusterSampler
+from populora.engine.cluster.cluster_sampler import ClusterSampler
+from populora.engine.cluster.placement import join_ray
+from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.model.bank import LoraBank
 from populora.engine.sampling import vllm as backend
 
@@ -72,10 +72,11 @@ def measure(rounds: int) -> dict[str, Any]:
             seconds = timed(work, rounds)
             size = measured.stat().st_size
             measured.unlink()
-        with session(config) as joined:
-            cluster = ClusterSampler(engine_crew(config, joined, given := {}), given, build_tokenizer(), torch.bfloat16, eager=False)
-            cluster.publish(bank, range(SLOTS))
-            seconds |= timed({"publish to an engine's actor": lambda: cluster.publish(bank, [1])}, rounds)
+        with join_ray(config) as cluster:
+            engines = engine_pool(config, cluster, published := {})
+            sampler = ClusterSampler(engines, published, build_tokenizer(), torch.bfloat16, eager=False)
+            sampler.publish(bank, range(SLOTS))
+            seconds |= timed({"publish to an engine's actor": lambda: sampler.publish(bank, [1])}, rounds)
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     return {
         "adapter_mib": round(size / 2**20, 1),

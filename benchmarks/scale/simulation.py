@@ -12,7 +12,7 @@ from synthetic import rows_of
 from traffic import FAR_HELP_TOKENS, GRADIENT_GB, HELP_TOKENS, RANKS_PER_NODE, WEIGHTS_GB
 
 from populora.core.config import LearnerConfig
-from populora.engine.cluster.balance import Assignment, assign, owners_of
+from populora.engine.cluster.load_balancing import Assignment, assign, owners_of
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.work_splitting import Piece, cut
 
@@ -47,21 +47,21 @@ def played(case: Case, rows: Sequence[TrainRow]) -> dict[str, float]:
     assignment = assign(work, owners, case.ranks, HELP_TOKENS, nodes, FAR_HELP_TOKENS)
     assigning = time.process_time() - started
     alone = computed(rows, pieces, {rank: [] for rank in range(case.ranks)} | _by_owner(pieces, owners))
-    shared = computed(rows, pieces, _by_rank(assignment))
+    shared = computed(rows, pieces, _by_rank(assignment, owners, case.ranks))
     costs = [0.0] * case.ranks
     far = 0
-    for pair in assignment.helps:
-        distant = nodes[owners[pair.slot]] != nodes[pair.helper]
+    for slot, helper in assignment.moved:
+        distant = nodes[owners[slot]] != nodes[helper]
         far += distant
-        costs[pair.helper] += FAR_HELP_TOKENS if distant else HELP_TOKENS
+        costs[helper] += FAR_HELP_TOKENS if distant else HELP_TOKENS
     ideal = max(sum(alone) / case.ranks, *(len(row.prompt_tokens) + len(row.tokens) - 1 for row in rows))
     return {
         "alone": max(alone) / ideal,
         "helped": max(tokens + cost for tokens, cost in zip(shared, costs, strict=True)) / ideal,
         "alone_by_node": _by_node(alone),
-        "pairs": len(assignment.helps),
+        "pairs": len(assignment.moved),
         "far_pairs": far,
-        "gigabytes": len(assignment.helps) * (WEIGHTS_GB + GRADIENT_GB),
+        "gigabytes": len(assignment.moved) * (WEIGHTS_GB + GRADIENT_GB),
         "prompts_again_percent": 100 * (sum(shared) / sum(alone) - 1),
         "assign_ms": 1000 * assigning,
         "cut_ms": 1000 * cutting,
@@ -93,8 +93,13 @@ def _by_owner(pieces: Mapping[int, Sequence[Piece]], owners: Mapping[int, int]) 
     return shares
 
 
-def _by_rank(assignment: Assignment) -> dict[int, list[tuple[int, int]]]:
-    return {rank: [(share.slot, piece) for share in shares for piece in share.pieces] for rank, shares in enumerate(assignment.shares)}
+def _by_rank(assignment: Assignment, owners: Mapping[int, int], ranks: int) -> dict[int, list[tuple[int, int]]]:
+    shares: dict[int, list[tuple[int, int]]] = {rank: [] for rank in range(ranks)}
+    for (slot, helper), pieces in assignment.moved.items():
+        shares[helper] += [(slot, piece) for piece in pieces]
+    for slot, pieces in assignment.kept.items():
+        shares[owners[slot]] += [(slot, piece) for piece in pieces]
+    return shares
 
 
 def summary(case: Case, steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
 from populora.core.types import Member, TaskType
 from populora.engine.backend import local_backend
-from populora.engine.cluster.backend import cluster_backend
+from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
 from populora.engine.sampling.sync_check import check_effect
 from populora.runs.archive import keep_tessellation

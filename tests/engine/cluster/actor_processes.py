@@ -1,4 +1,4 @@
-"""The processes of a run's actors, and their sudden ends."""
+"""Find and kill the processes of a run's actors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ KINDS = ("Engine", "Learner", "Verifier")
 
 
 def actors() -> list[tuple[str, int]]:
-    """Kind and process id of every actor of this machine that holds a part of a run, by kind."""
+    """Kind and process id of every actor on this machine, by kind."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             title = (folder / "cmdline").read_bytes().decode()
         except OSError:
             continue
-        found += [(kind, int(folder.name)) for kind in KINDS if title.startswith(f"ray::{kind}Host")]
+        found += [(kind, int(folder.name)) for kind in KINDS if title.startswith(f"ray::{kind}Actor")]
     return sorted(found)
 
 
 def kill(pid: int) -> bool:
-    """SIGKILL; False if it is gone already."""
+    """Send SIGKILL; False if the process is gone already."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,13 +1,13 @@
-"""A population on the tiny base whose adapters do something, and rows to learn from with made-up old log-probabilities."""
+"""A population on the tiny base whose adapters have an effect, and rows to learn from with made-up old log-probabilities."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from local_crew import SETTINGS, SLOTS, VOCABULARY, stirred
+from local_pool import SETTINGS, SLOTS, VOCABULARY, randomise
 
 from populora.core.config import BaseConfig
-from populora.engine.cluster.learner_actor import LearnerHost
+from populora.engine.cluster.learner_actor import LearnerActor
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import Learner
 from populora.engine.model.loading import load_base
@@ -15,17 +15,17 @@ from populora.engine.model.model import AdaptedModel
 
 
 @pytest.fixture
-def alone() -> Learner:
+def single() -> Learner:
     """One process's learner: the oracle."""
     lora = SETTINGS.lora
     adapted = AdaptedModel(load_base(BaseConfig())[0], lora.targets, SLOTS, lora.rank, lora.alpha)
-    stirred(adapted.bank)
+    randomise(adapted.bank)
     return Learner(adapted, SETTINGS.learner, agreement=float("inf"))
 
 
 @pytest.fixture
 def uneven_rows() -> list[TrainRow]:
-    """Of all slots but the last, which has only rows without an advantage; slot 0 has most."""
+    """Rows of all slots; slot 0 has most, and those of the last have no advantage."""
     rng = np.random.default_rng(5)
     rows = []
     for slot in range(SLOTS):
@@ -39,12 +39,12 @@ def uneven_rows() -> list[TrainRow]:
 
 
 @pytest.fixture
-def make_host():
-    """``make_host(owned)``: an open learner of these slots."""
+def make_actor():
+    """``make_actor(owned)``: an open learner of these slots."""
 
-    def make(owned) -> LearnerHost:
-        host = LearnerHost()
-        host.described = host.open(SETTINGS, owned, [None], "")
-        return host
+    def make(owned) -> LearnerActor:
+        actor = LearnerActor()
+        actor.info = actor.open(SETTINGS, owned, [None], "")
+        return actor
 
     return make

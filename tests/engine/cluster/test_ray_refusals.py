@@ -1,4 +1,4 @@
-"""What a cluster cannot give is said before any model is loaded, and what goes wrong again and again is not repeated for ever."""
+"""An impossible cluster is refused before any model is loaded, and repeated failures end the run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.config_check import check
 from populora.core.errors import ClusterError, ConfigError
 from populora.core.types import Request
-from populora.engine.cluster import placement as sessions
-from populora.engine.cluster.actor_pool import PATIENCE, Crew, Kind
-from populora.engine.cluster.backend import _same
-from populora.engine.cluster.calls import Call
-from populora.engine.cluster.placement import Place, places, session
-from populora.engine.cluster.sampling import ClusterSampler
+from populora.engine.cluster.actor_pool import MAX_RETRIES, ActorKind, ActorPool, Call
+from populora.engine.cluster.cluster_sampler import ClusterSampler
+from populora.engine.cluster.placement import ActorPlace, join_ray, place_actors
+from populora.engine.cluster.ray_backend import _agreed
 from populora.training.loop import train
 
 OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"), cluster=ClusterConfig(learners=1))
@@ -30,28 +28,24 @@ needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installe
 
 @pytest.fixture
 def no_model(monkeypatch):
-    for name in (
-        "populora.engine.backend.load_base",
-        "populora.engine.cluster.backend.load_tokenizer",
-        "populora.engine.cluster.backend.engine_crew",
-    ):
-        monkeypatch.setattr(name, lambda *arguments: pytest.fail("something was loaded"))
+    for name in ("backend.load_base", "cluster.ray_backend.load_tokenizer", "cluster.ray_backend.engine_pool"):
+        monkeypatch.setattr(f"populora.engine.{name}", lambda *arguments: pytest.fail("something was loaded"))
 
 
-def refused(tmp_path, config: Config, error: type[Exception], match: str) -> None:
+def assert_refused(tmp_path, config: Config, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         train(config, tmp_path / "run", Silent())
     assert not (tmp_path / "run").exists()
 
 
 def test_without_ray_the_error_names_the_extra(tmp_path, no_model, monkeypatch):
-    monkeypatch.setattr(sessions, "find_spec", lambda name: None)
-    refused(tmp_path, OFF, ConfigError, r"-m pip install 'ray")
+    monkeypatch.setattr("populora.engine.cluster.placement.find_spec", lambda name: None)
+    assert_refused(tmp_path, OFF, ConfigError, r"-m pip install 'ray")
 
 
 @needs_ray
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("127.0.0.1:1", r"cluster.address is '127.0.0.1:1': no Ray is reachable there .*Connection refused.* `ray start --head`"),
         ("127.0.0.1", "expected 'host:port'"),
@@ -59,12 +53,12 @@ def test_without_ray_the_error_names_the_extra(tmp_path, no_model, monkeypatch):
         ("auto", "cluster.address is 'auto': no Ray is reachable there"),
     ],
 )
-def test_an_address_without_ray_is_refused_at_once(tmp_path, no_model, address, said):
-    refused(tmp_path, replace(OFF, cluster=replace(OFF.cluster, address=address)), ConfigError, said)
+def test_an_address_without_ray_is_refused_at_once(tmp_path, no_model, address, message):
+    assert_refused(tmp_path, replace(OFF, cluster=replace(OFF.cluster, address=address)), ConfigError, message)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"cluster": ClusterConfig(engines=2)}, r"cluster.learners is 0, one process, but cluster has other settings"),
         ({"selfplay": SelfplayConfig(overlap="reproducible")}, r'selfplay.overlap is "reproducible", which only one process can be'),
@@ -73,8 +67,8 @@ def test_an_address_without_ray_is_refused_at_once(tmp_path, no_model, address, 
         ({"cluster": ClusterConfig(learners=2, shards=0)}, r"setting 'cluster.shards': expected more than 0"),
     ],
 )
-def test_settings_of_a_cluster_that_cannot_be_are_refused(change, said):
-    with pytest.raises(ConfigError, match=said):
+def test_impossible_cluster_settings_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
         check(replace(OFF, **change))
 
 
@@ -83,28 +77,29 @@ def test_learners_share_the_gpus_of_their_bundles_engine():
         OFF, base=BaseConfig(device="cuda"), threads=2, engine=EngineConfig(backend="vllm", tensor_parallel=2),
         cluster=ClusterConfig(learners=2, shards=2, engines=2, verifiers=3), sandbox=SandboxConfig(workers=5),
     )  # fmt: skip
-    found = places(config)
-    assert found.bundles == ({"CPU": 16.0, "GPU": 2.0}, {"CPU": 11.0, "GPU": 2.0})
-    assert found.learners == (Place(0, 0), Place(0, 1), Place(1, 0), Place(1, 1))
-    assert found.engines == (Place(0), Place(1)) and found.verifiers == (Place(0), Place(1), Place(0))
+    placement = place_actors(config)
+    assert placement.bundles == ({"CPU": 16.0, "GPU": 2.0}, {"CPU": 11.0, "GPU": 2.0})
+    assert placement.learners == (ActorPlace(0, 0), ActorPlace(0, 1), ActorPlace(1, 0), ActorPlace(1, 1))
+    assert placement.engines == (ActorPlace(0), ActorPlace(1))
+    assert placement.verifiers == (ActorPlace(0), ActorPlace(1), ActorPlace(0))
 
 
-def test_machines_that_differ_are_named():
+def test_machines_that_differ_are_reported():
     with pytest.raises(ClusterError, match="expected all verifiers to find the same, but number 2 has weak and number 0 standard"):
-        _same("verifiers", ["standard", "standard", "weak"])
+        _agreed("verifiers", ["standard", "standard", "weak"])
 
 
 def deadly() -> type:
-    """A host that dies when it is asked to; made here, so that Ray sends it to workers that cannot import it."""
+    """An actor that dies on demand; defined in a function, so that Ray sends it to workers that cannot import it."""
 
     class Deadly:
         def __init__(self, process: int = 0):
             self.opened = False
 
-        def open(self, how: str) -> int:
+        def open(self, mode: str) -> int:
             time.sleep(0.5)
             self.opened = True
-            return os._exit(1) if how == "dead" else os.getpid() if how == "different" else 7
+            return os._exit(1) if mode == "dead" else os.getpid() if mode == "different" else 7
 
         def work(self, *arguments: object) -> bool:
             return self.opened
@@ -118,82 +113,89 @@ def deadly() -> type:
 
 
 @pytest.fixture(scope="module")
-def joined():
-    with session(replace(OFF, cluster=replace(OFF.cluster, wait_seconds=20.0))) as made:
-        yield made
+def cluster():
+    with join_ray(replace(OFF, cluster=replace(OFF.cluster, wait_seconds=20.0))) as joined:
+        yield joined
+
+
+@pytest.fixture
+def make_pool(cluster):
+    """``make_pool(name, mode)``: a pool with one actor that dies on demand."""
+
+    def make(name: str, mode: str = "alike", cpus: float = 0.0, wait_seconds: float = 20.0) -> ActorPool:
+        kind = ActorKind(name, deadly(), cpus, concurrency=4)
+        return ActorPool(cluster, kind, [[ActorPlace(0)]], lambda index, call: call("open", mode), wait_seconds)
+
+    return make
 
 
 @pytest.mark.ray
 @needs_ray
 @pytest.mark.parametrize("device, kind", [("cpu", "CPU"), ("cuda", "GPU")])
-def test_fewer_machines_than_asked_are_refused_before_any_model_loads(tmp_path, joined, no_model, monkeypatch, device, kind):
-    address = joined.ray.get_runtime_context().gcs_address
+def test_too_few_machines_are_refused_before_any_model_loads(tmp_path, cluster, no_model, monkeypatch, device, kind):
+    address = cluster.ray.get_runtime_context().gcs_address
     config = replace(OFF, base=BaseConfig(device=device), cluster=ClusterConfig(learners=900, engines=900, address=address))
-    monkeypatch.setattr(joined.ray, "init", lambda **options: None)  # this process is in that cluster already
-    monkeypatch.setattr(joined.ray, "shutdown", lambda: None)
-    refused(tmp_path, config, ConfigError, rf"900 engines, 900 learning processes and 1 verifiers need [0-9]+ {kind}s, the cluster has")
+    monkeypatch.setattr(cluster.ray, "init", lambda **options: None)  # this process has joined already
+    monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+    message = rf"900 engines, 900 learning processes and 1 verifiers need [0-9]+ {kind}s, the cluster has"
+    assert_refused(tmp_path, config, ConfigError, message)
 
 
 @pytest.mark.ray
 @needs_ray
-def test_one_that_dies_whenever_it_is_asked_is_given_up(joined):
-    crew = Crew(joined, Kind("engine", deadly(), 0.0, calls=4), [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
-    with pytest.raises(ClusterError, match=rf"engine 0 was lost {PATIENCE + 1} times in a row"):
-        crew.each([Call(0, "work"), Call(0, "die"), Call(0, "work")])  # though the others are answered each time
-    assert crew.faults == PATIENCE
+def test_a_call_that_always_kills_its_actor_ends_the_run(make_pool):
+    pool = make_pool("engine")
+    with pytest.raises(ClusterError, match=rf"engine 0 was lost {MAX_RETRIES + 1} times in a row"):
+        pool.run([Call(0, "work"), Call(0, "die"), Call(0, "work")])  # though the others succeed each time
+    assert pool.faults == MAX_RETRIES
 
 
 @pytest.mark.ray
 @needs_ray
-def test_nobody_asks_a_new_one_before_it_is_ready(joined):
-    """Two threads ask at once, as proposals and attempts are verified; one notices the death and the other one must wait, too."""
-    crew = Crew(joined, Kind("verifier", deadly(), 0.0, calls=4), [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
-    found: list[bool] = []
-    threads = [threading.Thread(target=lambda: found.extend(crew.each([Call(0, "work")] * 40))) for _ in range(4)]
-    crew.ask(Call(0, "die"))
+def test_a_new_actor_gets_no_call_before_it_is_ready(make_pool):
+    """Threads call at the same time, as proposals and attempts are verified; one notices the death, and the others must wait, too."""
+    pool = make_pool("verifier")
+    results: list[bool] = []
+    threads = [threading.Thread(target=lambda: results.extend(pool.run([Call(0, "work")] * 40))) for _ in range(4)]
+    pool.submit(Call(0, "die"))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 160 and crew.faults == 1
+    assert results == [True] * 160 and pool.faults == 1
 
 
 @pytest.mark.ray
 @needs_ray
-def test_one_that_finds_something_else_than_the_one_before_is_not_taken(joined):
-    crew = Crew(joined, Kind("learner", deadly(), 0.0), [[Place(0)]], lambda index, ask: ask("open", "different"), 20.0)
+def test_a_successor_that_differs_from_the_lost_actor_is_refused(make_pool):
+    pool = make_pool("learner", "different")
     with pytest.raises(ClusterError, match=r"learner 0 was lost, and its successor found [0-9]+ instead of [0-9]+"):
-        crew.each([Call(0, "die")])
+        pool.run([Call(0, "die")])
 
 
 @pytest.mark.ray
 @needs_ray
 @pytest.mark.parametrize("eager", [True, False])
-def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(joined, monkeypatch, eager):
-    crew = Crew(joined, Kind("engine", deadly(), 0.0, calls=4), [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
-    sampler = ClusterSampler(crew, {}, None, torch.float32, eager)
+def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(make_pool, monkeypatch, eager):
+    pool = make_pool("engine")
+    sampler = ClusterSampler(pool, {}, None, torch.float32, eager)
 
-    def nowhere(self, index):
+    def fail(self, index):
         raise ClusterError("no place")
 
-    monkeypatch.setattr(Crew, "_ready", nowhere)
+    monkeypatch.setattr(ActorPool, "_start", fail)
     with pytest.raises(ClusterError, match="no place"):
         sampler.generate([Request("x", 0, 1, ("a",))], 5, 1.0, "")
-    crew.close()
+    pool.close()
 
 
 @pytest.mark.ray
 @needs_ray
-def test_one_that_dies_at_its_start_is_given_up(joined):
+def test_an_actor_that_cannot_start_is_an_error_and_not_an_endless_wait(make_pool, cluster):
     with pytest.raises(ClusterError, match=r"learner 0 was lost .* that is no accident"):
-        Crew(joined, Kind("learner", deadly(), 0.0), [[Place(0)]], lambda index, ask: ask("open", "dead"), 20.0)
-
-
-@pytest.mark.ray
-@needs_ray
-def test_a_place_that_does_not_come_is_an_error_and_not_a_wait_for_ever(joined):
-    everything = Kind("verifier", deadly(), joined.places.bundles[0]["CPU"])
-    first = Crew(joined, everything, [[Place(0)]], lambda index, ask: ask("open", "alike"), 20.0)
+        make_pool("learner", "dead")
+    everything = cluster.placement.bundles[0]["CPU"]
+    first = make_pool("verifier", cpus=everything)
     with pytest.raises(ClusterError, match=r"verifier 0: expected a place in the cluster within cluster.wait_seconds \(1\)"):
-        Crew(joined, everything, [[Place(0)]], lambda index, ask: ask("open", "alike"), 1.0)
+        make_pool("verifier", cpus=everything, wait_seconds=1.0)
     assert len(first) == 1

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from actor_processes import KINDS, actors, kill
-from local_crew import SETTINGS
+from local_pool import SETTINGS
 from orphans import outliving, started
 from small_run import SMALL, Silent, contents
 
 from populora.core.config import ClusterConfig
-from populora.engine.cluster.actor_pool import Crew
-from populora.engine.cluster.backend import cluster_backend
-from populora.engine.cluster.learning import ClusterLearner
+from populora.engine.cluster.actor_pool import ActorPool
+from populora.engine.cluster.cluster_learner import ClusterLearner
+from populora.engine.cluster.ray_backend import cluster_backend
 from populora.training.loop import resume, train
 
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(not find_spec("ray"), reason="Ray is not installed")]
@@ -70,44 +70,44 @@ def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_ro
         assert without(contents(tmp_path / name), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
 
 
-def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(alone, uneven_rows):
+def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(single, uneven_rows):
     settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
-    with cluster_backend(settings) as parts:
-        parts.bank.restore(alone.adapted.bank.state())
-        parts.learner.agreement = float("inf")
+    with cluster_backend(settings) as backend:
+        backend.bank.restore(single.adapted.bank.state())
+        backend.learner.agreement = float("inf")
         for _ in range(3):
-            parts.learner.update(uneven_rows)
-            alone.update(uneven_rows)
-        assert parts.learner.helps > 0
-    ours, theirs = parts.bank.master, alone.adapted.bank.master
+            backend.learner.update(uneven_rows)
+            single.update(uneven_rows)
+        assert backend.learner.helps > 0
+    ours, theirs = backend.bank.master, single.adapted.bank.master
     assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
 
 
-def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(alone, uneven_rows, monkeypatch):
+def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(single, uneven_rows, monkeypatch):
     settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
-    with cluster_backend(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as parts:
-        parts.bank.restore(alone.adapted.bank.state())
-        parts.learner.agreement = float("inf")
-        ask, deaths = Crew.ask, itertools.count()
+    with cluster_backend(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as backend:
+        backend.bank.restore(single.adapted.bank.state())
+        backend.learner.agreement = float("inf")
+        submit, deaths = ActorPool.submit, itertools.count()
 
-        def asking(self, call, *arguments, **named):
+        def submit_and_kill(self, call, *arguments, **named):
             if call.method == "learn" and next(deaths) in (1, 3):  # in the second update, and in the third
                 victim = next(pid for kind, pid in actors() if kind == "Learner")
                 threading.Timer(0.02, kill, (victim,)).start()  # while they gather layers from each other; the other one goes with it
-            return ask(self, call, *arguments, **named)
+            return submit(self, call, *arguments, **named)
 
-        monkeypatch.setattr(Crew, "ask", asking)
+        monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
         for _ in range(3):
-            parts.learner.update(uneven_rows)
-            alone.update(uneven_rows)
-        assert parts.learner._crew.faults == 2
-    ours, theirs = parts.bank.master, alone.adapted.bank.master
+            backend.learner.update(uneven_rows)
+            single.update(uneven_rows)
+        assert backend.learner._pool.faults == 2
+    ours, theirs = backend.bank.master, single.adapted.bank.master
     assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
 
 
 def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatch, caplog):
     """Engines, learners and verifiers die by SIGKILL, up to a quarter second after a call that chance names."""
-    chance, calls, strikes, killed, ask = np.random.default_rng(7), itertools.count(), [60], [], Crew.ask
+    chance, calls, strikes, killed, submit = np.random.default_rng(7), itertools.count(), [60], [], ActorPool.submit
 
     def strike(draw: float, kind: str) -> None:
         victims = [pid for found, pid in actors() if found == kind]
@@ -118,9 +118,9 @@ def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, mon
         if (call := next(calls)) >= strikes[-1] and len(killed) < KILLS:
             threading.Timer(chance.uniform(0.0, 0.25), strike, (chance.random(), KINDS[len(strikes) % len(KINDS)])).start()
             strikes.append(call + int(chance.integers(1, 16)))
-        return ask(self, *arguments, **named)
+        return submit(self, *arguments, **named)
 
-    monkeypatch.setattr(Crew, "ask", counting)
+    monkeypatch.setattr(ActorPool, "submit", counting)
     with caplog.at_level(logging.WARNING, logger="populora"):
         train(TWO, tmp_path / "run", Silent())
     recoveries = [float(seconds) for seconds in re.findall(r"works again after ([0-9.]+) s", caplog.text)]
@@ -133,18 +133,18 @@ def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, mon
 
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
     """What else is decoded beside a request is up to chance; what it draws is not, as long as no last bit decides."""
-    eager, ask = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), Crew.ask
+    eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
     methods, at = {"sample": "Engine", "run": "Verifier", "learn": "Learner"}, {"sample": 12, "run": 9, "learn": 1}
 
-    def asking(self, call, *arguments, **named):
+    def submit_and_kill(self, call, *arguments, **named):
         if call.method in at:
             at[call.method] -= 1
             if at[call.method] == 0:
                 kill(next(pid for kind, pid in actors() if kind == methods[call.method]))
-        return ask(self, call, *arguments, **named)
+        return submit(self, call, *arguments, **named)
 
     train(replace(TWO, steps=1), tmp_path / "off", Silent())
-    monkeypatch.setattr(Crew, "ask", asking)
+    monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     with caplog.at_level(logging.WARNING, logger="populora"):
         train(eager, tmp_path / "eager", Silent())
     assert {kind for kind in ("engine", "learner", "verifier") if re.search(rf"{kind} \d was lost", caplog.text)} == {

@@ -25,10 +25,10 @@ from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LearnerConfig, LoraConfig
 from populora.core.errors import AdapterEffectError, ConfigError
 from populora.core.types import Generation, Request
-from populora.engine.cluster.actor_pool import Crew
-from populora.engine.cluster.backend import engine_crew
-from populora.engine.cluster.placement import session
-from populora.engine.cluster.sampling import ClusterSampler
+from populora.engine.cluster.actor_pool import ActorPool
+from populora.engine.cluster.cluster_sampler import ClusterSampler
+from populora.engine.cluster.placement import join_ray
+from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.learning.learner import Learner
 from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
@@ -96,8 +96,8 @@ def sampler(request, adapted, settings, tokenizer):
         yield InProcessSampler(adapted, tokenizer, SEED)
         return
     if request.param.startswith("two"):
-        with session(engines := clustered(settings, request.param.split()[1])) as joined:
-            made = ClusterSampler(engine_crew(engines, joined, published := {}), published, tokenizer, torch.float32, eager=True)
+        with join_ray(engines := clustered(settings, request.param.split()[1])) as cluster:
+            made = ClusterSampler(engine_pool(engines, cluster, published := {}), published, tokenizer, torch.float32, eager=True)
             made.publish(adapted.bank, range(SLOTS))
             yield made
         return
@@ -321,14 +321,14 @@ def test_what_a_killed_engine_was_asked_is_answered_by_another(sampler, monkeypa
     if not isinstance(sampler, ClusterSampler):
         pytest.skip("an engine in this process dies with it: `populora resume`")
     expected = sampler.generate(requests(), 40, 1.0, STOP)
-    ask, victims, faults = Crew.ask, [pid for kind, pid in actors() if kind == "Engine"], sampler._crew.faults
+    submit, victims, faults = ActorPool.submit, [pid for kind, pid in actors() if kind == "Engine"], sampler._pool.faults
     assert len(victims) == 2
 
-    def asking(self, call, *arguments, **named):
+    def submit_and_kill(self, call, *arguments, **named):
         if call.method == "sample" and victims:
             threading.Timer(0.1, kill, (victims.pop(),)).start()  # both, one after the other, while they sample
-        return ask(self, call, *arguments, **named)
+        return submit(self, call, *arguments, **named)
 
-    monkeypatch.setattr(Crew, "ask", asking)
+    monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     assert close(expected, sampler.generate(requests(), 40, 1.0, STOP))
-    assert sampler._crew.faults == faults + 2
+    assert sampler._pool.faults == faults + 2

@@ -1,1 +1,1 @@
-"""Many processes and machines: who learns what, and the actors that do it."""
+"""Sampling, learning and verifying in Ray actors, on one machine or many."""

@@ -1,9 +1,9 @@
-"""Actors of one kind, which are replaced when they die.
+"""Pools of actors that are replaced when they die, and remote calls that tell a dead actor from an application error.
 
-A lost actor is noticed by the first answer that does not come. What it was asked can be asked again: nothing that an actor does can be
-seen by others before its answer has come, and a new one is prepared from what the controller has, before anybody can ask it.
+A lost actor is noticed by the first result that does not arrive. Its calls can be repeated: no effect of a call is visible to others before
+its result has arrived, and a new actor gets its state from the controller before it gets any other call.
 
-A member of a crew is one actor, or several that work as one and are asked the same: then all of them go when one is lost.
+A member of a pool is one actor, or several that work as one and get the same calls. If one of them is lost, all are replaced.
 """
 
 from __future__ import annotations
@@ -15,144 +15,178 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from populora.core.errors import ClusterError
-from populora.engine.cluster.calls import Asked, Call, Lost, answer, ask, dead_of
-from populora.engine.cluster.placement import Place, Session
+from populora.core.errors import ClusterError, PopuloraError
+from populora.engine.cluster.placement import ActorPlace, RayCluster
 
-PATIENCE = 3
-"""So often the same thing may be asked again after its actor was lost; if that is lost too, the cause is no accident."""
-CLOSING_SECONDS = 10.0
+MAX_RETRIES = 3
+"""Losses after which a call is repeated; after one more, the call itself must be the cause."""
+CLOSE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
-Ask = Callable[..., Any]
-"""Ask a member by the name of a method and its arguments, and wait for the answer."""
+CallMember = Callable[..., Any]
+"""Call a method of a member by its name with its arguments, and wait for the result."""
+Prepare = Callable[[int, CallMember], Any]
+"""Give the member at an index its state."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What the actors of a crew are: made by ``host(number)`` with their number among the actors of one member. ``calls`` are answered at
-    a time, in any order if there are several; those of the groups ``beside`` apart from them."""
+class Call:
+    """A method call of the member at ``index``."""
+
+    index: int
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PendingCall:
+    """References to the results of a call: ``values`` to those of the member's first actor, ``others`` to those of the rest."""
+
+    index: int
+    actors: tuple[Any, ...]
+    values: tuple[Any, ...]
+    others: tuple[Any, ...] = ()
+
+
+class ActorLost(Exception):
+    """The member at ``index``, with these ``actors``, is dead, or an object that it computed or needed is gone."""
+
+    def __init__(self, index: int, actors: tuple[Any, ...], reason: str):
+        super().__init__(reason)
+        self.index, self.actors = index, actors
+
+
+@dataclass(frozen=True)
+class ActorKind:
+    """Actors of a pool, created by ``actor(number)`` with their number within their member. Each handles ``concurrency`` calls at a time;
+    calls of the concurrency ``groups`` run in addition to these."""
 
     name: str
-    host: type
+    actor: type
     cpus: float
     gpus: float = 0.0
-    calls: int = 1
-    beside: tuple[str, ...] = ()
+    concurrency: int = 1
+    groups: tuple[str, ...] = ()
 
 
-class Crew:
-    """One member at each of ``places``, which has as many actors as there are places for it. ``prepare(index, ask)`` brings a new one to
-    where it can work; what it gave back stands in ``prepared``. Raises as `replace` does."""
+class ActorPool:
+    """One member for each of ``places``, with one actor for each place of it.
 
-    def __init__(
-        self, session: Session, kind: Kind, places: Sequence[Sequence[Place]], prepare: Callable[[int, Ask], Any], wait_seconds: float
-    ):
-        self.kind, self.faults, self.ray = kind, 0, session.ray
-        self._session, self._places, self._prepare, self._wait = session, places, prepare, wait_seconds
-        self._host = session.ray.remote(concurrency_groups=dict.fromkeys(kind.beside, 1))(kind.host)
+    ``prepare(index, call)`` gives a new member its state. Its return values are kept in ``prepared``. Raises as `replace`.
+    """
+
+    def __init__(self, cluster: RayCluster, kind: ActorKind, places: Sequence[Sequence[ActorPlace]], prepare: Prepare, wait_seconds: float):
+        self.kind, self.faults, self.ray = kind, 0, cluster.ray
+        self._cluster, self._places, self._prepare, self._wait = cluster, places, prepare, wait_seconds
+        self._actor = cluster.ray.remote(concurrency_groups=dict.fromkeys(kind.groups, 1))(kind.actor)
+        errors = cluster.ray.exceptions
+        self._gone = (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.OutOfMemoryError)
         self._replacing = threading.RLock()
-        self._actors: list[tuple[Any, ...]] = []
+        self._members: list[tuple[Any, ...]] = []
         with ThreadPoolExecutor(len(places), thread_name_prefix="prepare") as threads:
-            ready = list(threads.map(self._ready, range(len(places))))
-        self._actors, self.prepared = [actors for actors, _ in ready], [found for _, found in ready]
+            started = list(threads.map(self._start, range(len(places))))
+        self._members, self.prepared = [actors for actors, _ in started], [state for _, state in started]
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def ask(self, call: Call, returns: int = 1, beside: str = "") -> Asked:
-        """``returns`` is how many values the method gives. Calls of one member are done in order, but for those of a group ``beside``."""
-        return ask(self.ray, self._actors[call.index], call, returns, beside)
-
-    def share(self, value: Any) -> Any:
-        """A reference to ``value``, which then goes to each machine once, however many actors are asked with it."""
+    def put(self, value: Any) -> Any:
+        """Store an argument of several calls, so that each machine receives it once."""
         return self.ray.put(value)
 
-    def answers(self, asked: Iterable[Asked]) -> list[Any]:
-        """The first value of each, in order. Raises what an actor raised, and `Lost` as soon as one of them will not come."""
-        asked = list(asked)
-        owner = {reference: one for one in asked for reference in (one.values[0], *one.others)}
-        waiting, found = list(owner), {}
+    def submit(self, call: Call, returns: int = 1, group: str = "") -> PendingCall:
+        """Start a call whose method returns a tuple of ``returns`` values. Calls of a member run in order, except those of a ``group``."""
+        return self._submit(self._members[call.index], call, returns, group)
+
+    def results(self, pending: Iterable[PendingCall]) -> list[Any]:
+        """Wait for the first value of each call, in order. Raises application errors, and `ActorLost` as soon as a result cannot arrive."""
+        pending = list(pending)
+        calls = {reference: call for call in pending for reference in (call.values[0], *call.others)}
+        waiting, values = list(calls), {}
         while waiting:
             (done,), waiting = self.ray.wait(waiting)
-            found[done] = self._answer(owner[done], done)
-        return [found[one.values[0]] for one in asked]
+            values[done] = self._result(calls[done], done)
+        return [values[call.values[0]] for call in pending]
 
-    def first(self, asked: Iterable[Asked], seconds: float | None = None) -> Asked | None:
-        """The first of them whose answer has come, or that was lost; None if there is none within ``seconds``."""
-        by_reference = {one.values[0]: one for one in asked}
+    def wait_first(self, pending: Iterable[PendingCall], seconds: float | None = None) -> PendingCall | None:
+        """Wait for the first call that is done or lost. Returns None if there is none within ``seconds``."""
+        by_reference = {call.values[0]: call for call in pending}
         done, _ = self.ray.wait(list(by_reference), timeout=seconds)
         return by_reference[done[0]] if done else None
 
-    def each(self, calls: Sequence[Call]) -> list[Any]:
-        """Answers to all calls, in order. What a lost member was asked is asked again of the one that replaces it."""
-        found: dict[int, Any] = {}
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Make all calls and return their results in order. Lost members are replaced and their calls repeated."""
+        results: dict[int, Any] = {}
         losses = Counter[Hashable]()
-        waiting = {self.ask(call): number for number, call in enumerate(calls)}
-        while waiting and (asked := self.first(waiting)) is not None:
-            number = waiting.pop(asked)
+        waiting = {self.submit(call): number for number, call in enumerate(calls)}
+        while waiting and (done := self.wait_first(waiting)) is not None:
+            number = waiting.pop(done)
             try:
-                (found[number],) = self.answers([asked])
-            except Lost as lost:
-                self.bear(losses, number, lost)
-                waiting[self.ask(calls[number])] = number
-        return [found[number] for number in range(len(calls))]
+                (results[number],) = self.results([done])
+            except ActorLost as lost:
+                self.retry_or_raise(losses, number, lost)
+                waiting[self.submit(calls[number])] = number
+        return [results[number] for number in range(len(calls))]
 
-    def bear(self, losses: Counter[Hashable], what: Hashable, lost: Lost) -> None:
-        """Replace the lost member, so that ``what`` it was asked can be asked again; ``losses`` counts how often it was. Raises as
-        `replace`, and `ClusterError` when that was too often."""
-        losses[what] += 1
-        if losses[what] > PATIENCE:
-            raise self._no_accident(lost)
+    def retry_or_raise(self, losses: Counter[Hashable], task: Hashable, lost: ActorLost) -> None:
+        """Replace the lost member, so that ``task`` can be repeated. ``losses`` counts the losses of each task. Raises `ClusterError` after
+        `MAX_RETRIES`, and as `replace`."""
+        losses[task] += 1
+        if losses[task] > MAX_RETRIES:
+            raise self._repeated_loss(lost)
         self.replace(lost)
 
-    def kill(self, lost: Lost) -> None:
-        """End all actors of a lost member: those that work with a dead one may be waiting for it."""
+    def kill(self, lost: ActorLost) -> None:
+        """Kill all actors of a lost member: the others may be waiting for the dead one."""
         for actor in lost.actors:
             self.ray.kill(actor)
 
-    def replace(self, lost: Lost) -> None:
-        """Put a new member in the place of a lost one, unless that was done already. Raises `ClusterError` if it cannot be had in time,
-        dies whenever it is made, or finds another base or other libraries than the one before."""
+    def replace(self, lost: ActorLost) -> None:
+        """Replace a lost member, unless another thread has done so. Raises `ClusterError` if no resources are free in time, or if the new
+        member dies repeatedly or reports another base model or other libraries than the old one."""
         with self._replacing:
             index = lost.index
-            if self._actors[index] is not lost.actors:
+            if self._members[index] is not lost.actors:
                 return
             started = time.perf_counter()
             self.faults += 1
             _log.warning("%s %d was lost (%s); it is replaced", self.kind.name, index, lost)
             self.kill(lost)
-            actors, found = self._ready(index)
-            if found != self.prepared[index]:
-                raise ClusterError(f"{self.kind.name} {index} was lost, and its successor found {found} instead of {self.prepared[index]}")
-            self._actors[index] = actors
+            actors, state = self._start(index)
+            if state != self.prepared[index]:
+                raise ClusterError(f"{self.kind.name} {index} was lost, and its successor found {state} instead of {self.prepared[index]}")
+            self._members[index] = actors
             _log.warning("%s %d works again after %.1f s", self.kind.name, index, time.perf_counter() - started)
 
     def close(self) -> None:
-        """Have all members end what an abrupt end would leave behind; whoever does not answer soon is left to Ray."""
-        asked = [self.ask(Call(index, "close")) for index in range(len(self))]
-        self.ray.wait([one.values[0] for one in asked], num_returns=len(asked), timeout=CLOSING_SECONDS)
+        """Let all members release what a kill would leave behind. Members that do not respond in time are left to Ray."""
+        pending = [self.submit(Call(index, "close")) for index in range(len(self))]
+        self.ray.wait([call.values[0] for call in pending], num_returns=len(pending), timeout=CLOSE_SECONDS)
 
-    def _ready(self, index: int) -> tuple[tuple[Any, ...], Any]:
-        """New actors for a member, prepared, and what they found."""
-        kind, session, losses = self.kind, self._session, 0
+    def _start(self, index: int) -> tuple[tuple[Any, ...], Any]:
+        """Create and prepare the actors of a member. Returns them and the result of ``prepare``."""
+        kind, losses = self.kind, 0
         while True:
-            options = [session.options(place, kind.cpus, kind.gpus) for place in self._places[index]]
-            actors = tuple(self._host.options(max_concurrency=kind.calls, **one).remote(number) for number, one in enumerate(options))
+            options = [self._cluster.actor_options(place, kind.cpus, kind.gpus) for place in self._places[index]]
+            actors = tuple(
+                self._actor.options(max_concurrency=kind.concurrency, **option).remote(number) for number, option in enumerate(options)
+            )
             try:
-                return actors, self._prepare(index, self._asking(index, actors))
-            except Lost as lost:
+                self._wait_ready(index, actors)
+                return actors, self._prepare(index, partial(self._call, index, actors))
+            except ActorLost as lost:
                 self.kill(lost)
                 losses += 1
-                if losses > PATIENCE:
-                    raise self._no_accident(lost) from lost
+                if losses > MAX_RETRIES:
+                    raise self._repeated_loss(lost) from lost
 
-    def _asking(self, index: int, actors: tuple[Any, ...]) -> Ask:
+    def _wait_ready(self, index: int, actors: tuple[Any, ...]) -> None:
         try:
             for actor in actors:
                 reference = actor.__ray_ready__.remote()
-                answer(self.ray, Asked(index, actors, (reference,)), reference, self._wait)
+                self._result(PendingCall(index, actors, (reference,)), reference, self._wait)
         except self.ray.exceptions.GetTimeoutError as error:
             for actor in actors:
                 self.ray.kill(actor)
@@ -160,20 +194,44 @@ class Crew:
                 f"{self.kind.name} {index}: expected a place in the cluster within cluster.wait_seconds ({self._wait:g}), but a machine is "
                 "gone and no other has room. Add one and go on with `populora resume`: no more than the step in flight is lost."
             ) from error
-        return lambda method, *arguments: self.answers([ask(self.ray, actors, Call(index, method, arguments))])[0]
 
-    def _answer(self, asked: Asked, reference: Any) -> Any:
+    def _call(self, index: int, actors: tuple[Any, ...], method: str, *arguments: Any) -> Any:
+        return self.results([self._submit(actors, Call(index, method, arguments))])[0]
+
+    def _submit(self, actors: tuple[Any, ...], call: Call, returns: int = 1, group: str = "") -> PendingCall:
+        options = {"num_returns": returns, **({"concurrency_group": group} if group else {})}
+        results = [getattr(actor, call.method).options(**options).remote(*call.arguments) for actor in actors]
+        first, *others = [result if returns > 1 else [result] for result in results]
+        return PendingCall(call.index, actors, tuple(first), tuple(reference for result in others for reference in result))
+
+    def _result(self, call: PendingCall, reference: Any, timeout: float | None = None) -> Any:
+        """Fetch one result of a call. Raises a `PopuloraError` of the actor as it is, `ActorLost` if the result cannot arrive, and Ray's
+        error for a bug. For actors that work as one, any error may be the effect of another's death."""
         try:
-            return answer(self.ray, asked, reference)
-        except Lost as lost:
-            dead = dead_of(lost.__cause__)
-            for index, actors in enumerate(self._actors):  # an answer may be lost with another member, whom it depended on
-                if index != lost.index and dead in [actor._actor_id.hex() for actor in actors]:
-                    raise Lost(index, actors, str(lost)) from lost
+            return self.ray.get(reference, timeout=timeout)
+        except self.ray.exceptions.RayTaskError as error:
+            cause: Any = error.cause
+            if isinstance(cause, PopuloraError):
+                raise cause from None
+            if isinstance(cause, self._gone) or len(call.actors) > 1:
+                raise self._lost(call, cause or error) from error
             raise
+        except self._gone as error:
+            raise self._lost(call, error) from error
 
-    def _no_accident(self, lost: Lost) -> ClusterError:
+    def _lost(self, call: PendingCall, error: BaseException) -> ActorLost:
+        """Attribute the loss to the dead actor, which may belong to another member whose result was an argument of the call."""
+        dead = getattr(error, "actor_id", None)
+        index, lost = call.index, call.actors
+        for number, actors in enumerate(self._members):
+            if number != call.index and dead in [actor._actor_id.hex() for actor in actors]:
+                index, lost = number, actors
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        reason = f"{lines[0]} {lines[-1]}" if "creation task" in lines[0] else lines[0]  # the cause of a failed creation comes last
+        return ActorLost(index, lost, reason)
+
+    def _repeated_loss(self, lost: ActorLost) -> ClusterError:
         return ClusterError(
-            f"{self.kind.name} {lost.index} was lost {PATIENCE + 1} times in a row without finishing the same thing (last: {lost}): that "
-            "is no accident. See Ray's logs, then go on with `populora resume`: no more than the step in flight is lost."
+            f"{self.kind.name} {lost.index} was lost {MAX_RETRIES + 1} times in a row without finishing the same thing (last: {lost}): "
+            "that is no accident. See Ray's logs, then go on with `populora resume`: no more than the step in flight is lost."
         )

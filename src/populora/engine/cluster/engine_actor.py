@@ -1,4 +1,4 @@
-"""An engine's process: a sampler that answers batches, and joins those that come together."""
+"""The process of an engine: a sampler that answers batches, and joins those that arrive together."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.installed import versions
 from populora.core.types import Generation, Request
-from populora.engine.cluster.process import settle_in
-from populora.engine.cluster.serving import How, Serving
+from populora.engine.cluster.placement import init_process
+from populora.engine.cluster.sampler_thread import SamplerThread, SamplingParams
 from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.shapes import check_room
@@ -21,8 +21,8 @@ from populora.engine.sampling.backends import check_backend, open_sampler
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Adapters as a sampler wants them, from a mapping."""
+class _AdapterMapping:
+    """Adapters by slot, as `Sampler.publish` takes them."""
 
     adapters: Mapping[int, Adapter]
 
@@ -30,21 +30,21 @@ class _Given:
         return self.adapters[slot]
 
 
-class EngineHost:
-    """Loads what it needs when it is opened, not when it is made: a base that cannot be loaded is that error, and not a dead actor."""
+class EngineActor:
+    """Loads the base model in `open`, so that a failure to load is raised as an error, not as a dead actor."""
 
     def __init__(self, process: int = 0) -> None:
         self._open = ExitStack()
 
     def gpus(self) -> list[str]:
-        """The GPUs of this process's bundle, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
+        """Return the GPUs of this process's bundle, as named in ``CUDA_VISIBLE_DEVICES``."""
         return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
     def open(self, config: Config, adapters: Mapping[int, Adapter]) -> tuple[str, dict[str, str]]:
-        """Load the base and publish ``adapters``, if there are any yet. Returns the fingerprint of the base, if it was loaded here, and
-        what is installed. Raises as a run in one process does."""
-        settle_in(config)
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a process of vLLM's own would outlive this one and hold the GPU
+        """Load the base model and publish ``adapters``, if there are any yet. Returns the fingerprint of the base model, if it was loaded
+        here, and the versions of installed libraries. Raises the same errors as a run in one process."""
+        init_process(config)
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_backend(config)
         check_room(config)
         adapted, base = None, ""
@@ -55,23 +55,23 @@ class EngineHost:
             base = fingerprint(model)
             adapted = AdaptedModel(model, config.lora.targets, config.population.members, config.lora.rank, config.lora.alpha)
         self._sampler = self._open.enter_context(open_sampler(config, tokenizer, adapted))
-        self._serving = Serving(self._sampler)
+        self._thread = SamplerThread(self._sampler)
         if adapters:
             self.publish(adapters)
         return base, versions()
 
     def publish(self, adapters: Mapping[int, Adapter]) -> None:
-        """Adapters by slot that have changed; between `rest` and the next batch."""
-        self._sampler.publish(_Given(adapters), sorted(adapters))
+        """Load changed adapters by slot. Call it between `end_stream` and the next batch."""
+        self._sampler.publish(_AdapterMapping(adapters), sorted(adapters))
 
-    async def sample(self, requests: Sequence[Request], how: How) -> list[list[Generation]]:
-        """The generations of each request. Has no effect on the engine: it may be asked again, here or elsewhere."""
-        return await asyncio.wrap_future(self._serving.submit(requests, how))
+    async def sample(self, requests: Sequence[Request], params: SamplingParams) -> list[list[Generation]]:
+        """Return the generations of each request. This has no side effect, so it can be repeated here or on another engine."""
+        return await asyncio.wrap_future(self._thread.submit(requests, params))
 
-    async def rest(self) -> None:
-        """Give back what only a stream needs; done when all batches are."""
-        await asyncio.wrap_future(self._serving.rest())
+    async def end_stream(self) -> None:
+        """Wait for all batches, and release what only a stream needs."""
+        await asyncio.wrap_future(self._thread.end_stream())
 
     def close(self) -> None:
-        """Let the sampler go."""
+        """Close the sampler."""
         self._open.close()

@@ -1,6 +1,6 @@
-"""A learner's process: the whole base, or a shard of it, and some of the population's adapters with their moments.
+"""The process of a learner: the whole base model, or a shard of it, and some of the population's adapters with their moments.
 
-Besides the slots that it owns, its bank has one for a guest: the adapter of another learner whose rows it helps with.
+In addition to the slots that it owns, its bank has one for an adapter borrowed from another learner.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from populora.core.config import Config
 from populora.core.errors import PopuloraError
 from populora.core.installed import versions
 from populora.core.types import Generation
-from populora.engine.cluster.process import settle_in
+from populora.engine.cluster.placement import init_process
 from populora.engine.learning.batching import TrainRow, Unit, micro_batches
 from populora.engine.learning.learner import Learner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
@@ -30,12 +30,12 @@ from populora.engine.model.shapes import check_room
 State = dict[str, torch.Tensor]
 """`LoraBank.state` of some slots."""
 Sums = dict[int, list[float]]
-"""`Learner.accumulate`'s, by slot."""
+"""Sums of `Learner.accumulate` by slot."""
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a learner found when it loaded the base. All of a run must find the same."""
+class LearnerInfo:
+    """Properties of the base model that a learner loaded. All learners of a run must agree on them, except for the machine."""
 
     layout: list[dict[str, Shape]]
     context: int
@@ -46,26 +46,25 @@ class Described:
 
 
 class AbortedError(PopuloraError):
-    """The update that a learner was computing is not wanted any more."""
+    """The update was aborted by the controller."""
 
 
-class LearnerHost:
-    """Loads what it needs when it is opened, not when it is made: a base that cannot be loaded is that error, and not a dead actor."""
+class LearnerActor:
+    """Loads the base model in `open`, so that a failure to load is raised as an error, not as a dead actor."""
 
     def __init__(self, process: int = 0) -> None:
-        self._process, self._unwanted = process, threading.Event()
+        self._process, self._aborted = process, threading.Event()
 
     def address(self) -> str:
-        """Where the processes that share a base with this one can meet it."""
+        """Return a free address at which the processes that share a base model with this one can meet."""
         with socket.create_server(("", 0)) as server:
             return f"{import_module('ray.util').get_node_ip_address()}:{server.getsockname()[1]}"
 
-    def open(self, config: Config, owned: Sequence[int], gpus: Sequence[str | None], address: str) -> Described:
-        """Load the base and make room for the slots ``owned`` and a guest; ``gpus`` are those of the processes that share the base, which
-        meet at ``address``. Raises as a run in one process does."""
+    def open(self, config: Config, owned: Sequence[int], gpus: Sequence[str | None], address: str) -> LearnerInfo:
+        """Load the base model and allocate the ``owned`` slots and one for a borrowed adapter. ``gpus`` are those of the processes that
+        share the base model, which meet at ``address``. Raises the same errors as a run in one process."""
         part = Shard(self._process, len(gpus), address) if len(gpus) > 1 else None
-        gpu = gpus[self._process]
-        settle_in(config, gpu)
+        init_process(config, gpus[self._process])
         check_room(config)
         model, _ = load_base(replace(config.base, device="cpu") if part else config.base)
         base = fingerprint(model)
@@ -73,68 +72,69 @@ class LearnerHost:
             model = shard(model, part, torch_device(config.base.device))
         lora = config.lora
         adapted = AdaptedModel(model, lora.targets, len(owned) + 1, lora.rank, lora.alpha, config.learner.activation_checkpointing)
-        self._bank, self._guest = adapted.bank, len(owned)
-        self._places = {slot: place for place, slot in enumerate(owned)}
+        self._bank, self._borrowed = adapted.bank, len(owned)
+        self._local = {slot: index for index, slot in enumerate(owned)}
+        """Index in this bank of each owned slot."""
         self._budget, self._part = config.learner.micro_batch_tokens, part
         self._learner = ShardedLearner(adapted, config.learner, part) if part else Learner(adapted, config.learner)
-        return Described(adapted.bank.layout, adapted.context, adapted.agreement, base, versions(), socket.gethostname())
+        return LearnerInfo(adapted.bank.layout, adapted.context, adapted.agreement, base, versions(), socket.gethostname())
 
     def load(self, slots: Sequence[int], state: State) -> None:
-        """Take over these owned slots, weights and moments."""
-        self._bank.restore(state, [self._places[slot] for slot in slots])
+        """Set weights and moments of these owned slots."""
+        self._bank.restore(state, [self._local[slot] for slot in slots])
 
     def help(self, adapter: Adapter, rows: Sequence[TrainRow], tokens: int) -> tuple[list[float], torch.Tensor | None]:
-        """Sums and gradient [P] of rows of another learner's adapter; ``tokens`` are the response tokens of its whole step."""
-        self._bank.load(self._guest, adapter)
-        sums = self._accumulated([replace(row, slot=self._guest) for row in rows], {self._guest: tokens})
-        gradient = self._bank.gradient[self._guest].cpu().clone()  # a view would be sent with all the slots
-        return sums[self._guest], gradient if self._is_first else None
+        """Compute the sums and the gradient [P] of rows of a borrowed adapter, whose step has ``tokens`` response tokens in total."""
+        self._bank.load(self._borrowed, adapter)
+        sums = self._accumulate([replace(row, slot=self._borrowed) for row in rows], {self._borrowed: tokens})
+        gradient = self._bank.gradient[self._borrowed].cpu().clone()  # a view would be sent with all slots
+        return sums[self._borrowed], gradient if self._is_first else None
 
     def learn(self, rows: Sequence[TrainRow], tokens: Mapping[int, int]) -> Sums:
-        """Sums of rows of owned slots; their gradients stay here. ``tokens`` are the response tokens of the whole step by slot."""
+        """Compute the sums of rows of owned slots; their gradients stay here. ``tokens`` are the response tokens of the step by slot."""
         self._bank.gradient.zero_()
-        here = [replace(row, slot=self._places[row.slot]) for row in rows]
-        sums = self._accumulated(here, {place: tokens[slot] for slot, place in self._places.items() if slot in tokens})
-        return {slot: sums[place] for slot, place in self._places.items()}
+        local_rows = [replace(row, slot=self._local[row.slot]) for row in rows]
+        sums = self._accumulate(local_rows, {index: tokens[slot] for slot, index in self._local.items() if slot in tokens})
+        return {slot: sums[index] for slot, index in self._local.items()}
 
     def add(self, slots: Sequence[int], *gradients: torch.Tensor) -> dict[int, float]:
-        """Add the helpers' gradients, in this order; the norms of all owned slots' gradients."""
+        """Add the helpers' gradients of these slots, in this order. Returns the gradient norms of all owned slots."""
         for slot, gradient in zip(slots, gradients, strict=True):
-            self._bank.gradient[self._places[slot]] += gradient.to(self._bank.gradient.device)
+            self._bank.gradient[self._local[slot]] += gradient.to(self._bank.gradient.device)
         norms = self._learner.norms()
-        return {slot: norms[place] for slot, place in self._places.items()}
+        return {slot: norms[index] for slot, index in self._local.items()}
 
     def step(self, norms: Mapping[int, float]) -> State | None:
-        """One optimiser step of these owned slots; their state after it."""
+        """Make one optimiser step of these owned slots and return their state."""
         for slot, norm in norms.items():
-            self._learner.step(self._places[slot], norm)
-        return self._bank.state([self._places[slot] for slot in norms]) if self._is_first else None
+            self._learner.step(self._local[slot], norm)
+        return self._bank.state([self._local[slot] for slot in norms]) if self._is_first else None
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """See `populora.engine.learning.protocol.Updater.logprobs`; of an owned slot, or -1."""
-        return self._learner.logprobs(self._places[slot] if slot >= 0 else -1, answers)
+        """See `populora.engine.learning.protocol.Updater.logprobs`. ``slot`` is an owned slot or -1."""
+        return self._learner.logprobs(self._local[slot] if slot >= 0 else -1, answers)
 
     def abort(self) -> None:
-        """Called beside an update: end it at the next micro-batch, and whatever is asked before `settle`. Processes that share a base go
-        on: they wait for each other, and would be waiting for ever."""
+        """End the running update at its next micro-batch, and all calls before `resume`. Called during an update. Processes that share a
+        base model continue, because they would otherwise wait for each other for ever."""
         if self._part is None:
-            self._unwanted.set()
+            self._aborted.set()
 
-    def settle(self) -> None:
-        """Called after an update that was aborted: what is asked from now on is wanted."""
-        self._unwanted.clear()
+    def resume(self) -> None:
+        """Accept calls again after `abort`."""
+        self._aborted.clear()
 
     @property
     def _is_first(self) -> bool:
         return self._part is None or self._part.rank == 0
 
-    def _accumulated(self, rows: Sequence[TrainRow], tokens: Mapping[int, int]) -> Sums:
-        if self._guest in tokens:
-            self._bank.gradient[self._guest].zero_()
-        return self._learner.accumulate(self._while_wanted(micro_batches(rows, self._budget)), tokens)
+    def _accumulate(self, rows: Sequence[TrainRow], tokens: Mapping[int, int]) -> Sums:
+        if self._borrowed in tokens:
+            self._bank.gradient[self._borrowed].zero_()
+        return self._learner.accumulate(self._until_aborted(micro_batches(rows, self._budget)), tokens)
 
-    def _while_wanted(self, batches: Sequence[Sequence[Unit]]) -> Iterator[Sequence[Unit]]:
+    def _until_aborted(self, batches: Sequence[Sequence[Unit]]) -> Iterator[Sequence[Unit]]:
         for batch in batches:
-            if self._unwanted.is_set():
+            if self._aborted.is_set():
                 raise AbortedError("another process was lost: the update is done again")
             yield batch

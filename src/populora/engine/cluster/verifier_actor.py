@@ -1,21 +1,26 @@
-"""A verifier's process: a sandbox pool on some machine of the cluster."""
+"""Sandbox pools on several machines. A job depends on nothing but itself, so it can run anywhere, and again."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+from populora.engine.cluster.actor_pool import ActorPool, Call
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits, Verdict
 
+PARTS = 4
+"""Parts of a batch for each verifier, so that long jobs in one part do not delay a whole share."""
 
-class VerifierHost:
-    """Starts its sandbox when it is opened, not when it is made: a machine without isolation is that error, and not a dead actor."""
+
+class VerifierActor:
+    """The process of a verifier. Its sandbox starts in `open`, so that missing isolation is raised as an error, not as a dead actor."""
 
     def __init__(self, process: int = 0) -> None: ...
 
     def open(self, limits: Limits, workers: int, allow_weak: bool) -> Tier:
-        """The isolation that this machine reaches. Raises `SandboxUnavailableError` as a run in one process does."""
+        """Start the sandbox and return its isolation. Raises `SandboxUnavailableError`."""
         self._pool = SandboxPool(limits, workers, allow_weak)
         return self._pool.tier
 
@@ -26,3 +31,19 @@ class VerifierHost:
     def close(self) -> None:
         """End the sandbox's processes."""
         self._pool.close(now=True)
+
+
+class ClusterVerifier:
+    """The controller's counterpart of `SandboxPool`. May be called from several threads."""
+
+    def __init__(self, pool: ActorPool):
+        self._pool = pool
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+        """See `SandboxPool.run`."""
+        distinct = list(dict.fromkeys(jobs))
+        size = max(1, -(-len(distinct) // (PARTS * len(self._pool))))
+        parts = [distinct[start : start + size] for start in range(0, len(distinct), size)]
+        results = self._pool.run([Call(number % len(self._pool), "run", (part, twice)) for number, part in enumerate(parts)])
+        verdicts = dict(zip(distinct, itertools.chain.from_iterable(results), strict=True))
+        return [verdicts[job] for job in jobs]

@@ -1,0 +1,154 @@
+"""The controller's side of an update: distribute rows to learners, route gradients, and commit the new state.
+
+Owners compute the rows of their adapters, and helpers the work above a fair load (`populora.engine.cluster.load_balancing`). An owner adds
+the helpers' gradients to its own in a fixed order, without collectives. Guards check all slots before any weight changes, as in one
+process. The new states are then committed to the controller's bank all at once. If a learner is lost before that, the update is repeated
+from the bank, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from populora.core.config import Config
+from populora.core.types import Generation
+from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
+from populora.engine.cluster.learner_actor import LearnerInfo, State, Sums
+from populora.engine.cluster.load_balancing import assign, owners_of
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.update import Batch, SlotUpdate, batch_of, guarded
+from populora.engine.learning.work_splitting import cut
+from populora.engine.model.bank import LoraBank
+
+CONTROL = "control"
+"""Concurrency group of the calls that learners handle during an update."""
+FAR = 2.0
+"""Cost of helping on another machine, relative to the same machine."""
+Kept = dict[int, list[TrainRow]]
+"""Rows that owners compute, by rank."""
+Moved = dict[tuple[int, int], list[TrainRow]]
+"""Rows that helpers compute, by (slot, helper), in the order in which owners add the gradients."""
+
+
+class ClusterLearner:
+    """A `populora.engine.learning.protocol.Updater` of the adapters in ``bank``; the learners of ``pool`` hold copies of them.
+
+    Who helps whom depends on the machines that learners reported in ``infos``. It does not change when a learner moves, so that results do
+    not change either. ``helps`` is the number of pairs of slot and helper in the last update.
+    """
+
+    def __init__(self, config: Config, pool: ActorPool, bank: LoraBank, infos: Sequence[LearnerInfo]):
+        self.agreement, self.helps = infos[0].agreement, 0
+        self._config, self._pool, self._bank = config, pool, bank
+        machines = [info.machine for info in infos]
+        self._nodes = [machines.index(machine) for machine in machines]
+        self._owners = owners_of(bank.slots, len(pool))
+        self._sent: dict[int, int] = {}
+        """Version (`LoraBank.changes`) of each slot that its owner holds."""
+
+    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
+        """See `populora.engine.learning.protocol.Updater.logprobs`."""
+        rank = self._owners.get(slot, 0)
+
+        def compute() -> torch.Tensor:
+            self._send_changes([rank])
+            return self._pool.results([self._pool.submit(Call(rank, "logprobs", (slot, answers)))])[0]
+
+        return self._until_no_loss(compute)
+
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
+        """See `populora.engine.learning.protocol.Updater.update`."""
+        batch = batch_of(rows, self._bank.slots)
+        if not batch.active:
+            return batch.skipped
+        kept, moved = self._split(batch)
+        updates, states = self._until_no_loss(lambda: self._compute(batch, kept, moved))
+        for slots, state in states:
+            self._bank.restore(state, slots)
+            self._sent |= {slot: self._bank.changes[slot] for slot in slots}
+        return dict(sorted((updates | batch.skipped).items()))
+
+    def _split(self, batch: Batch) -> tuple[Kept, Moved]:
+        pieces = cut(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
+        work = {slot: [piece.tokens for piece in slot_pieces] for slot, slot_pieces in pieces.items()}
+        cost, ranks = self._config.cluster.help_cost, range(len(self._pool))
+        assignment = assign(work, self._owners, len(ranks), cost, self._nodes, FAR * cost)
+        self.helps = len(assignment.moved)
+
+        def rows_of(indices: Mapping[int, Sequence[int]]) -> list[TrainRow]:
+            """The rows of some pieces by slot, in the step's order, in which one process would compute them."""
+            chosen = [pieces[slot][index] for slot, slot_indices in indices.items() for index in slot_indices]
+            return [batch.rows[row] for row in sorted(row for piece in chosen for row in piece.rows)]
+
+        kept = {rank: rows_of({slot: part for slot, part in assignment.kept.items() if self._owners[slot] == rank}) for rank in ranks}
+        return kept, {(slot, helper): rows_of({slot: part}) for (slot, helper), part in assignment.moved.items()}
+
+    def _compute(self, batch: Batch, kept: Kept, moved: Moved) -> tuple[dict[int, SlotUpdate], list[tuple[list[int], State]]]:
+        """Compute the update of all slots, and the states after it. Owners have applied it by then, the bank has not."""
+        submit, results = self._pool.submit, self._pool.results
+        ranks = sorted({self._owners[slot] for slot in batch.active})
+        active = [[slot for slot in batch.active if self._owners[slot] == rank] for rank in ranks]
+        self._send_changes(ranks)
+        helping: dict[tuple[int, int], PendingCall] = {}
+        for (slot, helper), rows in moved.items():
+            adapter = self._bank.adapter(slot).to(getattr(torch, self._config.base.dtype))
+            helping[slot, helper] = submit(Call(helper, "help", (adapter, rows, batch.tokens[slot])), returns=2)
+        learning = [submit(Call(rank, "learn", (kept[rank], dict(batch.tokens)))) for rank in ranks]
+        sums = results([*helping.values(), *learning])  # before any further call, because `abort` cannot reach calls that are queued
+        totals = _add_sums(_merge(sums[len(helping) :]), zip(helping, sums, strict=False))
+        norms = _merge(results([submit(Call(rank, "add", self._gradients(rank, helping))) for rank in ranks]))
+        updates = guarded(batch, totals, norms, self.agreement, self._config.learner)
+        steps = [Call(rank, "step", ({slot: norms[slot] for slot in slots},)) for rank, slots in zip(ranks, active, strict=True)]
+        return updates, list(zip(active, results([submit(call) for call in steps]), strict=True))
+
+    def _gradients(self, rank: int, helping: Mapping[tuple[int, int], PendingCall]) -> tuple[Any, ...]:
+        """Arguments of `LearnerActor.add`: slots with helpers, and references to the gradients, which go to the owner directly."""
+        helped = [(slot, call.values[1]) for (slot, _), call in helping.items() if self._owners[slot] == rank]
+        return [slot for slot, _ in helped], *(gradient for _, gradient in helped)
+
+    def _send_changes(self, ranks: Iterable[int]) -> None:
+        """Send owners the slots that changed elsewhere: bred, restored, or never sent."""
+        bank = self._bank
+        stale = {rank: [s for s, owner in self._owners.items() if owner == rank and self._sent.get(s) != bank.changes[s]] for rank in ranks}
+        sent = {rank: slots for rank, slots in stale.items() if slots}
+        self._pool.results([self._pool.submit(Call(rank, "load", (slots, bank.state(slots)))) for rank, slots in sent.items()])
+        self._sent |= {slot: bank.changes[slot] for slots in sent.values() for slot in slots}
+
+    def _until_no_loss(self, compute: Callable[[], Any]) -> Any:
+        """Repeat ``compute`` until no learner is lost in it. After a loss the others abort, and all start again from the bank."""
+        losses = Counter[Hashable]()
+        while True:
+            try:
+                return compute()
+            except ActorLost as lost:
+                self._sent.clear()
+                self._pool.kill(lost)
+                self._run_on_all("abort", group=CONTROL)
+                self._pool.retry_or_raise(losses, lost.index, lost)
+                self._run_on_all("resume")
+            except BaseException:
+                self._sent.clear()  # some learners may have made their step
+                raise
+
+    def _run_on_all(self, method: str, group: str = "") -> None:
+        """Call all learners. A dead one is noticed, and replaced, by the calls that follow."""
+        for pending in [self._pool.submit(Call(rank, method), group=group) for rank in range(len(self._pool))]:
+            with suppress(ActorLost):
+                self._pool.results([pending])
+
+
+def _merge(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:
+    return {slot: value for part in parts for slot, value in part.items()}
+
+
+def _add_sums(totals: Sums, helpers: Iterable[tuple[tuple[int, int], list[float]]]) -> Sums:
+    """Add the helpers' sums to the owners'; the last of them is a maximum."""
+    for (slot, _), part in helpers:
+        added = [total + value for total, value in zip(totals[slot][:7], part[:7], strict=True)]
+        totals[slot] = [*added, max(totals[slot][7], part[7])]
+    return totals

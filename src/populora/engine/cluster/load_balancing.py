@@ -1,0 +1,114 @@
+"""Assign a step's training work to learners: longest processing time first (Graham 1969), with owners.
+
+Each rank (learner process) holds the whole base model and owns some adapters. The rows of an adapter are cut into pieces
+(`populora.engine.learning.work_splitting`). Its owner computes them, without any gradient traffic, unless its load would exceed
+``1 + TOLERANCE`` times the ideal. Work above that ceiling moves from the most loaded rank first to the rank with most room, on the owner's
+node if there is room. Such a helper borrows the adapter's weights and sends back one gradient for all its pieces, so each pair of slot and
+helper has a fixed cost. A ceiling that cannot be kept is raised.
+
+The result is a function of the arguments alone, so a step that is replayed after a fault gives identical results. Cost is counted in
+tokens; the quadratic cost of attention over long rows is ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+TOLERANCE = 0.02
+RAISE = 1.25
+"""Factor on the slack of a ceiling that cannot be kept."""
+Pieces = dict[int, list[tuple[int, int]]]
+"""Pieces by slot as (tokens, index), largest first."""
+Moved = dict[tuple[int, int], list[int]]
+"""Indices of pieces by (slot, helper)."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Every piece is either in ``kept`` or in ``moved``, as an index into its slot's work."""
+
+    kept: dict[int, list[int]]
+    """Pieces that the owner computes, by slot."""
+    moved: Moved
+    """Pieces that a helper (a rank) computes. The order is that in which an owner adds the helpers' gradients to its own."""
+    loads: tuple[float, ...]
+    """Tokens by rank: its pieces and its costs of helping."""
+    ideal: float
+    """Mean load in tokens, or the largest piece if that is more: a lower bound of every assignment."""
+
+    @property
+    def makespan(self) -> float:
+        """Tokens of the most loaded rank."""
+        return max(self.loads)
+
+
+def owners_of(slots: int, ranks: int) -> dict[int, int]:
+    """Return the rank that owns each slot: slot modulo ranks.
+
+    The numbers of owned slots differ by at most one, and teachers and students are mixed, because teachers' slots come first. The owner
+    depends on nothing that changes in a run: optimiser moments never move, and a restarted rank knows what to load.
+    """
+    return {slot: slot % ranks for slot in range(slots)}
+
+
+def assign(
+    work: Mapping[int, Sequence[int]], owners: Mapping[int, int], ranks: int, help_cost: float, nodes: Sequence[int], far_cost: float
+) -> Assignment:
+    """Assign pieces to ranks: ``work[slot]`` are the tokens of the slot's pieces, ``owners[slot]`` its rank, below ``ranks``.
+
+    ``help_cost`` is the cost in tokens of a pair of slot and helper on one node, ``far_cost`` that of a pair on two; ``nodes`` has the node
+    of each rank. The makespan never exceeds that without help.
+    """
+    owned: list[Pieces] = [{} for _ in range(ranks)]
+    for slot in sorted(work):
+        pieces = [(tokens, index) for index, tokens in enumerate(work[slot])]
+        owned[owners[slot]][slot] = sorted(pieces, key=lambda piece: (-piece[0], piece[1]))
+    loads = np.array([float(sum(tokens for pieces in slots.values() for tokens, _ in pieces)) for slots in owned])
+    ideal = max(float(loads.mean()), max((float(tokens) for sizes in work.values() for tokens in sizes), default=0.0))
+    slack = TOLERANCE * ideal
+    while (result := _relieve(owned, loads.copy(), ideal + slack, np.asarray(nodes), help_cost, far_cost)) is None:
+        slack *= RAISE
+    moved, loads = result
+    gone = {(slot, index) for (slot, _), indices in moved.items() for index in indices}
+    kept = {slot: [index for index in range(len(work[slot])) if (slot, index) not in gone] for slot in sorted(work)}
+    return Assignment(kept, {pair: sorted(moved[pair]) for pair in sorted(moved)}, tuple(loads.tolist()), ideal)
+
+
+def _relieve(
+    owned: Sequence[Pieces], loads: np.ndarray, ceiling: float, nodes: np.ndarray, near: float, far: float
+) -> tuple[Moved, np.ndarray] | None:
+    """Move pieces until no rank is above ``ceiling``, updating ``loads`` [ranks]. Returns None if that fails."""
+    moved: Moved = {}
+    donors = sorted(np.flatnonzero(loads > ceiling).tolist(), key=lambda rank: (-loads[rank], rank))
+    left: dict[int, Pieces] = {donor: {slot: list(pieces) for slot, pieces in owned[donor].items()} for donor in donors}
+    for far_cost in (math.inf, far):  # ranks of another node get room on a node only after its own ranks
+        for donor in donors:
+            costs = np.where(nodes == nodes[donor], near, far_cost)
+            while loads[donor] > ceiling and _hand_over(donor, left[donor], ceiling, costs, loads, moved):
+                pass
+    return (moved, loads) if loads.max() <= ceiling else None
+
+
+def _hand_over(donor: int, left: Pieces, ceiling: float, costs: np.ndarray, loads: np.ndarray, moved: Moved) -> bool:
+    """Move pieces of the donor's largest slot, largest first, to the rank with most room. Returns False if nothing fits."""
+    rooms = ceiling - loads - costs
+    helper = int(rooms.argmax())
+    fitting = [slot for slot, pieces in left.items() if pieces and pieces[-1][0] <= rooms[helper] and (slot, helper) not in moved]
+    if not fitting:
+        return False
+    slot = max(fitting, key=lambda slot: sum(tokens for tokens, _ in left[slot]))
+    loads[helper] += costs[helper]
+    kept: list[tuple[int, int]] = []
+    for tokens, index in left[slot]:
+        if loads[donor] > ceiling and loads[helper] + tokens <= ceiling:
+            moved.setdefault((slot, helper), []).append(index)
+            loads[donor] -= tokens
+            loads[helper] += tokens
+        else:
+            kept.append((tokens, index))
+    left[slot] = kept
+    return True

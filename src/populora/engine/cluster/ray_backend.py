@@ -1,0 +1,101 @@
+"""Build the components of a run as Ray actors. The controller keeps the adapters, the tokenizer and the loop, and loads no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from populora.adapters.adapter import Adapter
+from populora.core.config import Config
+from populora.core.errors import ClusterError
+from populora.engine.backend import Backend
+from populora.engine.cluster.actor_pool import ActorKind, ActorPool, Call, CallMember
+from populora.engine.cluster.cluster_learner import CONTROL, ClusterLearner
+from populora.engine.cluster.cluster_sampler import ClusterSampler
+from populora.engine.cluster.engine_actor import EngineActor
+from populora.engine.cluster.learner_actor import LearnerActor, LearnerInfo
+from populora.engine.cluster.load_balancing import owners_of
+from populora.engine.cluster.placement import RayCluster, join_ray
+from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActor
+from populora.engine.model.bank import LoraBank
+from populora.engine.model.loading import load_tokenizer
+from populora.engine.planning.planner import check_context
+from populora.sandbox.pool import limits_of
+
+ENGINE_CALLS = 10_000
+"""Concurrent calls of an engine: an eager stream makes one for each request."""
+VERIFIER_CALLS = 4
+"""Concurrent calls of a verifier: proposals and attempts are verified at the same time."""
+
+
+@contextmanager
+def cluster_backend(config: Config) -> Iterator[Backend]:
+    """Start all actors of a run; they end with the block. Raises `ConfigError`, before any model is loaded, for a cluster that cannot be
+    reached or is too small."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(join_ray(config))
+        tokenizer = load_tokenizer(config.base)
+        verifiers = _verifier_pool(config, cluster)  # first, so that a machine without isolation is reported before any model is loaded
+        stack.callback(verifiers.close)
+        tier = _agreed("verifiers", verifiers.prepared)
+        published: dict[int, Adapter] = {}
+        engines = engine_pool(config, cluster, published)
+        stack.callback(engines.close)
+        learners = _learner_pool(config, cluster, engines)
+        info: LearnerInfo = _agreed("learners", learners.prepared)
+        check_context(config, info.context)
+        bank = LoraBank(info.layout, config.population.members, config.lora.rank, config.lora.alpha)
+        dtype = getattr(torch, config.base.dtype)
+        sampler = ClusterSampler(engines, published, tokenizer, dtype, config.selfplay.overlap == "eager")
+        learner = ClusterLearner(config, learners, bank, learners.prepared)
+        yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), tier, info.base_sha256)
+
+
+def engine_pool(config: Config, cluster: RayCluster, published: dict[int, Adapter]) -> ActorPool:
+    """Start the engines of a run. Every engine, also one that starts later, loads the adapters in ``published`` first."""
+    gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
+    kind = ActorKind("engine", EngineActor, config.threads or 1, gpus, concurrency=ENGINE_CALLS)
+    places = [[place] for place in cluster.placement.engines]
+    return ActorPool(cluster, kind, places, lambda index, call: call("open", config, published), config.cluster.wait_seconds)
+
+
+def _learner_pool(config: Config, cluster: RayCluster, engines: ActorPool) -> ActorPool:
+    shards, processes = config.cluster.shards, cluster.placement.learners
+    owners = owners_of(config.population.members, config.cluster.learners)
+    places = [processes[start : start + shards] for start in range(0, len(processes), shards)]
+
+    def prepare(rank: int, call: CallMember) -> LearnerInfo:
+        gpus = [None if place.gpu is None else engines.run([Call(place.bundle, "gpus")])[0][place.gpu] for place in places[rank]]
+        return call("open", config, [slot for slot, owner in owners.items() if owner == rank], gpus, call("address"))
+
+    kind = ActorKind("learner", LearnerActor, config.threads or 1, groups=(CONTROL,))
+    return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)
+
+
+def _verifier_pool(config: Config, cluster: RayCluster) -> ActorPool:
+    box = config.sandbox
+    kind = ActorKind("verifier", VerifierActor, box.workers, concurrency=VERIFIER_CALLS)
+    places = [[place] for place in cluster.placement.verifiers]
+    arguments = limits_of(box), box.workers, box.allow_weak
+    return ActorPool(cluster, kind, places, lambda index, call: call("open", *arguments), config.cluster.wait_seconds)
+
+
+def _agreed(kind: str, values: Sequence[Any]) -> Any:
+    """Return the value that all members reported. Raises `ClusterError` if they differ."""
+    for index, value in enumerate(values):
+        if value != values[0]:
+            here, there = next((a, b) for a, b in zip(_fields(value), _fields(values[0]), strict=True) if a != b)
+            raise ClusterError(
+                f"expected all {kind} to find the same, but number {index} has {here} and number 0 {there}: the machines differ in "
+                "their base, their libraries or what they allow a sandbox; make them alike"
+            )
+    return values[0]
+
+
+def _fields(value: Any) -> list[str]:
+    if not isinstance(value, LearnerInfo):
+        return [f"{value}"]
+    return [f"{name} {field}" for name, field in vars(value).items() if name != "machine"]

@@ -1,0 +1,110 @@
+"""A thread that samples batches of requests from other threads in one stream of a sampler.
+
+A batch that arrives while others are sampled joins them. The requests of a batch enter the stream together, so that a batch that is alone
+in the stream is always decoded in the same way.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from populora.core.types import Generation, Request
+from populora.engine.sampling.protocol import Sampler
+from populora.engine.sampling.requests import Named
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Arguments of `Sampler.stream`. Batches that differ in them are sampled one after the other."""
+
+    max_tokens: int
+    temperature: float
+    stop: str
+
+
+@dataclass(eq=False)
+class _Batch:
+    requests: Sequence[Request]
+    params: SamplingParams
+    result: Future[list[list[Generation]]]
+    done: dict[Named, list[Generation]] = field(default_factory=dict)
+
+
+Work = _Batch | Future[None]
+"""A batch, or a request to end the stream."""
+
+
+class SamplerThread:
+    """Runs streams of ``sampler`` and is their feed. A stream stays open between batches, until `end_stream` or other parameters."""
+
+    def __init__(self, sampler: Sampler):
+        self._sampler = sampler
+        self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._next: Work | None = None
+        self._batches: dict[Named, _Batch] = {}
+        """The unfinished batch of each request in the stream."""
+        threading.Thread(target=self._serve, name="sampler", daemon=True).start()
+
+    def submit(self, requests: Sequence[Request], params: SamplingParams) -> Future[list[list[Generation]]]:
+        """Sample a batch of at least one request. The result is the generations of each, in order, or the error of the stream."""
+        batch = _Batch(requests, params, Future())
+        self._queue.put(batch)
+        return batch.result
+
+    def end_stream(self) -> Future[None]:
+        """End the stream after all batches that were submitted before."""
+        ended: Future[None] = Future()
+        self._queue.put(ended)
+        return ended
+
+    def take(self, idle: bool) -> Sequence[Request]:
+        """See `populora.engine.sampling.protocol.Feed`."""
+        if self._next is None:
+            self._next = self._poll(block=idle)
+        taken: list[Request] = []
+        while isinstance(batch := self._next, _Batch) and batch.params == self._params:
+            self._batches |= {(request.slot, request.key): batch for request in batch.requests}
+            taken += batch.requests
+            self._next = self._poll(block=False)
+        return taken
+
+    def _poll(self, block: bool) -> Work | None:
+        try:
+            return self._queue.get(block=block)
+        except queue.Empty:
+            return None
+
+    def _serve(self) -> None:
+        while True:
+            self._next = work = self._next or self._queue.get()
+            if isinstance(work, _Batch):
+                self._stream(work)
+            else:
+                self._next = None
+                work.set_result(None)
+
+    def _stream(self, first: _Batch) -> None:
+        self._params = params = first.params
+        try:
+            for request, generations in self._sampler.stream(self, params.max_tokens, params.temperature, params.stop):
+                self._finish(request, generations)
+        except Exception as error:  # noqa: BLE001 - raised where the results are awaited
+            failed = set(self._batches.values())
+            if self._next is first:  # the sampler failed before it took any request
+                failed, self._next = {first}, None
+            self._batches.clear()
+            for batch in failed:
+                batch.result.set_exception(error)
+
+    def _finish(self, request: Request, generations: list[Generation]) -> None:
+        batch = self._batches[request.slot, request.key]
+        batch.done[request.slot, request.key] = generations
+        if len(batch.done) == len(batch.requests):
+            names = [(request.slot, request.key) for request in batch.requests]
+            for name in names:
+                del self._batches[name]  # a stream is long and would keep the responses of finished batches
+            batch.result.set_result([batch.done[name] for name in names])

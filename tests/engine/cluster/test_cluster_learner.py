@@ -1,0 +1,143 @@
+"""Many learners make the update of one, whoever computes what and dies at which call; and the update is committed all at once."""
+
+import math
+import pickle
+import threading
+import time
+
+import pytest
+import torch
+from local_pool import SETTINGS, SLOTS, LocalPool, randomise
+
+from populora.core.errors import AdapterEffectError, ConfigError
+from populora.core.types import Generation
+from populora.engine.cluster.cluster_learner import ClusterLearner
+from populora.engine.cluster.learner_actor import AbortedError
+from populora.engine.cluster.load_balancing import owners_of
+from populora.engine.learning.batching import TrainRow
+from populora.engine.model.bank import LoraBank
+
+
+@pytest.fixture
+def make_learner(make_actor, single):
+    def make(members: int, dies=(), agreement: float = math.inf) -> ClusterLearner:
+        owners = owners_of(SLOTS, members)
+        pool = LocalPool(lambda index: make_actor([slot for slot, owner in owners.items() if owner == index]), members, dies)
+        bank = LoraBank(single.adapted.bank.layout, SLOTS, SETTINGS.lora.rank, SETTINGS.lora.alpha)
+        randomise(bank)
+        learner = ClusterLearner(SETTINGS, pool, bank, [member.info for member in pool.members])
+        learner.agreement = agreement
+        return learner
+
+    return make
+
+
+def equal(left: LoraBank, right: LoraBank) -> bool:
+    ours, theirs = left.state(), right.state()
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def close(left: LoraBank, right: LoraBank) -> bool:
+    """Within a millionth: each moment, and weights by adapter. Single weights need not be: where a gradient is zero but for rounding, Adam
+    divides the rounding by itself."""
+    ours, theirs = left.state(), right.state()
+    moments = all(torch.allclose(ours[name], theirs[name], rtol=0.0, atol=1e-6) for name in ("first_moment", "second_moment"))
+    apart = (ours["master"] - theirs["master"]).norm(dim=1) / theirs["master"].norm(dim=1)
+    return moments and float(apart.max()) < 1e-6
+
+
+def test_one_learner_makes_the_bit_identical_update_of_a_run_in_one_process(make_learner, single, uneven_rows):
+    learner = make_learner(1)
+    assert learner.update(uneven_rows) == single.update(uneven_rows)
+    assert equal(learner._bank, single.adapted.bank) and learner.helps == 0
+
+
+@pytest.mark.parametrize("members", [2, 3, 7])
+def test_many_learners_make_the_adapters_of_one_within_a_millionth(make_learner, single, uneven_rows, members):
+    learner = make_learner(members)
+    for _ in range(3):
+        ours, theirs = learner.update(uneven_rows), single.update(uneven_rows)
+        assert learner.helps > 0  # slot 0 has most rows: its owner is helped
+        assert [vars(ours[slot]) for slot in ours] == [pytest.approx(vars(theirs[slot]), rel=1e-4, abs=1e-6) for slot in theirs]
+    assert close(learner._bank, single.adapted.bank)
+
+
+def test_no_gradient_travels_when_loads_are_even(make_learner):
+    rows = [TrainRow(slot, [5, 6, 7], [8, 9, 10], [-5.0] * 3, 1.0 - 2 * (number % 2)) for slot in range(4) for number in range(4)]
+    learner = make_learner(2)
+    learner.update(rows)
+    assert learner.helps == 0 and not [call for call in learner._pool.calls if call.method == "help"]
+
+
+@pytest.mark.slow
+def test_whichever_call_a_learner_dies_at_the_adapters_are_those_of_the_undisturbed_update(make_learner, uneven_rows):
+    undisturbed = make_learner(2)
+    expected = [undisturbed.update(uneven_rows) for _ in range(2)]
+    calls = len(undisturbed._pool.calls)
+    assert calls >= 16
+    for dies in [*range(1, calls + 1), *range(-calls, 0)]:
+        learner = make_learner(2, [dies])
+        assert [learner.update(uneven_rows) for _ in range(2)] == expected, dies
+        assert equal(learner._bank, undisturbed._bank) and learner._pool.faults >= 1, dies
+
+
+def test_a_second_death_during_recovery_changes_nothing_either(make_learner, uneven_rows):
+    undisturbed = make_learner(2)
+    undisturbed.update(uneven_rows)
+    faults = []
+    for dies in ([4, 5], [4, 8], [-6, 9, 15], [3, -7, 11]):
+        learner = make_learner(2, dies)
+        learner.update(uneven_rows)
+        assert equal(learner._bank, undisturbed._bank)
+        faults.append(learner._pool.faults)
+    assert min(faults) >= 1 and max(faults) >= 2
+
+
+def test_a_guard_that_refuses_one_slot_leaves_all_adapters_as_they_were(make_learner, uneven_rows):
+    learner = make_learner(2, agreement=1e-5)
+    before = learner._bank.state()
+    with pytest.raises(AdapterEffectError, match="sampler and learner must agree"):
+        learner.update(uneven_rows)
+    assert all(torch.equal(before[name], after) for name, after in learner._bank.state().items())
+
+
+def test_a_row_over_the_token_budget_is_refused_before_any_call(make_learner):
+    learner = make_learner(2)
+    with pytest.raises(ConfigError, match=r"learner\.micro_batch_tokens is 256"):
+        learner.update([TrainRow(0, [5] * 200, [6] * 100, [-5.0] * 100, 1.0)])
+    assert not learner._pool.calls
+
+
+def test_an_adapter_that_was_bred_reaches_its_learner(make_learner, single, uneven_rows):
+    learner = make_learner(2)
+    learner.update(uneven_rows)
+    single.update(uneven_rows)
+    learner._bank.load(3, learner._bank.adapter(0))
+    single.adapted.bank.load(3, single.adapted.bank.adapter(0))
+    answer = Generation("", (5, 6, 7), (8, 9, 10), (-1.0,) * 3, 0.0, True)
+    torch.testing.assert_close(learner.logprobs(3, [answer]), single.logprobs(3, [answer]), rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(learner.logprobs(-1, [answer]), single.logprobs(-1, [answer]))
+    learner.update(uneven_rows)
+    single.update(uneven_rows)
+    assert close(learner._bank, single.adapted.bank)
+
+
+def test_an_aborted_update_ends_at_the_next_micro_batch(make_actor, uneven_rows):
+    actor = make_actor(range(SLOTS))
+    tokens = dict.fromkeys(range(SLOTS), 100)
+    threading.Timer(0.3, actor.abort).start()
+    started = time.perf_counter()
+    with pytest.raises(AbortedError):
+        actor.learn(uneven_rows * 100, tokens)
+    assert time.perf_counter() - started < 10.0  # all of it takes longer
+    with pytest.raises(AbortedError):
+        actor.learn(uneven_rows, tokens)
+    actor.resume()
+    assert set(actor.learn(uneven_rows, tokens)) == set(range(SLOTS))
+
+
+def test_a_helper_sends_one_gradient_and_not_those_of_its_own_slots(make_actor, single, uneven_rows):
+    actor = make_actor(range(1, SLOTS))
+    _, gradient = actor.help(single.adapted.bank.adapter(0), [row for row in uneven_rows if row.slot == 0], 1000)
+    size = single.adapted.bank.master.shape[1]
+    assert gradient.shape == (size,) and len(pickle.dumps(gradient)) < 4 * size + 1000
