@@ -38,6 +38,7 @@ from populora.adapters.operators import OPERATORS  # noqa: E402
 from populora.adapters.operators.breeding import breed  # noqa: E402
 from populora.adapters.operators.crossovers import dare  # noqa: E402
 from populora.core.rng import stream  # noqa: E402
+from populora.core.types import Lineage  # noqa: E402
 
 LAYERS, HIDDEN, KEY_VALUE, RANK = 28, 3584, 512, 32
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
@@ -92,7 +93,7 @@ def describe_children(parents: list[Adapter]) -> dict[str, dict[str, Any]]:
     """How far a child is from its parents, by operator."""
     found = {}
     for name, operator in OPERATORS.items():
-        child = breed(parents[: operator.arity], name, stream(0, "benchmark", name))
+        _, child = breed(parents[: operator.arity], Lineage("child", operator=name, stream=("benchmark", name)))
         cosines = [round(cosine, 3) for cosine in child.cosines]
         found[name] = {"norm_ratio": round(child.norm_ratio, 3), "cosines": cosines, "effective_rank": round(child.effective_rank, 1)}
     return found

@@ -17,7 +17,7 @@ from populora.adapters.operators.breeding import breed
 from populora.adapters.peft_format import load_adapter, read_folder, save_folder
 from populora.adapters.peft_settings import check_agreement, rank_of
 from populora.core.errors import AdapterError
-from populora.core.rng import stream
+from populora.core.types import Lineage
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -63,8 +63,8 @@ def mean_child(parents: list[Path], out: Path) -> Path:
     """What `populora breed --operator linear_0_5` writes, without its record."""
     folders = [read_folder(parent) for parent in parents]
     check_agreement(parents, [folder.settings for folder in folders])
-    child = breed([folder.adapter for folder in folders], "linear_0_5", stream(0, "breed"))
-    save_folder(child.adapter, out, {SETTINGS: folders[0].text})
+    child, _ = breed([folder.adapter for folder in folders], Lineage("child", operator="linear_0_5"))
+    save_folder(child, out, {SETTINGS: folders[0].text})
     return out
 
 
@@ -106,8 +106,9 @@ def test_every_operator_keeps_ranks_that_differ_by_module(qwen, tmp_path, operat
     for seed, name in enumerate("ab"[: available_operators()[operator].arity]):
         saved(qwen, tmp_path / name, seed, **patterns)
         folders.append(read_folder(tmp_path / name))
-    child = breed([folder.adapter for folder in folders], operator, stream(0, "breed"), **({"k": 1} if operator == "m6" else {}))
-    save_folder(child.adapter, tmp_path / "child", {SETTINGS: folders[0].text})
+    plan = Lineage("child", operator=operator, strength={"k": 1} if operator == "m6" else {})
+    child, _ = breed([folder.adapter for folder in folders], plan)
+    save_folder(child, tmp_path / "child", {SETTINGS: folders[0].text})
     ranks = {layer.r["default"] for layer in adapted(PeftModel.from_pretrained(copy.deepcopy(qwen), tmp_path / "child")).values()}
     assert ranks == {2, 4, 7}
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from populora.adapters.operators import available_operators
-from populora.adapters.operators.lineage import bred as bred_by_plan
+from populora.adapters.operators.breeding import breed
 from populora.adapters.peft_format import read_folder
 from populora.cli.main import main
 from populora.core.types import Lineage
@@ -46,7 +46,7 @@ def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_r
     assert files[SETTINGS] == (here / "a" / SETTINGS).read_bytes()
     adapters = [read_folder(here / name).adapter for name in parents[:arity]]
     plan = Lineage("child", 1, 0, operator, seed=7, stream=("breed",), refactor="revive")
-    direct, lineage = bred_by_plan(plan, list(zip(parents, adapters, strict=False)))
+    direct, lineage = breed(adapters, plan)
     child = read_folder(here / "deep" / "child").adapter
     assert child.fingerprint() == direct.fingerprint()
     record = json.loads(files[RECORD])

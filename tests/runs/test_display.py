@@ -18,7 +18,7 @@ from populora.runs.live import LiveDisplay, View
 from populora.runs.metrics import step_metrics
 from populora.runs.metrics_log import write_step
 from populora.runs.records import step_rows
-from populora.runs.style import bar, clock, figure, plural, sparkline
+from populora.runs.style import bar, format_duration, format_metric, plural, sparkline
 from populora.runs.summary import Summary, print_summary, render_summary, summarise
 
 WIDTHS = (60, 80, 109, 110, 120, 160)
@@ -182,8 +182,8 @@ def test_closing_table_of_a_run_without_a_step(tmp_path: Path):
 
 
 def test_small_drawings():
-    assert clock(151) == "2:31" and clock(3751) == "1:02:31"
+    assert format_duration(151) == "2:31" and format_duration(3751) == "1:02:31"
     assert sparkline([0, 1, 2, 7], 3) == "▁▂█" and sparkline([], 3) == "" and sparkline([5, 5], 9) == "▄▄"
     assert bar(0.5, 4) == "██  " and bar(2.0, 4) == "████" and bar(0.03125, 4) == "▏   "
-    assert figure("archive/coverage", 0.123) == "12.3 %" and figure("student/response_length", 3.14159, signed=True) == "+3.1"
+    assert format_metric("archive/coverage", 0.123) == "12.3 %" and format_metric("student/response_length", 3.14159, signed=True) == "+3.1"
     assert plural(1, "child", "children") == "1 child" and plural(2, "step") == "2 steps"

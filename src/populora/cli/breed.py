@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from populora.cli.arguments import parse
-from populora.cli.breeding_text import about_bases, explained, summary
-from populora.cli.loading import load_torch
+from populora.core.config import EvolutionConfig
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
 from populora.core.installed import BREEDING, versions
 from populora.core.types import Lineage
 
 if TYPE_CHECKING:
-    pass
+    from populora.adapters.adapter import Adapter
+
+COMMON_BASIS = 0.5
+"""Parents whose A have a cosine above this count as written in one basis."""
 
 
 @dataclass(frozen=True)
@@ -54,75 +61,141 @@ class Breed:
 def main(arguments: Sequence[str]) -> int:
     """Breed, write and print the summary, or print the list; returns 0. Raises `PopuloraError`, with nothing written."""
     marks = [time.perf_counter()]
-    chosen = parse(Breed, arguments, "breed")
+    args = parse(Breed, arguments, "breed")
     console = Console(highlight=False)
-    if chosen.list:
-        console.print(explained())
+    if args.list:
+        console.print(operator_table())
         return 0
-    out = _checked_out(chosen)
+    out = _check_out(args)
     load_torch()
-    from populora.adapters.operators.lineage import LINEAGE_FILE, bred, lineage_bytes
+    from populora.adapters.operators.breeding import LINEAGE_FILE, breed, lineage_bytes
     from populora.adapters.peft_format import read_folder, save_folder
     from populora.adapters.peft_settings import CONFIG_FILE, check_agreement
 
-    plan = _plan(chosen, out)
+    plan = _plan(args, out)
     marks.append(time.perf_counter())
-    folders = [read_folder(parent) for parent in chosen.parents]
-    check_agreement(chosen.parents, [folder.settings for folder in folders], chosen.allow_other_base)
+    folders = [read_folder(parent) for parent in args.parents]
+    check_agreement(args.parents, [folder.settings for folder in folders], args.allow_other_base)
     marks.append(time.perf_counter())
-    names = [os.path.relpath(parent, out) for parent in chosen.parents]  # holds as long as the folders move together
+    names = [os.path.relpath(parent, out) for parent in args.parents]  # holds as long as the folders move together
     adapters = [folder.adapter for folder in folders]
-    child, lineage = bred(plan, list(zip(names, adapters, strict=True)))
+    child, lineage = breed(adapters, plan, names)
     marks.append(time.perf_counter())
     save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
     marks.append(time.perf_counter())
-    console.print(summary(chosen.out or out, chosen.parents, lineage, len(child.modules), marks))
-    for note in about_bases(lineage, adapters):
-        console.print(Text(note, "yellow"))
+    console.print(_child_table(args.out or out, args.parents, lineage, len(child.modules), marks))
+    if warning := _basis_warning(lineage, adapters):
+        console.print(Text(warning, "yellow"))
     return 0
 
 
-def _checked_out(chosen: Breed) -> Path:
-    """Where to write; all that can be checked before torch is loaded."""
-    if len(chosen.parents) not in (1, 2):
-        raise ConfigError(f"expected one or two PEFT folders, got {len(chosen.parents)}: `populora breed A [B] --operator NAME -o OUT`")
-    if not chosen.operator:
+def load_torch() -> None:
+    """Import torch without garbage collection, now or when Python ends: its some hundred thousand objects all stay, and for commands of
+    a second or two the import would be most of the time."""
+    if "torch" in sys.modules:
+        return
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def operator_table() -> Table:
+    """List every operator with its strengths. Raises `ConfigError` for a third-party one that does not load."""
+    load_torch()
+    from populora.adapters.operators import available_operators
+
+    operators = available_operators()
+    caption = (
+        f"In the default pool of evolution: {', '.join(EvolutionConfig().operators)}. With --refactor: "
+        f"{', '.join(name for name, operator in operators.items() if operator.takes_refactor)}. docs/operators.md has the formulas."
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
+    table.add_column("operator", no_wrap=True)
+    table.add_column("parents", justify="right")
+    table.add_column("strengths", no_wrap=True)
+    table.add_column("child")
+    for name, operator in operators.items():
+        label = Text.assemble((name, "bold"), f"\n{operator.alias}" if operator.alias != name else "")
+        strengths = "\n".join(f"{strength}={value}" for strength, value in operator.strengths.items())
+        table.add_row(label, str(operator.arity), Text(strengths), Text(operator.summary))
+    return table
+
+
+def _check_out(args: Breed) -> Path:
+    """Return the folder to write, after all checks that need no torch."""
+    if len(args.parents) not in (1, 2):
+        raise ConfigError(f"expected one or two PEFT folders, got {len(args.parents)}: `populora breed A [B] --operator NAME -o OUT`")
+    if not args.operator:
         raise ConfigError("expected --operator NAME: `populora breed --list` explains every operator")
-    if chosen.out is None:
+    if args.out is None:
         raise ConfigError("expected -o OUT: a folder that does not exist yet")
-    out = chosen.out.resolve()
-    for parent in chosen.parents:
+    out = args.out.resolve()
+    for parent in args.parents:
         if parent.resolve() in (out, *out.parents):
-            raise ConfigError(f"'{chosen.out}' lies in the parent '{parent}': choose a folder outside of it (`-o OUT`)")
+            raise ConfigError(f"'{args.out}' lies in the parent '{parent}': choose a folder outside of it (`-o OUT`)")
     with disk_errors(out, "read"):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ConfigError(f"'{chosen.out}' exists already: choose a folder that does not, or an empty one (`-o OUT`)")
+            raise ConfigError(f"'{args.out}' exists already: choose a folder that does not, or an empty one (`-o OUT`)")
     return out
 
 
-def _plan(chosen: Breed, out: Path) -> Lineage:
+def _plan(args: Breed, out: Path) -> Lineage:
     from populora.adapters.operators import get_operator
-    from populora.adapters.operators.lineage import read_lineage
+    from populora.adapters.operators.breeding import read_lineage
 
-    operator = get_operator(chosen.operator)
-    if len(chosen.parents) != operator.arity:
-        raise ConfigError(f"operator '{operator.name}' takes {operator.arity} parent(s), got {len(chosen.parents)}")
-    if chosen.refactor != "revive" and not operator.takes_refactor:
+    operator = get_operator(args.operator)
+    operator.check_arity(len(args.parents))
+    if args.refactor != "revive" and not operator.takes_refactor:
         raise ConfigError(f"operator '{operator.name}' splits no singular values: leave --refactor out")
-    known = [read_lineage(parent) for parent in chosen.parents]
-    generation = 1 + max(lineage.generation if lineage else 0 for lineage, _ in known)
+    records = [read_lineage(parent)[0] for parent in args.parents]
+    generation = 1 + max(lineage.generation if lineage else 0 for lineage in records)
     return Lineage(
-        out.name, generation, 0, operator.name, stream=("breed",), strength=_strength(chosen), refactor=chosen.refactor, seed=chosen.seed
+        out.name, generation, 0, operator.name, stream=("breed",), strength=_strength(args), refactor=args.refactor, seed=args.seed
     )
 
 
-def _strength(chosen: Breed) -> dict[str, float | str]:
-    from populora.adapters.operators.breeding import parse_strength
+def _strength(args: Breed) -> dict[str, float | str]:
+    from populora.adapters.operators.registry import parse_strength
 
-    given: dict[str, float | str] = {}
-    for text in (text for group in chosen.strength for text in group):
+    strength: dict[str, float | str] = {}
+    for text in (text for group in args.strength for text in group):
         name, value = parse_strength(text)
-        if name in given:
+        if name in strength:
             raise ConfigError(f"--strength: expected each name once, got '{name}' twice")
-        given[name] = value
-    return given
+        strength[name] = value
+    return strength
+
+
+def _basis_warning(lineage: Lineage, parents: Sequence[Adapter]) -> str:
+    """Return a warning if the operator mixes factors entry by entry that share no basis."""
+    from populora.adapters.operators import get_operator
+    from populora.adapters.operators.similarity import basis_cosine
+
+    operator = get_operator(lineage.operator)
+    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or (cosine := basis_cosine(*parents)) > COMMON_BASIS:
+        return ""
+    warning = f"The parents' A have a cosine of {cosine:.2f}: their factors share no basis, and {operator.name} mixes them entry by entry."
+    return f"{warning} x2, x3, and x1 with space=delta do not need one."
+
+
+def _child_table(out: Path, parents: Sequence[Path], lineage: Lineage, modules: int, marks: Sequence[float]) -> Table:
+    """Show how the child was bred and how far it is from its parents; ``marks`` are the clock before and after each phase."""
+    table = Table.grid(padding=(0, 2))
+    strength = ", ".join(f"{name}={value}" for name, value in lineage.strength.items())
+    table.add_row(Text(str(out), "bold"), Text(" ".join((lineage.operator, strength))), Text(f"refactor {lineage.refactor}", "dim"))
+    table.add_row("norm ratio", f"{lineage.norm_ratio:.4f}", Text("norm of its delta over the mean of its parents'", "dim"))
+    for parent, cosine in zip(parents, lineage.cosines, strict=True):
+        table.add_row("cosine", f"{cosine:.4f}", Text(f"to {parent}", "dim"))
+    table.add_row("effective rank", f"{lineage.effective_rank:.2f}", Text(f"mean over {modules} modules", "dim"))
+    for parent, recorded in zip(parents, lineage.parents, strict=True):
+        table.add_row("parent", recorded[-64:][:16], Text(f"{parent}", "dim"))
+    table.add_row("child", lineage.fingerprint[:16], Text(f"generation {lineage.generation}", "dim"))
+    table.add_row("stream", "/".join(map(str, lineage.stream)), Text(f"seed {lineage.seed}", "dim"))
+    seconds = [later - earlier for earlier, later in pairwise(marks)]
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in zip(("start", "read", "breed", "write"), seconds, strict=True))
+    table.add_row("seconds", f"{sum(seconds):.2f}", Text(parts, "dim"))
+    return table

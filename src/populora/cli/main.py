@@ -5,14 +5,13 @@ Every error that populora raises on purpose is printed as one message on stderr 
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from populora.core.errors import ConfigError, PopuloraError
+from populora.core.errors import ConfigError, PopuloraError, did_you_mean
 from populora.core.invocation import pasteable
 
 COMMANDS = {
@@ -67,9 +66,7 @@ def _command(name: str):
     if name == "--version":
         return import_module("populora.cli.doctor").version
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"unknown command '{name}': expected one of {', '.join(COMMANDS)}.{hint}")
+        raise ConfigError(f"unknown command '{name}': expected one of {', '.join(COMMANDS)}.{did_you_mean(name, COMMANDS)}")
     return import_module(f"populora.cli.{name}").main
 
 

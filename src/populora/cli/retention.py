@@ -19,7 +19,7 @@ from populora.core.files import disk_errors, json_bytes, read_json, write_file
 from populora.core.invocation import pasteable
 from populora.core.presets import RETENTION, preset_names, settings_file
 from populora.runs.directory import CONFIG, FACTS, changed_versions, locked
-from populora.runs.style import clock
+from populora.runs.style import format_duration
 
 if TYPE_CHECKING:
     from populora.evals.retention.settings import RetentionConfig
@@ -88,5 +88,5 @@ class _Progress:
         if now - self._said < 10 and done < steps:
             return
         self._said = now
-        sys.stdout.write(f"{clock(now - self._started)}  {title}: step {done} of {steps}\n")
+        sys.stdout.write(f"{format_duration(now - self._started)}  {title}: step {done} of {steps}\n")
         sys.stdout.flush()

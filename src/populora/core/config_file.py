@@ -8,7 +8,7 @@ import math
 import sys
 import tomllib
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,3 +93,11 @@ def load_config(path: Path) -> Config:
 def to_mapping(config: Any) -> dict[str, Any]:
     """Nested plain values (for JSON); `from_mapping` reads them back."""
     return dataclasses.asdict(config)
+
+
+def flatten(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, with keys such as ``evolution.every``."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flatten(value, separator, f"{prefix}{name}{separator}") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat

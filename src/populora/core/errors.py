@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class PopuloraError(Exception):
     """Base of every error that populora raises on purpose."""
@@ -41,3 +44,9 @@ class ClusterError(PopuloraError, RuntimeError):
 
 class EndpointError(PopuloraError, RuntimeError):
     """A served model that is evaluated cannot be reached, refuses, or fails."""
+
+
+def did_you_mean(name: str, choices: Iterable[str], n: int = 1, cutoff: float = 0.6) -> str:
+    """Return `` Did you mean 'x'?`` with up to ``n`` of the choices that resemble ``name``, or nothing."""
+    near = difflib.get_close_matches(name, list(choices), n, cutoff)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -174,8 +174,8 @@ class Lineage:
     """How an adapter came about: with its parents' weights, all that is needed to breed it again."""
 
     member: str
-    generation: int
-    born: int
+    generation: int = 0
+    born: int = 0
     """Step after whose update the member was born; 0 for the initial population, and outside a run."""
     operator: str = "init"
     parents: tuple[str, ...] = ()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, did_you_mean
 
 Group = Literal["code", "math", "cruxeval", "tiny"]
 Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "selfplay"]
@@ -111,8 +110,7 @@ def benchmark(name: str) -> Benchmark:
     plain = name.lower().replace("-", "_").replace("+", "_plus")
     found = BENCHMARKS.get(_ALIASES.get(plain, plain))
     if found is None:
-        near = difflib.get_close_matches(plain, [*BENCHMARKS, *_ALIASES], n=2)
-        hint = f" Did you mean {' or '.join(dict.fromkeys(repr(_ALIASES.get(one, one)) for one in near))}?" if near else ""
+        hint = did_you_mean(plain, [*BENCHMARKS, *_ALIASES], n=2)
         raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{hint}")
     return found
 

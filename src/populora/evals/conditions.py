@@ -7,10 +7,11 @@ what evaluations are meant to differ in: they are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from populora.core.config_file import flatten
 from populora.core.files import read_json
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.folder import read_generation
@@ -55,17 +56,9 @@ def differences(named: Mapping[str, Settings]) -> list[str]:
 
 
 def _add(known: dict[str, list[str]], values: Mapping[str, Any]) -> None:
-    for setting, value in _flat(values):
-        if value not in known.setdefault(setting, []):
-            known[setting].append(value)
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name} ")
-        else:
-            yield f"{path}{name}", str(value)
+    for setting, value in flatten(values, " ").items():
+        if str(value) not in known.setdefault(setting, []):
+            known[setting].append(str(value))
 
 
 def _told(values: Mapping[str, Sequence[str]]) -> str:

@@ -6,7 +6,6 @@ A name with one slash is that of a base on the hub, unless the folder before the
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from populora.adapters.peft_settings import CONFIG_FILE, read_settings
 from populora.core.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
-from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError, did_you_mean
 from populora.core.files import disk_errors
 from populora.engine.model.loading import TINY, base_folder
 from populora.runs.checkpoint import checkpoint_steps
@@ -130,8 +129,8 @@ def _beside(missing: Path) -> str:
     above = missing.parent
     with disk_errors(above, "read"):
         names = [path.name for path in above.iterdir()] if above.is_dir() else []
-    near = difflib.get_close_matches(missing.name, names, n=2)
-    return f". Did you mean {' or '.join(repr(str(above / name)) for name in near)}?" if near else ""
+    hint = did_you_mean(str(missing), [str(above / name) for name in names], n=2)
+    return f".{hint}" if hint else ""
 
 
 def _same_base(what: str, base: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from populora.core.config_file import flatten
 from populora.core.errors import ConfigError
 from populora.report.loading import RunData
 from populora.runs.style import printable
@@ -91,7 +92,7 @@ def _identity(run: RunData) -> str:
 
 
 def _what_it_was(run: RunData) -> dict[str, Any]:
-    same = {name: value for name, value in _flat(run.settings).items() if not name.startswith(_HOW_IT_RAN)}
+    same = {name: value for name, value in flatten(run.settings).items() if not name.startswith(_HOW_IT_RAN)}
     return {**same, "base": str(run.facts.get("base_sha256", run.setting("base.path", "")))[:12]}
 
 
@@ -112,10 +113,3 @@ def _size(run: RunData) -> str:
         return "baseline (1 agent)"
     teachers, students = (run.setting(f"population.{role}", 0) for role in ("teachers", "students"))
     return f"{teachers}T+{students}S" if teachers and students else run.name
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat

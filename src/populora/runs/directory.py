@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from populora.core.config import Config
-from populora.core.config_file import from_mapping, to_mapping
+from populora.core.config_file import flatten, from_mapping, to_mapping
 from populora.core.errors import RunDirectoryError
 from populora.core.files import PART, disk_errors, json_bytes, read_json, write_file
 from populora.core.installed import version_changes, versions
@@ -157,7 +157,7 @@ def free_folder(root: Path, name: str) -> Path:
 
 def differences(ours: Config, theirs: Config) -> list[str]:
     """The settings in which two configurations differ, as ``name: ours there, theirs asked``."""
-    left, right = _flat(to_mapping(ours)), _flat(to_mapping(theirs))
+    left, right = flatten(to_mapping(ours)), flatten(to_mapping(theirs))
     return [f"{name}: {left[name]!r} there, {right[name]!r} asked" for name in left if left[name] != right[name]]
 
 
@@ -168,10 +168,3 @@ def config_hash(config: Config) -> str:
 
 def _hash(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json_bytes(settings)).hexdigest()
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from populora.core.types import TASK_TYPES
 from populora.runs.step_record import StepRecord
-from populora.runs.style import birth, clock
+from populora.runs.style import describe_child, format_duration
 from populora.runs.summary import Summary, print_summary
 
 
@@ -116,6 +116,6 @@ def step_line(record: StepRecord, metrics: Mapping[str, float], steps: int, left
     if "rating/mu/teacher" in metrics:
         parts.append(f"mu T {shown('rating/mu/teacher', 1)} S {shown('rating/mu/student', 1)}")
     if record.step < steps:
-        parts.append(f"left {clock(left)}")
-    parts += [f"bred {birth(child)}" for child in record.children]
+        parts.append(f"left {format_duration(left)}")
+    parts += [f"bred {describe_child(child)}" for child in record.children]
     return "  ".join(parts)

@@ -22,7 +22,7 @@ from rich.text import Text
 from populora.core.types import TASK_TYPES, Matchup, Member, Role
 from populora.runs.display import Eta
 from populora.runs.step_record import StepRecord
-from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, bar, birth, clock, figure, sparkline
+from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, bar, describe_child, format_duration, format_metric, sparkline
 from populora.runs.summary import Summary, print_summary
 
 SHOWN = (
@@ -84,7 +84,7 @@ class LiveDisplay(AbstractContextManager):
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         earlier = tuple(line for line in self._view.history if line["step"] < record.step)
-        births = tuple(f"step {record.step}: {birth(child)}" for child in record.children)
+        births = tuple(f"step {record.step}: {describe_child(child)}" for child in record.children)
         self._view = replace(
             self._view, history=(*earlier, {"step": record.step, **metrics}), left=self._eta.left(record), members=record.members,
             matchups=record.matchups, births=(births + self._view.births)[:4], phase="",
@@ -115,12 +115,12 @@ def render(view: View, width: int) -> RenderableType:
 
 def _heading(view: View, width: int) -> list[RenderableType]:
     sizes = " + ".join(f"{count}{role.value[0].upper()}" for role in Role if (count := sum(m.role is role for m in view.members)))
-    left = f"left {clock(view.left)}" if view.left is not None else "left …"
+    left = f"left {format_duration(view.left)}" if view.left is not None else "left …"
     line = Table.grid(expand=True)
     line.add_column()
     line.add_column(justify="right")
     title = Text.assemble(("populora", "bold"), f"  {view.folder}", (f"  {sizes}", "dim"), overflow="ellipsis", no_wrap=True)
-    line.add_row(title, Text(f"step {view.step} of {view.steps}   {clock(view.elapsed)}   {left}", no_wrap=True))
+    line.add_row(title, Text(f"step {view.step} of {view.steps}   {format_duration(view.elapsed)}   {left}", no_wrap=True))
     done = width * view.step // view.steps
     return [line, Text.assemble(("━" * done, "green"), ("─" * (width - done), "dim"))]
 
@@ -147,7 +147,9 @@ def _metrics(view: View, trend: int) -> Table:
     for name in SHOWN:
         trace = [line[name] for line in view.history if name in line]
         names = (name, *(f"{name}/{task.value}" for task in TASK_TYPES))
-        table.add_row(CAPTIONS[name], *(figure(name, now[key]) if key in now else "" for key in names), " " + sparkline(trace, trend))
+        table.add_row(
+            CAPTIONS[name], *(format_metric(name, now[key]) if key in now else "" for key in names), " " + sparkline(trace, trend)
+        )
     return table
 
 

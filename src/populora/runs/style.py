@@ -32,14 +32,14 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """``2:31`` or ``1:02:31``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def figure(name: str, value: float, signed: bool = False) -> str:
+def format_metric(name: str, value: float, signed: bool = False) -> str:
     """A metric with the digits that carry meaning: two for shares, one for lengths, per cent for coverage."""
     sign = "+" if signed else ""
     if name == "archive/coverage":
@@ -75,6 +75,6 @@ def bar(share: float, width: int) -> str:
     return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def birth(child: Lineage) -> str:
+def describe_child(child: Lineage) -> str:
     """``T1 = x2(T0, T3)``: how a child came about."""
     return f"{child.member} = {child.operator}({', '.join(name.split('#')[0] for name in child.parent_names)})"

@@ -17,7 +17,7 @@ from populora.core.types import Role
 from populora.runs.directory import read_config
 from populora.runs.highlights import highlights
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
-from populora.runs.style import CAPTIONS, HEADLINES, ROLE_COLOURS, clock, figure, plural
+from populora.runs.style import CAPTIONS, HEADLINES, ROLE_COLOURS, format_duration, format_metric, plural
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ def print_summary(console: Console, summary: Summary) -> None:
 def render_summary(summary: Summary) -> RenderableType:
     """Draw the highlights, the closing table and the run's files, for any width from 60 columns on."""
     heading = Text.assemble(
-        ("populora", "bold"), f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {clock(summary.seconds)}, ",
+        ("populora", "bold"),
+        f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {format_duration(summary.seconds)}, ",
         f"{plural(summary.children, 'child', 'children')} bred",
-    )  # fmt: skip
+    )
     if not summary.step:
         return Group(Text(), heading, Text("No step was finished."), _files(summary.folder))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -86,7 +87,10 @@ def render_summary(summary: Summary) -> RenderableType:
         if name in summary.first and name in summary.last:
             change = summary.last[name] - summary.first[name]
             table.add_row(
-                CAPTIONS[name], figure(name, summary.first[name]), figure(name, summary.last[name]), figure(name, change, signed=True)
+                CAPTIONS[name],
+                format_metric(name, summary.first[name]),
+                format_metric(name, summary.last[name]),
+                format_metric(name, change, signed=True),
             )
     best = [_member(role, *found) for role, found in summary.best.items()]
     words = [Text(line) for line in summary.highlights]

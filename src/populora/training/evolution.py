@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import get_operator
-from populora.adapters.operators.lineage import bred
+from populora.adapters.operators.breeding import breed
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
@@ -89,11 +89,12 @@ def _child(
     settings = config.evolution
     name = ("evolve", step, culled_member.id)
     rng = stream(config.seed, *name, "choice")
-    arities = {get_operator(operator).name: get_operator(operator).arity for operator in settings.operators}
-    operator = choose_operator(arities, len(members) - len(culled), rng)
-    parents = choose_parents(members, culled, arities[operator], settings.lcb_k, rng, valid_rates)
+    pool = {operator.name: operator for operator in map(get_operator, settings.operators)}
+    operator = pool[choose_operator({name: operator.arity for name, operator in pool.items()}, len(members) - len(culled), rng)]
+    parents = choose_parents(members, culled, operator.arity, settings.lcb_k, rng, valid_rates)
     generation = culled_member.lineage.generation + 1
-    plan = Lineage(culled_member.id, generation, step, operator, stream=name, refactor=settings.refactor, seed=config.seed)
-    adapter, lineage = bred(plan, [(parent.lineage.name, bank.adapter(parent.slot)) for parent in parents], allow_copy=True)
+    plan = Lineage(culled_member.id, generation, step, operator.name, stream=name, refactor=settings.refactor, seed=config.seed)
+    names = [parent.lineage.name for parent in parents]
+    adapter, lineage = breed([bank.adapter(parent.slot) for parent in parents], plan, names, allow_copy=True, operator=operator)
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
     return replace(culled_member, rating=rating, lineage=lineage, protected_until=step + settings.every), adapter

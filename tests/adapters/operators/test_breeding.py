@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from children import child_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import OPERATORS, Operator
-from populora.adapters.operators.breeding import basis_cosine, breed, delta_inner
+from populora.adapters.operators.similarity import basis_cosine, delta_inner
 from populora.core.errors import AdapterError, ConfigError
-from populora.core.rng import stream
 
 RANDOM = ("m1", "m2", "m3", "m4", "m5", "m6", "x1", "x2", "x3", "x4", "x7")
 
@@ -40,23 +40,23 @@ def dense(adapter: Adapter) -> torch.Tensor:
 def test_rank_shapes_dtype_and_parents_are_kept(make_adapter, operator, refactor, rank, modules, zero_b, seed):
     parents = parents_for(make_adapter, operator, rank=rank, modules=modules, zero_b=zero_b)
     before = [parent.fingerprint() for parent in parents]
-    child = breed(parents, operator, stream(seed, "breed"), refactor=refactor, allow_copy=True)
+    child = child_of(parents, operator, seed, refactor=refactor, allow_copy=True)
     assert [parent.fingerprint() for parent in parents] == before
     assert (child.adapter.rank, child.adapter.alpha) == (rank, 2.0 * rank)
-    assert list(child.adapter.modules) == list(parents[0].modules)
+    assert list(child.adapter.modules) == sorted(parents[0].modules)
     for name, pair in child.adapter.modules.items():
         for tensor, model, other in zip(pair, parents[0].modules[name], parents[-1].modules[name], strict=True):
             assert tensor.shape == model.shape and tensor.dtype == torch.float32
             assert tensor.data_ptr() not in (model.data_ptr(), other.data_ptr())
     assert child.effective_rank <= min(rank, 6)
-    again = breed(parents, operator, stream(seed, "breed"), refactor=refactor, allow_copy=True)
+    again = child_of(parents, operator, seed, refactor=refactor, allow_copy=True)
     assert again.adapter.fingerprint() == child.adapter.fingerprint()
 
 
 @pytest.mark.parametrize("operator", RANDOM)
 def test_another_stream_gives_another_child(make_adapter, operator):
     parents = parents_for(make_adapter, operator)
-    one, two = (breed(parents, operator, stream(seed, "breed")).adapter.fingerprint() for seed in (0, 1))
+    one, two = (child_of(parents, operator, seed).adapter.fingerprint() for seed in (0, 1))
     assert one != two
 
 
@@ -64,15 +64,14 @@ def test_another_stream_gives_another_child(make_adapter, operator):
 def test_the_order_in_which_modules_are_listed_changes_nothing(make_adapter, operator):
     parents = parents_for(make_adapter, operator)
     shuffled = [replace(parent, modules=dict(reversed(parent.modules.items()))) for parent in parents]
-    one, two = (breed(family, operator, stream(0, "breed")).adapter for family in (parents, shuffled))
-    assert list(one.modules) == list(reversed(two.modules))
-    assert one.fingerprint() == replace(two, modules=dict(reversed(two.modules.items()))).fingerprint()
+    one, two = (child_of(family, operator).adapter for family in (parents, shuffled))
+    assert one.fingerprint() == two.fingerprint()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_measures_agree_with_the_dense_deltas(make_adapter, operator):
     parents = parents_for(make_adapter, operator, modules=3)
-    child = breed(parents, operator, stream(3, "breed"))
+    child = child_of(parents, operator, 3)
     deltas, delta = [dense(parent) for parent in parents], dense(child.adapter)
     mean = sum(float(other.norm()) for other in deltas) / len(deltas)
     assert child.norm_ratio == pytest.approx(float(delta.norm()) / mean, rel=1e-5)
@@ -88,15 +87,15 @@ def test_measures_agree_with_the_dense_deltas(make_adapter, operator):
 def test_measures_hold_at_scales_whose_squares_leave_the_range_of_fp32(make_adapter, operator, scale):
     parents = parents_for(make_adapter, operator)
     scaled = [replace(parent, modules={name: (a, b * scale) for name, (a, b) in parent.modules.items()}) for parent in parents]
-    usual, far = (breed(family, operator, stream(3, "breed")) for family in (parents, scaled))
+    usual, far = (child_of(family, operator, 3) for family in (parents, scaled))
     assert far.norm_ratio == pytest.approx(usual.norm_ratio, rel=1e-4)
     assert far.cosines == pytest.approx(usual.cosines, abs=1e-4) and far.effective_rank == usual.effective_rank
 
 
 def test_the_cosine_of_two_bases_tells_adapters_of_one_start_from_strangers(make_adapter):
     one, stranger = make_adapter(1), make_adapter(2)
-    sibling = breed([one], "m4", stream(0, "breed")).adapter
-    turned = breed([one], "m1", stream(0, "breed"), epsilon=1e-3).adapter  # the same delta in another basis
+    sibling = child_of([one], "m4").adapter
+    turned = child_of([one], "m1", epsilon=1e-3).adapter  # the same delta in another basis
     assert basis_cosine(one, one) == pytest.approx(1.0) and basis_cosine(one, sibling) > 0.95
     assert abs(basis_cosine(one, stranger)) < 0.3 and abs(basis_cosine(one, turned)) < 0.5
     nothing = replace(one, modules={name: (torch.zeros_like(a), b) for name, (a, b) in one.modules.items()})
@@ -106,35 +105,35 @@ def test_the_cosine_of_two_bases_tells_adapters_of_one_start_from_strangers(make
 @pytest.mark.parametrize("operator", [name for name, operator in OPERATORS.items() if operator.arity == 2])
 def test_only_what_mixes_factors_is_spoiled_by_a_parent_in_another_basis(make_adapter, operator):
     one = make_adapter(1, modules=40)
-    turned = breed([one], "m1", stream(0, "breed"), epsilon=1e-4)  # nearly the same delta, so every mixture should be near it, too
+    turned = child_of([one], "m1", epsilon=1e-4)  # nearly the same delta, so every mixture should be near it, too
     assert turned.cosines[0] > 0.999
     strength = {"drop": 0.0} if operator == "x1" else {}
-    cosine = breed([one, turned.adapter], operator, stream(1, "breed"), **strength).cosines[0]
+    cosine = child_of([one, turned.adapter], operator, 1, **strength).cosines[0]
     assert (cosine < 0.95) == OPERATORS[operator].mixes_factors
 
 
 def test_effective_rank_counts_what_masking_left(make_adapter):
-    assert breed([make_adapter(1)], "m3", stream(0, "breed")).effective_rank == 2.0
-    assert breed([make_adapter(1)], "m4", stream(0, "breed")).effective_rank == 4.0
+    assert child_of([make_adapter(1)], "m3").effective_rank == 2.0
+    assert child_of([make_adapter(1)], "m4").effective_rank == 4.0
 
 
 def test_measuring_needs_no_dense_delta():
     generator = torch.Generator().manual_seed(0)
     wide = Adapter({"w": (torch.randn(2, 300_000, generator=generator), torch.randn(300_000, 2, generator=generator))}, 2, 4.0)
-    child = breed([wide], "m1", stream(0, "breed"))  # dense: 360 GB
+    child = child_of([wide], "m1")  # dense: 360 GB
     assert 0.5 < child.norm_ratio < 2 and delta_inner(wide, wide) > 0
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_children_of_fresh_parents_are_the_same_policy(make_adapter, operator):
-    child = breed(parents_for(make_adapter, operator, zero_b=True), operator, stream(0, "breed"))
+    child = child_of(parents_for(make_adapter, operator, zero_b=True), operator)
     assert child.norm_ratio == 1.0 and set(child.cosines) == {1.0} and child.effective_rank == 0.0
 
 
 def test_one_fresh_parent_has_no_direction(make_adapter):
-    child = breed([make_adapter(1), make_adapter(2, zero_b=True)], "linear_0_5", stream(0, "breed"))
+    child = child_of([make_adapter(1), make_adapter(2, zero_b=True)], "linear_0_5")
     assert child.cosines[1] == 0.0 and 0 < child.norm_ratio < math.inf
-    masked = breed([make_adapter(1)], "m3", stream(0, "breed"), fraction=1.0)
+    masked = child_of([make_adapter(1)], "m3", fraction=1.0)
     assert (masked.norm_ratio, masked.cosines, masked.effective_rank) == (0.0, (0.0,), 0.0)
 
 
@@ -158,8 +157,8 @@ def test_one_fresh_parent_has_no_direction(make_adapter):
 def test_a_child_equal_to_a_parent_is_refused_unless_copies_are_allowed(make_adapter, operator, strength, parent):
     parents = parents_for(make_adapter, operator)
     with pytest.raises(AdapterError, match=f"operator '{operator}' gave a child equal to parent {parent} "):
-        breed(parents, operator, stream(0, "breed"), **strength)
-    child = breed(parents, operator, stream(0, "breed"), allow_copy=True, **strength)
+        child_of(parents, operator, **strength)
+    child = child_of(parents, operator, allow_copy=True, **strength)
     assert child.norm_ratio == pytest.approx(1.0, rel=0.5) and child.cosines[parent - 1] == pytest.approx(1.0, abs=1e-6)
 
 
@@ -167,47 +166,47 @@ def test_a_child_equal_to_a_parent_is_refused_unless_copies_are_allowed(make_ada
 def test_equal_parents_of_a_crossover_that_only_mixes_are_refused(make_adapter, operator):
     strength = {"tau": 0.0} if operator == "x6" else {}
     with pytest.raises(AdapterError, match="equal to parent 1"):
-        breed([make_adapter(1), make_adapter(1)], operator, stream(0, "breed"), **strength)
+        child_of([make_adapter(1), make_adapter(1)], operator, **strength)
 
 
 @pytest.mark.parametrize("operator", ["x1", "x7"])
 def test_equal_parents_of_a_crossover_that_draws_are_not_refused(make_adapter, operator):
-    assert breed([make_adapter(1), make_adapter(1)], operator, stream(0, "breed")).cosines[0] < 0.99
+    assert child_of([make_adapter(1), make_adapter(1)], operator).cosines[0] < 0.99
 
 
 def test_a_layer_wise_child_of_one_parent_alone_is_refused(make_adapter):
     with pytest.raises(AdapterError, match="another seed"):
-        breed(parents_for(make_adapter, "x2", modules=1), "x2", stream(0, "breed"))
+        child_of(parents_for(make_adapter, "x2", modules=1), "x2")
 
 
 def test_controls_may_copy(make_adapter):
     parents = [make_adapter(1), make_adapter(1)]
-    assert breed(parents[:1], "copy_parent", stream(0, "breed")).adapter.fingerprint() == parents[0].fingerprint()
-    assert breed(parents, "linear_0_5", stream(0, "breed")).adapter.fingerprint() == parents[0].fingerprint()
+    assert child_of(parents[:1], "copy_parent").adapter.fingerprint() == parents[0].fingerprint()
+    assert child_of(parents, "linear_0_5").adapter.fingerprint() == parents[0].fingerprint()
 
 
 @pytest.mark.parametrize(("operator", "strength"), [("m1", {"epsilon": 1e-4}), ("m4", {"epsilon": 1e-4}), ("m5", {"alpha": 1e-3})])
 def test_a_small_change_is_a_change(make_adapter, operator, strength):
-    assert breed([make_adapter(1)], operator, stream(0, "breed"), **strength).cosines[0] > 1 - 1e-6
+    assert child_of([make_adapter(1)], operator, **strength).cosines[0] > 1 - 1e-6
 
 
 def test_a_fresh_parent_is_changed_by_another_a(make_adapter):
     fresh = make_adapter(1, zero_b=True)
-    assert breed([fresh], "m4", stream(0, "breed")).cosines == (1.0,)
+    assert child_of([fresh], "m4").cosines == (1.0,)
     with pytest.raises(AdapterError, match="equal to parent 1"):
-        breed([fresh, fresh], "x5", stream(0, "breed"))
+        child_of([fresh, fresh], "x5")
 
 
 def test_unknown_names_are_errors_that_name_the_nearest(make_adapter):
-    parent, rng = make_adapter(1), stream(0, "breed")
+    parent = make_adapter(1)
     with pytest.raises(ConfigError, match=r"'full_gausian'\. Did you mean 'full_gaussian'\?"):
-        breed([parent], "full_gausian", rng)
+        child_of([parent], "full_gausian")
     with pytest.raises(ConfigError, match=r"no strength 'epsilom'\. Did you mean 'epsilon'\?"):
-        breed([parent], "m4", rng, epsilom=0.1)
+        child_of([parent], "m4", epsilom=0.1)
     with pytest.raises(ConfigError, match=r"no strength 'epsilon'.*none"):
-        breed([parent], "copy_parent", rng, epsilon=0.1)
+        child_of([parent], "copy_parent", epsilon=0.1)
     with pytest.raises(ConfigError, match="revive, balanced, got 'even'"):
-        breed([parent], "m1", rng, refactor="even")
+        child_of([parent], "m1", refactor="even")
 
 
 @pytest.mark.parametrize(
@@ -218,19 +217,19 @@ def test_unknown_names_are_errors_that_name_the_nearest(make_adapter):
 def test_every_strength_is_checked_with_one_clear_error(make_adapter, operator, strength):
     (name,) = strength
     with pytest.raises(ConfigError, match=f"strength '{name}': expected .*, got"):
-        breed(parents_for(make_adapter, operator), operator, stream(0, "breed"), **strength)
+        child_of(parents_for(make_adapter, operator), operator, **strength)
 
 
 @pytest.mark.parametrize("strength", [{"epsilon": "much"}, {"epsilon": True}, {"epsilon": math.nan}, {"rotation": 1.0}])
 def test_strengths_of_the_wrong_type_are_errors(make_adapter, strength):
     with pytest.raises(ConfigError, match=next(iter(strength))):
-        breed([make_adapter(1)], "m1", stream(0, "breed"), **strength)
+        child_of([make_adapter(1)], "m1", **strength)
 
 
 @pytest.mark.parametrize(("operator", "count"), [("m1", 2), ("x1", 1), ("x1", 3), ("copy_parent", 0)])
 def test_a_wrong_number_of_parents_is_an_error(make_adapter, operator, count):
     with pytest.raises(ConfigError, match=f"takes {OPERATORS[operator].arity} parent"):
-        breed([make_adapter(1)] * count, operator, stream(0, "breed"))
+        child_of([make_adapter(1)] * count, operator)
 
 
 def wrong_shape(adapter: Adapter) -> Adapter:
@@ -250,7 +249,7 @@ def wrong_shape(adapter: Adapter) -> Adapter:
 )
 def test_parents_that_do_not_fit_are_errors(make_adapter, spoil, message):
     with pytest.raises(AdapterError, match=message):
-        breed([make_adapter(1), spoil(make_adapter(2))], "x2", stream(0, "breed"))
+        child_of([make_adapter(1), spoil(make_adapter(2))], "x2")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -259,18 +258,18 @@ def test_parents_with_nan_or_infinite_weights_are_errors(make_adapter, operator,
     parent = copy.deepcopy(make_adapter(1))
     parent.modules["layers.3.q_proj"][1][0, 0] = value
     with pytest.raises(AdapterError, match=r"parent 1, B of 'layers\.3\.q_proj' holds NaN or infinite"):
-        breed([parent], operator, stream(0, "breed"))
+        child_of([parent], operator)
 
 
 def test_a_child_that_overflows_or_changes_shape_is_an_error(make_adapter, monkeypatch):
     with pytest.raises(AdapterError, match="child of operator 'm1'"):
-        breed([make_adapter(1)], "m1", stream(0, "breed"), epsilon=1e3)
+        child_of([make_adapter(1)], "m1", epsilon=1e3)
     monkeypatch.setitem(OPERATORS, "m9", Operator("m9", 1, lambda parents, rng: wrong_shape(parents[0]), "loses a column"))
     with pytest.raises(AdapterError, match="child of operator 'm9', A of"):
-        breed([make_adapter(1)], "m9", stream(0, "breed"))
+        child_of([make_adapter(1)], "m9")
 
 
 def test_large_weights_whose_sum_overflows_are_no_infinite_weights(make_adapter):
     parent = make_adapter(1)
     large = replace(parent, modules={name: (a.fill_(3e38), b) for name, (a, b) in copy.deepcopy(parent.modules).items()})
-    assert breed([large], "copy_parent", stream(0, "breed")).adapter.fingerprint() == large.fingerprint()
+    assert child_of([large], "copy_parent").adapter.fingerprint() == large.fingerprint()

@@ -9,12 +9,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from children import child_of
 
 from populora.adapters.operators import OPERATORS, available_operators
-from populora.adapters.operators.breeding import breed
 from populora.core.config import Config, EvolutionConfig
 from populora.core.errors import ConfigError
-from populora.core.rng import stream
 from populora.training.evolution import check_operators
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "third_party_operator"
@@ -43,15 +42,15 @@ def installed(tmp_path, monkeypatch):
 def test_the_example_breeds_by_name(make_adapter):
     assert list(available_operators()) == [*OPERATORS, "fade"]
     parent = make_adapter(1)
-    child = breed([parent], "fade", stream(0, "breed"), least=0.5)
+    child = child_of([parent], "fade", least=0.5)
     assert 0.5 < child.norm_ratio < 1 and child.cosines[0] > 0.9
-    assert breed([parent], "fade", stream(0, "breed"), least=0.5).adapter.fingerprint() == child.adapter.fingerprint()
+    assert child_of([parent], "fade", least=0.5).adapter.fingerprint() == child.adapter.fingerprint()
 
 
 @pytest.mark.usefixtures("installed")
 def test_the_example_checks_its_strength(make_adapter):
     with pytest.raises(ConfigError, match="strength 'least': expected a factor"):
-        breed([make_adapter(1)], "fade", stream(0, "breed"), least=1.5)
+        child_of([make_adapter(1)], "fade", least=1.5)
 
 
 @pytest.mark.usefixtures("installed")

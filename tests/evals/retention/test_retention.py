@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from populora.adapters.operators import OPERATORS
-from populora.adapters.operators.lineage import rebred
+from populora.adapters.operators.breeding import breed_again
 from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.core.config import EngineConfig, EvolutionConfig, LearnerConfig, LoraConfig, SandboxConfig
@@ -75,7 +75,7 @@ def test_children_are_bred_by_their_record_from_the_parents_of_the_snapshot(fini
     for name, plain in cell["children"].items():
         lineage = Lineage.from_plain(plain)
         own = parents[: len(lineage.parents)]
-        _, differing = rebred(lineage, own[::-1] if "swapped" in name else own)
+        _, differing = breed_again(lineage, own[::-1] if "swapped" in name else own)
         assert differing == []
     assert cell["children"]["copy_parent"]["cosines"] == [pytest.approx(1.0)]
     assert cell["children"]["x4 swapped"]["cosines"][0] > cell["children"]["x4 swapped"]["cosines"][1] - 2  # both are told

@@ -8,9 +8,10 @@ Entry points are loaded when a name that is not built in is asked for, never at 
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
@@ -26,7 +27,7 @@ from populora.adapters.operators.mutations import (
     rank_perturbation,
     svd_structured,
 )
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, did_you_mean
 
 GROUP = "populora.adapters.operators"
 
@@ -61,6 +62,23 @@ class Operator:
         """Strengths and their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "refactor"}
+
+    def check_arity(self, parents: int) -> None:
+        """Raise `ConfigError` for another number of parents than the operator takes."""
+        if parents != self.arity:
+            raise ConfigError(f"operator '{self.name}' takes {self.arity} parent(s), got {parents}")
+
+    def check_strength(self, strength: Mapping[str, float | str]) -> None:
+        """Raise `ConfigError` for a strength that the operator does not have, or of another type."""
+        defaults = self.strengths
+        for name, value in strength.items():
+            if name not in defaults:
+                hint = did_you_mean(name, defaults, cutoff=0.4)
+                raise ConfigError(f"operator '{self.name}' has no strength '{name}'.{hint} It has: {', '.join(defaults) or 'none'}.")
+            kind = str if isinstance(defaults[name], str) else (int, float)
+            if not isinstance(value, kind) or isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
+                expected = "a word" if kind is str else "a finite number"
+                raise ConfigError(f"operator '{self.name}', strength '{name}': expected {expected}, got {value!r}")
 
 
 OPERATORS: dict[str, Operator] = {
@@ -97,40 +115,41 @@ OPERATORS: dict[str, Operator] = {
 
 
 def get_operator(name: str) -> Operator:
-    """The operator of that name or alias, built in or from an entry point. Raises `ConfigError` naming the nearest."""
-    known = _built_in()
-    if name.lower() in known:
-        return known[name.lower()]
+    """Return the operator of that name or alias, built in or from an entry point. Raises `ConfigError` naming the nearest."""
+    built_in = OPERATORS | {operator.alias: operator for operator in OPERATORS.values()}
+    if name.lower() in built_in:
+        return built_in[name.lower()]
     third_party = {point.name: point for point in entry_points(group=GROUP)}
     if name in third_party:
         return _load(third_party[name])
-    near = difflib.get_close_matches(name, [*known, *third_party], n=1, cutoff=0.4)
-    hint = f"Did you mean '{near[0]}'? " if near else ""
-    raise ConfigError(f"unknown operator '{name}'. {hint}Known: {', '.join([*OPERATORS, *third_party])}.")
-
-
-def _built_in() -> dict[str, Operator]:
-    """By name and by alias; all in small letters."""
-    return OPERATORS | {operator.alias: operator for operator in OPERATORS.values()}
+    hint = did_you_mean(name, [*built_in, *third_party], cutoff=0.4)
+    raise ConfigError(f"unknown operator '{name}'.{hint} Known: {', '.join([*OPERATORS, *third_party])}.")
 
 
 def available_operators() -> dict[str, Operator]:
-    """All operators by name, the built-in ones first. Loads every entry point. Raises `ConfigError` for one that does not load."""
+    """Return all operators by name, the built-in ones first. Loads every entry point. Raises `ConfigError` for one that does not load."""
     return OPERATORS | {point.name: _load(point) for point in entry_points(group=GROUP)}
 
 
+def parse_strength(text: str) -> tuple[str, float | str]:
+    """Split a strength written ``NAME=VALUE`` into its name and its value, a number if it reads as one. Raises `ConfigError`."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise ConfigError(f"expected a strength as NAME=VALUE, such as epsilon=0.2, got '{text}'")
+    for kind in (int, float):
+        with suppress(ValueError):
+            return name, kind(value)
+    return name, value
+
+
 def _load(point: EntryPoint) -> Operator:
-    where = f"operator '{point.name}' (entry point {point.value})"
-    if point.name.lower() in _built_in():
-        raise ConfigError(f"{where}: a built-in operator has that name. Its package has to choose another.")
+    label = f"operator '{point.name}' (entry point {point.value})"
     try:
         operator = point.load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{where} cannot be loaded: {error}. Repair or uninstall its package.") from error
-    if not isinstance(operator, Operator):
-        raise ConfigError(f"{where}: expected a populora.adapters.operators.registry.Operator, got {type(operator).__name__}")
-    if operator.name != point.name:
-        raise ConfigError(f"{where}: it calls itself '{operator.name}'. Name and entry point must be equal.")
-    if operator.arity not in (1, 2):
-        raise ConfigError(f"{where}: expected an operator of 1 or 2 parents, got arity {operator.arity}")
+        raise ConfigError(f"{label} cannot be loaded: {error}. Repair or uninstall its package.") from error
+    if point.name.lower() in {alias for known in OPERATORS.values() for alias in (known.name, known.alias)}:
+        raise ConfigError(f"{label}: a built-in operator has that name. Its package has to choose another.")
+    if not isinstance(operator, Operator) or operator.name != point.name or operator.arity not in (1, 2):
+        raise ConfigError(f"{label}: expected an Operator of that name with 1 or 2 parents, got {operator!r}")
     return operator

@@ -5,11 +5,10 @@ A preset's first line says what it is; the lines that begin with ``# Hardware:``
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, did_you_mean
 
 FOLDER = Path(__file__).parent
 DEFAULT = "tiny"
@@ -55,7 +54,6 @@ def settings_file(name: str, retention: bool = False) -> Path:
     if name in preset_names(not retention):
         command = "train" if retention else "retention"
         raise ConfigError(f"'{name}' is a preset of another command: `populora {command} {name}`")
-    near = difflib.get_close_matches(Path(name).stem, names, n=3, cutoff=0.5)
-    meant = f"Did you mean {' or '.join(near)}?" if near else f"The presets are {', '.join(names)}."
+    meant = did_you_mean(Path(name).stem, names, n=3, cutoff=0.5) or f" The presets are {', '.join(names)}."
     problem = "is a folder" if Path(name).is_dir() else "is neither a settings file nor a preset"
-    raise ConfigError(f"'{name}' {problem}. {meant} `populora {'retention' if retention else 'train'} --list` explains them.")
+    raise ConfigError(f"'{name}' {problem}.{meant} `populora {'retention' if retention else 'train'} --list` explains them.")

@@ -6,11 +6,10 @@ bytes: drivers report up to a tenth more.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 
 from populora.core.config import ClusterConfig, Config
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, did_you_mean
 
 CPU = "cpu"
 """Name of the processor, which is measured (`populora.engine.sampling.cpu_speed`) because it has no usable data sheet."""
@@ -45,9 +44,7 @@ def find_gpu(name: str) -> Hardware:
     """Return the GPU with this name. Raises `ConfigError` listing the supported names."""
     gpus = {gpu.name: gpu for gpu in GPUS}
     if name not in gpus:
-        near = difflib.get_close_matches(name, gpus, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"unknown GPU '{name}': expected {CPU} or one of {', '.join(gpus)}.{hint}")
+        raise ConfigError(f"unknown GPU '{name}': expected {CPU} or one of {', '.join(gpus)}.{did_you_mean(name, gpus)}")
     return gpus[name]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from populora.adapters.adapter import Adapter
-from populora.adapters.operators.lineage import bred
+from populora.adapters.operators.breeding import breed
 from populora.adapters.peft_format import load_adapter, save_adapter
 from populora.core.files import disk_errors, json_bytes, read_json, remove_folder, step_folder, write_file
 from populora.core.types import Lineage, TaskType
@@ -129,7 +129,8 @@ def _occupy(
     born: dict[str, dict[str, Any]] = {}
     for child in config.children():
         own = parents[: child.arity]
-        adapter, lineage = bred(_plan(child, run.config.seed, snapshot), own[::-1] if child.swapped else own, allow_copy=True)
+        names, adapters = zip(*(own[::-1] if child.swapped else own), strict=True)
+        adapter, lineage = breed(adapters, _plan(child, run.config.seed, snapshot), names, allow_copy=True)
         run.bank.load(slots[child.name], adapter)
         born[child.name] = asdict(lineage)
     run.publish()

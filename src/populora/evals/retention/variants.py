@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from populora.adapters.operators import Operator, get_operator
-from populora.adapters.operators.breeding import check_strength, parse_strength
+from populora.adapters.operators.registry import parse_strength
 from populora.adapters.svd import Refactor
 from populora.core.errors import ConfigError
 
@@ -44,5 +44,5 @@ def read_variant(text: str, refactor: str) -> Variant:
         raise ConfigError(f"'{text}': operator '{operator.name}' splits no singular values, so it takes no refactor")
     if swapped and operator.arity != 2:
         raise ConfigError(f"'{text}': operator '{operator.name}' has one parent, so nothing can be swapped")
-    check_strength(operator, strength)
+    operator.check_strength(strength)
     return Variant(" ".join([operator.name, *words]), operator, strength, chosen, swapped)
