@@ -10,10 +10,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from populora.cli.train import open_display
 from populora.core.config import Config
 from populora.core.types import Matchup, Role
 from populora.runs.directory import new_run
-from populora.runs.display import PlainDisplay, open_display
+from populora.runs.display import PlainDisplay
 from populora.runs.live import LiveDisplay, View
 from populora.runs.metrics import step_metrics
 from populora.runs.metrics_log import write_step

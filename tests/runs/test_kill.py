@@ -17,7 +17,7 @@ from populora.adapters.peft_format import load_adapter
 from populora.core.config import Config
 from populora.core.rng import stream
 from populora.runs.checkpoint import checkpoint_steps, link_adapters, load_checkpoint
-from populora.runs.metrics_log import cut_back, read_log
+from populora.runs.metrics_log import read_log, truncate_logs
 from populora.runs.records import read_table
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
@@ -79,7 +79,7 @@ def check_resumable(folder: Path) -> None:
     assert float(linked) in (checkpoint.step - 2, checkpoint.step)
     link_adapters(folder)
     assert load_adapter(folder / "adapters" / "T0").fingerprint() == checkpoint.adapters["T0"].fingerprint()
-    cut_back(folder, checkpoint.step, CONFIG)
+    truncate_logs(folder, checkpoint.step, CONFIG)
     expected = list(range(1, checkpoint.step + 1))
     assert [line["step"] for line in read_log(folder)] == expected
     assert [line["matchup/mean_rho"] for line in read_log(folder)] == [1 / step for step in expected]

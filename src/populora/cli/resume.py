@@ -12,11 +12,11 @@ import tyro
 
 from populora.cli.arguments import parse
 from populora.cli.interrupt import StopRequest, two_stage_interrupt
-from populora.cli.train import run_displayed
+from populora.cli.train import open_display, run_displayed
 from populora.core.config import ClusterConfig
 from populora.core.config_check import check
 from populora.runs.directory import changed_versions, read_config
-from populora.runs.display import OpenDisplay, open_display
+from populora.runs.display import OpenDisplay
 from populora.runs.metrics_log import latest_run, read_log
 from populora.runs.summary import Summary
 

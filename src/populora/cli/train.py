@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse_settings
 from populora.cli.interrupt import StopRequest, two_stage_interrupt
@@ -18,7 +19,7 @@ from populora.core.errors import ConfigError
 from populora.core.invocation import command, pasteable
 from populora.core.presets import DEFAULT, preset_names, read_preset, settings_file
 from populora.runs.directory import RUNS, check_free, free_folder
-from populora.runs.display import OpenDisplay, open_display
+from populora.runs.display import OpenDisplay, PlainDisplay
 from populora.runs.summary import Summary
 
 
@@ -78,6 +79,22 @@ def preset_list(names: Sequence[str]) -> str:
         f"{preset.name:<{width}}{preset.summary}\n{'':<{width}}hardware: {preset.hardware}\n{'':<{width}}time: {preset.time}\n"
         for preset in presets
     )
+
+
+def open_display(
+    folder: Path,
+    steps: int,
+    history: Sequence[Mapping[str, float]] = (),
+    stopping: Callable[[], bool] = lambda: False,
+    console: Console | None = None,
+) -> OpenDisplay:
+    """Open a live table on a terminal that can draw blocks, else plain lines. ``history`` is the metrics log of a resumed run."""
+    console = console or Console(highlight=False)
+    if console.is_terminal and not console.is_dumb_terminal and console.encoding.lower().startswith("utf"):
+        from populora.runs.live import LiveDisplay
+
+        return LiveDisplay(folder, steps, history, stopping, console)
+    return PlainDisplay(folder, steps, stopping, console)
 
 
 def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:

@@ -57,7 +57,7 @@ def open_run(folder: Path) -> Iterator[Config]:
         yield config
 
 
-def check_facts(folder: Path, facts: Mapping[str, str]) -> None:
+def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
     """Raise `RunDirectoryError` unless base, prompts and sandbox are those that the run began with."""
     recorded = read_json(folder / FACTS)
     for name, now in facts.items():
@@ -68,13 +68,13 @@ def check_facts(folder: Path, facts: Mapping[str, str]) -> None:
             )
 
 
-def same_facts(folder: Path, facts: Mapping[str, str]) -> None:
+def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
     """Write the facts of an experiment that is no run into its ``run.json``, or compare them with those that it began with.
 
-    Raises as `check_facts`.
+    Raises as `check_fingerprints`.
     """
     if (folder / FACTS).exists():
-        check_facts(folder, facts)
+        check_fingerprints(folder, facts)
     else:
         write_file(folder / FACTS, json_bytes({"versions": versions(), **facts}))
 

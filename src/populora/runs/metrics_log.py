@@ -1,7 +1,7 @@
 """The append-only side of a run: records, ``metrics.jsonl`` and ``timings.jsonl``, and how a resume cuts them back.
 
 Order of writing in a step: records, timings, metrics, and only then the checkpoint. A kill in between leaves lines and
-folders of a step that no checkpoint knows; `cut_back` removes them, so the resumed run writes the same bytes as an
+folders of a step that no checkpoint knows; `truncate_logs` removes them, so the resumed run writes the same bytes as an
 undisturbed one. ``metrics.jsonl`` holds no time: equal seeds give equal files. Undefined and non-finite metrics are absent.
 """
 
@@ -58,7 +58,7 @@ def _is_run(config: Path) -> bool:
         return True
 
 
-def cut_back(folder: Path, step: int, config: Config) -> None:
+def truncate_logs(folder: Path, step: int, config: Config) -> None:
     """Remove what was logged after ``step``, the step of the checkpoint that a resume starts from (0: from nothing).
 
     Raises `RunDirectoryError` where the logs lack one of the steps up to it, or reach further beyond it than a kill explains.

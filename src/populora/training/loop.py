@@ -22,10 +22,10 @@ from populora.engine.model.loading import base_name
 from populora.engine.sampling.sync_check import check_effect
 from populora.runs.archive import keep_tessellation
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
-from populora.runs.directory import check_facts, new_run, open_run
+from populora.runs.directory import check_fingerprints, new_run, open_run
 from populora.runs.display import Display
 from populora.runs.loggers import check_trackers
-from populora.runs.metrics_log import cut_back, write_step
+from populora.runs.metrics_log import truncate_logs, write_step
 from populora.runs.step_record import StepRecord
 from populora.runs.summary import Summary, summarise
 from populora.runs.tracking import tracking
@@ -61,7 +61,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
     Logs beyond the checkpoint are cut back once it is certain that the run can continue.
     """
     with open_run(folder) as config, build_run(replace(config, cluster=cluster or config.cluster)) as run:
-        check_facts(folder, run.fingerprints)
+        check_fingerprints(folder, run.fingerprints)
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             restore(run, checkpoint)
@@ -71,7 +71,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
             display.phase("filling the buffer")
             fill_buffer(run)
             save(run, folder)
-        cut_back(folder, run.step, config)
+        truncate_logs(folder, run.step, config)
         return _loop(run, folder, display, stop)
 
 

@@ -25,7 +25,7 @@ from populora.evals.retention.problems import problem_source
 from populora.evals.retention.settings import RetentionConfig
 from populora.evals.retention.training import Counts, Curve, Pupil, forget, look, train
 from populora.evals.retention.variants import Variant
-from populora.runs.directory import same_facts
+from populora.runs.directory import record_fingerprints
 from populora.training.loop import build_run
 from populora.training.run import Run
 
@@ -61,7 +61,7 @@ def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announ
     folder = out / "parents" / f"seed_{seed}"
     pupils = [Pupil(task.value, slot, (task,)) for slot, task in enumerate(tasks)]
     with build_run(config.run(seed, len(pupils))) as run:
-        same_facts(out, run.fingerprints)
+        record_fingerprints(out, run.fingerprints)
 
         def keep(step: int, curve: Curve) -> None:
             if step in wanted:
@@ -84,7 +84,7 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, annou
     parents = [(task, load_adapter(source / task)) for task in config.parents]
     pupils = _pupils(config)
     with build_run(config.run(seed, 1 + max(pupil.slot for pupil in pupils))) as run:
-        same_facts(out, run.fingerprints)
+        record_fingerprints(out, run.fingerprints)
         children = _occupy(run, config, pupils, parents, snapshot)
         problems = problem_source(config, run)
         birth, seconds = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))

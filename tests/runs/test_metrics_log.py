@@ -12,7 +12,7 @@ import pytest
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.runs.metrics import table_metrics
-from populora.runs.metrics_log import TIMINGS, cut_back, read_log, write_step
+from populora.runs.metrics_log import TIMINGS, read_log, truncate_logs, write_step
 from populora.runs.records import SCHEMAS, read_table, recorded_steps, write_records
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
@@ -118,7 +118,7 @@ def test_metrics_hold_no_time_and_timings_do(tmp_path: Path, make_record):
     assert [line["seconds/step"] for line in read_log(tmp_path, TIMINGS)] == [10.0, 9.0]
 
 
-def test_cut_back_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_record):
+def test_truncating_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_record):
     calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
     for folder, steps in ((calm, (1, 2, 3, 4)), (disturbed, (1, 2, 3, 4))):
         folder.mkdir()
@@ -128,32 +128,32 @@ def test_cut_back_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_rec
         file.write(b'{"step": 5, "loss": 0.')
     (disturbed / "steps" / "step_00005.part").mkdir()
     write_records(disturbed, make_record(5))
-    cut_back(disturbed, 2, CONFIG)
+    truncate_logs(disturbed, 2, CONFIG)
     assert recorded_steps(disturbed) == [1, 2] and [line["step"] for line in read_log(disturbed)] == [1, 2]
     for step in (3, 4):
         write_step(disturbed, make_record(step))
     assert folder_bytes(calm) == folder_bytes(disturbed)
 
 
-def test_cut_back_to_the_start(tmp_path: Path, make_record):
+def test_truncating_to_the_start(tmp_path: Path, make_record):
     write_step(tmp_path, make_record(1))
-    cut_back(tmp_path, 0, CONFIG)
+    truncate_logs(tmp_path, 0, CONFIG)
     assert read_log(tmp_path) == [] and recorded_steps(tmp_path) == []
-    cut_back(tmp_path, 0, CONFIG)
+    truncate_logs(tmp_path, 0, CONFIG)
 
 
-def test_cut_back_refuses_to_throw_much_away(tmp_path: Path, make_record):
+def test_truncating_refuses_to_throw_much_away(tmp_path: Path, make_record):
     for step in range(1, 7):
         write_step(tmp_path, make_record(step))
     with pytest.raises(RunDirectoryError, match="6 steps beyond the newest checkpoint"):
-        cut_back(tmp_path, 0, CONFIG)
+        truncate_logs(tmp_path, 0, CONFIG)
     assert len(read_log(tmp_path)) == 6
 
 
 def test_log_that_lacks_steps_of_the_checkpoint_is_refused(tmp_path: Path, make_record):
     write_step(tmp_path, make_record(1))
     with pytest.raises(RunDirectoryError, match="expected the steps 1 to 3"):
-        cut_back(tmp_path, 3, CONFIG)
+        truncate_logs(tmp_path, 3, CONFIG)
 
 
 def test_damaged_line_is_named(tmp_path: Path):
