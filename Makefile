@@ -77,7 +77,7 @@ test-ray: .venv/ray.stamp
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/runs/test_trackers.py
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/runs/test_loggers.py
 
 test-browser: .venv/browser.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m browser tests/browser

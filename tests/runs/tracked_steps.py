@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from populora.core.config import Config
+from populora.runs.loggers import open_loggers
 from populora.runs.metrics_log import METRICS, TIMINGS
-from populora.runs.tracking import tracking
 
 CONFIG = Config(seed=3)
 
@@ -24,7 +24,7 @@ def write_step(folder: Path, step: int) -> None:
 
 
 def main(folder: Path, tracker: str, first: int, last: int, end: str) -> None:
-    with tracking(folder, replace(CONFIG, track=(tracker,))) as follow:
+    with open_loggers(folder, replace(CONFIG, track=(tracker,))) as follow:
         for step in range(first, last + 1):
             write_step(folder, step)
             follow()

@@ -11,7 +11,7 @@ from populora.core.config import Config
 from populora.core.invocation import pasteable
 from populora.engine.planning.hardware import CPU
 from populora.engine.planning.planner import check_fits
-from populora.runs.loggers import check_trackers
+from populora.runs.loggers import check_loggers
 from populora.tasks.render import load_prompts
 from populora.training.evolution import check_operators
 from populora.training.held_out import held_out_suite
@@ -26,7 +26,7 @@ NO_GPUS = "the GPUs: this machine has none, so the comparison is with the data s
 def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     """Print what would run, the checks that were made and those that cannot be; returns 0. Raises `PopuloraError` for an invalid run."""
     check_operators(config)
-    check_trackers(config.track)
+    check_loggers(config.track)
     held_out_suite(config)
     prompts = load_prompts(config.base.prompts, config.tasks)
     plan = plan_run(config, gpu, gpus)

@@ -1,31 +1,41 @@
-"""TensorBoard, trackio and Weights & Biases (W&B) behind three methods. Each is an extra, imported when asked for (``track``).
+"""Loggers to TensorBoard, trackio and Weights & Biases (W&B). Each library is an extra and imported when ``track`` names it.
 
-They write into the run directory. Where a library has an environment variable for what is chosen here, the user's counts. W&B adds what
-it knows of every run (machine, its load, packages, git commit), which its own settings switch off.
+A logger gets the lines of ``metrics.jsonl`` and ``timings.jsonl``, only of steps that a checkpoint holds: no resume takes them back.
+``tracked.json`` has the last such step and the run's id, so that a resumed run goes on with the same logged run and sends what a kill
+or a failure left out. A logger that fails does not stop the run: it is reported once on stderr and left out from then on.
+
+The libraries write into the run directory. If a library has an environment variable for what is set here, the variable counts. W&B adds
+machine, load, packages and git commit of its own accord, which its settings switch off.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from populora.core.errors import ConfigError
-from populora.core.files import json_bytes
+from populora.core.config import Config
+from populora.core.config_file import to_mapping
+from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.files import json_bytes, read_json, write_file
 from populora.core.installed import versions
-from populora.core.invocation import install_extra
+from populora.core.invocation import install_extra, pasteable
+from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 
-PROJECT = "populora"
+PROJECT, TRACKED = "populora", "tracked.json"
 UPLOAD_SECONDS = 300.0
 """How long the end of a run waits for W&B to send what the network has not taken yet."""
 
 
 @dataclass(frozen=True)
-class Tracked:
-    """What a tracker is told of a run: where it is, its lasting id (12 hex digits) and name, its resolved settings."""
+class LoggedRun:
+    """A run as loggers know it: its folder, lasting id (12 hex digits) and name, and its resolved settings."""
 
     folder: Path
     id: str
@@ -33,26 +43,26 @@ class Tracked:
     settings: dict[str, Any]
 
 
-class Tracker(Protocol):
-    """What shows a run. All three may raise whatever their library raises."""
+class Logger(Protocol):
+    """A library that logs a run. The methods raise what the library raises."""
 
-    def open(self, run: Tracked, last: int) -> int:
-        """Begin, or go on with, the run's tracker run, which was given the steps up to ``last`` (0: none); those that it really holds."""
+    def open(self, run: LoggedRun, last: int) -> int:
+        """Begin or continue the logged run, which was sent the steps up to ``last`` (0: none). Return the last step that it has."""
         ...
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Take the metrics and timings of a step, by their names in the files. Steps come once and in order."""
+        """Send the metrics and timings of a step, by their names in the files. Steps come once and in order."""
         ...
 
     def close(self) -> None:
-        """Hand everything on; nothing comes after it."""
+        """Send everything that is buffered and end."""
         ...
 
 
 class TensorBoard:
-    """Event files in ``tensorboard/``; names become tags as they are."""
+    """Writes event files in ``tensorboard/``; names become tags as they are."""
 
-    def open(self, run: Tracked, last: int) -> int:
+    def open(self, run: LoggedRun, last: int) -> int:
         writer = import_module("torch.utils.tensorboard").SummaryWriter
         # What was written after `last` comes again, after a kill between the two files.
         self._writer = writer(run.folder / "tensorboard", purge_step=last + 1)
@@ -70,9 +80,9 @@ class TensorBoard:
 
 
 class Trackio:
-    """A database in ``trackio/``, or where ``TRACKIO_DIR`` says. The machine's load is not logged: the metrics are the run's."""
+    """Writes a database in ``trackio/``, or where ``TRACKIO_DIR`` says. The machine's load is not logged."""
 
-    def open(self, run: Tracked, last: int) -> int:
+    def open(self, run: LoggedRun, last: int) -> int:
         trackio, name = _trackio(run.folder / "trackio"), f"{run.name}-{run.id}"
         self._run = trackio.init(
             PROJECT, name, config=run.settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
@@ -90,25 +100,25 @@ class Trackio:
 
 
 def _trackio(home: Path) -> Any:
-    """The module, which reads once, when it is loaded, where it shall write. Raises ``RuntimeError`` where another run has loaded it."""
-    given = os.environ.get("TRACKIO_DIR")
-    wanted = Path(given or home.absolute())
-    os.environ["TRACKIO_DIR"] = str(wanted)
+    """Import trackio, which reads its folder once, when it is loaded. Raises ``RuntimeError`` if another run has loaded it."""
+    variable = os.environ.get("TRACKIO_DIR")
+    folder = Path(variable or home.absolute())
+    os.environ["TRACKIO_DIR"] = str(folder)
     try:
         trackio = import_module("trackio")
     finally:
-        if not given:
+        if not variable:
             del os.environ["TRACKIO_DIR"]
-    if wanted != trackio.TRACKIO_DIR:
-        raise RuntimeError(f"trackio has one folder a process, and it is '{trackio.TRACKIO_DIR}': expected '{wanted}'")
+    if folder != trackio.TRACKIO_DIR:
+        raise RuntimeError(f"trackio has one folder a process, and it is '{trackio.TRACKIO_DIR}': expected '{folder}'")
     return trackio
 
 
 class Wandb:
-    """A run of W&B with its files in ``wandb/``, those of each part of the run in a folder; online, offline or disabled, as ``WANDB_MODE``
-    says. Offline it may lack what it was given in the second before a kill."""
+    """Logs to W&B, with a folder in ``wandb/`` for each part of the run; online, offline or disabled, as ``WANDB_MODE`` says. Offline it
+    may lack what it was sent in the second before a kill."""
 
-    def open(self, run: Tracked, last: int) -> int:
+    def open(self, run: LoggedRun, last: int) -> int:
         wandb = import_module("wandb")
         settings = wandb.Settings(
             console="off", quiet=True,  # the terminal is populora's
@@ -119,7 +129,7 @@ class Wandb:
             dir=run.folder, id=run.id, project=os.environ.get("WANDB_PROJECT", PROJECT), name=os.environ.get("WANDB_NAME", run.name),
             resume="allow", config=run.settings, settings=settings,
         )  # fmt: skip
-        return max(0, min(last, self._run.starting_step - 1)) if self._run.resumed else last  # what the server has; offline nobody knows
+        return max(0, min(last, self._run.starting_step - 1)) if self._run.resumed else last  # as the server says; offline it is unknown
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step, commit=True)
@@ -128,11 +138,11 @@ class Wandb:
         self._run.finish()
 
 
-TRACKERS: dict[str, Callable[[], Tracker]] = {"tensorboard": TensorBoard, "trackio": Trackio, "wandb": Wandb}
+LOGGERS: dict[str, Callable[[], Logger]] = {"tensorboard": TensorBoard, "trackio": Trackio, "wandb": Wandb}
 """By their names in ``track``, which are also those of the libraries and of the extras."""
 
 
-def check_trackers(track: Sequence[str]) -> None:
+def check_loggers(track: Sequence[str]) -> None:
     """Raise `ConfigError` before a run for a library that is not installed, and for W&B without an account to write to."""
     for name in track:
         if versions((name,))[name] == "not installed":
@@ -141,3 +151,65 @@ def check_trackers(track: Sequence[str]) -> None:
         wandb = import_module("wandb")
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False, verify=False):
             raise ConfigError("track has 'wandb', which knows no account here: `wandb login`, or WANDB_MODE=offline for its files alone.")
+
+
+@contextmanager
+def open_loggers(folder: Path, config: Config) -> Iterator[Callable[[], None]]:
+    """Open the loggers of a run and yield a function that sends the steps they lack, to be called after each checkpoint."""
+    sent = _read_sent(folder) if config.track else {}
+    opened: dict[str, Logger] = {}
+
+    def send() -> None:
+        for name in list(opened):
+            with _left_out_if_it_fails(name, opened):
+                _send_steps(folder, opened[name], name, sent)
+
+    for name in config.track:
+        with _left_out_if_it_fails(name, opened):
+            opened[name] = LOGGERS[name]()
+            run = LoggedRun(folder, sent["id"], sent["name"], to_mapping(config))
+            sent["steps"][name] = opened[name].open(run, sent["steps"].get(name, 0))
+    try:
+        send()
+        yield send
+    finally:
+        for name in list(opened):
+            with _left_out_if_it_fails(name, opened):
+                opened[name].close()
+
+
+def _read_sent(folder: Path) -> dict[str, Any]:
+    """Read ``tracked.json``: ``id`` and ``name`` of the logged run, and the last sent of ``steps`` by logger. The id tells runs of equal
+    seeds apart, so it is drawn from no stream."""
+    file = folder / TRACKED
+    if not file.exists():
+        return {"id": uuid.uuid4().hex[:12], "name": folder.absolute().name, "steps": {}}
+    with suppress(RunDirectoryError):
+        sent = read_json(file)
+        if isinstance(sent, dict) and {"id", "name", "steps"} <= sent.keys() and isinstance(sent["steps"], dict):
+            return sent
+    raise RunDirectoryError(f"'{file}' is damaged: restore it from a backup, or remove it, and the trackers begin new runs with all steps")
+
+
+def _send_steps(folder: Path, logger: Logger, name: str, sent: dict[str, Any]) -> None:
+    last = sent["steps"][name]
+    metrics, timings = (read_log(folder, log, last) for log in (METRICS, TIMINGS))
+    if [line["step"] for line in metrics] != [line["step"] for line in timings]:
+        raise RunDirectoryError(f"'{folder / TIMINGS}' does not have the steps of {METRICS} after step {last}: restore it from a backup")
+    for line, timing in zip(metrics, timings, strict=True):
+        step = int(line["step"])
+        logger.log(step, {key: value for key, value in {**line, **timing}.items() if key != "step"})
+        sent["steps"][name] = step
+    write_file(folder / TRACKED, json_bytes(sent))
+
+
+@contextmanager
+def _left_out_if_it_fails(name: str, opened: dict[str, Logger]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever a library raises must not end a run of days
+        opened.pop(name, None)
+        sys.stderr.write(
+            f"populora: {name} failed and is left out from now on ({type(error).__name__}: {error}). The run goes on and its files are "
+            f"complete; the next {pasteable('`populora resume`')} sends {name} the steps it lacks.\n"
+        )

@@ -24,11 +24,10 @@ from populora.runs.archive import keep_tessellation
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import check_fingerprints, new_run, open_run
 from populora.runs.display import Display
-from populora.runs.loggers import check_trackers
+from populora.runs.loggers import check_loggers, open_loggers
 from populora.runs.metrics_log import truncate_logs, write_step
 from populora.runs.step_record import StepRecord
 from populora.runs.summary import Summary, summarise
-from populora.runs.tracking import tracking
 from populora.tasks.coverage import Archive
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import Verifier
@@ -80,7 +79,7 @@ def build_run(config: Config) -> Iterator[Run]:
     """Check the settings and build a run before its first step, with an empty buffer. Its processes end with the block."""
     check(config)
     check_operators(config)
-    check_trackers(config.track)
+    check_loggers(config.track)
     suite, prompts, population = held_out_suite(config), load_prompts(config.base.prompts, config.tasks), initial_population(config)
     with (cluster_backend if config.cluster.learners else local_backend)(config) as backend:
         backend.bank.initialise(config.seed, config.lora.ranks)
@@ -118,7 +117,7 @@ def _sha256(value: object) -> str:
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
     keep_tessellation(folder)
-    with tracking(folder, run.config) as follow:
+    with open_loggers(folder, run.config) as send_logs:
         stopping, write_seconds = stop(), 0.0
         display.phase("canary")
         check_sync(run, run.population.members)
@@ -133,7 +132,7 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
             stopping = stop()
             if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
                 save(run, folder)
-                follow()
+                send_logs()
             write_seconds = time.perf_counter() - started  # logged with the next step
             display.step(record, metrics)
     summary = summarise(folder, stopped=run.step < run.config.steps)

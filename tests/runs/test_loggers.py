@@ -19,15 +19,14 @@ from tracked_steps import write_step
 
 from populora.core.config import EvaluationConfig
 from populora.core.installed import versions
-from populora.runs import loggers as trackers
-from populora.runs import tracking
+from populora.runs import loggers
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 from populora.training.loop import resume, train
 
-INSTALLED = [name for name in trackers.TRACKERS if versions((name,))[name] != "not installed"]
+INSTALLED = [name for name in loggers.LOGGERS if versions((name,))[name] != "not installed"]
 REAL = [
     pytest.param(name, marks=pytest.mark.skipif(name not in INSTALLED, reason=f"{name} is not installed: make test-track"))
-    for name in trackers.TRACKERS
+    for name in loggers.LOGGERS
 ]
 
 
@@ -128,9 +127,9 @@ def test_a_run_that_goes_on_goes_on_with_the_same_tracker_run(name, tmp_path):
 def test_a_kill_leaves_no_step_out_and_none_twice(name, tmp_path):
     folder = tmp_path / "run"
     part_of_a_run(folder, name, 1, 3, "killed")
-    noted = (folder / tracking.TRACKED).read_bytes()
+    noted = (folder / loggers.TRACKED).read_bytes()
     part_of_a_run(folder, name, 4, 5, "closed")
-    (folder / tracking.TRACKED).write_bytes(noted)  # as if the kill had come between the tracker's file and ours
+    (folder / loggers.TRACKED).write_bytes(noted)  # as if the kill had come between the tracker's file and ours
     part_of_a_run(folder, name, 6, 6, "closed")
     as_in_the_files(folder, name)
 
@@ -147,7 +146,7 @@ def test_steps_that_a_tracker_missed_are_handed_over_when_it_opens(name, tmp_pat
 
 @pytest.mark.skipif("wandb" not in INSTALLED, reason="wandb is not installed: make test-track")
 def test_wandb_without_an_account_is_refused_unless_it_is_offline(tmp_path):
-    asked = "from populora.runs.loggers import check_trackers; check_trackers(('wandb',))"
+    asked = "from populora.runs.loggers import check_loggers; check_loggers(('wandb',))"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
     env = {**clean, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
     for mode, said in (("online", "`wandb login`, or WANDB_MODE=offline"), ("offline", "")):
@@ -198,27 +197,27 @@ def test_a_run_leaves_the_same_bytes_with_every_tracker_and_they_hold_no_step_th
     with pytest.raises(ZeroDivisionError):
         train(replace(FEW, track=tuple(INSTALLED)), folder, Crashing())
     assert len(read_log(folder)) == 3
-    assert json.loads((folder / tracking.TRACKED).read_text())["steps"] == dict.fromkeys(INSTALLED, 2)
+    assert json.loads((folder / loggers.TRACKED).read_text())["steps"] == dict.fromkeys(INSTALLED, 2)
     resume(folder, Silent())
     assert recorded(folder) == recorded(untracked) != {}
     for name in INSTALLED:
         as_in_the_files(folder, name)
 
 
-RUN = trackers.Tracked(Path("run"), "0123456789ab", "run", {})
+RUN = loggers.LoggedRun(Path("run"), "0123456789ab", "run", {})
 
 
 @pytest.mark.parametrize(("resumed", "starting_step", "last"), [(True, 3, 2), (True, 0, 0), (True, 9, 5), (False, 0, 5)])
 def test_of_a_resumed_wandb_run_the_server_says_what_it_has(resumed, starting_step, last, monkeypatch):
     run = SimpleNamespace(resumed=resumed, starting_step=starting_step)
     library = SimpleNamespace(Settings=lambda **settings: settings, init=lambda **settings: run)
-    monkeypatch.setattr(trackers, "import_module", lambda name: library)
-    assert trackers.Wandb().open(RUN, 5) == last
+    monkeypatch.setattr(loggers, "import_module", lambda name: library)
+    assert loggers.Wandb().open(RUN, 5) == last
 
 
 def test_trackio_that_another_run_has_loaded_is_no_place_for_this_one(monkeypatch):
     monkeypatch.delenv("TRACKIO_DIR", raising=False)
-    monkeypatch.setattr(trackers, "import_module", lambda name: SimpleNamespace(TRACKIO_DIR=Path("/another/trackio")))
+    monkeypatch.setattr(loggers, "import_module", lambda name: SimpleNamespace(TRACKIO_DIR=Path("/another/trackio")))
     with pytest.raises(RuntimeError, match=r"one folder a process, and it is '/another/trackio': expected '.*/run/trackio'"):
-        trackers.Trackio().open(RUN, 0)
+        loggers.Trackio().open(RUN, 0)
     assert "TRACKIO_DIR" not in os.environ

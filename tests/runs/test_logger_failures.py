@@ -10,8 +10,7 @@ from populora.cli.dry_run import dry_run
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
-from populora.runs import loggers as trackers
-from populora.runs import tracking
+from populora.runs import loggers
 from populora.runs.metrics_log import TIMINGS
 from populora.training.loop import train
 
@@ -48,51 +47,51 @@ class Recording:
 @pytest.mark.parametrize(("fails", "given"), [("open", []), ("log 2", [1]), ("close", [1, 2, 3])])
 def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_opening(fails, given, tmp_path, monkeypatch, capsys):
     broken, sound = type("Broken", (Recording,), {"fails": (fails,)}), type("Sound", (Recording,), {})
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": broken, "trackio": sound})
+    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": broken, "trackio": sound})
     config = replace(CONFIG, track=("wandb", "trackio"))
-    with tracking.tracking(tmp_path, config) as follow:
+    with loggers.open_loggers(tmp_path, config) as follow:
         for step in (1, 2, 3):
             write_step(tmp_path, step)
             follow()
     assert (broken.last.steps, sound.last.steps) == (given, [1, 2, 3]) and sound.closed == 1
     assert capsys.readouterr().err.count("populora: wandb failed and is left out from now on (ConnectionError: network gone)") == 1
     broken.fails = ()
-    with tracking.tracking(tmp_path, config):
+    with loggers.open_loggers(tmp_path, config):
         pass
     assert (given + broken.last.steps, sound.last.steps) == ([1, 2, 3], []) and not capsys.readouterr().err
 
 
 def test_an_interrupt_is_no_failure_of_a_tracker_and_closes_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": Recording})
+    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
     closed = Recording.closed
-    with pytest.raises(KeyboardInterrupt), tracking.tracking(tmp_path, WATCHED):
+    with pytest.raises(KeyboardInterrupt), loggers.open_loggers(tmp_path, WATCHED):
         raise KeyboardInterrupt
     assert Recording.closed == closed + 1
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"id": "a", "name": "b", "steps": 3}'])
 def test_a_damaged_note_of_what_was_given_is_refused_with_what_to_do(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": Recording})
-    (tmp_path / tracking.TRACKED).write_text(content)
-    with pytest.raises(RunDirectoryError, match=r"tracked.json' is damaged: .* remove it"), tracking.tracking(tmp_path, WATCHED):
+    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
+    (tmp_path / loggers.TRACKED).write_text(content)
+    with pytest.raises(RunDirectoryError, match=r"tracked.json' is damaged: .* remove it"), loggers.open_loggers(tmp_path, WATCHED):
         pass
-    assert (tmp_path / tracking.TRACKED).read_text() == content
+    assert (tmp_path / loggers.TRACKED).read_text() == content
 
 
 @pytest.mark.parametrize("steps", [(1, 3), (1,), (1, 2, 2)])
 def test_timings_of_other_steps_are_given_to_nobody(steps, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tracking, "TRACKERS", {"wandb": Recording})
+    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
     for step in (1, 2):
         write_step(tmp_path, step)
     (tmp_path / TIMINGS).write_text("".join(f'{{"step": {step}, "seconds/step": 1.0}}\n' for step in steps))
-    with tracking.tracking(tmp_path, WATCHED):
+    with loggers.open_loggers(tmp_path, WATCHED):
         pass
     assert Recording.last.steps == []
     assert "timings.jsonl' does not have the steps of metrics.jsonl after step 0" in capsys.readouterr().err
 
 
 def test_what_cannot_be_tracked_is_refused_before_anything_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(trackers, "versions", lambda packages: dict.fromkeys(packages, "not installed"))
+    monkeypatch.setattr(loggers, "versions", lambda packages: dict.fromkeys(packages, "not installed"))
     for begin in (lambda config: train(config, tmp_path / "run", Silent()), lambda config: dry_run(config, tmp_path / "run")):
         with pytest.raises(ConfigError, match=r"track has 'trackio', which is not installed. `.* 'trackio>=0.40'` installs"):
             begin(replace(SMALL, track=("trackio",)))
