@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,100 +13,89 @@ from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
 from populora.core.errors import ConfigError
-from populora.core.files import disk_errors
 from populora.evals.benchmarks import BENCHMARKS, suite
-from populora.evals.comparison import Arm, compare, read_arm
-from populora.evals.comparison_report import comparisons
-from populora.evals.conditions import conditions, differences
-from populora.evals.filing import write_tables
-from populora.evals.folder import Description, evaluation_of, read_description
-from populora.evals.layout import terminal
-from populora.evals.results import HEADLINE, Source, readings_of
+from populora.evals.comparison import ComparedArm, compare, comparison_tables, read_arm
+from populora.evals.folder import read_evaluation, read_models, read_settings
+from populora.evals.records import EvalModel
+from populora.evals.scores import PRIMARY, modes_of
+from populora.evals.settings_diff import settings_diff, settings_of
+from populora.evals.text_table import print_table, write_tables
 
 
 @dataclass(frozen=True)
 class Compare:
     """Compare evaluations item by item with the first one: differences, 95 % intervals over items, a paired test for each benchmark.
 
-    An arm is a folder without its bare base, or some of its sources: `runs/a/evaluations/step_00200:students`, `…:T0,T1`, `…:base`.
+    An arm is a folder without its bare base, or some of its models: `runs/a/evaluations/step_00200:students`, `…:T0,T1`, `…:base`.
     """
 
-    arms: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FOLDER[:SOURCES] ..."), QUIET] = ()
-    """The first is what the others are compared with."""
-    reading: Annotated[str, tyro.conf.arg(metavar="NAME")] = HEADLINE
-    """How completions are read: `headline` (each benchmark's own), `strict`, `lenient` or, for Minerva, `fixed`."""
+    arms: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FOLDER[:MODELS] ..."), QUIET] = ()
+    """The others are compared with the first."""
+    mode: Annotated[str, tyro.conf.arg(metavar="NAME")] = PRIMARY
+    """How answers are extracted: `primary` (each benchmark's own), `strict`, `lenient` or, for Minerva, `fixed`."""
     suite: Annotated[str, tyro.conf.arg(metavar="NAMES"), QUIET] = ""
     """Only these groups and benchmarks, with commas. By default all that every arm has."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of the resampling: the same seed gives the same numbers."""
+    """Seed of the resampling."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR"), QUIET] = None
-    """Where `comparison.md`, `.tex` and `.csv` go; without it they are only printed."""
+    """Folder for `comparison.md`, `.tex` and `.csv`; without it they are only printed."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """What an arm's text means."""
+class ArmArgument:
+    """A parsed ``FOLDER[:MODELS]``."""
 
     text: str
     folder: Path
-    description: Description
-    sources: Sequence[Source]
+    models: Sequence[EvalModel]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the comparison; returns 0. Raises `PopuloraError`."""
-    chosen = parse(Compare, arguments, "evaluate compare")
-    if len(chosen.arms) < 2:
+    args = parse(Compare, arguments, "evaluate compare")
+    if len(args.arms) < 2:
         raise ConfigError("expected two or more evaluations, or parts of one, such as FOLDER:students FOLDER:base")
-    wanted = [one.name for one in suite([name.strip() for name in chosen.suite.split(",")])] if chosen.suite else list(BENCHMARKS)
-    parts = [_part(text) for text in chosen.arms]
-    arms = [_arm(part, chosen.reading, wanted) for part in parts]
-    found = compare(arms, chosen.seed)
-    remarks = _remarks(parts, arms, wanted if chosen.suite else [])
-    layouts, console = comparisons(found, remarks=remarks), Console(highlight=False)
-    if chosen.out:
-        with disk_errors(chosen.out, "create"):
-            chosen.out.mkdir(parents=True, exist_ok=True)
-        written = write_tables(chosen.out, "comparison", layouts, found)
+    selected = [one.name for one in suite([name.strip() for name in args.suite.split(",")])] if args.suite else []
+    parsed = [_parse_arm(text) for text in args.arms]
+    arms = [_read_arm(arm, args.mode, selected or list(BENCHMARKS)) for arm in parsed]
+    differences = compare(arms, args.seed)
+    tables = comparison_tables(differences, _notes(parsed, arms, selected))
+    if args.out:
+        written = write_tables(args.out, "comparison", tables, [asdict(one) for one in differences])
         sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")
-    for layout in layouts:
-        console.print(terminal(layout, console.width))
+    console = Console(highlight=False)
+    for table in tables:
+        print_table(table, console)
     return 0
 
 
-def _part(text: str) -> Part:
+def _parse_arm(text: str) -> ArmArgument:
+    """Select models by name or by role in the plural; without names all, except for the bare base if there are others."""
     path, _, names = text.rpartition(":") if ":" in text and not Path(text).is_dir() else (text, "", "")
-    folder, found = Path(path), read_description(Path(path))
-    return Part(text, folder, found, _chosen(found, names, folder))
+    folder = Path(path)
+    models = read_models(folder)
+    selected = [name.strip() for name in names.split(",")] if names else []
+    known = dict.fromkeys(name for model in models for name in (model.name, f"{model.role}s"))
+    if unknown := [name for name in selected if name not in known]:
+        raise ConfigError(f"'{folder}' has no model '{unknown[0]}': expected some of {', '.join(known)}")
+    if not selected:
+        return ArmArgument(text, folder, [model for model in models if model.role != "base"] or models)
+    return ArmArgument(text, folder, [model for model in models if model.name in selected or f"{model.role}s" in selected])
 
 
-def _arm(part: Part, reading: str, wanted: Sequence[str]) -> Arm:
-    known = (HEADLINE, *readings_of([evaluation_of(part.folder)]))
-    if reading not in known:
-        raise ConfigError(f"'{part.folder}' has no reading '{reading}': expected one of {', '.join(known)}")
-    items = {name: data.items for name, data in part.description.benchmarks.items() if name in wanted}
-    return read_arm(part.folder, part.text, part.sources, items, reading)
+def _read_arm(arm: ArmArgument, mode: str, benchmarks: Sequence[str]) -> ComparedArm:
+    known = (PRIMARY, *modes_of([read_evaluation(arm.folder)]))
+    if mode not in known:
+        raise ConfigError(f"'{arm.folder}' has no extraction mode '{mode}': expected one of {', '.join(known)}")
+    items = {name: facts["items"] for name, facts in read_settings(arm.folder)["benchmarks"].items() if name in benchmarks}
+    return read_arm(arm.folder, arm.text, arm.models, items, mode)
 
 
-def _remarks(parts: Sequence[Part], arms: Sequence[Arm], asked: Sequence[str]) -> list[str]:
-    """Who the arms are, what is not compared though some arm has it or it was asked for, and how the arms were not made alike."""
-    who = [f"{part.text}: the mean of {', '.join(one.name for one in part.sources)}." for part in parts if len(part.sources) > 1]
-    some = {name for arm in arms for name in arm.answers}.union(asked)
+def _notes(parsed: Sequence[ArmArgument], arms: Sequence[ComparedArm], selected: Sequence[str]) -> list[str]:
+    """Footnotes: the models of each arm, benchmarks that are not compared, and settings that differ."""
+    notes = [f"{one.text}: the mean of {', '.join(model.name for model in one.models)}." for one in parsed if len(one.models) > 1]
+    some = {name for arm in arms for name in arm.answers}.union(selected)
     absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.answers for arm in arms)]
-    without = [f"Not compared where an arm has no verdicts: {', '.join(absent)}."] if absent else []
-    return [
-        *who,
-        *without,
-        *differences({part.text: conditions(part.folder, part.sources, arm.answers) for part, arm in zip(parts, arms, strict=True)}),
-    ]
-
-
-def _chosen(found: Description, names: str, folder: Path) -> list[Source]:
-    """The sources that are named, by themselves or by their role in the plural; without names all, but the bare base only if alone."""
-    wanted = [name.strip() for name in names.split(",")] if names else []
-    known = dict.fromkeys(name for source in found.sources for name in (source.name, f"{source.role}s"))
-    if unknown := [name for name in wanted if name not in known]:
-        raise ConfigError(f"'{folder}' has no source '{unknown[0]}': expected some of {', '.join(known)}")
-    if not wanted:
-        return [source for source in found.sources if source.role != "base"] or list(found.sources)
-    return [source for source in found.sources if source.name in wanted or f"{source.role}s" in wanted]
+    notes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
+    settings = {one.text: settings_of(one.folder, one.models, arm.answers) for one, arm in zip(parsed, arms, strict=True)}
+    return [*notes, *settings_diff(settings)]

@@ -28,8 +28,8 @@ class Benchmark:
     """Default prompt template (`populora.evals.prompts`)."""
     max_tokens: int
     """Longest response, as in AZR's evaluation; 0 takes the run's own limit."""
-    headline: str
-    """Which reading of a completion (`Grade.readings`) the score counts."""
+    primary: str
+    """The extraction mode (`Grade.modes`) that the score counts."""
     file: str = ""
     sha256: str = ""
     source: str = ""
@@ -115,7 +115,7 @@ def benchmark(name: str) -> Benchmark:
     return found
 
 
-def other_size(name: str, items: int) -> bool:
+def differs_in_size(name: str, items: int) -> bool:
     """Whether data of so many items are not the benchmark as the paper has it. Where a digest pins it, they always are."""
     return not BENCHMARKS[name].sha256 and items != BENCHMARKS[name].items
 

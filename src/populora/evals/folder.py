@@ -1,89 +1,147 @@
-"""An evaluation's folder: ``evaluation.json`` says who is evaluated on what; completions, verdicts and tables stand beside it.
+"""The folder of an evaluation.
 
-evaluation.json            sources with their roles, benchmarks with their data, what was left out and why, versions and machine
-generation.json            what completions depend on (`populora.evals.generation_file`)
-refused.json               items that an endpoint refused (`populora.evals.remarks`)
-generations/BENCHMARK/SOURCE.jsonl   verdicts/BENCHMARK/SOURCE.jsonl, .json   downstream.md, .tex, .csv
+evaluation.json                  settings, models with the SHA-256 of their adapters, benchmarks with their data, skipped, environments
+adapters/MODEL/                  copies of the adapters, so that their run may train on
+generations/BENCHMARK/MODEL.jsonl
+verdicts/BENCHMARK/MODEL.jsonl, .json
+downstream.md, .tex, .csv
+
+``settings`` is everything that completions depend on. More models and benchmarks may be added to a folder later; a setting that differs
+is refused, since one table would mix two kinds of completions.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from populora.core.errors import ConfigError
-from populora.core.files import json_bytes, read_json, write_file
-from populora.evals.benchmarks import BENCHMARKS, benchmark
-from populora.evals.results import Evaluation, Source, read_evaluation
+from populora.core.files import PART, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
+from populora.evals.benchmarks import benchmark
+from populora.evals.records import EvalModel, read_grades
+from populora.evals.scores import Evaluation, score_grades
+from populora.runs.directory import LOCK
 
-DESCRIPTION, GENERATION = "evaluation.json", "generation.json"
-
-
-@dataclass(frozen=True)
-class Data:
-    """Where a benchmark's items are, and how many there are."""
-
-    path: str
-    sha256: str
-    items: int
+EVALUATION, ADAPTERS = "evaluation.json", "adapters"
+PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-@dataclass(frozen=True)
-class Description:
-    """What an evaluation is of."""
-
-    name: str
-    sources: tuple[Source, ...]
-    benchmarks: Mapping[str, Data]
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    """Benchmarks and sources that could not be evaluated, with the reason."""
-    facts: Sequence[Mapping[str, Any]] = ()
-    """Versions and machine that completions were made with: each set of them that one of the calls had."""
+def check_folder(out: Path) -> None:
+    """Raise `ConfigError` unless ``out`` is new, empty, or an evaluation."""
+    with disk_errors(out, "read"):
+        names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    foreign = [name for name in names if name != LOCK and not name.endswith(PART)]
+    if foreign and EVALUATION not in names:
+        raise ConfigError(f"'{out}' is not empty (it has '{foreign[0]}') and is not an evaluation: choose an empty folder with --out")
 
 
-def write_description(folder: Path, new: Description) -> Description:
-    """Write what an evaluation is of, beside what the folder was an evaluation of before; returns both. Raises `RunDirectoryError`."""
-    whole = new
-    if (folder / DESCRIPTION).exists():
-        old = read_description(folder)
-        sources = {source.name: source for source in (*old.sources, *new.sources)}
-        both = {**old.benchmarks, **new.benchmarks}
-        benchmarks = {name: both[name] for name in BENCHMARKS if name in both}
-        now = {*new.benchmarks, *(source.name for source in new.sources)}
-        skipped = {name: reason for name, reason in old.skipped.items() if name not in now}
-        facts = [*old.facts, *(one for one in new.facts if one not in old.facts)]
-        whole = Description(new.name, tuple(sources.values()), benchmarks, {**skipped, **new.skipped}, facts)
-    write_file(folder / DESCRIPTION, json_bytes(asdict(whole)))
-    return whole
+def update_evaluation(out: Path, settings: Mapping[str, Any], **facts: Any) -> None:
+    """Add settings to the evaluation in ``out`` and replace its other ``facts``.
+
+    Raises `ConfigError` for a setting that differs from the recorded one; nothing is written then.
+    """
+    values = read_json(out / EVALUATION) if (out / EVALUATION).exists() else {"settings": {"models": {}, "benchmarks": {}}}
+    merged = {**values, "settings": _merge(out, values["settings"], settings), **facts}
+    if merged != values:
+        write_file(out / EVALUATION, json_bytes(merged))
 
 
-def read_description(folder: Path) -> Description:
-    """What the evaluation in ``folder`` is of. Raises `ConfigError` where there is none."""
-    if not (folder / DESCRIPTION).is_file():
-        raise ConfigError(f"'{folder}' is no evaluation: expected '{DESCRIPTION}' in it, which `populora evaluate` writes")
-    values = read_json(folder / DESCRIPTION)
+def _merge(out: Path, known: Mapping[str, Any], values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    merged = dict(known)
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(known.get(name), dict):
+            merged[name] = _merge(out, known[name], value, f"{path}{name}.")
+        elif name in known and known[name] != value:
+            raise ConfigError(
+                f"'{out}' has an evaluation with {path}{name} {known[name]!r}, and this one has {value!r}: use the same settings, or "
+                "choose another folder with --out"
+            )
+        else:
+            merged[name] = value
+    return merged
+
+
+def snapshot_adapters(models: Sequence[EvalModel], out: Path, identity: str = "") -> tuple[EvalModel, ...]:
+    """Copy the adapters into ``out``, unless they are there, and return the models with the copies.
+
+    ``identity`` is the run's, for its members: a member that was copied before is used as it is, since the run may have trained on.
+    Raises `ConfigError` for another adapter or run under a known name, and for members of different steps.
+    """
+    known: dict[str, Any] = read_settings(out)["models"]
+    copies: list[EvalModel] = []
+    for model in models:
+        member = model.step is not None
+        settings: dict[str, Any] = {"role": model.role} | ({"run": identity} if member else {})
+        copy = out / ADAPTERS / model.name
+        if member and model.name in known:
+            model = replace(model, step=known[model.name]["step"])
+        elif model.adapter:
+            with disk_errors(model.adapter, "read"):
+                files = {name: (model.adapter / name).read_bytes() for name in PEFT_FILES}
+            settings["sha256"] = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()
+            settings |= {"step": model.step} if member else {}
+            if model.name not in known:
+                if copy.exists():  # a kill before the settings were recorded
+                    remove_folder(copy)
+                write_folder(copy, files)
+        copies.append(replace(model, adapter=copy) if model.adapter else model)
+        if len(steps := sorted({model.step for model in copies if model.step is not None})) > 1:
+            raise ConfigError(
+                f"'{out}' has members at step {steps[0]} of the run, which is at step {steps[-1]} now: evaluate the members that it has, or "
+                "all of them into a new folder (--out)"
+            )
+        update_evaluation(out, {"models": {model.name: settings}})
+    return tuple(copies)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of the evaluation in ``folder``. Raises `ConfigError` where there is none."""
+    return read_description(folder)["settings"]
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """The content of ``evaluation.json``. Raises `ConfigError` where there is none, or it does not describe an evaluation."""
+    if not (folder / EVALUATION).is_file():
+        raise ConfigError(f"'{folder}' is not an evaluation: expected '{EVALUATION}' in it, which `populora evaluate` writes")
+    values = read_json(folder / EVALUATION)
     try:
-        sources = tuple(Source(**one) for one in values["sources"])
-        benchmarks = {benchmark(name).name: Data(**one) for name, one in values["benchmarks"].items()}
-        facts = [dict(one) for one in values.get("facts", ())]
-        return Description(**{**values, "sources": sources, "benchmarks": benchmarks, "facts": facts})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"'{folder / DESCRIPTION}' does not describe an evaluation ({type(error).__name__}: {error}): remove it, and give the command "
-            "that began the evaluation again"
-        ) from error
+        models, benchmarks = values["settings"]["models"], values["settings"]["benchmarks"]
+        valid = all("role" in one for one in models.values()) and all("items" in one for one in benchmarks.values())
+    except (KeyError, TypeError, AttributeError):
+        valid = False
+    if not valid:
+        raise ConfigError(f"'{folder / EVALUATION}' does not describe an evaluation: remove it, and evaluate again")
+    return values
 
 
-def evaluation_of(folder: Path, name: str = "") -> Evaluation:
-    """The scores in a folder, what was skipped, and the steps of members. Raises `ConfigError` and `RunDirectoryError`."""
-    found = read_description(folder)
-    scores = read_evaluation(folder, name or found.name, found.sources, {one: data.items for one, data in found.benchmarks.items()})
-    steps = {one: known["step"] for one, known in read_generation(folder).get("sources", {}).items() if "step" in known}
-    return replace(scores, skipped=found.skipped, steps=steps)
+def read_models(folder: Path) -> list[EvalModel]:
+    """The models of the evaluation in ``folder``. Raises as `read_description`."""
+    return [EvalModel(name, one["role"], None, one.get("step")) for name, one in read_settings(folder)["models"].items()]
 
 
-def read_generation(folder: Path) -> dict[str, Any]:
-    """What the completions in ``folder`` depend on (`populora.evals.generation_file` writes it); nothing where none were generated here."""
-    return read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+def read_evaluation(folder: Path, name: str = "") -> Evaluation:
+    """The scores of the evaluation in ``folder``; ungraded benchmarks have scores of 0 graded items.
+
+    Raises `ConfigError` as `read_description`, and `RunDirectoryError` for verdicts that cannot be read.
+    """
+    description, models = read_description(folder), read_models(folder)
+    sizes = {benchmark(one).name: facts["items"] for one, facts in description["settings"]["benchmarks"].items()}
+    scores = [
+        score_grades(model.name, one, read_grades(verdict_file(folder, one, model.name)).values(), items)
+        for model in models
+        for one, items in sizes.items()
+    ]
+    return Evaluation(name or folder.resolve().name, tuple(models), tuple(scores), description.get("skipped", {}))
+
+
+def completions_file(folder: Path, benchmark: str, model: str) -> Path:
+    """The path of a model's completions on a benchmark."""
+    return folder / "generations" / benchmark / f"{model}.jsonl"
+
+
+def verdict_file(folder: Path, benchmark: str, model: str) -> Path:
+    """The path of a model's verdicts on a benchmark."""
+    return folder / "verdicts" / benchmark / f"{model}.jsonl"

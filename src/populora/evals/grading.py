@@ -1,8 +1,8 @@
-"""Completions to verdicts: every item of a benchmark gets one line, in the order of its data; stopped work goes on item by item.
+"""Grade completions: every item of a benchmark gets one line, in the order of its data. Stopped work resumes item by item.
 
-Nothing here loads torch. Programs, and what reads model text, run in the sandbox; what failed is graded once more when nothing else
-runs, so that a busy machine cannot fail anybody. A verdict is kept with the digest of its completion: another completion is graded
-anew, and so is everything when versions, limits or data are others.
+Nothing here loads torch. Model programs, and libraries that read model text, run in the sandbox. Failures are graded once more while
+nothing else runs, so that no verdict depends on the machine's load. A verdict is kept with the digest of its completion: another completion
+is graded anew, and so is everything when versions, limits or data change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from populora.core.errors import ConfigError
 from populora.core.files import json_bytes, read_json, write_file
 from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
-from populora.evals import code, cruxeval, livecodebench, mathematics, selfplay
-from populora.evals.benchmarks import Benchmark, Grading
+from populora.evals.benchmarks import Benchmark, Grading, release_of
 from populora.evals.data import digest
-from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, line_of, read_grades
+from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
+from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, read_grades, to_line
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
@@ -41,80 +41,90 @@ class GraderSettings:
     grade: Grader
     limits: Limits
     libraries: tuple[str, ...] = ()
-    """What decides verdicts beside this package: their versions stand in the result."""
+    """Libraries that decide verdicts; their versions are recorded."""
     times: Mapping[str, float] = field(default_factory=dict)
     """Limits within those of the sandbox, in CPU seconds."""
     reads_solutions: bool = False
-    """Whether a completion may be said to be plain code."""
-    again: Literal["failures", "unless_wrong", "never"] = "failures"
-    """What is graded once more, alone: all failures; those that are no value, for unequal values stay unequal; or nothing, where two
-    processes agreed already. Then equal jobs are run once."""
+    """Whether completions may be plain code."""
+    retry: Literal["failures", "unless_wrong", "never"] = "failures"
+    """What is graded once more, alone: all failures; failures that have no value to compare; or nothing, where two processes agreed
+    already and equal jobs are run once."""
 
 
-def _mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
-    return mathematics.grade_mathematics(mathematics.comparing(judge), benchmark, item, completion)
+def _grade_mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
+    return mathematics.grade_mathematics(mathematics.compare_with(judge), benchmark, item, completion)
 
 
 GRADERS: dict[Grading, GraderSettings] = {
     "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), code.TIMES, True),
     "mathematics": GraderSettings(
-        _mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy"), again="unless_wrong"
+        _grade_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy"), retry="unless_wrong"
     ),
-    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",), again="unless_wrong"),
+    "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",), retry="unless_wrong"),
     "livecodebench": GraderSettings(
         livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), {"test_seconds": livecodebench.SECONDS}, True
     ),
-    "selfplay": GraderSettings(selfplay.grade_selfplay, selfplay.LIMITS, again="never"),
+    "selfplay": GraderSettings(tiny_suite.grade_tiny, tiny_suite.LIMITS, retry="never"),
 }
 
-UNJUDGED = ("missing", "too_long", "no_answer")
-"""Reasons that no program decided: grading again would change nothing."""
+_FINAL = ("missing", "too_long", "no_answer")
+"""Reasons that no program decided."""
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What came of a benchmark's completions. Counts are of items."""
+class GradingSummary:
+    """Counts of a benchmark's verdicts, in items."""
 
     items: int
     correct: int
-    readings: dict[str, int]
-    """How many are right in each reading."""
+    modes: dict[str, int]
+    """Correct items in each extraction mode."""
     missing: tuple[str, ...]
-    """Items without a completion: they count as wrong."""
-    overturned: tuple[str, ...]
-    """Items that failed at first and were right when graded alone."""
+    """Items without a completion, which count as wrong."""
+    passed_on_retry: tuple[str, ...]
     reasons: dict[str, int]
-    """How many failed for which reason, most frequent first."""
+    """Failures by reason, most frequent first."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """Completions to grade: ``texts`` by item. ``is_solution``: they are plain code."""
+class GradingJob:
+    """Completions to grade: ``texts`` by item, which are plain code if ``is_solution``."""
 
     benchmark: Benchmark
     items: Sequence[Item]
     texts: Mapping[str, str]
     data_sha256: str
+    data_items: int
+    """Items of the data, of which ``items`` may be a part."""
     is_solution: bool = False
-    release: str = ""
-    """Of the data that the items are from, where the benchmark has several."""
 
     @property
     def settings(self) -> GraderSettings:
+        """How the benchmark is graded."""
         return GRADERS[self.benchmark.grading]
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that decides the verdicts, in addition to the completions."""
+        limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in ("harness", "packages")}
+        facts = {
+            "benchmark": self.benchmark.name, "data_sha256": self.data_sha256, "is_solution": self.is_solution,
+            "versions": versions(("populora", *self.settings.libraries)), "limits": limits, "times": dict(self.settings.times),
+        }  # fmt: skip
+        release = release_of(self.benchmark, self.data_items)
+        return facts | ({"release": release} if release else {})
 
 
 @dataclass(frozen=True)
-class Court:
-    """What grades a kind of benchmarks: a sandbox of so many workers."""
+class GraderPool:
+    """The sandbox pool that runs one kind of grader."""
 
     judge: Judge
     tier: Tier
     workers: int
 
 
-def needed_for(benchmark: Benchmark) -> str:
-    """What has to be installed before this benchmark can be graded, in words; empty if nothing."""
+def missing_libraries(benchmark: Benchmark) -> str:
+    """The message about libraries to install before this benchmark can be graded; empty if there are none."""
     absent = [name for name in GRADERS[benchmark.grading].libraries if versions((name,))[name] == "not installed"]
     if not absent:
         return ""
@@ -125,110 +135,98 @@ def needed_for(benchmark: Benchmark) -> str:
 
 
 @contextmanager
-def open_court(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[Court]:
-    """The sandbox that grades benchmarks of this kind. Raises `ConfigError` where a library is missing, `SandboxUnavailableError`."""
-    if needed := needed_for(benchmark):
-        raise ConfigError(needed)
+def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) -> Iterator[GraderPool]:
+    """Start the sandbox for benchmarks of this kind. Raises `ConfigError` for a missing library, `SandboxUnavailableError`."""
+    if message := missing_libraries(benchmark):
+        raise ConfigError(message)
     settings = GRADERS[benchmark.grading]
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
-        yield Court(selfplay.Remembering(pool) if settings.again == "never" else pool, pool.tier, workers)
+        yield GraderPool(tiny_suite.CachedJudge(pool) if settings.retry == "never" else pool, pool.tier, workers)
 
 
-def grade(work: Work, out: Path, court: Court, progress: Progress = lambda done, of: None) -> Summary:
-    """Write one verdict for each item into ``out``, and counts and facts beside it (``.json``).
+def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lambda done, of: None) -> GradingSummary:
+    """Write a verdict for each item into ``out``, and counts and facts into its neighbour ``.json``.
 
-    What ``out`` holds already under the same facts is kept. Raises `RunDirectoryError` and `SandboxFault`.
+    Verdicts that ``out`` has under the same facts are kept. Raises `ConfigError` where ``out`` is another file, `RunDirectoryError` and
+    `SandboxFault`.
     """
-    facts, beside = _facts(work), out.with_suffix(".json")
-    _check_out(out, beside)
-    done = _kept(out, work) if beside.exists() and read_json(beside).get("facts") == facts else {}
-    write_file(out, b"".join(map(line_of, done.values())))
-    write_file(beside, json_bytes({"facts": facts}))
-    _first(work, done, out, court, progress)
-    if work.settings.again != "never":
-        _again(work, done, out, court)
-    grades = [done[item.id] for item in work.items]
-    summary = _summary(grades)
-    machine = {"processor": processor(), "cores": os.cpu_count(), "workers": court.workers, "sandbox_tier": court.tier}
-    write_file(out, b"".join(map(line_of, grades)))
-    write_file(beside, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
+    facts, summary_file = job.facts(), out.with_suffix(".json")
+    grades = _load_valid(job, out, summary_file, facts)
+    write_file(out, b"".join(map(to_line, grades.values())))
+    write_file(summary_file, json_bytes({"facts": facts}))
+    _grade_all(job, grades, out, pool, progress)
+    if job.settings.retry != "never":
+        _retry_failures(job, grades, out, pool)
+    ordered = [grades[item.id] for item in job.items]
+    summary = _summarise(ordered)
+    machine = {"processor": processor(), "cores": os.cpu_count(), "workers": pool.workers, "sandbox_tier": pool.tier}
+    write_file(out, b"".join(map(to_line, ordered)))
+    write_file(summary_file, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
     return summary
 
 
-def _check_out(out: Path, beside: Path) -> None:
-    """Nothing but verdicts is written over: not the completions, the data, a device, or another file's summary. Raises `ConfigError`."""
-    if out == beside:
-        raise ConfigError(f"--out is '{out}': expected a name that does not end in .json, for counts go into the neighbour that does")
-    known = isinstance(summary := read_json(beside), dict) and "facts" in summary if beside.is_file() else False
-    for path in (out, beside):
-        if path.exists() and not (known and path.is_file()):
-            raise ConfigError(
-                f"'{path}' is there already and holds no verdicts: expected --out to be a new file, such as verdicts.jsonl, or one that "
-                "this command wrote"
-            )
+def _load_valid(job: GradingJob, out: Path, summary_file: Path, facts: Mapping[str, Any]) -> dict[str, Grade]:
+    """Load the verdicts in ``out`` on these very completions under these facts. Raises `ConfigError` where it is another file."""
+    if out == summary_file:
+        raise ConfigError(f"--out is '{out}': expected a name that does not end in .json, which is for the counts")
+    summary = read_json(summary_file) if summary_file.is_file() else None
+    ours = isinstance(summary, dict) and "facts" in summary
+    for path in (out, summary_file):
+        if path.exists() and not (ours and path.is_file()):
+            raise ConfigError(f"'{path}' exists and has no verdicts: expected --out to be a new file, or one that this command wrote")
+    if summary is None or summary["facts"] != facts:
+        return {}
+    return {name: one for name, one in read_grades(out).items() if one.completion_sha == _digest(job.texts.get(name))}
 
 
-def _facts(work: Work) -> dict[str, Any]:
-    """All that decides the verdicts beside the completions."""
-    limits = {name: value for name, value in asdict(work.settings.limits).items() if name not in ("harness", "packages")}
-    facts = {
-        "benchmark": work.benchmark.name, "data_sha256": work.data_sha256, "is_solution": work.is_solution,
-        "versions": versions(("populora", *work.settings.libraries)), "limits": limits,
-        "times": dict(work.settings.times),
-    }  # fmt: skip
-    return facts | ({"release": work.release} if work.release else {})
-
-
-def _kept(out: Path, work: Work) -> dict[str, Grade]:
-    """Verdicts of an earlier start that are about these very completions."""
-    return {name: found for name, found in read_grades(out).items() if found.of == _name_of(work.texts.get(name))}
-
-
-def _name_of(text: str | None) -> str:
+def _digest(text: str | None) -> str:
     return "" if text is None else digest(text.encode(errors="surrogatepass"))[:16]
 
 
-def _first(work: Work, done: dict[str, Grade], out: Path, court: Court, progress: Progress) -> None:
-    graders = ThreadPoolExecutor(2 * court.workers)  # while some wait for the sandbox, others read and compare
+def _grade_all(job: GradingJob, grades: dict[str, Grade], out: Path, pool: GraderPool, progress: Progress) -> None:
+    threads = ThreadPoolExecutor(2 * pool.workers)  # while some wait for the sandbox, others read and compare
     try:
-        for future in as_completed([graders.submit(_graded, work, item, court) for item in work.items if item.id not in done]):
-            _note(future.result(), done, out)
-            progress(len(done), len(work.items))
+        missing = [item for item in job.items if item.id not in grades]
+        for future in as_completed([threads.submit(_grade_item, job, item, pool) for item in missing]):
+            _append(future.result(), grades, out)
+            progress(len(grades), len(job.items))
     finally:
-        graders.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the court ends what is being run: nobody waits a minute for it
+        threads.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the pool ends what is running
 
 
-def _again(work: Work, done: dict[str, Grade], out: Path, court: Court) -> None:
-    """Failures once more, one after the other."""
-    for item in work.items:
-        first = done[item.id]
-        settled = first.reason in UNJUDGED or (first.reason == "wrong" and work.settings.again == "unless_wrong")
-        if not (first.again or all(first.readings.values()) or settled):
-            second = _graded(work, item, court)
-            _note(replace(second, again="overturned" if second.correct and not first.correct else "confirmed"), done, out)
+def _retry_failures(job: GradingJob, grades: dict[str, Grade], out: Path, pool: GraderPool) -> None:
+    """Grade failures once more, one after the other."""
+    for item in job.items:
+        first = grades[item.id]
+        final = first.reason in _FINAL or (first.reason == "wrong" and job.settings.retry == "unless_wrong")
+        if not (first.retry or all(first.modes.values()) or final):
+            second = _grade_item(job, item, pool)
+            _append(replace(second, retry="passed" if second.correct and not first.correct else "failed"), grades, out)
 
 
-def _note(found: Grade, done: dict[str, Grade], out: Path) -> None:
-    done[found.item_id] = found
-    append(out, found)
+def _append(one: Grade, grades: dict[str, Grade], out: Path) -> None:
+    grades[one.item_id] = one
+    append(out, one)
 
 
-def _graded(work: Work, item: Item, court: Court) -> Grade:
-    text, settings = work.texts.get(item.id), work.settings
+def _grade_item(job: GradingJob, item: Item, pool: GraderPool) -> Grade:
+    text, settings = job.texts.get(item.id), job.settings
     if text is None:
         return Grade(item.id, False, "missing")
     if len(text) > LONGEST_COMPLETION:
-        return Grade(item.id, False, "too_long", of=_name_of(text))
-    options = {"is_solution": work.is_solution} if settings.reads_solutions else {}
-    return replace(settings.grade(court.judge, work.benchmark, item, text, **options), of=_name_of(text))
+        return Grade(item.id, False, "too_long", completion_sha=_digest(text))
+    options = {"is_solution": job.is_solution} if settings.reads_solutions else {}
+    return replace(settings.grade(pool.judge, job.benchmark, item, text, **options), completion_sha=_digest(text))
 
 
-def _summary(grades: Sequence[Grade]) -> Summary:
-    names = sorted({name for found in grades for name in found.readings})
-    readings = {name: sum(found.readings.get(name, False) for found in grades) for name in names}
-    reasons = Counter(found.reason.partition(":")[0] for found in grades if not found.correct)
-    return Summary(
-        len(grades), sum(found.correct for found in grades), readings,
-        tuple(found.item_id for found in grades if found.reason == "missing"),
-        tuple(found.item_id for found in grades if found.again == "overturned"), dict(reasons.most_common()),
-    )  # fmt: skip
+def _summarise(grades: Sequence[Grade]) -> GradingSummary:
+    modes = sorted({name for one in grades for name in one.modes})
+    reasons = Counter(one.reason.partition(":")[0] for one in grades if not one.correct)
+    return GradingSummary(
+        items=len(grades),
+        correct=sum(one.correct for one in grades),
+        modes={name: sum(one.modes.get(name, False) for one in grades) for name in modes},
+        missing=tuple(one.item_id for one in grades if one.reason == "missing"),
+        passed_on_retry=tuple(one.item_id for one in grades if one.retry == "passed"),
+        reasons=dict(reasons.most_common()),
+    )

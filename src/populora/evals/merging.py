@@ -1,8 +1,4 @@
-"""Adapters merged into their base with PEFT in fp32, as the paper evaluates them; the merged model is compared with the adapter.
-
-The weights are written in fp32, whatever precision they are served in: what is compared is the merging, not the rounding. Served in
-bfloat16, a merged model has the sum W + s B A rounded once, where an adapter beside its base has W, A and B rounded apart.
-"""
+"""Merge adapters into their base model with PEFT in fp32, as the paper evaluates them, and compare the merged model with the adapter."""
 
 from __future__ import annotations
 
@@ -23,14 +19,14 @@ from populora.core.invocation import pip_install
 from populora.engine.model.loading import load_base
 
 LOGIT_BOUND = 1e-4
-"""Largest difference of a logit between the merged model and the adapter beside its base, both in fp32, as a share of the largest logit:
-what rounding does grows with the logits, and bases differ in their size."""
+"""Largest difference of a logit between the merged model and the adapter, both in fp32, as a share of the largest logit. Rounding errors
+grow with the logits, whose size differs between base models."""
 PROBES, PROBE_TOKENS = 4, 256
-"""How many prompts are compared, and how much of each."""
+"""The number of prompts that are compared, and the tokens of each."""
 
 
-def needs_peft() -> Any:
-    """The module. Raises `ConfigError` where it is not installed."""
+def require_peft() -> Any:
+    """Import PEFT. Raises `ConfigError` where it is not installed."""
     try:
         return import_module("peft")
     except ImportError as error:
@@ -40,7 +36,7 @@ def needs_peft() -> Any:
 
 @contextmanager
 def merged(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]) -> Iterator[float]:
-    """The difference that `merge` finds; the merged model is in ``folder`` until the end of the block. Raises as `merge`."""
+    """Merge into ``folder``, which is deleted after the block; yields the difference of the logits. Raises as `merge`."""
     try:
         yield merge(base, adapter, folder, prompts)
     finally:
@@ -49,27 +45,29 @@ def merged(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]
 
 @torch.inference_mode()
 def merge(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]) -> float:
-    """Write the base with the adapter merged into it, and its tokenizer, into ``folder``, which what is there makes way for.
+    """Write the base model with the adapter merged into it, and its tokenizer, into ``folder``, which is replaced.
 
-    Returns the largest difference between the logits of what was written and those of the adapter, over a few of the prompts, as a share
-    of the largest logit. Raises `AdapterError` if it exceeds `LOGIT_BOUND`, `ConfigError` without PEFT, and `BaseModelError` for a base
-    that cannot be loaded.
+    Returns the largest difference between its logits and the adapter's, over a few of the prompts, as a share of the largest logit.
+    Raises `AdapterError` if it exceeds `LOGIT_BOUND`, `ConfigError` without PEFT, and `BaseModelError` for a base model that cannot be
+    loaded.
     """
-    peft, exact = needs_peft(), replace(base, dtype="float32")
+    peft, exact = require_peft(), replace(base, dtype="float32")
     model, tokenizer = load_base(exact)
     probes = [tokenizer(prompt, return_tensors="pt")["input_ids"][:, :PROBE_TOKENS].to(model.device) for prompt in prompts[:PROBES]]
-    beside = peft.PeftModel.from_pretrained(model, str(adapter)).eval()
-    wanted = [beside(input_ids=ids).logits.cpu() for ids in probes]
-    inside = beside.merge_and_unload(safe_merge=True)
+    unmerged = peft.PeftModel.from_pretrained(model, str(adapter)).eval()
+    expected = [unmerged(input_ids=ids).logits.cpu() for ids in probes]
+    model_merged = unmerged.merge_and_unload(safe_merge=True)
     shutil.rmtree(folder, ignore_errors=True)
     with disk_errors(folder):
         folder.mkdir(parents=True)
-        inside.save_pretrained(folder)
+        model_merged.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    del model, beside, inside
-    again, _ = load_base(replace(exact, path=str(folder)))
-    largest = max(float(logits.abs().max()) for logits in wanted)
-    difference = max(float((again(input_ids=ids).logits.cpu() - logits).abs().max()) for ids, logits in zip(probes, wanted, strict=True))
+    del model, unmerged, model_merged
+    reloaded, _ = load_base(replace(exact, path=str(folder)))
+    largest = max(float(logits.abs().max()) for logits in expected)
+    difference = max(
+        float((reloaded(input_ids=ids).logits.cpu() - logits).abs().max()) for ids, logits in zip(probes, expected, strict=True)
+    )
     difference /= largest
     if not difference <= LOGIT_BOUND:
         raise AdapterError(

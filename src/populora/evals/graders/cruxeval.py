@@ -1,8 +1,8 @@
-"""CRUXEval: what is taken for an answer, the two official guards, and the verdict by the value of the answer (`harness/cruxeval.py`).
+"""CRUXEval: extract the answer, apply the two official guards, and compare the answer's value (`harness/cruxeval.py`).
 
-An input has to call ``f``; an output must not be the call of ``f`` on the given input itself. Answers to our own prompts stand in a
-fence (``strict``) or where AZR looks beyond it (``lenient``); a completion without any markup is an answer as it stands, which is
-how CRUXEval's own completions look.
+An input has to call ``f``; an output must not be the call of ``f`` on the given input itself. Answers to our prompts are in a fence
+(``strict``) or where AZR looks in addition (``lenient``). A completion without any markup is an answer as it is, as in CRUXEval's own
+completions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from populora.core.types import TaskType
 from populora.evals.benchmarks import Benchmark
-from populora.evals.jailed import harness_limits
+from populora.evals.graders.harness_call import grade_of, harness_limits
 from populora.evals.records import Grade, Item
 from populora.sandbox.protocol import Job
 from populora.tasks.jobs import reason_of
@@ -20,19 +20,19 @@ from populora.tasks.parsing import answer_text, parse_solution, search_solution
 from populora.tasks.verifier import Judge
 
 LIMITS = harness_limits("cruxeval", ("numpy",), cpu_seconds=3)
-"""Three seconds, as the official grader allows; of CPU time, so that a busy machine fails nobody."""
+"""Three seconds, as in the official grader, but of CPU time, so that no verdict depends on the machine's load."""
 
 _TAGS = ("[ANSWER]", "[/ANSWER]")
-"""Around the answer in CRUXEval's own prompts."""
+"""Tags around the answer in CRUXEval's own prompts."""
 
 
 def task_of(benchmark: Benchmark) -> TaskType:
-    """What is asked for: an input or an output."""
+    """The task type: an input or an output is asked for."""
     return TaskType.CODE_I if benchmark.name == "cruxeval_input" else TaskType.CODE_O
 
 
-def readings(task: TaskType, completion: str) -> dict[str, str]:
-    """The answer in each reading; empty where there is none."""
+def extract_answers(task: TaskType, completion: str) -> dict[str, str]:
+    """Extract the answer in each mode; empty where there is none."""
     if _TAGS[0] in completion:
         return dict.fromkeys(("strict", "lenient"), completion.rpartition(_TAGS[0])[2].partition(_TAGS[1])[0].strip())
     if "<answer>" in completion or "```" in completion:
@@ -44,19 +44,17 @@ def readings(task: TaskType, completion: str) -> dict[str, str]:
 
 
 def _expression(task: TaskType, answer: str | None) -> str:
-    """An answer to our prompts, which ask for an argument list or a value, as CRUXEval's: a call, or an expression by itself."""
+    """Convert an answer to our prompts, an argument list or a value, to CRUXEval's form: a call, or an expression."""
     if answer is None or (task is TaskType.CODE_I and re.match(r"f\(|assert\b", answer)):
         return answer or ""
     return f"f({answer})" if task is TaskType.CODE_I else f"({answer}\n)"
 
 
 def grade_cruxeval(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
-    """The verdict on a completion. Raises `SandboxFault`."""
+    """Grade a completion. Raises `SandboxFault`."""
     task = task_of(benchmark)
-    texts = readings(task, completion)
-    reasons = {text: _reason(pool, task, item, text) for text in dict.fromkeys(texts.values())}
-    answer = texts[benchmark.headline]
-    return Grade(item.id, reasons[answer] == "", reasons[answer], answer, {name: reasons[text] == "" for name, text in texts.items()})
+    answers = extract_answers(task, completion)
+    return grade_of(item, benchmark.primary, answers, {text: _reason(pool, task, item, text) for text in dict.fromkeys(answers.values())})
 
 
 def _reason(pool: Judge, task: TaskType, item: Item, answer: str) -> str:
@@ -68,9 +66,9 @@ def _reason(pool: Judge, task: TaskType, item: Item, answer: str) -> str:
     if task is TaskType.CODE_O and f"f({inputs})" in answer:
         return "calls_program"
     question = json.dumps({"code": code, "answer": answer, "call": task is TaskType.CODE_I})
-    found, gold = pool.run([Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
+    given, gold = pool.run([Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
     if not gold.ok:
         return f"gold_unreadable:{reason_of(gold)}"
-    if not found.ok:
-        return reason_of(found)
-    return "" if found.values[0].comparable == gold.values[0].comparable else "wrong"
+    if not given.ok:
+        return reason_of(given)
+    return "" if given.values[0].comparable == gold.values[0].comparable else "wrong"

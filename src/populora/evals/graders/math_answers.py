@@ -1,14 +1,14 @@
-"""What is taken for the answer in a completion to a problem of mathematics, and how it is written. Linear time, nothing evaluated.
+"""Extract the answer of a completion in mathematics, and tidy it. Everything takes linear time, and nothing is evaluated.
 
-Follows AZR's evaluation (a descendant of Qwen2.5-Math's): the last box; else what follows "the answer is"; else the last number.
+The search is AZR's (a descendant of Qwen2.5-Math's): the last box; else what follows "the answer is"; else the last number.
 Deviations, each towards what the model meant:
-- Where the completion has an ``<answer>``, which AZR's prompt asks for, that is looked at first; short text in it is an answer as it is.
+- Where the completion has an ``<answer>``, which AZR's prompt asks for, that is searched first; short text in it is an answer as it is.
 - ``boxed`` without a backslash counts only before a brace: in GSM8K it is an English word. A box that is never closed is no answer.
 - After "the answer is" the answer ends with its line or sentence; AZR reads on to the end of the completion.
 - The minus of the last number is a sign only where nothing precedes it: ``16-3`` ends in 3.
 - GSM8K's own ending, a line ``#### 18``, is read where a benchmark has it.
-AZR then rewrites answer and gold by some thirty rules (units, ``\\text``, fractions, …). math-verify 0.9 knows all that by itself, and some
-of the rules do harm; `tidied` keeps those that help, and what it makes is compared beside the answer as it is written.
+AZR then rewrites answer and gold by some thirty rules (units, ``\\text``, fractions, …). math-verify 0.9 knows most of them by itself, and
+some do harm. `tidied` keeps those that help; its result is compared in addition to the answer as it is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GSM8K_ENDING = re.compile(rf"####[ \t$]*({_NUMBER})[ \t\r.]*$", re.MULTILINE)
 
 
 def boxed(text: str) -> str | None:
-    """The content of the last box (``\\boxed{5}``, ``\\fbox{5}``, ``\\boxed 5``): empty if it is never closed, None if there is none."""
+    """Extract the last box (``\\boxed{5}``, ``\\fbox{5}``, ``\\boxed 5``): empty if it is never closed, None if there is none."""
     last = _last(_BOX, text)
     if last is None:
         return None
@@ -46,12 +46,12 @@ def boxed(text: str) -> str | None:
 
 
 def lenient(text: str, gsm8k_ending: bool = False) -> str:
-    """The answer in the first of the ways above that finds one; empty where none does."""
-    told = text.rpartition("<answer>")[2].partition("</answer>")[0].strip() if "<answer>" in text else ""
-    return (told and _found(told, gsm8k_ending, told)) or _found(text, gsm8k_ending)
+    """Extract the answer in the first of the ways above that finds one; empty where none does."""
+    tagged = text.rpartition("<answer>")[2].partition("</answer>")[0].strip() if "<answer>" in text else ""
+    return (tagged and _search(tagged, gsm8k_ending, tagged)) or _search(text, gsm8k_ending)
 
 
-def _found(scope: str, gsm8k_ending: bool, told: str = "") -> str:
+def _search(scope: str, gsm8k_ending: bool, tagged: str = "") -> str:
     box = boxed(scope)
     if box is not None:
         return box
@@ -61,15 +61,15 @@ def _found(scope: str, gsm8k_ending: bool, told: str = "") -> str:
     phrase = _last(_PHRASE, scope)
     if phrase is not None:
         return _sentence(scope[phrase.end() :])
-    if told and not _PROSE.search(told):
-        return told
+    if tagged and not _PROSE.search(tagged):
+        return tagged
     number = _last(_ANY_NUMBER, scope)
     return "" if number is None else _plain(number[0])
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    found = deque(pattern.finditer(text), maxlen=1)
-    return found[0] if found else None
+    matches = deque(pattern.finditer(text), maxlen=1)
+    return matches[0] if matches else None
 
 
 def _sentence(text: str) -> str:
@@ -98,7 +98,7 @@ _WORDS |= {f"{ten} {one}": f"{value}{unit}" for value, ten in enumerate(_TENS, 2
 
 
 def tidied(answer: str) -> str:
-    """The answer without what surrounds it in prose: signs of percent, dollar and degree, Markdown, a full stop; ``two`` as ``2``.
+    """Remove what surrounds an answer in prose: signs of percent, dollar and degree, Markdown, a full stop; write ``two`` as ``2``.
 
     ``-1./3`` and ``np.arcsin(10/13)`` are gold answers of Minerva, which math-verify does not know.
     """

@@ -1,8 +1,8 @@
-"""LiveCodeBench by its official semantics, on the official files of a folder that the user has (``test.jsonl``, ``test2.jsonl``, …).
+"""LiveCodeBench by its official semantics, on the official files in a user's folder (``test.jsonl``, ``test2.jsonl``, …).
 
-Programs run in the sandbox (`harness/livecodebench.py`) and their outputs are compared here: of standard output, line by line without
-outer white space, equal as text or as decimal numbers; of calls, equal as JSON. Time is AZR's 60 s a test, of CPU. As upstream, problems
-with several right answers have one accepted (its errata list about a dozen), and interactive ones cannot be solved.
+Programs run in the sandbox (`harness/livecodebench.py`) and their outputs are compared here. Standard output is compared line by line
+without outer white space, as text or as decimal numbers; results of calls are compared as JSON. The limit is AZR's 60 s of CPU a test. As
+upstream, problems with several right answers accept one (its errata list about a dozen), and interactive ones cannot be solved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
-from populora.evals.jailed import Refused, ask, forged, harness_limits
+from populora.evals.graders.harness_call import FORGED, HarnessError, call_harness, grade_of, harness_limits
 from populora.evals.records import Grade, Item
 from populora.tasks.verifier import Judge
 
@@ -31,7 +31,7 @@ _FENCE = re.compile(r"```(?:python|py)?[^\n`]*\n(.*?)```", re.DOTALL)
 
 
 def load_livecodebench(folder: Path) -> list[Item]:
-    """The problems of a folder of official files; their tests stay on the disk until they are needed. Raises `ConfigError`."""
+    """Load the problems of a folder of official files; tests are read when they are needed. Raises `ConfigError`."""
     paths = official_files(folder)
     if not paths:
         raise ConfigError(f"'{folder}' has no test*.jsonl: expected the official files of LiveCodeBench's code_generation_lite")
@@ -44,7 +44,7 @@ def load_livecodebench(folder: Path) -> list[Item]:
 
 
 def official_files(folder: Path) -> list[Path]:
-    """The official files in a folder: ``test.jsonl``, ``test2.jsonl``, …, in their order."""
+    """List the official files in a folder, in their order."""
     return sorted(folder.glob("test*.jsonl"), key=lambda path: (len(path.name), path.name))
 
 
@@ -73,7 +73,7 @@ def _row(path: Path, offset: int, line: bytes) -> dict[str, Any]:
 
 
 def cases_of(item: Item) -> tuple[str, list[str], list[str]]:
-    """The function to call (empty: standard input), inputs and outputs of all public and private tests. Raises `ConfigError`."""
+    """Read the function to call (empty: standard input), and the inputs and outputs of all tests. Raises `ConfigError`."""
     path = Path(item.fields["path"])
     with path.open("rb") as file:
         file.seek(item.fields["offset"])
@@ -87,7 +87,7 @@ def cases_of(item: Item) -> tuple[str, list[str], list[str]]:
 
 
 def _private(text: str) -> list[dict[str, str]]:
-    """Private tests are JSON, or JSON in a pickled string, compressed, in base64."""
+    """Decode private tests: JSON, or JSON in a pickled string, compressed, in base64."""
     if text.lstrip().startswith("["):
         return json.loads(text)
     unpacked = zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST)
@@ -95,7 +95,7 @@ def _private(text: str) -> list[dict[str, str]]:
 
 
 def _pickled_string(data: bytes) -> str:
-    """The string in a pickle of one, read opcode by opcode: nothing is unpickled. Raises `ValueError` for any other pickle."""
+    """Read the string in a pickle of one, opcode by opcode, without unpickling. Raises ``ValueError`` for any other pickle."""
     texts: list[str] = []
     for opcode, argument, _ in pickletools.genops(data):
         if "UNICODE" in opcode.name:
@@ -107,8 +107,8 @@ def _pickled_string(data: bytes) -> str:
     return texts[0]
 
 
-def solutions(completion: str) -> dict[str, str]:
-    """``strict``: the last fence within the last ``<answer>``; ``lenient``, as AZR: the last fence of it, or all of it."""
+def extract_solutions(completion: str) -> dict[str, str]:
+    """Extract the last fence in the last ``<answer>`` (``strict``), or as AZR also all of it where there is no fence (``lenient``)."""
     content = completion.rpartition("<answer>")[2].partition("</answer>")[0]
     blocks = _FENCE.findall(content)
     strict = blocks[-1] if blocks and "<answer>" in completion else ""
@@ -116,51 +116,45 @@ def solutions(completion: str) -> dict[str, str]:
 
 
 def grade_livecodebench(pool: Judge, benchmark: Benchmark, item: Item, completion: str, is_solution: bool = False) -> Grade:
-    """The verdict on a completion. Raises `ConfigError` for tests that cannot be read, `SandboxFault`."""
-    texts: dict[str, str] = {"strict": completion, "lenient": completion} if is_solution else solutions(completion)
+    """Grade a completion, or plain code if ``is_solution``. Raises `ConfigError` for unreadable tests, `SandboxFault`."""
+    answers = {"strict": completion, "lenient": completion} if is_solution else extract_solutions(completion)
     tests = cases_of(item)
-    reasons = {text: _reason(pool, text, *tests) for text in dict.fromkeys(texts.values())}
-    headline = texts[benchmark.headline]
-    return Grade(item.id, reasons[headline] == "", reasons[headline], headline, {name: reasons[text] == "" for name, text in texts.items()})
+    return grade_of(item, benchmark.primary, answers, {text: _reason(pool, text, *tests) for text in dict.fromkeys(answers.values())})
 
 
 def _reason(pool: Judge, solution: str, function: str, inputs: list[str], outputs: list[str]) -> str:
     if not solution.strip():
         return "no_answer"
     try:
-        found = ask(pool, {"code": solution, "function": function, "inputs": inputs, "seconds": SECONDS})
-        given, failure = _answered(found)
-        for index, (one, wanted) in enumerate(zip(given, outputs, strict=False)):  # outputs end at the first failure
-            if not (_equal_values(one, wanted) if function else _equal_lines(one, wanted)):
-                return f"wrong:{index}"
-    except Refused as refusal:
-        return str(refusal)
-    return "" if len(given) == len(outputs) and not failure else f"{failure or 'forged'}:{len(given)}"
+        answer = call_harness(pool, {"code": solution, "function": function, "inputs": inputs, "seconds": SECONDS})
+    except HarnessError as error:
+        return str(error)
+    match answer:
+        case {"outputs": list(actual), "failure": str(failure)} if all(isinstance(text, str) for text in actual):
+            equal = _equal_values if function else _equal_lines
+            for index, (text, expected) in enumerate(zip(actual, outputs, strict=False)):  # outputs end at the first failure
+                if not equal(text, expected):
+                    return f"wrong:{index}"
+            return "" if len(actual) == len(outputs) and not failure else f"{failure or FORGED}:{len(actual)}"
+    return FORGED
 
 
-def _answered(found: Any) -> tuple[list[str], str]:
-    match found:
-        case {"outputs": list(given), "failure": str(failure)} if all(isinstance(one, str) for one in given):
-            return given, failure
-    raise forged()
-
-
-def _equal_values(given: str, wanted: str) -> bool:
+def _equal_values(actual: str, expected: str) -> bool:
     try:
-        return json.loads(given) == json.loads(wanted)
+        return json.loads(actual) == json.loads(expected)
     except (ValueError, RecursionError):
         return False
 
 
-def _equal_lines(given: str, wanted: str) -> bool:
-    ours, theirs = given.strip().split("\n"), wanted.strip().split("\n")
-    return len(ours) == len(theirs) and all(_equal_line(one.strip(), two.strip()) for one, two in zip(ours, theirs, strict=True))
+def _equal_lines(actual: str, expected: str) -> bool:
+    lines, expected_lines = actual.strip().split("\n"), expected.strip().split("\n")
+    return len(lines) == len(expected_lines) and all(_equal_line(a.strip(), b.strip()) for a, b in zip(lines, expected_lines, strict=True))
 
 
-def _equal_line(one: str, two: str) -> bool:
-    if one == two:
+def _equal_line(actual: str, expected: str) -> bool:
+    if actual == expected:
         return True
     try:
-        return [Decimal(word) for word in one.split()] == [Decimal(word) for word in two.split()]
+        return [Decimal(word) for word in actual.split()] == [Decimal(word) for word in expected.split()]
     except InvalidOperation:
         return False

@@ -1,0 +1,163 @@
+"""The rows of the paper's downstream table (its appendix "Extended Downstream Evaluation"): base, roles, worst, best, and every member.
+
+The definitions are the paper's, found by recomputing its table (`tests/evals/test_paper_results.py`):
+
+- Code, Math and All are means of 3, 7 and 10 benchmarks, taken before rounding. If fewer were evaluated, all rows of a table average the
+  same ones, and a row that lacks one of them, or has it graded in part, has no aggregate. A LiveCodeBench of another size than the paper's
+  release is in no aggregate.
+- The spread is the sample standard deviation over the members of a role (n - 1).
+- Worst and Best are selected on the test set, for each benchmark by itself, over all adapters of both roles; their aggregates are means of
+  these. No single adapter has such a row. Adapters outside a run count only where there are no members of a run.
+- One deviation: the spread of an aggregate is the standard deviation of the members' own aggregates, as the paper's caption says. The
+  paper prints the mean of the columns' spreads, which is kept as `ScoreCell.column_std`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from populora.evals.benchmarks import BENCHMARKS, differs_in_size
+from populora.evals.scores import Evaluation
+
+AGGREGATES = {"Code": ("code",), "Math": ("math",), "All": ("code", "math")}
+"""The groups of benchmarks that each aggregate averages."""
+PAPER_BENCHMARKS = {name: [one.name for one in BENCHMARKS.values() if one.group in groups] for name, groups in AGGREGATES.items()}
+ROLES = {"agent": "Baseline (agent)", "teacher": "Teacher", "student": "Student", "adapter": "Adapter"}
+
+Aggregates = Mapping[str, Sequence[str]]
+"""The benchmarks that each aggregate averages in one table."""
+
+
+@dataclass(frozen=True)
+class ScoreCell:
+    """A value in per cent. ``counted`` of ``of`` are items for a member, and members for a mean, worst or best."""
+
+    value: float
+    counted: int = 1
+    of: int = 1
+    std: float | None = None
+    """Sample standard deviation over members; None for a single one."""
+    column_std: float | None = None
+    """Of an aggregate: the mean of its columns' ``std``, the paper's ±."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it covers everything. Only complete cells are averaged and compared."""
+        return self.counted == self.of
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A row of the table. A column that is not in ``cells`` has no value."""
+
+    label: str
+    kind: Literal["member", "mean", "worst", "best"]
+    cells: Mapping[str, ScoreCell]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table: benchmarks, then aggregates. ``sizes`` are numbers of items that differ from the paper's, by benchmark."""
+
+    benchmarks: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """The benchmarks with the paper's items. Only these are averaged and compared with its numbers."""
+        return tuple(name for name in self.benchmarks if name not in self.sizes)
+
+    @property
+    def aggregates(self) -> dict[str, tuple[str, ...]]:
+        """The benchmarks that each aggregate averages."""
+        return aggregates_over(self.comparable)
+
+    def title(self, benchmark: str) -> str:
+        """The heading of a benchmark: ``LCB``, or ``LCB (10)`` with another number of items than the paper's."""
+        sizes = ", ".join(map(str, self.sizes.get(benchmark, ())))
+        return f"{BENCHMARKS[benchmark].title} ({sizes})" if sizes else BENCHMARKS[benchmark].title
+
+
+def columns_of(evaluations: Sequence[Evaluation]) -> Columns:
+    """All benchmarks on which anything was graded."""
+    graded = {score.benchmark for evaluation in evaluations for score in evaluation.scores if score.graded}
+    sizes: dict[str, set[int]] = {name: set() for name in BENCHMARKS if name in graded}
+    for score in (score for evaluation in evaluations for score in evaluation.scores if score.benchmark in graded):
+        sizes[score.benchmark].add(score.items)
+    different = {name: tuple(sorted(of)) for name, of in sizes.items() if any(differs_in_size(name, items) for items in of)}
+    return Columns(tuple(sizes), different)
+
+
+def aggregates_over(benchmarks: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Select the benchmarks of each aggregate. An aggregate of none is left out, and All unless there are both code and mathematics."""
+    benchmarks = tuple(benchmarks)
+    selected = {name: tuple(one for one in benchmarks if BENCHMARKS[one].group in groups) for name, groups in AGGREGATES.items()}
+    if not (selected["Code"] and selected["Math"]):
+        del selected["All"]
+    return {name: over for name, over in selected.items() if over}
+
+
+def aggregate_title(name: str, over: Sequence[str]) -> str:
+    """The heading of an aggregate: ``Code``, or ``Code (2/3)`` over fewer benchmarks than the paper's."""
+    of = len(PAPER_BENCHMARKS[name])
+    return name if len(over) == of else f"{name} ({len(over)}/{of})"
+
+
+def with_aggregates(cells: Mapping[str, ScoreCell], aggregates: Aggregates) -> dict[str, ScoreCell]:
+    """Add the mean of each aggregate whose benchmarks are all there and complete."""
+    complete = {name: cell for name, cell in cells.items() if cell.complete}
+    means = {
+        name: ScoreCell(fmean(complete[one].value for one in over)) for name, over in aggregates.items() if complete.keys() >= set(over)
+    }
+    return {**cells, **means}
+
+
+def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = True) -> list[ScoreRow]:
+    """The rows of one evaluation: bases, roles, worst and best, members. A role of one member has that member's row."""
+    by_model = {model.name: _member_row(evaluation, model.name, aggregates) for model in evaluation.models}
+    by_role = {role: [by_model[model.name] for model in evaluation.models if model.role == role] for role in ROLES}
+    rows = [by_model[model.name] for model in evaluation.models if model.role == "base"]
+    for role, own in by_role.items():
+        if len(own) > 1:
+            rows.append(_mean_row(f"{ROLES[role]}, mean of {len(own)}", own, aggregates))
+        rows += [ScoreRow(f"{ROLES[role]} {row.label}", row.kind, row.cells) for row in own if len(own) == 1]
+    ranked = {role: own for role, own in by_role.items() if own and role != "adapter"} or by_role
+    if any(len(own) > 1 for own in ranked.values()):
+        trained = [row for own in ranked.values() for row in own]
+        rows.append(_selected_row("worst", min, trained, aggregates))
+        rows.append(_selected_row("best", max, trained, aggregates))
+    return rows + [row for own in by_role.values() if members and len(own) > 1 for row in own]
+
+
+def _member_row(evaluation: Evaluation, model: str, aggregates: Aggregates) -> ScoreRow:
+    cells = {name: ScoreCell(score.rate, score.graded, score.items) for name, score in evaluation.scores_of(model).items()}
+    return ScoreRow(model, "member", with_aggregates(cells, aggregates))
+
+
+def _mean_row(label: str, rows: Sequence[ScoreRow], aggregates: Aggregates) -> ScoreRow:
+    cells: dict[str, ScoreCell] = {}
+    for column, values in _complete_values(rows).items():
+        std = stdev(values) if len(values) > 1 else None
+        stds = [cells[name].std for name in aggregates.get(column, ())]  # columns of benchmarks precede their aggregates
+        known = [one for one in stds if one is not None]
+        column_std = fmean(known) if known and len(known) == len(stds) else None
+        cells[column] = ScoreCell(fmean(values), len(values), len(rows), std, column_std)
+    return ScoreRow(label, "mean", cells)
+
+
+def _selected_row(
+    kind: Literal["worst", "best"], select: Callable[[Iterable[float]], float], rows: Sequence[ScoreRow], aggregates: Aggregates
+) -> ScoreRow:
+    values = {column: values for column, values in _complete_values(rows).items() if column not in aggregates}
+    cells = {column: ScoreCell(select(own), len(own), len(rows)) for column, own in values.items()}
+    return ScoreRow(f"{kind.capitalize()} of {len(rows)}", kind, with_aggregates(cells, aggregates))
+
+
+def _complete_values(rows: Sequence[ScoreRow]) -> dict[str, list[float]]:
+    """The complete values of each column."""
+    columns = dict.fromkeys(column for row in rows for column in row.cells)
+    values = {name: [row.cells[name].value for row in rows if name in row.cells and row.cells[name].complete] for name in columns}
+    return {name: own for name, own in values.items() if own}

@@ -1,0 +1,184 @@
+"""The downstream table as text: rows of `populora.evals.aggregates`, footnotes, and records for CSV."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from populora.evals.aggregates import PAPER_BENCHMARKS, Columns, ScoreCell, ScoreRow, aggregate_title, columns_of, score_rows
+from populora.evals.benchmarks import BENCHMARKS, release_of
+from populora.evals.data import find_data, load_items
+from populora.evals.paper_results import paper_notes, paper_rows
+from populora.evals.records import read_grades
+from populora.evals.scores import PRIMARY, Evaluation, modes_of, with_mode
+from populora.evals.text_table import TextCell, TextRow, TextTable
+
+SELECTED = "†"
+_GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "tiny": "Tiny base"}
+Blocks = list[tuple[str, list[ScoreRow]]]
+"""The name of each evaluation with its rows."""
+
+
+def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, notes: Sequence[str] = ()) -> list[TextTable]:
+    """Build the downstream table, and a second one by extraction mode where the graders reported several.
+
+    ``paper`` adds the paper's rows below ours, ``notes`` are more footnotes. Returns nothing where nothing was graded.
+    """
+    columns = columns_of(evaluations)
+    if not columns.benchmarks:
+        return []
+    blocks = [(one.name if len(evaluations) > 1 else "", score_rows(one, columns.aggregates)) for one in evaluations]
+    texts = [*_footnotes(columns, [row for _, rows in blocks for row in rows], evaluations), *notes]
+    published = paper_rows(columns.comparable) if paper else {}
+    if paper:
+        texts += paper_notes() if published else ["The paper's table has none of these benchmarks."]
+    table = _text_table("Downstream pass@1 (%)", columns, blocks, list(published.values()), texts)
+    return [table, _mode_table(evaluations, columns)] if modes_of(evaluations) else [table]
+
+
+def _mode_table(evaluations: Sequence[Evaluation], columns: Columns) -> TextTable:
+    """Bases and roles in each extraction mode, without worst, best and members."""
+    modes = modes_of(evaluations)
+    blocks: Blocks = []
+    for evaluation in evaluations:
+        by_mode = [score_rows(with_mode(evaluation, mode), columns.aggregates, members=False) for mode in modes]
+        rows = [
+            ScoreRow(f"{row.label}, {mode}", "mean", row.cells)
+            for same in zip(*by_mode, strict=True)
+            for mode, row in zip(modes, same, strict=True)
+            if row.kind in ("member", "mean")
+        ]
+        blocks.append((evaluation.name if len(evaluations) > 1 else "", rows))
+    titles: defaultdict[str, list[str]] = defaultdict(list)
+    for name in columns.benchmarks:
+        titles[BENCHMARKS[name].primary].append(BENCHMARKS[name].title)
+    primary = "; ".join(f"{mode} on {', '.join(of)}" for mode, of in titles.items()) if len(titles) > 1 else next(iter(titles))
+    notes = [f"The score is each benchmark's primary mode ({primary}), which also replaces a mode that a benchmark does not have."]
+    return _text_table("The same completions by extraction mode", columns, blocks, [], notes, bold=False)
+
+
+def _text_table(
+    caption: str, columns: Columns, blocks: Blocks, published: list[list[ScoreRow]], notes: Sequence[str], bold: bool = True
+) -> TextTable:
+    names = (*columns.benchmarks, *columns.aggregates)
+    best = {name: _best([row for _, rows in blocks for row in rows], name, columns) if bold else "" for name in names}
+
+    def text_row(row: ScoreRow, prefix: str, best: Mapping[str, str]) -> TextRow:
+        mark = SELECTED if row.kind in ("worst", "best") else ""
+        return TextRow(f"{prefix} {row.label}{mark}".strip(), tuple(_text_cell(row.cells.get(name), best.get(name, "")) for name in names))
+
+    groups = [(_GROUPS[group], len(list(own))) for group, own in groupby(BENCHMARKS[name].group for name in columns.benchmarks)]
+    groups += [("Aggregate", len(columns.aggregates))] if columns.aggregates else []
+    titles = [columns.title(name) for name in columns.benchmarks] + [aggregate_title(*one) for one in columns.aggregates.items()]
+    text_blocks = [tuple(text_row(row, prefix, best) for row in rows) for prefix, rows in blocks]
+    text_blocks += [tuple(text_row(row, "", {}) for row in rows) for rows in published]
+    return TextTable(caption, tuple(groups), tuple(titles), tuple(text_blocks), tuple(notes))
+
+
+def _best(rows: Sequence[ScoreRow], column: str, columns: Columns) -> str:
+    """The highest complete value of a column as printed. Empty for a single one, and where the evaluations have different items."""
+    values = [row.cells[column].value for row in rows if column in row.cells and row.cells[column].complete]
+    return f"{max(values):.1f}" if len(values) > 1 and len(columns.sizes.get(column, ())) < 2 else ""
+
+
+def _text_cell(cell: ScoreCell | None, best: str) -> TextCell:
+    if cell is None:
+        return TextCell()
+    value = f"{cell.value:.1f}"
+    spread = "" if cell.std is None else f"±{cell.std:.1f}"
+    return TextCell(value + spread + ("" if cell.complete else f" ({cell.counted}/{cell.of})"), bold=cell.complete and value == best)
+
+
+def _footnotes(columns: Columns, rows: Sequence[ScoreRow], evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    if any(cell.std is not None for row in rows for cell in row.cells.values()):
+        yield "± is the sample standard deviation over the members of a role; of Code, Math and All, over the members' own."
+    if any(row.kind in ("worst", "best") for row in rows):
+        yield (
+            f"{SELECTED} Selected on the test set: the worst and the best value of each benchmark by itself over all members, and means of "
+            "these. No one adapter has such a row."
+        )
+    for name, over in columns.aggregates.items():
+        if absent := [BENCHMARKS[one].title for one in PAPER_BENCHMARKS[name] if one not in over]:
+            yield f"{aggregate_title(name, over)} is without {', '.join(absent)}."
+    for name in columns.benchmarks:
+        for items in columns.sizes.get(name, ()):
+            if release := release_of(BENCHMARKS[name], items):
+                yield f"{columns.title(name)}: {release}. It is in no aggregate and is not compared with the paper's column."
+    yield from _incomplete(columns, evaluations)
+    for evaluation in evaluations:
+        prefix = f"{evaluation.name}: " if len(evaluations) > 1 else ""
+        steps = sorted({model.step for model in evaluation.models if model.step is not None})
+        if steps:
+            yield f"{prefix}Members at step {', '.join(map(str, steps))}."
+        for name, reason in evaluation.skipped.items():
+            yield f"{prefix}Skipped {name}: {reason.removeprefix(f'{name}: ')}"
+
+
+def _incomplete(columns: Columns, evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    scores = [score for evaluation in evaluations for score in evaluation.scores]
+    partial = [score for score in scores if not score.complete and score.benchmark in columns.benchmarks]
+    if partial:
+        some = ", ".join(f"{one.model} on {BENCHMARKS[one.benchmark].title} {one.graded}/{one.items}" for one in partial[:4])
+        more = f" and {len(partial) - 4} more" if len(partial) > 4 else ""
+        yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}. In brackets: counted items, or members, of all."
+    absent = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in columns.benchmarks)
+    if absent:
+        yield f"Not graded at all: {', '.join(absent)}."
+
+
+def score_records(evaluations: Sequence[Evaluation], paper: bool = False) -> list[dict[str, Any]]:
+    """Every cell of the table in every extraction mode, unrounded; the paper's cells have the mode ``published``.
+
+    A skipped benchmark has a record of the kind ``skipped`` without a value. ``remark`` is its reason, else the release of a benchmark
+    that has several.
+    """
+    aggregates, records = columns_of(evaluations).aggregates, list[dict[str, Any]]()
+    for mode in (PRIMARY, *modes_of(evaluations)):
+        for evaluation in evaluations:
+            releases = {score.benchmark: release_of(BENCHMARKS[score.benchmark], score.items) for score in evaluation.scores}
+            for row in score_rows(with_mode(evaluation, mode), aggregates):
+                records += [_record(evaluation.name, row, mode, column, releases.get(column, "")) for column in row.cells]
+    if not records:
+        return []
+    for evaluation in evaluations:
+        for name, reason in evaluation.skipped.items():
+            row = ScoreRow("", "member", {name: ScoreCell(0.0, 0, 0)})
+            records.append({**_record(evaluation.name, row, "", name, reason), "kind": "skipped", "value": None})
+    published = paper_rows(columns_of(evaluations).comparable) if paper else {}
+    return records + [_record(name, row, "published", column) for name, rows in published.items() for row in rows for column in row.cells]
+
+
+def _record(evaluation: str, row: ScoreRow, mode: str, column: str, remark: str = "") -> dict[str, Any]:
+    where = {"evaluation": evaluation, "row": row.label, "kind": row.kind, "mode": mode, "column": column}
+    return {**where, **asdict(row.cells[column]), "remark": remark}
+
+
+TINY = "tiny"
+_ITEM_FIELDS = {"by task": "task", "by statements": "author"}
+"""The suite keeps an item's number of statements where a run's problems have their author."""
+
+
+def tiny_breakdown(verdicts: Mapping[str, Path]) -> list[TextTable]:
+    """The tiny suite by task type and length of the programs, with a row for each model that has verdicts on it."""
+    rows = {model: grades for model, file in verdicts.items() if (grades := read_grades(file))}
+    if not rows:
+        return []
+    columns: dict[tuple[str, str], list[str]] = {}
+    items = load_items(BENCHMARKS[TINY], find_data(BENCHMARKS[TINY]))
+    for heading, name in _ITEM_FIELDS.items():
+        for item in items:
+            columns.setdefault((heading, item.fields[name].removeprefix("level-")), []).append(item.id)
+    groups = tuple((heading, sum(of == heading for of, _ in columns)) for heading in _ITEM_FIELDS)
+
+    def cell(model: str, names: Sequence[str]) -> TextCell:
+        correct = [rows[model][name].correct for name in names if name in rows[model]]
+        count = "" if len(correct) == len(names) else f" ({len(correct)}/{len(names)})"
+        return TextCell(f"{100 * fmean(correct):.1f}{count}" if correct else f"–{count}")
+
+    block = tuple(TextRow(model, tuple(cell(model, names) for names in columns.values())) for model in rows)
+    return [TextTable("The tiny suite: per cent correct", groups, tuple(name for _, name in columns), (block,))]

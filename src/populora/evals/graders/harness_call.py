@@ -1,0 +1,53 @@
+"""Calls of graders that are programs in the sandbox: trusted files (``harness/*.py``) around libraries, which read model text there.
+
+Each zygote loads a harness once, with its libraries, and forks it for every question. Question and answer are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from populora.core.errors import SandboxFault
+from populora.core.types import VerdictKind
+from populora.evals.records import Grade, Item
+from populora.sandbox.protocol import Job, Limits
+from populora.tasks.jobs import reason_of
+from populora.tasks.verifier import Judge
+
+_QUESTION, _ANSWER = 256 << 20, 64 << 20
+"""Characters. LiveCodeBench has problems with tens of megabytes of tests."""
+FORGED = "forged"
+"""The reason for an answer that no harness gives: a program in the same process wrote its own."""
+
+
+class HarnessError(Exception):
+    """The sandbox ended a question before it was answered; the message is the reason, such as ``timeout``."""
+
+
+def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float) -> Limits:
+    """Limits of a pool that runs this harness; ``packages`` are the ones that it and model programs may import."""
+    folder = files("populora.evals").joinpath("harness")
+    sources = tuple(str(folder.joinpath(f"{part}.py")) for part in ("clock", name))
+    return Limits(cpu_seconds, 60.0, 4096, _ANSWER, _QUESTION, packages, threads=True, harness=sources)
+
+
+def call_harness(judge: Judge, question: Mapping[str, Any]) -> Any:
+    """Ask the harness a question. Raises `HarnessError`, and `SandboxFault` where the sandbox itself failed."""
+    (verdict,) = judge.run([Job("run", program="from harness import f", texts=(repr(json.dumps(question)),))])
+    if verdict.kind is VerdictKind.INTERNAL:
+        raise SandboxFault(f"the sandbox failed on a grader's question ({reason_of(verdict)}): grade again, or see `populora doctor`")
+    if not verdict.ok:
+        raise HarnessError(reason_of(verdict))
+    try:
+        return json.loads(verdict.values[0].text or "")
+    except ValueError as error:
+        raise HarnessError(FORGED) from error
+
+
+def grade_of(item: Item, primary: str, answers: Mapping[str, str], reasons: Mapping[str, str]) -> Grade:
+    """The grade of a completion from its answer in each mode, and the reason of each answer (empty if correct)."""
+    answer = answers[primary]
+    return Grade(item.id, not reasons[answer], reasons[answer], answer, {mode: not reasons[text] for mode, text in answers.items()})

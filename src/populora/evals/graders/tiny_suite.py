@@ -1,0 +1,53 @@
+"""The tiny base's held-out suite, graded by the verifier of training (`populora.tasks.verifier`).
+
+``strict`` is the runs' default: an answer is in its fence. ``lenient`` also extracts what AZR does in addition (``tasks.extraction``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+
+from populora.core.config import TasksConfig
+from populora.core.types import Generation, VerdictKind
+from populora.evals.benchmarks import Benchmark
+from populora.evals.records import Grade, Item
+from populora.sandbox.protocol import PROFILES, Job, Verdict
+from populora.tasks.render import load_prompts
+from populora.tasks.verifier import AttemptEntry, Judge, Verifier
+from populora.training.buffer import problem_from
+
+LIMITS = replace(PROFILES["training"], max_output_chars=400)
+"""The limits of a run."""
+
+CACHED = 1 << 17
+_LENIENT = TasksConfig(extraction="lenient")
+
+
+class CachedJudge:
+    """A judge that runs equal jobs once: members have equal programs and mostly give equal answers."""
+
+    def __init__(self, judge: Judge):
+        self._judge, self._lock = judge, Lock()
+        self._verdicts: dict[tuple[Job, bool], Verdict] = {}
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+        """As `SandboxPool.run`."""
+        new = [job for job in dict.fromkeys(jobs) if (job, twice) not in self._verdicts]
+        verdicts = dict(zip(new, self._judge.run(new, twice), strict=True)) if new else {}
+        lasting = {(job, twice): verdict for job, verdict in verdicts.items() if verdict.kind is not VerdictKind.INTERNAL}
+        with self._lock:
+            if len(self._verdicts) + len(lasting) <= CACHED:
+                self._verdicts |= lasting
+        return [verdicts.get(job) or self._verdicts[job, twice] for job in jobs]
+
+
+def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
+    """Grade a completion. Raises `SandboxFault`."""
+    verifier = Verifier(pool, load_prompts("compact"), _LENIENT, seed=0)
+    entry = AttemptEntry("", problem_from(dict(item.fields)), Generation(completion, (), (), (), 0.0))
+    (attempt,) = verifier.judge([entry])
+    modes = {"strict": attempt.correct and not attempt.lenient, "lenient": attempt.correct}
+    correct = modes[benchmark.primary]
+    return Grade(item.id, correct, "" if correct else attempt.reason or "no_answer", "", modes)

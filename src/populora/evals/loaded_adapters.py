@@ -1,0 +1,112 @@
+"""PEFT adapters in an engine: checked against the base model and padded to the same modules, so that one engine serves all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import Folder, read_folder
+from populora.adapters.peft_settings import CARRIED
+from populora.core.config import Config, LoraConfig, PopulationConfig
+from populora.core.errors import AdapterError, ConfigError
+from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.shapes import check_room
+from populora.engine.planning.shapes import Shapes
+from populora.engine.sampling.backends import check_backend, open_sampler
+from populora.engine.sampling.protocol import Sampler
+
+
+@dataclass(frozen=True)
+class LoadedAdapters:
+    """Adapters by slot, all of the same modules. Ranks and alphas differ."""
+
+    adapters: tuple[Adapter, ...]
+    targets: tuple[str, ...]
+
+    def adapter(self, slot: int) -> Adapter:
+        """See `populora.engine.sampling.protocol.Adapters`."""
+        return self.adapters[slot]
+
+    def config(self, config: Config, prompt_tokens: int, response_tokens: int) -> Config:
+        """``config`` with room for these adapters, and for prompts and responses of these numbers of tokens."""
+        rank = max(adapter.rank for adapter in self.adapters)
+        return replace(
+            config, lora=LoraConfig(rank, float(rank), self.targets), population=PopulationConfig(len(self.adapters), 0),
+            selfplay=replace(config.selfplay, max_prompt_tokens=prompt_tokens, max_response_tokens=response_tokens),
+        )  # fmt: skip
+
+
+def load_adapters(folders: Sequence[Path], shapes: Shapes) -> LoadedAdapters:
+    """Load the adapters by slot; without any, one that does nothing. Modules that only some of them adapt are zero in the others.
+
+    Raises `AdapterError` for an adapter of another base model, or one whose scale is not alpha / rank.
+    """
+    adapters = [_plain_adapter(folder, read_checked(folder, shapes)) for folder in folders]
+    used = {name for adapter in adapters for name in adapter.modules} or {next(iter(shapes.linears))}
+    targets = tuple(dict.fromkeys(name.rsplit(".", 1)[-1] for name in shapes.linears if name in used))
+    modules = shapes.adapted(targets)
+    return LoadedAdapters(tuple(_pad(adapter, modules) for adapter in adapters or [Adapter({}, 1, 1.0)]), targets)
+
+
+def read_checked(folder: Path, shapes: Shapes) -> Folder:
+    """Read a PEFT folder and compare its modules with the base model's. Raises `AdapterError` for the first that differs."""
+    content = read_folder(folder)
+    for name, (a, b) in content.adapter.modules.items():
+        shape, expected = (a.shape[1], b.shape[0]), shapes.linears.get(name)
+        if shape != expected:
+            has = f"has {expected}" if expected else f"has no such linear module, its {len(shapes.linears)} are in {shapes.layers} layers"
+            raise AdapterError(
+                f"'{folder}' is an adapter for another base: its module '{name}' has (in, out) = {shape}, and '{shapes.name}' {has}. Its "
+                f"settings name the base '{content.settings.get('base_model_name_or_path')}'."
+            )
+    return content
+
+
+@contextmanager
+def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
+    """Open a sampler in this process that has the adapters.
+
+    Raises as `populora.engine.backend.local_parts`, and `ConfigError` where the base model does not have the fingerprint ``base_sha256``
+    (vLLM loads its own and is not checked).
+    """
+    check_backend(config)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    if config.engine.backend == "vllm":
+        adapted, tokenizer = None, load_tokenizer(config.base)
+    else:
+        check_room(config)
+        model, tokenizer = load_base(config.base)
+        if base_sha256 and (sha256 := fingerprint(model)) != base_sha256:
+            raise ConfigError(
+                f"'{config.base.path}' is not the base of the run: expected weights of SHA-256 {base_sha256}, got {sha256}. Restore it, or "
+                "say with --base where the run's base is."
+            )
+        adapted = AdaptedModel(model, config.lora.targets, len(loaded.adapters), config.lora.rank, config.lora.alpha)
+    with open_sampler(config, tokenizer, adapted) as sampler:
+        sampler.publish(loaded, range(len(loaded.adapters)))
+        yield sampler
+
+
+def _plain_adapter(folder: Path, content: Folder) -> Adapter:
+    if special := [f"{name} = {content.settings[name]}" for name in CARRIED if content.settings.get(name)]:
+        raise AdapterError(
+            f"'{folder}' has {', '.join(special)}: adapters that are served together have one rank, one alpha and the scale alpha / rank. "
+            "Merge it into its base instead (--merge)."
+        )
+    return content.adapter
+
+
+def _pad(adapter: Adapter, modules: Mapping[str, tuple[int, int]]) -> Adapter:
+    zeros = {
+        name: (torch.zeros(adapter.rank, inner), torch.zeros(outer, adapter.rank))
+        for name, (inner, outer) in modules.items()
+        if name not in adapter.modules
+    }
+    return replace(adapter, modules={name: adapter.modules.get(name) or zeros[name] for name in modules})

@@ -1,0 +1,182 @@
+"""Generation by an OpenAI-compatible endpoint, through the ``openai`` client library, which retries by itself.
+
+Raw prompts go to the completions route. A chat template goes to the chat route as the user's turn alone, since few endpoints let a client
+begin the assistant's: its response has the fences that the begun turn would have opened, and no stop text cuts it. Answers at temperature 0
+may still differ between calls.
+
+An item that the endpoint refuses (400 or 422, such as a prompt that is too long for it) has no completion; the others are generated, and
+the same command requests it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from populora.core.config import TasksConfig
+from populora.core.errors import ConfigError, EndpointError
+from populora.core.invocation import install_extra
+from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
+from populora.evals.eval_task import EvalPrompts, EvalTask, render_prompts_for_api
+from populora.evals.folder import update_evaluation
+from populora.evals.records import Completion, EvalModel
+from populora.tasks.render import load_prompts
+
+MAX_STOPS = 4
+"""Stop texts that the protocol takes; a response is cut at the others afterwards."""
+RETRIES, SECONDS = 5, 600.0
+"""Retries of the client library, and its timeout for each request."""
+LONGEST = 8096
+"""The longest response in tokens where the benchmark has no limit of its own."""
+REFUSALS = 5
+"""Items refused before the first answer to a benchmark after which the endpoint, not the items, is at fault."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A served model and how to reach it. An empty ``key_variable`` means that the endpoint takes no API key."""
+
+    base_url: str
+    model: str
+    key_variable: str = "OPENAI_API_KEY"
+    parallel: int = 4
+    """Concurrent requests."""
+    route: Literal["template", "chat"] = "template"
+    """``chat`` sends raw prompts as a user's turn, too, for endpoints without a completions route."""
+
+
+@dataclass(frozen=True)
+class ApiPlan:
+    """What an endpoint will generate."""
+
+    endpoint: Endpoint
+    prompts: tuple[EvalPrompts, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that completions depend on."""
+        model = {"role": "base", "url": self.endpoint.base_url, "model": self.endpoint.model, "route": self.endpoint.route}
+        benchmarks = {one.benchmark.name: one.settings() for one in self.prompts}
+        named = {file_name(self.endpoint.model): model}
+        return {"base": {"path": self.endpoint.model}, "merged": False, "models": named, "benchmarks": benchmarks}
+
+
+def file_name(model: str) -> str:
+    """The name of a served model in files."""
+    return re.sub(r"[^\w.-]+", "--", model)
+
+
+def make_api_plan(endpoint: Endpoint, tasks: Sequence[EvalTask]) -> ApiPlan:
+    """Render the prompts, in the words of AZR where a task has none. Raises `ConfigError`."""
+    prompts = load_prompts("azr", TasksConfig())
+    return ApiPlan(endpoint, tuple(render_prompts_for_api(task, LONGEST, prompts) for task in tasks))
+
+
+def generate_by_api(plan: ApiPlan, out: Path, progress: Progress) -> dict[str, dict[str, str]]:
+    """Generate all completions that ``out`` does not have yet; returns the refused items with their error, by benchmark.
+
+    Raises `ConfigError` without the client library or the key, and `EndpointError` when the endpoint fails; completed items are kept.
+    """
+    client = _open_client(plan.endpoint)
+    update_evaluation(out, plan.settings())
+    logs = open_completion_logs(plan.prompts, [EvalModel(file_name(plan.endpoint.model), "base")], out, progress)
+    refused = asyncio.run(_fill_logs(logs, client, plan.endpoint))
+    for log in logs:
+        log.close()
+    return refused
+
+
+def _open_client(endpoint: Endpoint) -> Any:
+    try:
+        openai = import_module("openai")
+    except ImportError as error:
+        raise ConfigError(
+            f"evaluating an endpoint takes its client library, which is not installed: `{install_extra('evaluate')}`"
+        ) from error
+    key = os.environ.get(endpoint.key_variable, "") if endpoint.key_variable else "none"
+    if not key:
+        raise ConfigError(
+            f"the environment variable '{endpoint.key_variable}' is not set: expected the API key of {endpoint.base_url} in it. For an "
+            "endpoint that takes none, leave the variable's name empty."
+        )
+    return openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=RETRIES, timeout=SECONDS)
+
+
+async def _fill_logs(logs: Sequence[CompletionLog], client: Any, endpoint: Endpoint) -> dict[str, dict[str, str]]:
+    """Request one benchmark after the other. After an error no item is begun, and requests under way are completed."""
+    refused: dict[str, dict[str, str]] = {}
+    async with client:
+        for log in logs:
+            items, own = iter(log.missing), dict[str, str]()
+            workers = [_request_items(items, log, own, client, endpoint) for _ in range(endpoint.parallel)]
+            results = await asyncio.gather(*workers, return_exceptions=True)
+            if errors := [one for one in results if one is not None]:
+                raise errors[0]
+            refused |= {log.prompts.benchmark.name: own} if own else {}
+    return refused
+
+
+async def _request_items(items: Iterator[str], log: CompletionLog, refused: dict[str, str], client: Any, endpoint: Endpoint) -> None:
+    """Request items from the iterator, which the workers share. Raises `EndpointError` and ends the iterator."""
+    from openai import BadRequestError, OpenAIError, UnprocessableEntityError
+
+    for item in items:
+        cause: Exception | None = None
+        try:
+            log.add(await _request(client, endpoint, log.prompts, item))
+        except (BadRequestError, UnprocessableEntityError) as error:
+            refused[item] = f"{type(error).__name__}: {error!s:.300}"
+            if log.done == 0 and len(refused) >= min(REFUSALS, len(log.missing)):
+                cause = error
+        except (OpenAIError, EndpointError) as error:
+            cause = error
+        if cause:
+            for _ in items:
+                pass
+            raise EndpointError(
+                f"{endpoint.base_url} failed at {log.prompts.benchmark.name}, item '{item}' ({type(cause).__name__}: {cause!s:.300}). "
+                "Completed items are kept: repair it, and give the same command to resume."
+            ) from cause
+
+
+async def _request(client: Any, endpoint: Endpoint, prompts: EvalPrompts, item: str) -> Completion:
+    prompt, template = prompts.prompts[item], prompts.template
+    stop = template.stop if template.kind != "chat" else ()
+    chat = template.kind == "chat" or endpoint.route == "chat"
+    options: dict[str, Any] = {"model": endpoint.model, "temperature": 0.0, "max_tokens": prompts.max_tokens}
+    options |= {"stop": list(stop[:MAX_STOPS])} if stop else {}
+    try:
+        if chat:
+            reply = await client.chat.completions.create(messages=[{"role": "user", "content": prompt}], **options)
+        else:
+            reply = await client.completions.create(prompt=prompt, **options)
+    except ValueError as error:  # a body that is not JSON
+        raise EndpointError(f"expected a completion as JSON, got something else ({error!s:.200})") from error
+    return read_reply(reply, chat, item, prompt, stop)
+
+
+def read_reply(reply: Any, chat: bool, item: str, prompt: str, stop: Sequence[str]) -> Completion:
+    """Read the first choice of a reply, which the client library does not check, and cut it at the stop texts.
+
+    A null ``content`` is an empty text. Reasoning that the server returns apart from it is kept apart. Raises `EndpointError`.
+    """
+    try:
+        choice = reply.choices[0]
+        message = choice.message if chat else choice
+        text = (message.content or "") if chat else message.text
+    except (AttributeError, IndexError, TypeError) as error:
+        text, message, choice = None, None, error
+    if not isinstance(text, str):
+        raise EndpointError(
+            f"expected a completion with a text, got {reply!r:.200}; is the address the API's, such as http://host:8000/v1?"
+        )
+    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    kept, finish, usage = cut(text, stop), getattr(choice, "finish_reason", None), getattr(reply, "usage", None)
+    counts = [count if isinstance(count := getattr(usage, name, 0), int) else 0 for name in ("prompt_tokens", "completion_tokens")]
+    reason = "stop" if kept != text else finish if isinstance(finish, str) else ""
+    return Completion(item, kept, prompt, reason, *counts, reasoning if isinstance(reasoning, str) else "")
