@@ -28,8 +28,8 @@ from grader import Parts, canonical, items_of, keep, machine, nothing
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.data import digest
-from populora.evals.grading import Court, Work, grade, open_court
-from populora.evals.mathematics import gold_of
+from populora.evals.graders.mathematics import gold_of
+from populora.evals.grading import GraderPool, GradingJob, grade, open_grader
 from populora.evals.records import Item
 
 HERE = Path(__file__).parent
@@ -117,7 +117,7 @@ def main() -> None:
     for name in chosen.only:
         path, items = items_of(name, chosen.data)
         started = time.perf_counter()
-        with open_court(BENCHMARKS[name], chosen.workers) as court:
+        with open_grader(BENCHMARKS[name], chosen.workers) as court:
             rows = [row(name, items, check, court) for check in checks_of(name)]
         part = {"machine": machine(), "data_sha256": digest(path.read_bytes()), "rows": rows}
         results = keep(chosen.out / "gold.json", {name: {**part, "seconds": round(time.perf_counter() - started)}}, bars)
@@ -125,12 +125,12 @@ def main() -> None:
     (chosen.out / "gold.md").write_text(table(results), encoding="utf-8")
 
 
-def row(benchmark: str, items: Sequence[Item], check: Check, court: Court) -> dict[str, Any]:
+def row(benchmark: str, items: Sequence[Item], check: Check, court: GraderPool) -> dict[str, Any]:
     """Grade the answers of a check, as often as it says."""
     neighbours = [*items[1:], items[0]]
     texts = {item.id: text for item, other in zip(items, neighbours, strict=True) if (text := check.answer(item, other)) is not None}
     asked = [item for item in items if item.id in texts]
-    work = Work(BENCHMARKS[benchmark], asked, texts, "", BENCHMARKS[benchmark].grading == "code")
+    work = GradingJob(BENCHMARKS[benchmark], asked, texts, "", len(asked), BENCHMARKS[benchmark].grading == "code")
     with tempfile.TemporaryDirectory() as folder:
         outs = [Path(folder) / f"{number}.jsonl" for number in range(check.times)]
         summaries = [grade(work, out, court) for out in outs]
@@ -140,11 +140,11 @@ def row(benchmark: str, items: Sequence[Item], check: Check, court: Court) -> di
         "answers": check.what,
         "reading": check.reading,
         "items": len(asked),
-        "right": summaries[0].readings[check.reading],
-        "readings": summaries[0].readings,
+        "right": summaries[0].modes[check.reading],
+        "readings": summaries[0].modes,
     }
     agreed = {"times": check.times, "same_bytes": same} if check.times > 1 else {}
-    return {**found, "expected": expected, "overturned": list(summaries[0].overturned), **agreed}
+    return {**found, "expected": expected, "overturned": list(summaries[0].passed_on_retry), **agreed}
 
 
 def bars(parts: Parts) -> dict[str, dict[str, Any]]:

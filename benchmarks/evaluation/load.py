@@ -106,7 +106,7 @@ def busy(count: int) -> Iterator[None]:
 def counts(lines: Sequence[bytes]) -> dict[str, Any]:
     """How many are right, and which were so only when they were graded alone."""
     grades = [json.loads(line) for line in lines]
-    overturned = [one["item_id"] for one in grades if one["again"] == "overturned"]
+    overturned = [one["item_id"] for one in grades if one["retry"] == "passed"]
     return {"right": sum(one["correct"] for one in grades), "overturned": overturned}
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from grader import POPULORA, at_most, columns, machine, spent
 
-from populora.evals.folder import evaluation_of
+from populora.evals.folder import read_evaluation
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parents[1] / "configs" / "tiny_4t4s.toml"
@@ -66,8 +66,8 @@ def last_change(folder: Path) -> float:
 
 def scores(folder: Path) -> dict[str, Any]:
     """Per cent right of each member, and the number of items."""
-    found = evaluation_of(folder).scores
-    return {"items": found[0].graded, "members": len(found), "right_percent": {one.source: round(one.rate, 2) for one in found}}
+    found = read_evaluation(folder).scores
+    return {"items": found[0].graded, "members": len(found), "right_percent": {one.model: round(one.rate, 2) for one in found}}
 
 
 def distinct(folder: Path) -> int:

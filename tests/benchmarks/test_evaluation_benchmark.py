@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.grading import open_court
+from populora.evals.grading import open_grader
 from populora.evals.records import Item
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "evaluation"
@@ -59,7 +59,7 @@ def committed(name: str) -> dict:
 def test_a_check_is_graded_as_often_as_it_says_and_a_miss_is_bold(script):
     gold = script("gold")
     own, other = gold.checks_of("cruxeval_output")
-    with open_court(BENCHMARKS["cruxeval_output"], 1, allow_weak=True) as court:
+    with open_grader(BENCHMARKS["cruxeval_output"], 1, allow_weak=True) as court:
         rows = [gold.row("cruxeval_output", crux(), check, court) for check in (own, other)]
     assert (rows[0]["right"], rows[0]["expected"], rows[0]["times"], rows[0]["same_bytes"]) == (4, 4, 2, True)
     assert (rows[1]["right"], rows[1]["expected"], gold.as_expected(rows[1])) == (0, 8, False)

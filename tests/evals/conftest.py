@@ -17,8 +17,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.grading import GRADERS
+from populora.evals.models import EvalModels, find_models
 from populora.evals.records import Item
-from populora.evals.sources import Sources, find_sources
 from populora.sandbox.pool import SandboxPool
 
 CHAT = (
@@ -90,11 +90,11 @@ def make_adapter(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def sources_of() -> Callable[..., Sources]:
-    """As `find_sources`, with short responses."""
+def models_of() -> Callable[..., EvalModels]:
+    """As `find_models`, with short responses."""
 
-    def find(*whats: Path | str, response: int = 24, **how: str) -> Sources:
-        found = find_sources([str(what) for what in whats], **how)
+    def find(*whats: Path | str, response: int = 24, **how: str) -> EvalModels:
+        found = find_models([str(what) for what in whats], **how)
         return replace(
             found, config=replace(found.config, threads=1, selfplay=replace(found.config.selfplay, max_response_tokens=response))
         )

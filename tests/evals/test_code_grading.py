@@ -7,7 +7,7 @@ import types
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.code import TIMES, fenced, grade_code
+from populora.evals.graders.code import TIMES, fenced, grade_code
 from populora.evals.records import Item
 
 HUMANEVAL, MBPP = BENCHMARKS["humaneval_plus"], BENCHMARKS["mbpp_plus"]
@@ -102,7 +102,7 @@ def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, cau
 )
 def test_code_is_taken_where_it_was_asked_for_or_as_evalplus_finds_it(pool_of, completion, strict, lenient):
     found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), completion)
-    assert found.readings == {"strict": strict, "lenient": lenient} and found.correct == lenient
+    assert found.modes == {"strict": strict, "lenient": lenient} and found.correct == lenient
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,33 +16,30 @@ from scipy import stats
 
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
-from populora.evals.comparison import Arm, Difference, compare, read_arm
-from populora.evals.comparison_report import comparisons
-from populora.evals.filing import csv_text
-from populora.evals.latex import latex
-from populora.evals.layout import markdown, terminal
-from populora.evals.paired import holm, interval, paired_test
-from populora.evals.records import Grade, append
-from populora.evals.results import Source, verdict_file
+from populora.evals.comparison import ComparedArm, Difference, compare, comparison_tables, read_arm
+from populora.evals.folder import verdict_file
+from populora.evals.records import EvalModel, Grade, append
+from populora.evals.statistics import holm, interval, paired_test
+from populora.evals.text_table import print_table, to_csv, to_latex, to_markdown
 
 FEW = 999
 
 
-def arm(name: str, sources: int = 1, benchmarks: dict[str, int] | None = None, rate: float = 0.5, key: str = "") -> Arm:
+def arm(name: str, sources: int = 1, benchmarks: dict[str, int] | None = None, rate: float = 0.5, key: str = "") -> ComparedArm:
     sizes = benchmarks or {"humaneval_plus": 60, "amc23": 40}
     draws = stream(0, "test", key or name)
     answers = {
         one: {f"S{index}": {f"{one}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(sources)}
         for one, items in sizes.items()
     }
-    return Arm(name, answers, sizes)
+    return ComparedArm(name, answers, sizes)
 
 
 def by_column(differences: list[Difference]) -> dict[str, Difference]:
     return {one.column: one for one in differences}
 
 
-def answers_of(one: Arm, benchmark: str, source: str = "S0") -> np.ndarray:
+def answers_of(one: ComparedArm, benchmark: str, source: str = "S0") -> np.ndarray:
     return np.array([one.answers[benchmark][source][item] for item in sorted(one.answers[benchmark][source])], float)
 
 
@@ -177,7 +174,7 @@ def test_p_values_are_corrected_over_all_that_is_tested():
     assert all(one.adjusted is None for one in found if one.p is None)
 
 
-def without(one: Arm, benchmark: str, source: str, count: int) -> Arm:
+def without(one: ComparedArm, benchmark: str, source: str, count: int) -> ComparedArm:
     kept = dict(list(one.answers[benchmark][source].items())[count:])
     return replace(one, answers={**one.answers, benchmark: {**one.answers[benchmark], source: kept}})
 
@@ -202,7 +199,7 @@ def without(one: Arm, benchmark: str, source: str, count: int) -> Arm:
         ([without(arm("a", 2), "amc23", "S1", 1), arm("b")], "amc23: S1 of 'a' has no verdict on 1"),
     ],
 )
-def test_what_cannot_be_compared_is_named(arms: list[Arm], said: str):
+def test_what_cannot_be_compared_is_named(arms: list[ComparedArm], said: str):
     with pytest.raises(ConfigError, match=said):
         compare(arms, resamples=FEW)
 
@@ -218,53 +215,57 @@ def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     arms = [without(arm(name, 1, sizes), "amc23", "S0", 10) for name in ("a", "b")]
     found = by_column(compare(arms, resamples=FEW))
     assert (found["amc23"].items, found["amc23"].of) == (30, 40) and "Math" not in found and "All" not in found and "Code" in found
-    layout = comparisons(compare(arms, resamples=FEW))[0]
-    assert any(line.entries[0].value == "30/40" for line in layout.lines) and any("No Math, All" in note for note in layout.notes)
+    layout = comparison_tables(compare(arms, resamples=FEW))[0]
+    assert any(line.cells[0].text == "30/40" for line in layout.rows) and any("No Math, All" in note for note in layout.notes)
 
 
 def test_another_release_of_livecodebench_is_compared_but_in_no_aggregate():
     found = compare([arm(name, 1, {"humaneval_plus": 60, "livecodebench": 10, "amc23": 40}) for name in ("a", "b")], resamples=FEW)
-    (layout,) = comparisons(found)
-    assert [line.label for line in layout.lines] == ["HE+", "LCB", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
+    (layout,) = comparison_tables(found)
+    assert [line.label for line in layout.rows] == ["HE+", "LCB", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
     assert by_column(found)["Code"].items == 60
-    assert "LCB is 10 problems, not release_v5 (880): it is in no aggregate." in layout.notes
+    assert "LCB is 10 problems, not release_v5 (880)." in layout.notes
     alone = compare([arm(name, 1, {"livecodebench": 10}) for name in ("a", "b")], resamples=FEW)
     assert [one.column for one in alone] == ["livecodebench"]
-    whole = comparisons(compare([arm(name, 1, {"livecodebench": 880}) for name in ("a", "b")], resamples=FEW))[0]
-    assert "LCB is release_v5." in whole.notes and whole.lines[1].label == "Code (1/3)"
+    whole = comparison_tables(compare([arm(name, 1, {"livecodebench": 880}) for name in ("a", "b")], resamples=FEW))[0]
+    assert "LCB is release_v5." in whole.notes and whole.rows[1].label == "Code (1/3)"
 
 
 def test_a_comparison_names_its_reading_and_its_seed():
-    arms = [replace(arm(name), reading="strict") for name in ("a", "b")]
+    arms = [replace(arm(name), mode="strict") for name in ("a", "b")]
     found = compare(arms, seed=3, resamples=FEW)
-    (layout,) = comparisons(found, remarks=["More of it."])
-    assert "Completions are read as 'strict'; a benchmark without this reading counts as its score does." in layout.notes
+    (layout,) = comparison_tables(found, notes=["More of it."])
+    assert "Extraction mode: strict; benchmarks without it count their primary mode." in layout.notes
     assert any("bootstrap over items (seed 3)" in note for note in layout.notes) and layout.notes[-1] == "More of it."
-    head, first = (line.split(",") for line in csv_text(found).splitlines()[:2])
-    assert dict(zip(head, first, strict=True))["reading"] == "strict" and dict(zip(head, first, strict=True))["seed"] == "3"
-    assert "(headline)" in comparisons(compare([arm("a"), arm("b")], resamples=FEW))[0].notes[1]
+    head, first = (line.split(",") for line in to_csv([asdict(one) for one in found]).splitlines()[:2])
+    assert dict(zip(head, first, strict=True))["mode"] == "strict" and dict(zip(head, first, strict=True))["seed"] == "3"
+    assert "primary" in comparison_tables(compare([arm("a"), arm("b")], resamples=FEW))[0].notes[1]
 
 
 def test_arms_are_read_from_folders_in_the_reading_asked_for(tmp_path: Path):
     for number in range(2):
         file = verdict_file(tmp_path, "aime24", f"T{number}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        append(file, Grade("a", True, readings={"strict": number == 0}))
-    sources = [Source("T0", "teacher"), Source("T1", "teacher")]
+        append(file, Grade("a", True, modes={"strict": number == 0}))
+    sources = [EvalModel("T0", "teacher"), EvalModel("T1", "teacher")]
     read = read_arm(tmp_path, "run", sources, {"aime24": 30, "gsm8k": 1319}, "strict")
-    assert read.reading == "strict"
+    assert read.mode == "strict"
     assert read.answers == {"aime24": {"T0": {"a": True}, "T1": {"a": False}}} and read.items["aime24"] == 30
     assert read_arm(tmp_path, "run", sources, {"aime24": 30}).answers["aime24"]["T1"] == {"a": True}
 
 
 def test_a_comparison_is_printed_in_every_form():
     found = compare([arm("first_run", 2), arm("second", 2, rate=0.9)], resamples=FEW)
-    (layout,) = comparisons(found)
-    assert [line.label for line in layout.lines] == ["HE+", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
-    assert layout.lines[0].entries[3].bold and layout.lines[2].entries[-1].value == "–"
+    (layout,) = comparison_tables(found)
+    assert [line.label for line in layout.rows] == ["HE+", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
+    assert layout.rows[0].cells[3].bold and layout.rows[2].cells[-1].text == "–"
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(terminal(layout, 80))
+    print_table(layout, console)
     assert "second against first_run" in console.export_text()
-    assert r"first\_run" in latex(layout, "tab:x") and r"first\_run" in markdown(layout)
-    assert csv_text(found).splitlines()[0].startswith("arm,against,column,items,of,value,other,difference,low,high,test,p,adjusted")
-    assert len(comparisons(compare([arm("a"), arm("b"), arm("c")], resamples=FEW))) == 2
+    assert r"first\_run" in to_latex(layout, "tab:x") and r"first\_run" in to_markdown(layout)
+    assert (
+        to_csv([asdict(one) for one in found])
+        .splitlines()[0]
+        .startswith("arm,against,column,items,of,value,other,difference,low,high,test,p,adjusted")
+    )
+    assert len(comparison_tables(compare([arm("a"), arm("b"), arm("c")], resamples=FEW))) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.cruxeval import grade_cruxeval
+from populora.evals.graders.cruxeval import grade_cruxeval
 from populora.evals.records import Item
 
 CODE = "def f(xs):\n    return {x: xs.count(x) for x in xs}"
@@ -90,14 +90,14 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
     ],
 )
 def test_answers_to_our_prompts_stand_in_a_fence_or_where_azr_looks_beyond_it(graded, mode, completion, strict, lenient):
-    assert graded(mode, completion).readings == {"strict": strict, "lenient": lenient}
+    assert graded(mode, completion).modes == {"strict": strict, "lenient": lenient}
 
 
 def test_an_empty_input_fence_calls_a_program_without_arguments(pool_of):
     """As CRUXEval's sample_135 needs it."""
     item = Item("sample_1", {"id": "sample_1", "code": "def f():\n    return [1]", "input": "", "output": "[1]"})
     grade = grade_cruxeval(pool_of("cruxeval_input"), BENCHMARKS["cruxeval_input"], item, "none</think> <answer>```input\n```</answer>")
-    assert grade.correct and grade.readings == {"strict": True, "lenient": True}
+    assert grade.correct and grade.modes == {"strict": True, "lenient": True}
 
 
 def test_a_program_that_runs_too_long_is_ended(graded):

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from populora.cli.main import main
-from populora.evals import code, grading
+from populora.evals import grading
 from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.graders import code
 from populora.evals.records import LONGEST_COMPLETION, Grade
 
 ITEMS = [{"id": f"sample_{n}", "code": f"def f(x):\n    return x + {n}", "input": "1", "output": str(1 + n)} for n in range(6)]
@@ -112,15 +113,15 @@ def test_what_fails_is_graded_once_more_alone_and_what_then_passes_is_told(files
     def at_first_too_slow(pool, benchmark, item, text):
         seen.append(item.id)
         slow = (item.id == "sample_2" and seen.count(item.id) == 1) or item.id == "sample_4"
-        return Grade(item.id, not slow, "out_of_resources" if slow else "", readings={"strict": not slow})
+        return Grade(item.id, not slow, "out_of_resources" if slow else "", modes={"strict": not slow})
 
     monkeypatch.setitem(grading.GRADERS, "cruxeval", grading.GraderSettings(at_first_too_slow, code.LIMITS))
     assert grade(folder) == 0
     assert verdicts(folder)["sample_2"] == (True, "") and verdicts(folder)["sample_4"] == (False, "out_of_resources")
     assert seen[-2:] == ["sample_2", "sample_4"] and len(seen) == 8
-    assert "right when graded alone, wrong at first: sample_2" in capsys.readouterr().err
+    assert "passed when graded alone, after a failure: sample_2" in capsys.readouterr().err
     summary = json.loads((folder / "verdicts.json").read_text())
-    assert summary["overturned"] == ["sample_2"] and summary["correct"] == 5 and summary["reasons"] == {"out_of_resources": 1}
+    assert summary["passed_on_retry"] == ["sample_2"] and summary["correct"] == 5 and summary["reasons"] == {"out_of_resources": 1}
     assert summary["facts"]["versions"]["populora"] and summary["facts"]["limits"]["cpu_seconds"] and summary["machine"]["processor"]
 
 
@@ -149,7 +150,7 @@ def test_a_benchmark_that_cannot_be_had_ends_with_exit_code_3(capsys, monkeypatc
 
 def test_a_missing_library_is_named_with_the_commands_that_install_it(monkeypatch):
     monkeypatch.setattr(grading, "versions", lambda names: dict.fromkeys(names, "not installed"))
-    with pytest.raises(Exception, match=r"needs evalplus, .*pip install --no-deps evalplus==0.3.1"), grading.open_court(
+    with pytest.raises(Exception, match=r"needs evalplus, .*pip install --no-deps evalplus==0.3.1"), grading.open_grader(
         BENCHMARKS["mbpp_plus"], 1
     ):  # fmt: skip
         pass
@@ -174,5 +175,5 @@ def test_nothing_but_verdicts_is_written_over(files, out, capsys):
     before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     arguments = ["evaluate", "grade", "cruxeval_output", str(folder / "completions.jsonl"), "--data", str(folder / "data.jsonl")]
     assert main([*arguments, "--out", str(folder / out), "--allow-weak"]) == 2
-    assert re.search("is there already and holds no verdicts|expected a name that does not end in .json", capsys.readouterr().err)
+    assert re.search("exists and has no verdicts|expected a name that does not end in .json", capsys.readouterr().err)
     assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}

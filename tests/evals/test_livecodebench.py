@@ -9,10 +9,10 @@ import pytest
 
 from populora.cli.main import main
 from populora.core.errors import ConfigError
-from populora.evals import livecodebench
 from populora.evals.benchmarks import BENCHMARKS, release_of
 from populora.evals.data import digest_of
-from populora.evals.livecodebench import cases_of, grade_livecodebench, load_livecodebench, solutions
+from populora.evals.graders import livecodebench
+from populora.evals.graders.livecodebench import cases_of, extract_solutions, grade_livecodebench, load_livecodebench
 
 LCB = BENCHMARKS["livecodebench"]
 
@@ -130,7 +130,7 @@ def test_damaged_files_are_named(folder, tmp_path):
     ],
 )
 def test_the_program_is_the_last_fence_of_the_answer_or_all_of_it(completion, strict, lenient):
-    assert solutions(completion) == {"strict": strict, "lenient": lenient}
+    assert extract_solutions(completion) == {"strict": strict, "lenient": lenient}
 
 
 @pytest.mark.parametrize("protocol", range(6))

@@ -9,7 +9,7 @@ import pytest
 import populora.evals
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.mathematics import LONGEST_ANSWER, gold_of, grade_mathematics
+from populora.evals.graders.mathematics import LONGEST_ANSWER, gold_of, grade_mathematics
 from populora.evals.records import Item
 
 LONG = 1 << 18
@@ -67,7 +67,7 @@ def test_an_item_without_a_gold_answer_is_named(benchmark, fields):
 
 
 @pytest.mark.parametrize(
-    ("completion", "reason", "readings"),
+    ("completion", "reason", "expected"),
     [
         ("\\boxed{18}", "", (True, True)),
         ("\\boxed{\\frac{36}{2} \\text{ dollars}}", "", (True, True)),
@@ -80,11 +80,11 @@ def test_an_item_without_a_gold_answer_is_named(benchmark, fields):
         ("\\boxed{18} <answer>19</answer>", "wrong", (True, False)),
     ],
 )
-def test_a_completion_is_graded_in_both_readings(compare, completion, reason, readings):
+def test_a_completion_is_graded_in_both_readings(compare, completion, reason, expected):
     it, bench = item("aime24", answer="18")
     grade = grade_mathematics(compare, bench, it, completion)
     assert (grade.item_id, grade.reason, grade.correct) == ("7", reason, reason == "")
-    assert grade.readings == dict(zip(("strict", "lenient"), readings, strict=True))
+    assert grade.modes == dict(zip(("strict", "lenient"), expected, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_no_answer_and_an_endless_one_are_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("answer", "readings"),
+    ("answer", "expected"),
     [
         ("4.5 \\times 10^{33}", (False, False, True)),
         ("4.5e33", (True, True, True)),
@@ -156,14 +156,14 @@ def test_no_answer_and_an_endless_one_are_not_compared():
         ("\\frac{9}{2}", (False, False, False)),
     ],
 )
-def test_numbers_of_minerva_have_a_reading_of_their_own(compare, answer, readings):
+def test_numbers_of_minerva_have_a_reading_of_their_own(compare, answer, expected):
     it, bench = item("minerva_math", solution="\\boxed{4.5e33} \\mathrm{~erg}")
     grade = grade_mathematics(compare, bench, it, f"\\boxed{{{answer}}}")
-    assert grade.readings == dict(zip(("strict", "lenient", "fixed"), readings, strict=True))
-    assert grade.correct == grade.readings["lenient"]
+    assert grade.modes == dict(zip(("strict", "lenient", "fixed"), expected, strict=True))
+    assert grade.correct == grade.modes["lenient"]
 
 
 def test_what_math_verify_takes_for_equal_is_not_where_numbers_are_compared(compare):
     it, bench = item("minerva_math", solution="\\boxed{3e6}")
-    readings = grade_mathematics(compare, bench, it, "\\boxed{6e3}").readings  # 3·e·6 = 6·e·3
+    readings = grade_mathematics(compare, bench, it, "\\boxed{6e3}").modes  # 3·e·6 = 6·e·3
     assert readings["lenient"] and not readings["fixed"]

@@ -14,9 +14,9 @@ from populora.core.config import BaseConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.engine.model.loading import load_base
 from populora.evals import merging
-from populora.evals.asking import Paper
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.generating import GenerationPlan, generate
+from populora.evals.eval_task import EvalTask
+from populora.evals.generate import generate, make_plan
 from populora.evals.merging import LOGIT_BOUND, merge, merged
 
 PROMPTS = ["def f(x):\n    return x", "<solve><code_o>", "a = [1, 2]", "for x in y:", "never compared"]
@@ -66,31 +66,25 @@ def test_what_a_killed_merge_left_makes_way_and_the_merged_model_is_gone_in_the_
     assert not (tmp_path / "merged").exists()
 
 
-def test_without_peft_it_is_said_before_anything_is_written(make_adapter, sources_of, crux, tmp_path, monkeypatch):
+def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models_of, crux, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
     monkeypatch.setattr(merging, "import_module", absent)
-    plan = GenerationPlan(sources_of(make_adapter("mine", 1)), [Paper(BENCHMARKS["cruxeval_output"], crux)], merge=True)
-    (tmp_path / "out").mkdir()
     with pytest.raises(ConfigError, match=r"takes PEFT, which is not installed: `.* pip install peft`, or evaluate without --merge"):
-        generate(plan, tmp_path / "out", silent)
-    assert not any((tmp_path / "out").iterdir())
+        make_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
 
 
-def test_merged_models_say_what_their_adapters_say(make_adapter, sources_of, crux, tmp_path):
-    sources = sources_of(make_adapter("one", 1), make_adapter("two", 2, rank=2), "tiny")
-    papers = [Paper(BENCHMARKS["cruxeval_output"], crux)]
+def test_merged_models_say_what_their_adapters_say(make_adapter, models_of, crux, tmp_path):
+    models = models_of(make_adapter("one", 1), make_adapter("two", 2, rank=2), "tiny")
+    tasks = [EvalTask(BENCHMARKS["cruxeval_output"], crux)]
     said = {}
     for merge_them in (False, True):
         out = tmp_path / f"merge-{merge_them}"
         out.mkdir()
-        generate(GenerationPlan(sources, papers, merge_them), out, silent)
+        generate(make_plan(models, tasks, merge_them), out, silent)
         files = sorted((out / "generations").rglob("*.jsonl"))
         said[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
-        assert sorted(path.name for path in out.iterdir()) == ["adapters", "generation.json", "generations"]
-        facts = json.loads((out / "generation.json").read_text())["sources"]
-        merged_ones = {name for name, known in facts.items() if 0 <= known.get("merged_difference", -1) <= LOGIT_BOUND}
-        assert merged_ones == ({"one", "two"} if merge_them else set())
+        assert sorted(path.name for path in out.iterdir()) == ["adapters", "evaluation.json", "generations"]
     same = sum(ours == theirs for ours, theirs in zip(said[False], said[True], strict=True))
     assert len(said[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose

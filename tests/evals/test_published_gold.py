@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.code import grade_code
-from populora.evals.cruxeval import grade_cruxeval
 from populora.evals.data import find_data, load_items
+from populora.evals.graders.code import grade_code
+from populora.evals.graders.cruxeval import grade_cruxeval
 
 pytestmark = pytest.mark.thorough
 

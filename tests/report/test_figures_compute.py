@@ -55,8 +55,8 @@ def test_the_table_has_the_numbers_of_the_rows(timed):
     figure = compute_figure(study_of(timed / "first", timed / "agent"))
     assert isinstance(figure, Figure)
     (table,) = figure.tables
-    agent, population = [[entry.value for entry in line.entries] for line in table.lines]
-    assert [line.label for line in table.lines] == ["baseline (1 agent)", "2T+2S"]
+    agent, population = [[cell.text for cell in row.cells] for row in table.rows]
+    assert [row.label for row in table.rows] == ["baseline (1 agent)", "2T+2S"]
     assert agent[:3] == ["1", "4", "4"] and agent[6:] == ["1.00", "1.00"] and population[:3] == ["4", "12", "48"]
     keys = ("hours", "seconds_per_step", "seconds_per_adapter_step", "ratio", "ratio_per_adapter")
     for text, key in zip(population[3:], keys, strict=True):
@@ -72,7 +72,7 @@ def test_hours_of_runs_of_different_numbers_of_steps_are_of_their_mean(tmp_path,
         assert isinstance(figure, Figure)
         (row,) = figure.rows
         assert (row["steps"], row["adapter_steps"]) == (9.5, 38) and row["hours"] == pytest.approx(row["seconds_per_step"] * 9.5 / 3600)
-        assert [entry.value for entry in figure.tables[0].lines[0].entries[:3]] == ["4", "9.50", "38.00"]
+        assert [cell.text for cell in figure.tables[0].rows[0].cells[:3]] == ["4", "9.50", "38.00"]
 
 
 def test_what_the_settings_do_not_say_is_not_known(copied):
@@ -83,13 +83,13 @@ def test_what_the_settings_do_not_say_is_not_known(copied):
     (row,) = figure.rows
     assert row["seconds_per_step"] > 0
     assert [row[key] for key in ("adapters", "steps", "adapter_steps", "seconds_per_adapter_step", "hours", "ratio")] == [None] * 6
-    assert [entry.value for entry in figure.tables[0].lines[0].entries].count("–") == 7 and drawn(figure)
+    assert [cell.text for cell in figure.tables[0].rows[0].cells].count("–") == 7 and drawn(figure)
 
 
 def test_without_a_baseline_there_is_no_ratio(timed):
     figure = compute_figure(study_of(timed / "first"))
     assert isinstance(figure, Figure)
-    assert [entry.value for entry in figure.tables[0].lines[0].entries[6:]] == ["–", "–"]
+    assert [cell.text for cell in figure.tables[0].rows[0].cells[6:]] == ["–", "–"]
     assert [(row["ratio"], row["ratio_per_adapter"]) for row in figure.rows] == [(None, None)] and drawn(figure)
     assert figure.csv().splitlines()[1].split(",")[7:9] == ["", ""]
 

@@ -30,8 +30,10 @@ def evaluation(folder: Path, graded: int | None = None) -> Path:
             lines = [{"item_id": f"{name}-{index}", "correct": bool(rng.random() < 0.4)} for index in range(count)]
             (folder / "verdicts" / name / f"{source}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     description = {
-        "name": "mine", "sources": [{"name": name, "role": role} for name, role in SOURCES.items()],
-        "benchmarks": {name: {"path": "x", "sha256": "y", "items": items} for name, items in ITEMS.items()},
+        "settings": {
+            "models": {name: {"role": role} for name, role in SOURCES.items()},
+            "benchmarks": {name: {"sha256": "y", "items": items} for name, items in ITEMS.items()},
+        },
         "skipped": {"gsm8k": "its file is not there"},
     }  # fmt: skip
     (folder / "evaluation.json").write_text(json.dumps(description))
@@ -62,18 +64,18 @@ def test_bars_are_means_of_roles_with_their_spread_and_rows_have_every_member(ru
     folder = evaluation(tmp_path / "pair" / "evaluations" / "step_00006")
     bars, adapters = figures_of_folder(runs, folder)
     rates = {(source, name): 100 * fmean(right(folder, name, source)) for source in SOURCES for name in ITEMS}
-    headline = {(row["row"], row["column"]): row for row in bars.rows if row["reading"] == "headline"}
+    headline = {(row["row"], row["column"]): row for row in bars.rows if row["mode"] == "primary"}
     for role in ("Teacher, mean of 2", "Student, mean of 2"):
         for name in ITEMS:
             own = [rates[f"{role[0]}{index}", name] for index in (0, 1)]
             row = headline[role, name]
             assert (row["value"], row["std"]) == pytest.approx((fmean(own), stdev(own)))
-    assert {(row["source"], row["benchmark"]): (row["correct"], row["graded"], row["items"]) for row in adapters.rows} == {
+    assert {(row["model"], row["benchmark"]): (row["correct"], row["graded"], row["items"]) for row in adapters.rows} == {
         (source, name): (sum(right(folder, name, source)), items, items) for source in SOURCES for name, items in ITEMS.items()
     }
     widths = [patch.get_width() for axis in drawn(adapters).axes for patch in axis.patches]
     assert widths == pytest.approx([rates[source, name] for name in ITEMS for source in SOURCES])
-    assert bars.shown == adapters.shown == "1 evaluation: pair/step_00006: 5 sources, run pair, seed unknown"
+    assert bars.shown == adapters.shown == "1 evaluation: pair/step_00006: 5 models, run pair, seed unknown"
     skipped = [row for row in bars.rows if row["kind"] == "skipped"]
     assert [(row["column"], row["remark"]) for row in skipped] == [("gsm8k", "its file is not there")]
     assert bars.tables and drawn(bars)
@@ -113,8 +115,8 @@ def test_evaluations_of_equally_named_runs_are_told_apart_and_their_seeds_named(
         (folder.parents[1] / "config.json").write_text(json.dumps({"seed": seed}))
     bars, adapters = downstream_figures(study_of(runs["pair"], evaluations=(*folders, folders[0])))
     assert isinstance(bars, Figure) and isinstance(adapters, Figure)
-    assert bars.shown == ("2 evaluations: A/pair/step_00006: 5 sources, run pair, seed 0; B/pair/step_00006: 5 sources, run pair, seed 1")
-    rows = [row for row in adapters.rows if (row["source"], row["benchmark"]) == ("T0", "aime24")]
+    assert bars.shown == ("2 evaluations: A/pair/step_00006: 5 models, run pair, seed 0; B/pair/step_00006: 5 models, run pair, seed 1")
+    rows = [row for row in adapters.rows if (row["model"], row["benchmark"]) == ("T0", "aime24")]
     assert [(row["evaluation"], row["correct"]) for row in rows] == [("A/pair/step_00006", 3), ("B/pair/step_00006", 4)]
     (legend,) = drawn(bars).legends
     assert len({text.get_text() for text in legend.get_texts()}) == 6
@@ -122,20 +124,20 @@ def test_evaluations_of_equally_named_runs_are_told_apart_and_their_seeds_named(
 
 def test_an_evaluation_elsewhere_is_of_the_runs_that_it_notes(runs, tmp_path):
     folder = evaluation(tmp_path / "mine")
-    known = {"T0": {"from": str(runs["pair"]), "run": "ab", "step": 6}, "S0": {"from": str(tmp_path / "gone"), "run": "cd", "step": 6}}
-    (folder / "generation.json").write_text(json.dumps({"sources": {**known, "base": {"from": "/"}}}))
-    assert figures_of_folder(runs, folder)[0].shown == "1 evaluation: mine: 5 sources, run pair, seed 0, run gone, seed unknown"
-    (folder / "generation.json").unlink()
-    assert figures_of_folder(runs, folder)[0].shown == "1 evaluation: mine: 5 sources, of no run"
+    assert figures_of_folder(runs, folder)[0].shown == "1 evaluation: mine: 5 models, of no run"
+    for run, described in ((runs["pair"], "run pair, seed 0"), (tmp_path / "gone", "run gone, seed unknown")):
+        values = json.loads((folder / "evaluation.json").read_text())
+        (folder / "evaluation.json").write_text(json.dumps({**values, "run": str(run)}))
+        assert figures_of_folder(runs, folder)[0].shown == f"1 evaluation: mine: 5 models, {described}"
 
 
-@pytest.mark.parametrize("damage", ["verdicts", "generation"])
+@pytest.mark.parametrize("damage", ["verdicts", "evaluation"])
 def test_one_damaged_evaluation_leaves_the_others(runs, tmp_path, damage):
     good, bad = evaluation(tmp_path / "good"), evaluation(tmp_path / "bad")
-    file = bad / ("generation.json" if damage == "generation" else "verdicts/aime24/T0.jsonl")
-    file.write_text("[]" if damage == "generation" else "no\n")
+    file = bad / ("evaluation.json" if damage == "evaluation" else "verdicts/aime24/T0.jsonl")
+    file.write_text("[]" if damage == "evaluation" else "no\n")
     for found in downstream_figures(study_of(runs["pair"], evaluations=(bad, good))):
-        assert isinstance(found, Figure) and found.shown.startswith("1 evaluation: good: 5 sources, of no run; left out, bad: ")
+        assert isinstance(found, Figure) and found.shown.startswith("1 evaluation: good: 5 models, of no run; left out, bad: ")
         assert {row.get("evaluation", "good") for row in found.rows} == {"good"} and drawn(found)
 
 
@@ -144,19 +146,19 @@ def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     bars, adapters = figures_of_folder(runs, folder)
     whole = [one for one in drawn(bars).axes[0].containers if isinstance(one, BarContainer)]
     assert [len(one) for one in whole] == [0, 2, 2, 2, 1, 1], "the students' bar and cap: not all of them have amc23"
-    row = next(row for row in adapters.rows if (row["source"], row["benchmark"]) == ("S1", "amc23"))
+    row = next(row for row in adapters.rows if (row["model"], row["benchmark"]) == ("S1", "amc23"))
     assert (row["graded"], row["items"]) == (7, 40)
     assert sum(len(axis.patches) for axis in drawn(adapters).axes) == len(SOURCES) * len(ITEMS) - 1
 
 
 def test_the_papers_table_is_laid_under_ours_only_when_asked_for(runs, tmp_path):
     folder = evaluation(tmp_path / "mine")
-    readings = [{row["reading"] for row in figures_of_folder(runs, folder, published=asked)[0].rows} for asked in (False, True)]
+    readings = [{row["mode"] for row in figures_of_folder(runs, folder, published=asked)[0].rows} for asked in (False, True)]
     assert "published" not in readings[0] and "published" in readings[1]
 
 
 @pytest.mark.parametrize(("damage", "reason"), [
-    ("none", "--evaluation DIR"), ("absent", "is no evaluation"), ("description", "does not describe an evaluation"),
+    ("none", "--evaluation DIR"), ("absent", "is not an evaluation"), ("description", "does not describe an evaluation"),
     ("verdicts", "line 2: expected a verdict"), ("ungraded", "nothing is graded"),
 ])  # fmt: skip
 def test_why_there_are_no_bars_is_said(runs, tmp_path, damage, reason):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure as Drawing
 
-from populora.evals.layout import Entry, Layout, Line
+from populora.evals.text_table import TextCell, TextRow, TextTable
 from populora.report.figure import Absent, Figure
 from populora.report.listing import listing
 
 
 def test_a_figure_says_what_the_page_says_and_names_its_files():
-    table = Layout("Costs", (("a", 1),), ("hours",), ((Line("4T+4S", (Entry("1.5"),)),),))
+    table = TextTable("Costs", (("a", 1),), ("hours",), ((TextRow("4T+4S", (TextCell("1.5"),)),),))
     one = Figure(
         "one", "A title", "Mean of `student/solve_rate`.", "a.jsonl: x_y", "4T: 1 run, seed 0", [{"a": 1}], Drawing, "Figure 9", (table,)
     )

@@ -99,10 +99,12 @@ def generate_into(args: Generate, accept: Callable[[Benchmark], None] = lambda b
         accept(benchmark)
     tasks, data, skipped = _load_tasks(benchmarks, args)
     plan = _make_plan(args, models, tasks)
-    skipped |= {one.benchmark.name: next(iter(one.left_out.values()), "no items") for one in plan.prompts if not one.prompts}
-    _announce(plan, skipped)
+    skipped |= {
+        one.benchmark.name: f"no item fits ({next(iter(one.left_out.values()), 'none')})" for one in plan.prompts if not one.prompts
+    }
     if not any(one.prompts for one in plan.prompts):
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+    _announce(plan, skipped)
     out = args.out or _default_folder(args, models)
     check_folder(out)
     with disk_errors(out, "create"):

@@ -91,7 +91,7 @@ FIELDS: dict[Grading, tuple[str, ...]] = {
     "code": ("task_id", "prompt", "entry_point", "canonical_solution", "base_input", "plus_input", "atol"),
     "cruxeval": ("code", "input", "output"),
     "selfplay": ("id", "task", "program", "shown"),
-    "livecodebench": (),  # `populora.evals.livecodebench` reads it
+    "livecodebench": (),  # `populora.evals.graders.livecodebench` reads it
     "mathematics": (),  # they differ, and the grader names what it misses
 }
 """What an item must have to be graded."""

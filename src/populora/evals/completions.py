@@ -63,8 +63,8 @@ def open_completion_logs(prompts: Iterable[EvalPrompts], models: Iterable[EvalMo
             known = {completion.item_id: completion.prompt for completion in read_log(file)}
             if changed := [item for item, prompt in known.items() if prompt != one.prompts.get(item, prompt)]:
                 raise ConfigError(
-                    f"'{file}' has a completion of item '{changed[0]}' for another prompt than the present one: template, prompt set or data "
-                    "have changed. Restore them, or choose another folder with --out."
+                    f"'{file}' has a completion of item '{changed[0]}' for another prompt: template, prompt set or data have "
+                    "changed. Restore them, or choose another folder with --out."
                 )
             missing = [item for item in one.prompts if item not in known]
             logs.append(CompletionLog(one, model.name, file, missing, len(one.prompts) - len(missing), progress))

@@ -24,7 +24,7 @@ from urllib.request import urlopen
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.core.files import disk_errors, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
-from populora.evals.livecodebench import load_livecodebench, official_files
+from populora.evals.graders.livecodebench import load_livecodebench, official_files
 from populora.evals.records import Item
 
 _MIRROR = re.compile(r"hf://(?:datasets/)?(?P<repository>[^/@]+/[^/@]+)@(?P<revision>.*)")

@@ -43,8 +43,9 @@ def update_evaluation(out: Path, settings: Mapping[str, Any], **facts: Any) -> N
 
     Raises `ConfigError` for a setting that differs from the recorded one; nothing is written then.
     """
-    values = read_json(out / EVALUATION) if (out / EVALUATION).exists() else {"settings": {"models": {}, "benchmarks": {}}}
-    merged = {**values, "settings": _merge(out, values["settings"], settings), **facts}
+    values = read_json(out / EVALUATION) if (out / EVALUATION).exists() else {}
+    known = values.get("settings", {"models": {}, "benchmarks": {}})
+    merged = {**values, "settings": _merge(out, known, settings), **facts}
     if merged != values:
         write_file(out / EVALUATION, json_bytes(merged))
 
@@ -64,37 +65,40 @@ def _merge(out: Path, known: Mapping[str, Any], values: Mapping[str, Any], path:
     return merged
 
 
-def snapshot_adapters(models: Sequence[EvalModel], out: Path, identity: str = "") -> tuple[EvalModel, ...]:
+def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") -> tuple[EvalModel, ...]:
     """Copy the adapters into ``out``, unless they are there, and return the models with the copies.
 
-    ``identity`` is the run's, for its members: a member that was copied before is used as it is, since the run may have trained on.
-    Raises `ConfigError` for another adapter or run under a known name, and for members of different steps.
+    A member of the run ``run_id`` that was copied before is used as it is, since the run may have trained on. Raises `ConfigError` for
+    another adapter or run under a known name, and for members of different steps.
     """
     known: dict[str, Any] = read_settings(out)["models"]
-    copies: list[EvalModel] = []
-    for model in models:
-        member = model.step is not None
-        settings: dict[str, Any] = {"role": model.role} | ({"run": identity} if member else {})
-        copy = out / ADAPTERS / model.name
-        if member and model.name in known:
-            model = replace(model, step=known[model.name]["step"])
-        elif model.adapter:
-            with disk_errors(model.adapter, "read"):
-                files = {name: (model.adapter / name).read_bytes() for name in PEFT_FILES}
-            settings["sha256"] = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()
-            settings |= {"step": model.step} if member else {}
-            if model.name not in known:
-                if copy.exists():  # a kill before the settings were recorded
-                    remove_folder(copy)
-                write_folder(copy, files)
-        copies.append(replace(model, adapter=copy) if model.adapter else model)
-        if len(steps := sorted({model.step for model in copies if model.step is not None})) > 1:
-            raise ConfigError(
-                f"'{out}' has members at step {steps[0]} of the run, which is at step {steps[-1]} now: evaluate the members that it has, or "
-                "all of them into a new folder (--out)"
-            )
+    steps = {model.step if model.name not in known else known[model.name].get("step") for model in models if model.step is not None}
+    if len(steps) > 1:
+        raise ConfigError(
+            f"'{out}' has members at step {min(steps)} of the run, which is at step {max(steps)} now: evaluate the members that it has, "
+            "or all of them into a new folder (--out)"
+        )
+    return tuple(_snapshot(model, out, run_id, known.get(model.name)) for model in models)
+
+
+def _snapshot(model: EvalModel, out: Path, run_id: str, known: Mapping[str, Any] | None) -> EvalModel:
+    copy = out / ADAPTERS / model.name
+    settings: dict[str, Any] = {"role": model.role}
+    if model.adapter is None:
         update_evaluation(out, {"models": {model.name: settings}})
-    return tuple(copies)
+        return model
+    settings |= {} if model.step is None else {"run": run_id}
+    if model.step is None or known is None:
+        with disk_errors(model.adapter, "read"):
+            files = {name: (model.adapter / name).read_bytes() for name in PEFT_FILES}
+        settings |= {"sha256": hashlib.sha256(b"".join(files.values())).hexdigest()}
+        settings |= {} if model.step is None else {"step": model.step}
+        if known is None:
+            if copy.exists():  # left by a kill before the settings were recorded
+                remove_folder(copy)
+            write_folder(copy, files)
+    update_evaluation(out, {"models": {model.name: settings}})
+    return replace(model, adapter=copy, step=known["step"] if known and "step" in known else model.step)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class EvalPlan:
     def settings(self) -> dict[str, Any]:
         """The settings that completions depend on, apart from the models."""
         base, backend = self.models.config.base, self.models.config.engine.backend
-        benchmarks = {one.benchmark.name: one.settings() for one in self.prompts}
+        benchmarks = {one.benchmark.name: one.settings() for one in self.prompts if one.prompts}
         described = {"path": base.path, "dtype": base.dtype, "prompts": base.prompts}
         return {"base": described, "backend": backend, "merged": self.merge, "models": {}, "benchmarks": benchmarks}
 

@@ -17,7 +17,7 @@ from populora.core.errors import AdapterError, ConfigError
 from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.shapes import check_room
-from populora.engine.planning.shapes import Shapes
+from populora.engine.planning.model_shape import ModelShape
 from populora.engine.sampling.backends import check_backend, open_sampler
 from populora.engine.sampling.protocol import Sampler
 
@@ -42,7 +42,7 @@ class LoadedAdapters:
         )  # fmt: skip
 
 
-def load_adapters(folders: Sequence[Path], shapes: Shapes) -> LoadedAdapters:
+def load_adapters(folders: Sequence[Path], shapes: ModelShape) -> LoadedAdapters:
     """Load the adapters by slot; without any, one that does nothing. Modules that only some of them adapt are zero in the others.
 
     Raises `AdapterError` for an adapter of another base model, or one whose scale is not alpha / rank.
@@ -54,7 +54,7 @@ def load_adapters(folders: Sequence[Path], shapes: Shapes) -> LoadedAdapters:
     return LoadedAdapters(tuple(_pad(adapter, modules) for adapter in adapters or [Adapter({}, 1, 1.0)]), targets)
 
 
-def read_checked(folder: Path, shapes: Shapes) -> Folder:
+def read_checked(folder: Path, shapes: ModelShape) -> Folder:
     """Read a PEFT folder and compare its modules with the base model's. Raises `AdapterError` for the first that differs."""
     content = read_folder(folder)
     for name, (a, b) in content.adapter.modules.items():
@@ -72,7 +72,7 @@ def read_checked(folder: Path, shapes: Shapes) -> Folder:
 def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
     """Open a sampler in this process that has the adapters.
 
-    Raises as `populora.engine.backend.local_parts`, and `ConfigError` where the base model does not have the fingerprint ``base_sha256``
+    Raises as `populora.engine.backend.local_backend`, and `ConfigError` where the base model does not have the fingerprint ``base_sha256``
     (vLLM loads its own and is not checked).
     """
     check_backend(config)

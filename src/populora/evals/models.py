@@ -1,4 +1,4 @@
-"""The models to evaluate: members of a run, adapters in PEFT folders, or a base model. Nothing is written, and a run may go on meanwhile."""
+"""The models to evaluate: members of a run, adapters in PEFT folders, or a base model. Nothing is written; a run may go on meanwhile."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from populora.adapters.peft_settings import CONFIG_FILE, read_settings
 from populora.core.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
-from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import read_json
 from populora.engine.model.loading import TINY, base_folder
 from populora.evals.records import EvalModel
-from populora.runs.checkpoint import newest_members
+from populora.runs.checkpoint import SavedMembers, newest_members
 from populora.runs.directory import CONFIG, FACTS, config_hash, read_config
 from populora.training.population import initial_population
 
@@ -103,8 +104,12 @@ def _find_members(run: Path, members: str, base: str) -> EvalModels:
         if name not in roles and name != BASE:
             raise ConfigError(f"'{run}' has no member '{name}': expected '{ALL}', or some of {', '.join(roles)} and '{BASE}'")
     saved = newest_members(run)
-    models = [EvalModel(name, roles[name], saved.adapters / name, saved.step) if name != BASE else EvalModel(BASE, BASE) for name in names]
+    models = [_member(name, roles.get(name, BASE), saved) for name in names]
     return EvalModels(replace(config, base=replace(config.base, path=base or config.base.path)), tuple(models), run, saved.step)
+
+
+def _member(name: str, role: Any, saved: SavedMembers) -> EvalModel:
+    return EvalModel(BASE, BASE) if role == BASE else EvalModel(name, role, saved.adapters / name, saved.step)
 
 
 def _base_of(adapter: Path) -> str:

@@ -61,7 +61,7 @@ class ApiPlan:
     def settings(self) -> dict[str, Any]:
         """The settings that completions depend on."""
         model = {"role": "base", "url": self.endpoint.base_url, "model": self.endpoint.model, "route": self.endpoint.route}
-        benchmarks = {one.benchmark.name: one.settings() for one in self.prompts}
+        benchmarks = {one.benchmark.name: one.settings() for one in self.prompts if one.prompts}
         named = {file_name(self.endpoint.model): model}
         return {"base": {"path": self.endpoint.model}, "merged": False, "models": named, "benchmarks": benchmarks}
 
@@ -169,7 +169,7 @@ def read_reply(reply: Any, chat: bool, item: str, prompt: str, stop: Sequence[st
         choice = reply.choices[0]
         message = choice.message if chat else choice
         text = (message.content or "") if chat else message.text
-    except (AttributeError, IndexError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
         text, message, choice = None, None, error
     if not isinstance(text, str):
         raise EndpointError(
@@ -177,6 +177,8 @@ def read_reply(reply: Any, chat: bool, item: str, prompt: str, stop: Sequence[st
         )
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     kept, finish, usage = cut(text, stop), getattr(choice, "finish_reason", None), getattr(reply, "usage", None)
-    counts = [count if isinstance(count := getattr(usage, name, 0), int) else 0 for name in ("prompt_tokens", "completion_tokens")]
+    prompt_tokens, tokens = (
+        count if isinstance(count := getattr(usage, name, 0), int) else 0 for name in ("prompt_tokens", "completion_tokens")
+    )
     reason = "stop" if kept != text else finish if isinstance(finish, str) else ""
-    return Completion(item, kept, prompt, reason, *counts, reasoning if isinstance(reasoning, str) else "")
+    return Completion(item, kept, prompt, reason, prompt_tokens, tokens, reasoning if isinstance(reasoning, str) else "")

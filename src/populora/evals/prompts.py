@@ -89,7 +89,7 @@ def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str
     for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
         name, _, template = (part.strip() for part in pair.partition("="))
         try:
-            named = suite([name])
+            named = suite([name] if template else [""])
         except ConfigError as error:
             raise ConfigError(
                 f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain; {error}"

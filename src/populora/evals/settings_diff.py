@@ -1,11 +1,11 @@
-"""Report the settings in which compared evaluations differ: base, limits, templates, data, graders. A difference is a note, not an error."""
+"""Report the settings in which compared evaluations differ: base, limits, templates, data, graders. Differences are notes, not errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from populora.core.config_file import flatten
 from populora.core.files import read_json
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.folder import read_settings, verdict_file
@@ -21,17 +21,17 @@ def settings_of(folder: Path, models: Sequence[EvalModel], benchmarks: Iterable[
     """Read the settings of these models on these benchmarks. Raises `RunDirectoryError` for a file that is not JSON."""
     generation = read_settings(folder)
     common = {name: value for name, value in generation.items() if name not in ("models", "benchmarks")}
-    settings: Settings = {"": {name: [value] for name, value in _flatten(common)}}
+    settings: Settings = {"": {name: [str(value)] for name, value in flatten(common, " ").items()}}
     for name in benchmarks:
         own = dict(generation["benchmarks"].get(name, {}))
         if "left_out" in own:
             own["left_out"] = f"{len(own['left_out'])} items"
-        settings[name] = {setting: [value] for setting, value in _flatten(own)}
+        settings[name] = {setting: [str(value)] for setting, value in flatten(own, " ").items()}
         for model in models:
             summary = verdict_file(folder, name, model.name).with_suffix(".json")
-            for setting, value in _flatten({"graders'": read_json(summary).get("facts", {})}) if summary.is_file() else ():
+            for setting, value in flatten({"graders'": read_json(summary).get("facts", {})}, " ").items() if summary.is_file() else ():
                 values = settings[name].setdefault(setting, [])
-                values += [value] if value not in values else []
+                values += [str(value)] if str(value) not in values else []
     return settings
 
 
@@ -50,11 +50,3 @@ def settings_diff(evaluations: Mapping[str, Settings]) -> list[str]:
                 notes.setdefault(f"Different settings: {setting} is {described}", []).append(benchmark)
     titles = {note: ", ".join(BENCHMARKS[one].title for one in benchmarks if one) for note, benchmarks in notes.items()}
     return [f"{note}, on {where}." if where else f"{note}." for note, where in titles.items()]
-
-
-def _flatten(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{path}{name} ")
-        else:
-            yield f"{path}{name}", str(value)

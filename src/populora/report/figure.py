@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from populora.evals.layout import Layout
+from populora.evals.text_table import TextTable
 from populora.report.arms import Arm
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Figure:
     draw: Callable[[], Drawing]
     paper: str = ""
     """What it is in the paper; empty for what the paper does not have."""
-    tables: tuple[Layout, ...] = ()
+    tables: tuple[TextTable, ...] = ()
     """What stands under it in words and numbers."""
 
     def csv(self) -> str:

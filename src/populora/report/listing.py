@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from populora.evals.layout import markdown
+from populora.evals.text_table import to_markdown
 from populora.report.figure import Absent, Figure
 from populora.runs.style import printable
 
@@ -24,7 +24,7 @@ def _section(one: Figure | Absent, files: Sequence[str]) -> str:
         return f"{heading}\nNot here: {_plain(one.reason)}.\n"
     facts = {"Shown": _plain(one.shown), "From": _plain(one.source), "Files": ", ".join(f"[{file}]({file})" for file in files)}
     listed = "".join(f"- **{name}**: {text}.\n" for name, text in facts.items())
-    return f"{heading}\n{_plain(one.definition)}\n\n{listed}" + "".join(f"\n{markdown(table)}" for table in one.tables)
+    return f"{heading}\n{_plain(one.definition)}\n\n{listed}" + "".join(f"\n{to_markdown(table)}" for table in one.tables)
 
 
 def _plain(text: str) -> str:

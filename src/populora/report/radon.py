@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 
-from populora.evals.jailed import Refused, ask
+from populora.evals.graders.harness_call import HarnessError, call_harness
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 
@@ -24,8 +24,8 @@ def radon_values(programs: tuple[str, ...]) -> tuple[int | None, ...]:
     limits = Limits(10.0, 60.0, 1024, 1 << 20, 16 << 20, (PACKAGE,), harness=(harness,))
     try:
         with SandboxPool(limits, workers=1) as pool:
-            found = ask(pool, {"programs": programs})
-    except Refused as refusal:
+            found = call_harness(pool, {"programs": programs})
+    except HarnessError as refusal:
         raise RadonUnavailableError(f"the sandbox ended radon ({refusal})") from refusal
     return tuple(_checked(found, programs))
 

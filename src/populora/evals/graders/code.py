@@ -18,7 +18,7 @@ LIMITS = harness_limits("code", PACKAGES, cpu_seconds=240)
 """CPU seconds of the reference solution and both checks. Tests and checks have their own limits (`TIMES`)."""
 
 TIMES = {"test_seconds": 10.0, "reference_factor": 8.0, "check_seconds": 60.0, "extraction_seconds": 120.0}
-"""CPU seconds of a test, or the factor times the reference's if that is more (AZR's settings); of a check (evalplus's cap); of extraction."""
+"""CPU seconds of a test, or the factor times the reference's if that is more (AZR's settings); of a check (evalplus's cap)."""
 
 _FENCE = re.compile(r"```[ \t]*(?P<language>[^\n`]*)\n?")
 _PYTHON = ("python", "py", "python3")

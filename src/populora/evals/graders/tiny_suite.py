@@ -14,8 +14,9 @@ from populora.core.types import Generation, VerdictKind
 from populora.evals.benchmarks import Benchmark
 from populora.evals.records import Grade, Item
 from populora.sandbox.protocol import PROFILES, Job, Verdict
+from populora.tasks.attempts import SolveRequest
 from populora.tasks.render import load_prompts
-from populora.tasks.verifier import AttemptEntry, Judge, Verifier
+from populora.tasks.verifier import Judge, Verifier
 from populora.training.buffer import problem_from
 
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
@@ -46,8 +47,8 @@ class CachedJudge:
 def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
     verifier = Verifier(pool, load_prompts("compact"), _LENIENT, seed=0)
-    entry = AttemptEntry("", problem_from(dict(item.fields)), Generation(completion, (), (), (), 0.0))
-    (attempt,) = verifier.judge([entry])
+    request = SolveRequest("", -1, 1, (), student="", problem=problem_from(dict(item.fields)))
+    ((attempt,),) = verifier.judge([(request, [Generation(completion, (), (), (), 0.0)])])
     modes = {"strict": attempt.correct and not attempt.lenient, "lenient": attempt.correct}
     correct = modes[benchmark.primary]
     return Grade(item.id, correct, "" if correct else attempt.reason or "no_answer", "", modes)

@@ -54,7 +54,7 @@ def f(request):
     """The JSON of a solution with its item, to the JSON of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
 
     ``extract`` asks for evalplus's extraction instead, and gives ``{"solution"}`` or ``{"failure"}``. ``times`` are those of
-    `populora.evals.code`.
+    `populora.evals.graders.code`.
     """
     asked = json.loads(request)
     if "extract" in asked:

@@ -1,6 +1,6 @@
 """LiveCodeBench inside the sandbox: a program's outputs on given inputs, by standard input or by calls. Loaded as ``harness``.
 
-The outputs leave the sandbox and are compared outside (`populora.evals.livecodebench`): a program knows its inputs and nothing else.
+The outputs leave the sandbox and are compared outside (`populora.evals.graders.livecodebench`): a program knows only its inputs.
 Each test has its own time, in CPU seconds; the first failure ends the work, as in the official grader.
 """
 

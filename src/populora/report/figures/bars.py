@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from populora.evals.aggregates import ScoreCell, columns_of, score_rows
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.results import Evaluation, SourceRole
-from populora.evals.tables import Cell, downstream
+from populora.evals.records import ModelRole
+from populora.evals.scores import Evaluation
 from populora.report.arms import INK, PALETTE
 
 if TYPE_CHECKING:
@@ -20,32 +21,32 @@ class Bar:
     """A source that is alone in its role, or a role's mean; by benchmark, whole ones alone."""
 
     label: str
-    cells: Mapping[str, Cell]
-    caps: Mapping[str, Cell]
+    cells: Mapping[str, ScoreCell]
+    caps: Mapping[str, ScoreCell]
     """Of a mean: the best of the members that it is over."""
 
 
 def bars(one: Evaluation) -> list[Bar]:
     """The bars of an evaluation, role by role."""
     found: list[Bar] = []
-    for role in get_args(SourceRole):
-        own = replace(one, sources=tuple(source for source in one.sources if source.role == role))
-        rows = downstream([own], members=False).blocks[0].rows  # of one role: its best is the best of its own members
+    for role in get_args(ModelRole):
+        own = replace(one, models=tuple(model for model in one.models if model.role == role))
+        rows = score_rows(own, columns_of([own]).aggregates, members=False)  # of one role: its best is the best of its own members
         best = next((_whole(row.cells) for row in rows if row.kind == "best"), {})
         for row in (row for row in rows if row.kind in ("member", "mean")):
             found.append(Bar(f"{one.name} {row.label}".strip(), _whole(row.cells), best if row.kind == "mean" else {}))
     return found
 
 
-def _whole(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    return {name: cell for name, cell in cells.items() if cell.whole}
+def _whole(cells: Mapping[str, ScoreCell]) -> dict[str, ScoreCell]:
+    return {name: cell for name, cell in cells.items() if cell.complete}
 
 
 def draw_roles(found: list[Evaluation]) -> Drawing:
     """A group a benchmark, a bar a single source or the mean of a role, with a pale cap up to its best member."""
     from populora.report.drawing import panels
 
-    groups, benchmarks = [bar for one in found for bar in bars(one)], downstream(found).benchmarks
+    groups, benchmarks = [bar for one in found for bar in bars(one)], columns_of(found).benchmarks
     colours, wide = _colours(groups), 0.8 / len(groups)
     drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(groups))), height=2.6)
     for index, bar in enumerate(groups):
@@ -79,7 +80,7 @@ def draw_adapters(found: list[Evaluation]) -> Drawing:
     from populora.report.drawing import PALE, STUDENT, TEACHER, mark, panels
 
     colours = {"base": PALE, "agent": INK, "teacher": TEACHER, "student": STUDENT, "adapter": PALETTE[2]}
-    sources, benchmarks = [(one, source) for one in found for source in one.sources], downstream(found).benchmarks
+    sources, benchmarks = [(one, source) for one in found for source in one.models], columns_of(found).benchmarks
     columns = min(5, len(benchmarks))
     width, height = 10 / max(2, columns), 0.5 + 0.15 * len(sources)
     drawing, axes = panels(-(-len(benchmarks) // columns), columns, width, height, sharey=True, sharex=True)
@@ -87,7 +88,7 @@ def draw_adapters(found: list[Evaluation]) -> Drawing:
         axis.set_visible(False)
     for axis, name in zip(axes.flat, benchmarks, strict=False):
         for place, (one, source) in enumerate(sources):
-            score = one.of(source.name).get(name)
+            score = one.scores_of(source.name).get(name)
             if score and score.complete:
                 bar = axis.barh(place, score.rate, 0.75, color=colours[source.role])
                 axis.bar_label(bar, [f"{score.rate:.1f}"], padding=2, fontsize=6)

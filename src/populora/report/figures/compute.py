@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from populora.evals.layout import ABSENT, Entry, Layout, Line
+from populora.evals.text_table import ABSENT, TextCell, TextRow, TextTable
 from populora.report.arms import Arm
 from populora.report.figure import Absent, Figure, Study, shown
 from populora.report.loading import Array
@@ -80,17 +80,17 @@ def _steps(arm: Arm) -> float | None:
     return mean(said) if said else None
 
 
-def _table(rows: list[dict[str, Any]]) -> Layout:
+def _table(rows: list[dict[str, Any]]) -> TextTable:
     columns = {
         "adapters": "adapters", "steps": "steps", "adapter_steps": "adapter-steps", "hours": "hours",
         "seconds_per_step": "s/step", "seconds_per_adapter_step": "s/adapter-step",
         "ratio": "ratio/step", "ratio_per_adapter": "ratio/adapter-step",
     }  # fmt: skip
-    return Layout(
+    return TextTable(
         caption="Compute of each arm",
         groups=(("one run", 4), ("median seconds", 2), ("to the baseline", 2)),
         columns=tuple(columns.values()),
-        blocks=(tuple(Line(row["arm"], tuple(Entry(_number(row[key])) for key in columns)) for row in rows),),
+        blocks=(tuple(TextRow(row["arm"], tuple(TextCell(_number(row[key])) for key in columns)) for row in rows),),
     )
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from populora.core.errors import PopuloraError, RunDirectoryError
 from populora.core.files import read_json
-from populora.evals.folder import evaluation_of, read_generation
-from populora.evals.report import records, tables
-from populora.evals.results import Evaluation
-from populora.evals.tables import downstream
+from populora.evals.aggregates import columns_of
+from populora.evals.downstream_table import downstream_tables, score_records
+from populora.evals.folder import read_description, read_evaluation
+from populora.evals.scores import Evaluation
 from populora.report.figure import Absent, Figure, Study
 from populora.report.figures.bars import draw_adapters, draw_roles
 from populora.runs.directory import CONFIG
@@ -22,7 +22,7 @@ FOLDER = "evaluations"
 BARS = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
 _GREEDY = (
-    "Per cent of a benchmark's items that the greedy answer gets right, in the reading that its published score counts; whole benchmarks "
+    "Per cent of a benchmark's items that the greedy answer gets right, in the extraction mode of its published score; whole benchmarks "
     "alone."
 )
 
@@ -38,7 +38,7 @@ def downstream_figures(study: Study) -> list[Figure | Absent]:
         try:
             one, runs = _read(folder, name)
             found.append(one)
-            shown.append(f"{name}: {len(one.sources)} source{'' if len(one.sources) == 1 else 's'}, {runs}")
+            shown.append(f"{name}: {len(one.models)} model{'' if len(one.models) == 1 else 's'}, {runs}")
         except PopuloraError as error:
             unread.append(f"{name}: {error}")
     if not found:
@@ -62,12 +62,12 @@ def _named(folders: Sequence[Path]) -> dict[Path, str]:
 def _read(folder: Path, name: str) -> tuple[Evaluation, str]:
     """An evaluation, and of which runs it is. Raises `PopuloraError` for what is no evaluation, or one of nothing yet."""
     try:
-        found, runs = evaluation_of(folder, name), _runs(folder)
+        found, runs = read_evaluation(folder, name), _runs(folder)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunDirectoryError(
             f"a file in '{folder}' does not hold what `populora evaluate` writes ({type(error).__name__}: {error})"
         ) from error
-    if not downstream([found]).benchmarks:
+    if not columns_of([found]).benchmarks:
         raise RunDirectoryError(f"nothing is graded in '{folder}' yet")
     return found, runs
 
@@ -75,8 +75,7 @@ def _read(folder: Path, name: str) -> tuple[Evaluation, str]:
 def _runs(folder: Path) -> str:
     """``run 4t4s, seed 0``: the run that the folder lies in, or else those whose members were evaluated, as far as they are still there."""
     beside = [folder.parent.parent] if folder.parent.name == FOLDER else []
-    sources = read_generation(folder).get("sources", {}).values()
-    runs = beside or list(dict.fromkeys(Path(one["from"]) for one in sources if "run" in one))
+    runs = beside or [Path(run) for run in [read_description(folder).get("run")] if run]
     return ", ".join(f"run {printable(run.name)}, seed {_seed(run)}" for run in runs) or "of no run"
 
 
@@ -89,16 +88,16 @@ def _seed(run: Path) -> str:
 
 def _bars(study: Study, found: list[Evaluation], shown: str) -> Figure:
     name, title, paper = BARS
-    layouts = tables(found, with_published=study.published)
+    layouts = downstream_tables(found, study.published)
     return Figure(
         name,
         title,
         f"{_GREEDY} A bar is the mean over the members of a role, where all of them have the benchmark, with ± one sample standard "
         "deviation; the pale cap reaches to the best of those members, of each benchmark by itself: it is selected on the test set, and "
         "no one adapter need have it. The table's Best is over both roles.",
-        "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
+        "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl",
         shown,
-        records(found, study.published),
+        score_records(found, study.published),
         lambda: draw_roles(found),
         paper,
         tuple(layouts),
@@ -110,7 +109,7 @@ def _adapters(found: list[Evaluation], shown: str) -> Figure:
     rows = [
         {
             "evaluation": one.name,
-            "source": score.source,
+            "model": score.model,
             "benchmark": score.benchmark,
             "correct": score.correct,
             "graded": score.graded,
@@ -124,7 +123,7 @@ def _adapters(found: list[Evaluation], shown: str) -> Figure:
         name,
         title,
         f"{_GREEDY} {shape}",
-        "evaluation folders: verdicts/BENCHMARK/SOURCE.jsonl",
+        "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl",
         shown,
         rows,
         lambda: draw_adapters(found),

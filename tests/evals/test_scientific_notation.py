@@ -1,10 +1,10 @@
-"""Numbers in every notation that models use, and what is none."""
+"""Numbers in every notation that models use."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.evals.numerals import number, same_number
+from populora.evals.graders.mathematics import parse_number, same_number
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**6), max_value=10**6), st.integers(-300, 300))
@@ -16,8 +16,8 @@ def test_a_number_is_read_in_every_notation(value, power):
         f"{value} \\times 10^{{{power}}}",
         f"v = {value} \\cdot 10^{{{power}}} \\text{{ m/s}}",
     )
-    assert [number(form) for form in forms] == [wanted] * 4
-    assert number(f"{wanted:f}") == wanted and number(f"${value:,} \\mathrm{{~J}}$") == value
+    assert [parse_number(form) for form in forms] == [wanted] * 4
+    assert parse_number(f"{wanted:f}") == wanted and parse_number(f"${value:,} \\mathrm{{~J}}$") == value
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_number_is_read_in_every_notation(value, power):
     ],
 )
 def test_what_is_no_number_has_no_value(text):
-    assert number(text) is None
+    assert parse_number(text) is None
 
 
 def test_numbers_are_compared_only_with_golds_in_the_e_form():

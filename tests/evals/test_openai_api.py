@@ -14,12 +14,11 @@ import pytest
 from served_model import served
 
 from populora.core.errors import ConfigError, EndpointError
-from populora.evals import endpoint as module
-from populora.evals.asking import Paper
+from populora.evals import openai_api as module
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.endpoint import Endpoint, generate_from
+from populora.evals.eval_task import EvalTask
+from populora.evals.openai_api import Endpoint, generate_by_api, make_api_plan
 from populora.evals.records import Item
-from populora.evals.remarks import remarks
 
 pytest.importorskip("openai", reason="the client library of endpoints")
 
@@ -44,12 +43,14 @@ def out(tmp_path) -> Path:
     return tmp_path / "out"
 
 
-def maths(count: int) -> Paper:
-    return Paper(BENCHMARKS["gsm8k"], [Item(str(number), {"question": f"what is q{number}?"}) for number in range(count)], max_tokens=11)
+def maths(count: int) -> EvalTask:
+    return EvalTask(
+        BENCHMARKS["gsm8k"], [Item(str(number), {"question": f"what is q{number}?"}) for number in range(40)], max_tokens=11, limit=count
+    )
 
 
-def silent(*_: object) -> None:
-    pass
+def generate(endpoint: Endpoint, task: EvalTask, out: Path) -> dict[str, dict[str, str]]:
+    return generate_by_api(make_api_plan(endpoint, [task]), out, lambda *_: None)
 
 
 def completions(out: Path, benchmark: str) -> list[dict]:
@@ -58,7 +59,7 @@ def completions(out: Path, benchmark: str) -> list[dict]:
 
 
 def test_raw_prompts_go_to_the_completions_route(server, endpoint, out):
-    coverage = generate_from(endpoint, [maths(5)], out, silent)
+    generate(endpoint, maths(5), out)
     assert [one["item_id"] for one in completions(out, "gsm8k")] == ["0", "1", "2", "3", "4"]
     for path, sent, key in server.asked:
         assert path == "/v1/completions" and key == "Bearer secret"
@@ -66,13 +67,13 @@ def test_raw_prompts_go_to_the_completions_route(server, endpoint, out):
         assert sent["stop"] == ["</s>", "<|im_end|>", "<|endoftext|>"] and sent["prompt"].endswith("?\nAssistant:")
     first = completions(out, "gsm8k")[0]
     assert (first["finish_reason"], first["prompt_tokens"], first["tokens"]) == ("length", 7, 3)
-    assert first["completion"] == first["prompt"].upper() == coverage.asked[0].prompts["0"].upper()
-    assert "secret" not in (out / "generation.json").read_text()
+    assert first["completion"] == first["prompt"].upper()
+    assert "secret" not in (out / "evaluation.json").read_text()
 
 
 def test_a_template_with_turns_goes_to_the_chat_route_without_the_assistants_turn(server, endpoint, out, coding):
     server.said = "```python\nx = 1\n```\nprint(1)"
-    generate_from(endpoint, [Paper(BENCHMARKS["humaneval_plus"], coding)], out, silent)
+    generate(endpoint, EvalTask(BENCHMARKS["humaneval_plus"], coding), out)
     path, sent, _ = server.asked[0]
     assert path == "/v1/chat/completions" and "stop" not in sent and sent["max_tokens"] == 768
     assert len(sent["messages"]) == 1 and sent["messages"][0]["content"].startswith("Please provide a self-contained Python script")
@@ -81,7 +82,7 @@ def test_a_template_with_turns_goes_to_the_chat_route_without_the_assistants_tur
 
 def test_a_response_is_cut_at_stop_texts_beyond_those_that_fit_into_a_request(server, endpoint, out, coding):
     server.said = "x = 1\ndef main():\n    pass"
-    generate_from(endpoint, [Paper(BENCHMARKS["humaneval_plus"], coding, template="plain")], out, silent)
+    generate(endpoint, EvalTask(BENCHMARKS["humaneval_plus"], coding, template="plain"), out)
     assert len(server.asked[0][1]["stop"]) == 4
     assert (completions(out, "humaneval_plus")[0]["completion"], completions(out, "humaneval_plus")[0]["finish_reason"]) == (
         "x = 1",
@@ -90,19 +91,19 @@ def test_a_response_is_cut_at_stop_texts_beyond_those_that_fit_into_a_request(se
 
 
 def test_an_endpoint_without_a_completions_route_is_asked_by_chat(server, endpoint, out):
-    generate_from(replace(endpoint, route="chat"), [maths(1)], out, silent)
+    generate(replace(endpoint, route="chat"), maths(1), out)
     assert server.asked[0][0] == "/v1/chat/completions" and len(completions(out, "gsm8k")) == 1
 
 
 @pytest.mark.parametrize(("status", "name"), [(401, "AuthenticationError"), (500, "InternalServerError")])
 def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoint, out, status, name):
     server.failing = {"q7?": status}
-    with pytest.raises(EndpointError, match=rf"{server.url} failed at gsm8k, item '7' \({name}: .*made to fail.* is kept, \d+ of 40 items"):
-        generate_from(endpoint, [maths(40)], out, silent)
+    with pytest.raises(EndpointError, match=rf"{server.url} failed at gsm8k, item '7' \({name}: .*made to fail"):
+        generate(endpoint, maths(40), out)
     answered = len([sent for _, sent, _ in server.asked if "q7?" not in sent["prompt"]])
     assert len(completions(out, "gsm8k")) == answered < 39
     server.failing, server.asked = {}, []
-    generate_from(endpoint, [maths(40)], out, silent)
+    generate(endpoint, maths(40), out)
     assert [one["item_id"] for one in completions(out, "gsm8k")] == [str(number) for number in range(40)]
     assert len(server.asked) == 40 - answered
 
@@ -111,39 +112,35 @@ def test_the_library_tries_again(server, endpoint, out, monkeypatch):
     monkeypatch.setattr(module, "RETRIES", 1)
     server.failing = {"q0?": 500}
     with pytest.raises(EndpointError):
-        generate_from(endpoint, [maths(1)], out, silent)
+        generate(endpoint, maths(1), out)
     assert len(server.asked) == 2
 
 
 def test_an_address_that_answers_something_else_or_nothing_is_an_error(server, endpoint, out):
     server.body = b"<html>welcome</html>"
-    with pytest.raises(EndpointError, match="expected a completion with a choice, got '<html>welcome"):
-        generate_from(endpoint, [maths(3)], out, silent)
+    with pytest.raises(EndpointError, match="expected a completion with a text, got '<html>welcome"):
+        generate(endpoint, maths(3), out)
     nobody = replace(endpoint, base_url="http://127.0.0.1:9/v1")
     with pytest.raises(EndpointError, match=r"item '0' \(APIConnectionError"):
-        generate_from(nobody, [maths(1)], out.parent, silent)
+        generate(nobody, maths(1), out.parent)
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_an_item_that_is_refused_for_good_is_named_and_the_others_are_asked(server, endpoint, out, status):
+def test_a_refused_item_is_reported_and_requested_again(server, endpoint, out, status):
     server.failing = {"q2?": status, "q7?": status}
-    coverage = generate_from(endpoint, [maths(12)], out, silent)
+    refused = generate(endpoint, maths(12), out)
     assert {one["item_id"] for one in completions(out, "gsm8k")} == {str(number) for number in range(12)} - {"2", "7"}
-    (told,) = remarks(out, coverage)
-    assert "the endpoint refused 2 items of gsm8k, which have no completion: " in told and "'2'" in told and "made to fail" in told
-    assert set(json.loads((out / "refused.json").read_text())["gsm8k"]) == {"2", "7"}
-    server.failing, server.asked = {"q7?": status}, []  # what is refused is asked again
-    coverage = generate_from(endpoint, [maths(12)], out, silent)
-    assert len(server.asked) == 2 and len(completions(out, "gsm8k")) == 11 and "refused 1 items" in next(remarks(out, coverage))
+    assert set(refused["gsm8k"]) == {"2", "7"} and "made to fail" in refused["gsm8k"]["2"]
+    server.failing, server.asked = {"q7?": status}, []
+    assert list(generate(endpoint, maths(12), out)["gsm8k"]) == ["7"] and len(server.asked) == 2
     server.failing = {}
-    assert list(remarks(out, generate_from(endpoint, [maths(12)], out, silent))) == []
-    assert json.loads((out / "refused.json").read_text()) == {}
+    assert generate(endpoint, maths(12), out) == {} and len(completions(out, "gsm8k")) == 12
 
 
 def test_an_endpoint_that_refuses_the_first_items_all_is_not_asked_on(server, endpoint, out):
     server.failing = {"": 400}
-    with pytest.raises(EndpointError, match=r"failed at gsm8k, which refused every item so far, '\d' with BadRequestError: .*made to fail"):
-        generate_from(endpoint, [maths(40)], out, silent)
+    with pytest.raises(EndpointError, match=r"failed at gsm8k, item '\d' \(BadRequestError: .*made to fail"):
+        generate(endpoint, maths(40), out)
     assert len(server.asked) < 10
 
 
@@ -164,36 +161,30 @@ def test_an_endpoint_that_refuses_the_first_items_all_is_not_asked_on(server, en
 )
 def test_an_unexpected_answer_is_an_error_of_the_endpoint_and_loses_no_others(server, endpoint, out, chat, choice, body):
     asking = replace(endpoint, route="chat") if chat else endpoint
-    generate_from(asking, [maths(3)], out, silent)
+    generate(asking, maths(3), out)
     server.choice, server.body = choice, body
-    with pytest.raises(EndpointError, match=r"failed at gsm8k, item .* is kept, 3 of 9 items: cure it"):
-        generate_from(asking, [maths(9)], out, silent)
+    with pytest.raises(EndpointError, match=r"failed at gsm8k, item .* are kept: repair it"):
+        generate(asking, maths(9), out)
     server.choice, server.body = {}, None
-    generate_from(asking, [maths(9)], out, silent)
+    generate(asking, maths(9), out)
     assert len(completions(out, "gsm8k")) == 9
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_is_kept_apart_and_empty_answers_are_counted_with_their_reasons(server, endpoint, out, name):
+def test_reasoning_is_kept_apart_from_the_answer(server, endpoint, out, name):
     server.choice = {"message": {"role": "assistant", "content": None, name: "so 5, or"}}
-    coverage = generate_from(replace(endpoint, route="chat"), [maths(2)], out, silent)
-    server.choice = {"message": {"role": "assistant", "content": " "}, "finish_reason": "stop"}
-    coverage = generate_from(replace(endpoint, route="chat"), [maths(3)], out, silent)
+    generate(replace(endpoint, route="chat"), maths(1), out)
     server.choice = {"message": {"role": "assistant", "content": "5", name: "so 5"}, "finish_reason": "stop"}
-    coverage = generate_from(replace(endpoint, route="chat"), [maths(4)], out, silent)
-    found = completions(out, "gsm8k")
-    assert [(one["completion"], one["reasoning"]) for one in found] == [("", "so 5, or")] * 2 + [(" ", ""), ("5", "so 5")]
-    (told,) = remarks(out, coverage)
-    assert told.startswith("3 of 4 answers to gsm8k are empty and count as wrong: 2 with reasoning only, cut at the limit of tokens (")
-    assert told.endswith("), 1 with nothing at all")
+    generate(replace(endpoint, route="chat"), maths(2), out)
+    assert [(one["completion"], one["reasoning"]) for one in completions(out, "gsm8k")] == [("", "so 5, or"), ("5", "so 5")]
 
 
 @pytest.mark.slow
 def test_ctrl_c_waits_for_no_answer_and_loses_none(server, endpoint, out):
     server.slow = "q1?"
     program = (
-        "import sys; from test_endpoint import *; "
-        f"generate_from(Endpoint({server.url!r}, 'made/model 1', '', 3), [maths(30)], Path({str(out)!r}), silent)"
+        "import sys; from test_openai_api import *; "
+        f"generate(Endpoint({server.url!r}, 'made/model 1', '', 3), maths(30), Path({str(out)!r}))"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
@@ -210,17 +201,17 @@ def test_ctrl_c_waits_for_no_answer_and_loses_none(server, endpoint, out):
 def test_a_missing_key_or_library_is_named(endpoint, out, monkeypatch):
     monkeypatch.delenv("MADE_KEY")
     with pytest.raises(ConfigError, match="environment variable 'MADE_KEY' is not set"):
-        generate_from(endpoint, [maths(1)], out, silent)
+        generate(endpoint, maths(1), out)
 
     def absent(name):
         raise ImportError(name)
 
     monkeypatch.setattr(module, "import_module", absent)
     with pytest.raises(ConfigError, match=r"-m pip install .*'openai>=2'"):
-        generate_from(endpoint, [maths(1)], out, silent)
+        generate(endpoint, maths(1), out)
     assert not any(out.iterdir())
 
 
 def test_an_endpoint_that_takes_no_key_is_asked_without_a_variable(server, endpoint, out):
-    generate_from(replace(endpoint, key_variable=""), [maths(1)], out, silent)
+    generate(replace(endpoint, key_variable=""), maths(1), out)
     assert len(completions(out, "gsm8k")) == 1

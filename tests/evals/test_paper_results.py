@@ -7,33 +7,34 @@ import statistics
 
 import pytest
 
+from populora.evals.aggregates import ScoreRow, aggregates_over
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.published import published, published_notes
-from populora.evals.report import tables
-from populora.evals.results import Evaluation, Score, Source
-from populora.evals.tables import Row, Table, averaged, best_of
+from populora.evals.downstream_table import downstream_tables
+from populora.evals.paper_results import paper_notes, paper_rows
+from populora.evals.records import EvalModel
+from populora.evals.scores import Evaluation, Score
 
 TEN = tuple(name for name, one in BENCHMARKS.items() if one.group in ("code", "math"))
-ROWS = {row.label: row for block in published() for row in block.rows}
+ROWS = {row.label: row for rows in paper_rows().values() for row in rows}
 IN_TABLE = {label: row for label, row in ROWS.items() if not label.startswith("main text")}
 COUNTS = {"humaneval_plus": 130, "mbpp_plus": 258, "livecodebench": 126, "aime24": 2, "aime25": 1, "amc23": 15}
 
 
-def rounded(row: Row, names: tuple[str, ...]) -> float:
+def rounded(row: ScoreRow, names: tuple[str, ...]) -> float:
     return statistics.fmean(row.cells[name].value for name in names)
 
 
 @pytest.mark.parametrize("label", IN_TABLE)
 def test_aggregates_of_every_row_are_means_of_their_benchmarks(label: str):
     """Of values rounded to 0.1, so up to 0.05 off, and printed to 0.1. This also shows what the aggregates of Worst and Best are."""
-    for name, over in averaged(TEN).items():
+    for name, over in aggregates_over(TEN).items():
         assert IN_TABLE[label].cells[name].value == pytest.approx(rounded(IN_TABLE[label], over), abs=0.1)
 
 
 def test_the_base_has_its_aggregates_only_before_rounding():
     row = ROWS["Qwen2.5-Coder-7B"]
     assert [row.cells[name].value for name in ("Code", "Math", "All")] == [53.9, 32.3, 38.8]
-    code = averaged(TEN)["Code"]
+    code = aggregates_over(TEN)["Code"]
     assert round(rounded(row, code), 1) == 54.0
     assert round(statistics.fmean(100 * COUNTS[name] / BENCHMARKS[name].items for name in code), 1) == 53.9
 
@@ -70,7 +71,7 @@ def test_the_spread_of_populations_is_the_sample_deviation(population: str, memb
 
 def test_the_spread_of_an_aggregate_is_the_mean_of_the_spreads_of_its_columns():
     for row in ROWS.values():
-        for name, over in averaged(TEN).items() if row.cells["humaneval_plus"].std is not None else ():
+        for name, over in aggregates_over(TEN).items() if row.cells["humaneval_plus"].std is not None else ():
             spreads = [row.cells[one].std for one in over]
             assert row.cells[name].std == pytest.approx(statistics.fmean(one for one in spreads if one is not None), abs=0.101)
 
@@ -108,28 +109,27 @@ def test_the_values_that_the_paper_sets_in_bold_are_found():
         "humaneval_plus": 82.9, "mbpp_plus": 71.2, "livecodebench": 27.5, "aime24": 10.0, "aime25": 10.0, "amc23": 55.0, "math500": 73.8,
         "minerva_math": 32.0, "gsm8k": 89.5, "olympiadbench": 37.3, "Code": 59.5, "Math": 41.8, "All": 47.1,
     }  # fmt: skip
-    table = Table(TEN, tuple(published()))
-    assert {column: best_of(table, column)["paper"] for column in bold} == {column: str(value) for column, value in bold.items()}
+    assert {column: max(row.cells[column].value for row in IN_TABLE.values() if column in row.cells) for column in bold} == bold
 
 
 def test_laid_beside_fewer_benchmarks_the_papers_aggregates_are_over_the_same():
-    base = Source("base", "base")
+    base = EvalModel("base", "base")
     ours = Evaluation("run", (base,), tuple(Score("base", name, 1, 2, 2, {}) for name in ("humaneval_plus", "mbpp_plus", "amc23")))
-    layout = tables([ours], with_published=True)[0]
+    layout = downstream_tables([ours], paper=True)[0]
     assert layout.columns == ("HE+", "MBPP+", "AMC", "Code (2/3)", "Math (1/7)", "All (3/10)")
-    paper = {line.label: [entry.plain for entry in line.entries] for line in layout.lines}
+    paper = {line.label: [cell.text for cell in line.cells] for line in layout.rows}
     assert paper["Qwen2.5-Coder-7B"] == ["79.3", "68.3", "37.5", "73.8", "37.5", "61.7"]
     assert paper["Baseline AZR (LoRA)"][3] == f"{(79.0 + 68.1) / 2:.1f}"  # without a spread, for none can be had
-    assert all(note in layout.notes for note in published_notes())
+    assert all(note in layout.notes for note in paper_notes())
 
 
 def test_nothing_is_laid_beside_what_the_paper_does_not_evaluate():
-    ours = Evaluation("run", (Source("base", "base"),), (Score("base", "tiny", 1, 2, 2, {}),))
-    layout = tables([ours], with_published=True)[0]
-    assert [line.label for line in layout.lines] == ["base"]
+    ours = Evaluation("run", (EvalModel("base", "base"),), (Score("base", "tiny", 1, 2, 2, {}),))
+    layout = downstream_tables([ours], paper=True)[0]
+    assert [line.label for line in layout.rows] == ["base"]
     assert layout.notes == ("The paper's table has none of these benchmarks.",)
 
 
 def test_the_notes_say_that_the_papers_base_was_asked_for_a_box():
-    (note,) = [one for one in published_notes() if "azr_math_boxed" in one]
+    (note,) = [one for one in paper_notes() if "azr_math_boxed" in one]
     assert "Qwen2.5-Coder-7B" in note and r"\boxed" in note

@@ -1,0 +1,256 @@
+"""The downstream table: means against the standard library's, and nothing averaged that is not whole."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.core.rng import stream
+from populora.evals.aggregates import ScoreRow, aggregates_over, columns_of, score_rows
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.data import find_data, load_items
+from populora.evals.downstream_table import downstream_tables, score_records, tiny_breakdown
+from populora.evals.records import EvalModel, Grade, append
+from populora.evals.scores import Evaluation, Score
+from populora.evals.text_table import TextTable
+
+CODE = ("humaneval_plus", "mbpp_plus", "livecodebench")
+MATH = tuple(name for name, one in BENCHMARKS.items() if one.group == "math")
+POPULATION = (
+    EvalModel("base", "base"),
+    EvalModel("T0", "teacher"),
+    EvalModel("T1", "teacher"),
+    EvalModel("S0", "student"),
+    EvalModel("S1", "student"),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def all_releases_have_200_items() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(BENCHMARKS, "livecodebench", replace(BENCHMARKS["livecodebench"], items=200))
+        yield
+
+
+def evaluation(
+    rates: Mapping[str, Mapping[str, float]], sources: Sequence[EvalModel] = POPULATION, name: str = "run", **graded: int
+) -> Evaluation:
+    """``rates[source][benchmark]`` of 200 items; ``graded``: how many of them by ``source__benchmark``."""
+    scores = [
+        Score(source, benchmark, round(rate / 100 * count), count, 200, {})
+        for source, of_source in rates.items()
+        for benchmark, rate in of_source.items()
+        for count in [graded.get(f"{source}__{benchmark}", 200)]
+    ]
+    return Evaluation(name, tuple(sources), tuple(scores))
+
+
+def full(
+    benchmarks: Sequence[str] = (*CODE, *MATH), sources: Sequence[EvalModel] = POPULATION, seed: int = 0
+) -> dict[str, dict[str, float]]:
+    draws = stream(seed, "test")
+    return {source.name: {name: int(draws.integers(201)) / 2 for name in benchmarks} for source in sources}
+
+
+def rows_of(*evaluations: Evaluation, members: bool = True) -> dict[str, ScoreRow]:
+    """The rows of the last evaluation by label, with aggregates over what all of them have."""
+    return {one.label: one for one in score_rows(evaluations[-1], columns_of(evaluations).aggregates, members)}
+
+
+def texts(table: TextTable) -> str:
+    return " ".join([*table.columns, *(cell.text for row in table.rows for cell in row.cells), *table.notes])
+
+
+def test_rows_stand_as_in_the_paper_and_members_below():
+    labels = list(rows_of(evaluation(full())))
+    assert labels == ["base", "Teacher, mean of 2", "Student, mean of 2", "Worst of 4", "Best of 4", "T0", "T1", "S0", "S1"]
+    assert list(rows_of(evaluation(full()), members=False)) == labels[:5]
+
+
+def test_a_role_of_one_member_is_that_member():
+    pair = (EvalModel("base", "base"), EvalModel("T0", "teacher"), EvalModel("S0", "student"))
+    labels = list(rows_of(evaluation(full(sources=pair), pair)))
+    assert labels == ["base", "Teacher T0", "Student S0"]
+    alone = (EvalModel("A0", "agent"),)
+    assert list(rows_of(evaluation(full(sources=alone), alone))) == ["Baseline (agent) A0"]
+
+
+def test_aggregates_are_means_of_benchmarks_before_rounding():
+    rates = full()
+    cells = rows_of(evaluation(rates))["T1"].cells
+    assert cells["Code"].value == pytest.approx(statistics.fmean(rates["T1"][name] for name in CODE))
+    assert cells["Math"].value == pytest.approx(statistics.fmean(rates["T1"][name] for name in MATH))
+    assert cells["All"].value == pytest.approx(statistics.fmean(rates["T1"].values()))
+
+
+def test_a_role_has_the_mean_and_sample_deviation_of_its_members_also_of_their_aggregates():
+    rates = full()
+    cells = rows_of(evaluation(rates))["Teacher, mean of 2"].cells
+    both = [rates["T0"]["amc23"], rates["T1"]["amc23"]]
+    assert (cells["amc23"].value, cells["amc23"].std) == (pytest.approx(statistics.fmean(both)), pytest.approx(statistics.stdev(both)))
+    own = [statistics.fmean(rates[name][one] for one in MATH) for name in ("T0", "T1")]
+    assert (cells["Math"].value, cells["Math"].std) == (pytest.approx(statistics.fmean(own)), pytest.approx(statistics.stdev(own)))
+    columns = [statistics.stdev([rates["T0"][one], rates["T1"][one]]) for one in MATH]
+    assert cells["Math"].column_std == pytest.approx(statistics.fmean(columns))
+
+
+def test_worst_and_best_are_of_each_benchmark_over_both_roles_and_their_aggregates_means_of_those():
+    rates = full()
+    members = [rates[name] for name in ("T0", "T1", "S0", "S1")]  # not the base
+    rows = rows_of(evaluation(rates))
+    for label, choose in (("Worst of 4", min), ("Best of 4", max)):
+        chosen = {name: choose(one[name] for one in members) for name in (*CODE, *MATH)}
+        cells = rows[label].cells
+        assert {name: cells[name].value for name in chosen} == pytest.approx(chosen)
+        assert cells["Code"].value == pytest.approx(statistics.fmean(chosen[name] for name in CODE))
+        assert cells["All"].value == pytest.approx(statistics.fmean(chosen.values()))
+
+
+@given(st.integers(0, 10**6))
+def test_every_mean_lies_between_worst_and_best(seed: int):
+    rows = rows_of(evaluation(full(seed=seed)))
+    worst, best = rows["Worst of 4"].cells, rows["Best of 4"].cells
+    for label in ("Teacher, mean of 2", "Student, mean of 2", "T0", "S1"):
+        for column, cell in rows[label].cells.items():
+            assert worst[column].value - 1e-9 <= cell.value <= best[column].value + 1e-9
+
+
+def test_a_benchmark_graded_in_part_is_shown_with_its_coverage_and_enters_no_mean():
+    rates = full()
+    rows = rows_of(evaluation(rates, T1__mbpp_plus=50))
+    part = rows["T1"].cells
+    assert (part["mbpp_plus"].counted, part["mbpp_plus"].of) == (50, 200) and "Code" not in part and "All" not in part and "Math" in part
+    teachers, worst = rows["Teacher, mean of 2"].cells, rows["Worst of 4"].cells
+    assert (teachers["mbpp_plus"].value, teachers["mbpp_plus"].counted, teachers["mbpp_plus"].of) == (rates["T0"]["mbpp_plus"], 1, 2)
+    assert teachers["mbpp_plus"].std is None and teachers["Code"].counted == 1 and teachers["Math"].complete
+    assert worst["mbpp_plus"].counted == 3 and "Code" not in worst
+    text = texts(downstream_tables([evaluation(rates, T1__mbpp_plus=50)])[0])
+    assert "(50/200)" in text and "(1/2)" in text and "(3/4)" in text and "T1 on MBPP+ 50/200" in text
+
+
+def test_a_member_without_any_verdict_leaves_its_cell_empty_and_is_named():
+    text = texts(downstream_tables([evaluation(full(), S1__aime24=0)])[0])
+    assert "S1 on AIME24 0/200" in text and "–" in text
+
+
+def test_aggregates_over_fewer_benchmarks_say_so():
+    two = full(("humaneval_plus", "mbpp_plus", *MATH))
+    asked = evaluation({**two, "T0": {**two["T0"], "livecodebench": 0.0}}, T0__livecodebench=0)
+    text = texts(downstream_tables([asked])[0])
+    assert "Code (2/3)" in text and "All (9/10)" in text and "Math (" not in text
+    assert "Code (2/3) is without LCB." in text and "Not graded at all: LCB." in text
+
+
+def test_there_is_no_all_without_both_code_and_mathematics_and_none_for_other_groups():
+    assert aggregates_over(CODE) == {"Code": CODE} and aggregates_over(MATH) == {"Math": MATH}
+    assert aggregates_over(["tiny", "cruxeval_input"]) == {}
+    layout = downstream_tables([evaluation(full(["tiny"]))])[0]
+    assert layout.columns == ("tiny",) and layout.groups == (("Tiny base", 1),)
+
+
+def of_size(found: Evaluation, items: int) -> Evaluation:
+    """With so many items of LiveCodeBench, all graded."""
+    scores = [replace(one, graded=items, items=items) if one.benchmark == "livecodebench" else one for one in found.scores]
+    return replace(found, scores=tuple(scores))
+
+
+def test_foreign_adapters_are_not_among_the_members_that_worst_and_best_are_of():
+    sources = (*POPULATION, EvalModel("lab", "adapter"))
+    rates = {**full(["amc23"]), "lab": {"amc23": 100.0}}
+    rows = rows_of(evaluation(rates, sources))
+    best = max(rates[name]["amc23"] for name in ("T0", "T1", "S0", "S1"))
+    assert rows["Best of 4"].cells["amc23"].value == best < 100 and rows["Adapter lab"].cells["amc23"].value == 100
+    two = (*POPULATION[1:2], POPULATION[3], EvalModel("lab", "adapter"), EvalModel("other", "adapter"))
+    labels = list(rows_of(evaluation(full(["amc23"], two), two)))
+    assert labels == ["Teacher T0", "Student S0", "Adapter, mean of 2", "lab", "other"]
+    alone = two[2:]
+    assert list(rows_of(evaluation(full(["amc23"], alone), alone)))[1:3] == ["Worst of 2", "Best of 2"]
+
+
+def test_an_evaluation_without_any_verdict_has_no_table():
+    assert downstream_tables([Evaluation("run", POPULATION, ())]) == [] and score_records([Evaluation("run", POPULATION, ())]) == []
+
+
+def test_all_rows_of_a_table_average_the_same_benchmarks():
+    less, more = evaluation(full(("humaneval_plus",)), name="less"), evaluation(full(), name="more")
+    assert "Code" in rows_of(less, more)["T0"].cells and "Code" not in rows_of(more, less)["T0"].cells
+    assert any(row.label == "less T0" for row in downstream_tables([more, less])[0].rows)
+
+
+def with_size(one: Evaluation, items: int) -> Evaluation:
+    """The evaluation with another number of LiveCodeBench's items, all graded."""
+    scores = [replace(score, graded=items, items=items) if score.benchmark == "livecodebench" else score for score in one.scores]
+    return replace(one, scores=tuple(scores))
+
+
+def test_another_release_of_livecodebench_is_marked_and_kept_apart_from_the_papers():
+    small = with_size(evaluation({**full(), "T0": {**full()["T0"], "livecodebench": 2.0}}), 10)
+    table = downstream_tables([small], paper=True)[0]
+    assert table.columns[2] == "LCB (10)" and table.columns[-3:] == ("Code (2/3)", "Math", "All (9/10)")
+    assert any(note.startswith("LCB (10): 10 problems, not release_v5 (200). It is in no aggregate") for note in table.notes)
+    base = next(row for row in table.rows if row.label == "Qwen2.5-Coder-7B")
+    assert (base.cells[2].text, base.cells[-3].text) == ("–", "73.8")  # of 79.3 and 68.3
+    records = {one["row"]: one for one in score_records([small], paper=True) if one["column"] == "livecodebench"}
+    assert (records["T0"]["value"], records["T0"]["remark"]) == (40.0, "10 problems, not release_v5 (200)")
+    assert "Qwen2.5-Coder-7B" not in records
+    both = downstream_tables([replace(small, name="small"), evaluation(full(), name="whole")])[0]
+    assert (
+        both.columns[2] == "LCB (10, 200)"
+        and not any(row.cells[2].bold for row in both.rows)
+        and any(row.cells[1].bold for row in both.rows)
+    )
+
+
+def test_skipped_benchmarks_and_steps_are_in_the_notes_and_the_records():
+    models = tuple(replace(model, step=200) for model in POPULATION[1:])
+    one = replace(evaluation(full(), models), skipped={"aime24": "aime24: 'x' is not there"})
+    notes = downstream_tables([one])[0].notes
+    assert "Skipped aime24: 'x' is not there" in notes and "Members at step 200." in notes
+    (record,) = [record for record in score_records([one]) if record["kind"] == "skipped"]
+    assert (record["row"], record["column"], record["value"], record["remark"]) == ("", "aime24", None, "aime24: 'x' is not there")
+    both = downstream_tables([one, evaluation(full(), name="other")])[0].notes
+    assert "run: Skipped aime24: 'x' is not there" in both
+
+
+def test_the_best_complete_value_of_a_column_is_bold_also_where_several_print_alike():
+    rates = {"base": {"amc23": 10.0}, "T0": {"amc23": 50.0}, "T1": {"amc23": 50.0}, "S0": {"amc23": 20.0}, "S1": {"amc23": 90.0}}
+    table = downstream_tables([evaluation(rates, S1__amc23=100)])[0]
+    assert [row.label for row in table.rows if row.cells[0].bold] == ["Teacher, mean of 2", "T0", "T1"]  # S1 has more, of half the items
+    assert next(row for row in table.rows if row.label == "Best of 4†").cells[0].text == "50.0 (3/4)"
+    assert not downstream_tables([evaluation({"base": {"amc23": 10.0}}, POPULATION[:1])])[0].rows[0].cells[0].bold
+
+
+def test_extraction_modes_are_compared_in_a_second_table():
+    modes = {"strict": 20, "lenient": 40}
+    scores = [Score(one.name, "math500", 40, 100, 100, modes) for one in POPULATION]
+    scores += [Score(one.name, "minerva_math", 30, 100, 100, {**modes, "fixed": 50}) for one in POPULATION]
+    first, second = downstream_tables([Evaluation("run", POPULATION, tuple(scores))])
+    values = {row.label: [cell.text for cell in row.cells] for row in second.rows}
+    assert values["base, strict"] == ["20.0", "20.0", "20.0"]
+    assert values["Teacher, mean of 2, fixed"] == ["40.0±0.0", "50.0±0.0", "45.0±0.0"]  # MATH-500 has no such mode
+    assert not any("Worst" in label or "T0" in label for label in values)
+    assert "primary mode (lenient)" in second.notes[0] and first.rows[0].cells[1].text == "30.0"
+
+
+def test_records_are_unrounded_and_have_every_mode():
+    score = Score("base", "humaneval_plus", 130, 164, 164, {"strict": 100})
+    records = score_records([Evaluation("run", POPULATION[:1], (score,))], paper=True)
+    by_mode = {one["mode"]: one["value"] for one in records if one["row"] == "base" and one["column"] == "humaneval_plus"}
+    assert by_mode == {"primary": 100 * 130 / 164, "strict": 100 * 100 / 164} and any(one["mode"] == "published" for one in records)
+
+
+def test_the_tiny_suite_is_broken_down_by_task_and_length(tmp_path: Path):
+    items = load_items(BENCHMARKS["tiny"], find_data(BENCHMARKS["tiny"]))
+    for item in items[1:]:
+        append(tmp_path / "S0.jsonl", Grade(item.id, item.fields["task"] == "code_o" or item.fields["author"] == "level-6"))
+    (table,) = tiny_breakdown({"S0": tmp_path / "S0.jsonl", "S1": tmp_path / "S1.jsonl"})
+    assert table.groups == (("by task", 3), ("by statements", 6)) and table.columns == ("code_i", "code_o", "code_f", *"123456")
+    ((row,),) = table.blocks  # S1 has no verdicts
+    assert [cell.text for cell in row.cells] == ["16.7 (215/216)", "100.0", "16.7", "33.6 (107/108)", *["33.3"] * 4, "100.0"]
+    assert tiny_breakdown({"S1": tmp_path / "S1.jsonl"}) == []

@@ -1,0 +1,236 @@
+"""Greedy generation: all models in one engine, resumed where it stopped, and cut where the templates say."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from experiments.tiny_base.tokenizer import build_tokenizer
+from greedy import greedy_tokens
+from transformers import AutoModelForCausalLM
+
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.types import Generation
+from populora.engine.sampling.vllm import engine_settings
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.eval_task import EvalTask
+from populora.evals.generate import EvalPlan, generate, make_plan, to_completion
+from populora.evals.loaded_adapters import open_engine
+from populora.evals.models import EvalModels
+from populora.evals.prompts import load_template
+from populora.evals.records import Item
+from populora.tasks.render import load_prompts
+
+CRUX = ("cruxeval_input", "cruxeval_output")
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def models(make_adapter, models_of) -> EvalModels:
+    """Two adapters of different ranks and targets, and the base."""
+    return models_of(make_adapter("one", 1), make_adapter("two", 2, rank=2, targets=("q_proj", "up_proj")), "tiny")
+
+
+@pytest.fixture
+def plan(models, crux) -> EvalPlan:
+    return make_plan(models, [EvalTask(BENCHMARKS[name], crux) for name in CRUX])
+
+
+class Seen(dict):
+    """The last progress of each model on each benchmark."""
+
+    def __call__(self, benchmark: str, source: str, done: int, items: int) -> None:
+        self[benchmark, source] = (done, items)
+
+
+def completions(out: Path, benchmark: str, source: str) -> list[dict]:
+    return [json.loads(line) for line in (out / "generations" / benchmark / f"{source}.jsonl").read_text().splitlines()]
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+def stopping_after(count: int):
+    """An engine that a kill ends after so many completions."""
+
+    @contextmanager
+    def opened(config, loaded, base_sha256):
+        with open_engine(config, loaded, base_sha256) as sampler:
+            stream = sampler.stream
+
+            def cut_short(*arguments):
+                for number, answered in enumerate(stream(*arguments)):
+                    if number == count:
+                        raise KeyboardInterrupt
+                    yield answered
+
+            sampler.stream = cut_short
+            yield sampler
+
+    return opened
+
+
+def never(*arguments):
+    pytest.fail("an engine was opened")
+
+
+def test_every_source_answers_every_item_under_its_own_adapter(plan, out):
+    seen = Seen()
+    generate(plan, out, seen)
+    assert seen == {(name, source): (3, 3) for name in CRUX for source in ("one", "two", "base")}
+    answers = {source: completions(out, "cruxeval_output", source) for source in ("one", "two", "base")}
+    assert [one["item_id"] for one in answers["one"]] == ["made_0", "made_1", "made_2"]
+    assert all(one["prompt"] == plan.prompts[1].prompts[one["item_id"]] for one in answers["one"])
+    texts = {source: [one["completion"] for one in given] for source, given in answers.items()}
+    assert texts["one"] != texts["base"] != texts["two"] != texts["one"]
+
+
+def test_sources_answer_together_as_they_do_alone(plan, out, tmp_path):
+    generate(plan, out, Seen())
+    for source in plan.models.models:
+        alone = tmp_path / f"only-{source.name}"
+        alone.mkdir()
+        generate(replace(plan, models=replace(plan.models, models=(source,))), alone, Seen())
+        assert contents(alone / "generations") == {
+            name: data for name, data in contents(out / "generations").items() if name.endswith(f"/{source.name}.jsonl")
+        }
+
+
+def test_greedy_tokens_are_those_of_transformers(chat_base, models_of, coding, out):
+    generate(make_plan(models_of(chat_base), [EvalTask(BENCHMARKS["mbpp_plus"], coding, max_tokens=20)]), out, Seen())
+    tokenizer, model = build_tokenizer(), AutoModelForCausalLM.from_pretrained(chat_base)
+    for one in completions(out, "mbpp_plus", "base"):
+        assert one["prompt"].startswith("<|im_start|>user\nPlease provide") and one["prompt"].endswith("```python\n")
+        ids = tokenizer(one["prompt"], return_tensors="pt")["input_ids"]
+        made = greedy_tokens(model, ids, 20)
+        text = tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert text.startswith(one["completion"]) and one["prompt_tokens"] == ids.shape[1]
+        assert one["tokens"] == len(made) or one["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_what_a_kill_leaves_is_taken_up_and_ends_with_the_same_bytes(plan, out, tmp_path, count):
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    generate(plan, undisturbed, Seen())
+    with pytest.raises(KeyboardInterrupt):
+        generate(plan, out, Seen(), stopping_after(count))
+    begun = list((out / "generations").rglob("*.jsonl"))
+    assert sum(len(path.read_bytes().splitlines()) for path in begun) == count
+    for path in begun:
+        with path.open("ab") as file:
+            file.write(b'{"item_id": "made_2", "compl')
+    seen = Seen()
+    generate(plan, out, seen)
+    assert contents(out) == contents(undisturbed)
+    generate(plan, out, seen, never)
+    assert contents(out) == contents(undisturbed) and set(seen.values()) == {(3, 3)}
+
+
+def test_more_items_sources_and_benchmarks_may_come_later(plan, out, tmp_path, crux):
+    everything = tmp_path / "everything"
+    everything.mkdir()
+    generate(plan, everything, Seen())
+    few = [item for item in crux if item.id != "made_1"]
+    first = EvalPlan(replace(plan.models, models=plan.models.models[:1]), plan.prompts[1:])
+    prompts = {item.id: plan.prompts[1].prompts[item.id] for item in few}
+    generate(replace(first, prompts=(replace(first.prompts[0], prompts=prompts),)), out, Seen())
+    generate(plan, out, Seen())
+    assert contents(out / "generations") == contents(everything / "generations")
+
+
+def test_items_that_do_not_fit_are_recorded_and_not_generated(models, out, crux):
+    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 300 + "x"})
+    plan = make_plan(models, [EvalTask(BENCHMARKS[CRUX[0]], [long, crux[0]]), EvalTask(BENCHMARKS[CRUX[1]], [long])])
+    generate(plan, out, Seen())
+    recorded = json.loads((out / "evaluation.json").read_text())["settings"]["benchmarks"]["cruxeval_input"]
+    assert list(plan.prompts[0].left_out) == ["long"] == list(recorded["left_out"])
+    assert (recorded["template"], recorded["max_tokens"], recorded["stop"]) == ("solve 1 (compact 1)", 24, ["</answer>"])
+    assert [one["item_id"] for one in completions(out, "cruxeval_input", "one")] == ["made_0"]
+    assert not plan.prompts[1].prompts and not (out / "generations" / "cruxeval_output").exists()
+
+
+def test_completions_are_not_mixed_with_those_of_other_settings(plan, models, out, crux):
+    generate(plan, out, Seen())
+    before = contents(out)
+    changed = [Item("made_0", crux[0].fields | {"input": "4"}), *crux[1:]]
+    for other, message in (
+        (make_plan(models, [EvalTask(BENCHMARKS[CRUX[1]], changed)]), r"one.jsonl' has a completion of item 'made_0' for another prompt"),
+        (make_plan(models, [EvalTask(BENCHMARKS[CRUX[1]], crux, max_tokens=30)]), r"benchmarks.cruxeval_output.max_tokens 24, and this"),
+        (replace(plan, merge=True), "has an evaluation with merged False, and this one has True"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            generate(other, out, Seen(), never)
+    assert contents(out) == before
+
+
+def test_a_damaged_line_is_named(plan, out):
+    generate(plan, out, Seen())
+    path = out / "generations" / "cruxeval_output" / "two.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"{broken\n", lines[2]]))
+    with pytest.raises(RunDirectoryError, match=r"two.jsonl', line 2: expected a completion, got b'\{broken'"):
+        generate(plan, out, Seen(), never)
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_an_adapter_that_cannot_be_evaluated_is_refused_at_once(make_adapter, models_of, chat_base, crux, merge):
+    other, damaged = make_adapter("other", 1, str(chat_base)), make_adapter("damaged", 1)
+    (damaged / "adapter_model.safetensors").write_bytes(b"half of it")
+    for adapter, message in ((other, "is an adapter for another base"), (damaged, "damaged or cut off")):
+        with pytest.raises(AdapterError, match=message):
+            make_plan(models_of(adapter, base="tiny"), [EvalTask(BENCHMARKS[CRUX[1]], crux)], merge)
+
+
+def test_an_engine_elsewhere_is_given_room_for_all_adapters_and_the_longest_pair(plan, out):
+    given = []
+
+    @contextmanager
+    def noted(config, loaded, base_sha256):
+        given.append(engine_settings(config, config.population.members, config.selfplay.max_prompt_tokens + 24))
+        with open_engine(config, loaded, base_sha256) as sampler:
+            yield sampler
+
+    generate(plan, out, Seen(), noted)
+    assert len(given) == 1 and (given[0]["max_lora_rank"], given[0]["max_loras"]) == (8, 3)  # two and the bare base; 8 holds rank 4
+    assert given[0]["max_model_len"] == max(one.longest_prompt for one in plan.prompts) + 24
+
+
+def made(text: str, stopped: bool = False) -> Generation:
+    tokens = tuple(build_tokenizer()(text)["input_ids"])
+    return Generation(text.replace("<eos>", "").replace("<pad>", ""), (5, 6), tokens, (0.0,) * len(tokens), 0.0, stopped)
+
+
+def finished(text: str, stop: tuple[str, ...], kind: str = "raw", stopped: bool = False):
+    template = replace(load_template("azr_math", BENCHMARKS["gsm8k"], load_prompts("compact")), stop=stop, kind=kind)
+    done = to_completion("one", "prompt", made(text, stopped), template, build_tokenizer())
+    return done.completion, done.finish_reason, done.tokens
+
+
+def test_a_response_is_cut_at_whichever_stop_text_comes_first():
+    assert finished("return x\nprint(x)\n```\n", ("\n```\n", "\nprint("), stopped=True)[:2] == ("return x", "stop")
+    assert finished("x = 1\nprint(x)", ("\n```\n", "\nprint(")) == ("x = 1", "stop", len(made("x = 1\nprint(").tokens))
+    assert finished("x = 1", ("\n```\n", "\nprint(")) == ("x = 1", "length", len(made("x = 1").tokens))
+    assert finished("x = 1", ("\n```\n",), stopped=True)[1] == "stop"
+    assert finished("", ("\n```\n",)) == ("", "length", 0)
+
+
+def test_a_stop_text_that_is_a_control_token_is_found_though_decoding_leaves_it_out():
+    assert finished("ab<pad>cd", ("</s>", "<pad>")) == ("ab", "stop", 3)
+    assert finished("ab<pad>", ("<pad>",)) == ("ab", "stop", 3)
+    assert finished("a\nprint(b<pad>c", ("\nprint(", "<pad>"))[:2] == ("a", "stop")
+    assert finished("ab<pad>c\nprint(d", ("\nprint(", "<pad>"))[:2] == ("ab", "stop")
+
+
+def test_a_solvers_answer_keeps_its_closing_tag():
+    text = "x</think><answer>```output\n1\n```</answer>"
+    assert finished(text, ("</answer>",), kind="solve", stopped=True) == (text, "stop", len(made(text).tokens))

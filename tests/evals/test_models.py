@@ -1,0 +1,139 @@
+"""Models are found by path or name, and refused with what was expected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_sources import base_facts, running
+
+from populora.adapters.adapter import Adapter
+from populora.adapters.peft_format import save_adapter
+from populora.core.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.engine.model.loading import base_folder
+from populora.engine.model.shapes import base_shapes
+from populora.evals.loaded_adapters import load_adapters, open_engine, read_checked
+from populora.evals.models import find_models
+from populora.evals.records import EvalModel
+
+CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=1, students=2))
+
+
+@pytest.fixture
+def run(tmp_path) -> Iterator[Path]:
+    """A run after step 2, which goes on."""
+    with running(tmp_path / "run", CONFIG, 2) as folder:
+        yield folder
+
+
+def rename_base(adapter: Path, base: str | None) -> None:
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": base}))
+
+
+def test_the_members_of_a_run_are_those_of_its_newest_checkpoint_with_its_settings(run):
+    models = find_models([str(run)])
+    assert [(model.name, model.role) for model in models.models] == [("T0", "teacher"), ("S0", "student"), ("S1", "student")]
+    assert models.models[1] == EvalModel("S0", "student", run / "checkpoints" / "step_00002" / "adapters" / "S0", 2)
+    assert models.config == CONFIG and (models.run, models.step, len(models.run_id)) == (run, 2, 64)
+
+
+def test_members_and_the_bare_base_are_selected_by_name(run):
+    assert [(one.name, one.role) for one in find_models([str(run)], "S1, T0,base").models] == [
+        ("S1", "student"), ("T0", "teacher"), ("base", "base"),
+    ]  # fmt: skip
+    assert [model.name for model in find_models([str(run)], "base, all").models] == ["base", "T0", "S0", "S1"]
+    with pytest.raises(ConfigError, match="has no member 'S7': expected 'all', or some of T0, S0, S1 and 'base'"):
+        find_models([str(run)], "T0,S7")
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RunDirectoryError, match="has no checkpoint"):
+        find_models([str(run)])
+
+
+def test_an_adapter_is_found_with_the_base_that_it_names(make_adapter, chat_base):
+    mine = make_adapter("mine", 1, str(chat_base))
+    models = find_models([str(mine)])
+    assert models.models == (EvalModel("mine", "adapter", mine),) and models.config.base == BaseConfig(path=str(chat_base), prompts="azr")
+    assert find_models([str(mine)], base="other/base").config.base.path == "other/base"
+    rename_base(mine, str(base_folder(BaseConfig(path="tiny"))))
+    config = find_models([str(mine)]).config
+    assert (config.base.path, config.base.prompts, config.selfplay.max_response_tokens) == ("tiny", "compact", 224)
+
+
+def test_bases_are_found_by_name_and_folder(chat_base):
+    for name in ("tiny", str(chat_base), "Some/Model-7B"):
+        models = find_models([name])
+        assert models.models == (EvalModel("base", "base"),) and models.config.base.path == name
+
+
+def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter, monkeypatch):
+    nameless = make_adapter("nameless", 1)
+    rename_base(nameless, None)
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for names, options, error, message in (
+        (["runs"], {}, ConfigError, r"expected a run, a PEFT adapter, or a base.*it has none of run.json, adapter_config.json and"),
+        (["runs/tinny"], {}, ConfigError, "it is no folder"),  # and no name on the hub
+        ([], {}, ConfigError, "nothing to evaluate"),
+        (["tiny"], {"members": "S1"}, ConfigError, "members are 'S1', but 'tiny' is no run"),
+        (["tiny"], {"base": "other/base"}, ConfigError, "'tiny' is a base itself"),
+        ([str(nameless)], {}, AdapterError, r"names no base.*--base"),
+    ):
+        with pytest.raises(error, match=message):
+            find_models(names, **options)
+
+
+def test_models_of_one_evaluation_have_one_base_one_run_and_different_names(run, make_adapter, chat_base, tmp_path):
+    mine = make_adapter("mine", 1)
+    models = find_models([str(mine), str(run)], "S0")
+    assert [model.name for model in models.models] == ["mine", "S0"] and models.config == CONFIG
+    with pytest.raises(AdapterError, match=f"expected models of one base, but '{chat_base}' has '{chat_base}' instead of 'tiny'"):
+        find_models([str(mine), "tiny", str(chat_base)])
+    with pytest.raises(AdapterError, match=f"but '{mine}' has 'tiny' instead of '{chat_base}'"):  # a base that is named itself decides
+        find_models([str(mine), str(chat_base)])
+    with pytest.raises(ConfigError, match="two of the models are called 'mine'"):
+        find_models([str(mine), str(mine)])
+    with pytest.raises(ConfigError, match="expected one run"):
+        find_models([str(run), str(run)])
+
+
+def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path):
+    with running(tmp_path / "run", replace(CONFIG, cluster=ClusterConfig(learners=2, shards=4, engines=8)), 2):
+        assert find_models([str(tmp_path / "run")]).config == CONFIG
+
+
+def test_the_engine_refuses_another_base_than_the_runs(run, tmp_path, chat_base):
+    assert find_models([str(run)]).base_sha256 == base_facts()["base_sha256"]
+    models = find_models([str(run)], "base", str(chat_base))
+    loaded = load_adapters([], base_shapes(models.config.base))
+    with (
+        pytest.raises(ConfigError, match=f"'{chat_base}' is not the base of the run: expected weights of SHA-256 "),
+        open_engine(loaded.config(models.config, 16, 16), loaded, models.base_sha256),
+    ):
+        pass
+    other = replace(models, config=replace(models.config, base=replace(models.config.base, dtype="bfloat16")))
+    assert other.base_sha256 == ""  # the fingerprint is of the run's precision
+
+
+def test_an_adapter_for_another_base_is_named_with_what_was_expected(make_adapter, chat_base, tmp_path):
+    folder, tiny = make_adapter("other", 1, str(chat_base)), base_shapes(BaseConfig())
+    with pytest.raises(AdapterError, match=rf"'{folder}' is an adapter for another base.*q_proj' has \(in, out\) = \(32, 32\).*'tiny' has"):
+        read_checked(folder, tiny)
+    deep = Adapter({"model.layers.9.mlp.up_proj": (torch.ones(1, 128), torch.ones(512, 1))}, 1, 1.0)
+    save_adapter(deep, tmp_path / "deep", "tiny", ("up_proj",))
+    with pytest.raises(AdapterError, match=r"'model.layers.9.mlp.up_proj'.*has no such linear module, its 28 are in 4 layers"):
+        read_checked(tmp_path / "deep", tiny)
+
+
+def test_adapters_that_are_no_plain_lora_are_left_to_merging(make_adapter):
+    folder = make_adapter("scaled", 1)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(settings | {"use_rslora": True}))
+    with pytest.raises(AdapterError, match=r"'.*scaled' has use_rslora = True.*--merge"):
+        load_adapters([folder], base_shapes(BaseConfig()))
