@@ -36,14 +36,10 @@ from populora.core.config import Config, LoraConfig  # noqa: E402
 from populora.core.config_file import load_config  # noqa: E402
 from populora.engine.model.shapes import base_shapes  # noqa: E402
 from populora.engine.planning.assumptions import Assumptions  # noqa: E402
-from populora.engine.planning.hardware import Hardware, gpu_layout  # noqa: E402
+from populora.engine.planning.hardware import Hardware  # noqa: E402
 from populora.engine.planning.model_shape import qwen2  # noqa: E402
 from populora.engine.planning.planner import Plan, make_plan  # noqa: E402
-from populora.engine.planning.step_time import (  # noqa: E402
-    Texts,
-    achieved_rates,
-    decode_seconds,
-)
+from populora.engine.planning.step_time import Texts, decode_seconds  # noqa: E402
 from populora.engine.sampling.cpu_speed import measure_cpu  # noqa: E402
 from populora.runs.step_record import StepRecord  # noqa: E402
 from populora.training.loop import build_run  # noqa: E402
@@ -135,7 +131,7 @@ def as_measured(measured: Row) -> Assumptions:
 
 
 def make(config: Config, hardware: Hardware, assumed: Assumptions) -> Plan:
-    return make_plan(config, base_shapes(config.base), hardware, gpu_layout(config), assumed)
+    return make_plan(config, base_shapes(config.base), hardware, assumed)
 
 
 def planned(plan: Plan) -> Row:
@@ -164,9 +160,8 @@ def shares(base: Base, hardware: Hardware, rounds: int = 3) -> Row:
     hidden, layers, inner, heads, kv_heads = base.widths
     shapes = qwen2("random", hidden, inner, layers, heads, kv_heads, base.vocabulary, base.tied, card.CONTEXT)
     config = Config(lora=LoraConfig(rank=CARD.rank))  # 4 teachers, 4 students
-    layout = gpu_layout(config)
     texts = Texts(CARD.rows[0], CARD.rows[0], CARD.prompt, CARD.new)
-    whole = decode_seconds(config, shapes, achieved_rates(hardware, layout, Assumptions()), layout, texts, texts.rows)
+    whole = decode_seconds(config, shapes, hardware, Assumptions(), texts, texts.rows)
     return {
         "train, of the FLOP/s": train["model_flop_utilisation"]["calibrated"],
         "decode, of the bandwidth": decode["share_of_bandwidth"],

@@ -43,7 +43,7 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     default = "" if gpu or plan.hardware.name == CPU else " (not asked for: see --gpu and --gpus)"
     memory = f"{plan.memory.total / 1e9:.1f} of {plan.hardware.gigabytes:.1f} GB planned"
     console.print(f"hardware: {describe_layout(plan)}; {memory}{default}")
-    if plan.layout.idle:
+    if plan.idle:
         console.print(f"hardware: {describe_idle(plan)}")
     console.print(
         "checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory, trackers"

@@ -20,7 +20,7 @@ from populora.core.errors import ConfigError
 from populora.core.presets import DEFAULT
 from populora.engine.model.shapes import base_shapes
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import CPU, cluster_settings, fill_gpus, find_gpu, gpu_layout
+from populora.engine.planning.hardware import CPU, cluster_settings, count_idle_gpus, fill_gpus, find_gpu
 from populora.engine.planning.planner import Plan, bottleneck, make_plan, suggest_fix
 from populora.runs.style import plural
 
@@ -78,13 +78,14 @@ def plan_run(config: Config, gpu: str = "", gpus: int = 0, nodes: int = 1, assum
             config = replace(config, base=replace(config.base, device="cuda"))
             check(config)
         hardware = find_gpu(gpu)
-    return make_plan(config, base_shapes(config.base), hardware, gpu_layout(config, gpus, nodes), assumed or Assumptions())
+    idle = count_idle_gpus(config, gpus, nodes)
+    return make_plan(config, base_shapes(config.base), hardware, assumed or Assumptions(), idle)
 
 
 def render_plan(plan: Plan) -> Iterator[RenderableType]:
     """Render the plan as text and tables."""
     yield Text(f"{describe_population(plan.config)} on {plan.config.base.path}, {describe_layout(plan)}")
-    if plan.layout.idle:
+    if plan.idle:
         yield Text(describe_idle(plan))
     hardware = plan.hardware
     rate = f"{hardware.teraflops:.4g} TFLOP/s, {hardware.gigabytes_per_second:.4g} GB/s, {hardware.gigabytes:.4g} GB"
@@ -113,28 +114,28 @@ def describe_population(config: Config) -> str:
 
 def describe_layout(plan: Plan) -> str:
     """Describe which GPUs do what."""
-    layout, config = plan.layout, plan.config
-    cores = ", cores of its own for each process" if config.cluster.learners else ""
-    where = f"this machine's processor{cores}" if plan.hardware.name == CPU else f"{layout.gpus} x {plan.hardware.name}"
-    engines, learners = (
-        plural(count, name) + ("" if gpus == 1 else f" of {gpus} GPUs each")
-        for count, name, gpus in ((layout.engines, "engine", layout.engine_gpus), (layout.learners, "learner", layout.learner_gpus))
-    )
-    if config.cluster.learners:
-        return f"{where}: {engines}, {learners}, {plural(config.cluster.verifiers, 'verifier')}"
+    config, cluster, engine_gpus = plan.config, plan.config.cluster, plan.config.engine.tensor_parallel
+    cores = ", cores of its own for each process" if cluster.learners else ""
+    gpus = f"{cluster.engines * engine_gpus} x {plan.hardware.name}"
+    where = f"this machine's processor{cores}" if plan.hardware.name == CPU else gpus
+    engines = plural(cluster.engines, "engine") + ("" if engine_gpus == 1 else f" of {engine_gpus} GPUs each")
+    learners = plural(max(cluster.learners, 1), "learner") + ("" if cluster.shards == 1 else f" of {cluster.shards} GPUs each")
+    if cluster.learners:
+        return f"{where}: {engines}, {learners}, {plural(cluster.verifiers, 'verifier')}"
     return f"{where}: one process " + ("that samples and learns" if config.engine.backend == "inprocess" else f"with {engines}, {learners}")
 
 
 def describe_idle(plan: Plan) -> str:
     """Explain why GPUs are idle, and which settings would use them."""
-    gpus = plan.layout.gpus + plan.layout.idle
+    used = plan.config.cluster.engines * plan.config.engine.tensor_parallel
+    gpus = used + plan.idle
     if plan.config.cluster.learners:
-        reason = f"cluster.engines x engine.tensor_parallel is {plan.layout.gpus}"
+        reason = f"cluster.engines x engine.tensor_parallel is {used}"
     else:
         wider = fill_gpus(plan.config, gpus)
         fix = f"; {cluster_settings(wider)} would use them" if wider.cluster.learners else ""
         reason = f"a run without cluster settings is one process{fix}"
-    return f"{plan.layout.idle} of {gpus} GPUs stay idle: {reason}"
+    return f"{plan.idle} of {gpus} GPUs stay idle: {reason}"
 
 
 def _table(*columns: str) -> Table:

@@ -45,7 +45,7 @@ class LocalPool:
     def __len__(self) -> int:
         return len(self.members)
 
-    def submit(self, call: Call, returns: int = 1, group: str = "") -> PendingCall:
+    def submit(self, call: Call, returns: int = 1) -> PendingCall:
         self.calls.append(call)
         if len(self.calls) in self.dies:
             self.members[call.index] = None
@@ -60,9 +60,6 @@ class LocalPool:
             if call.values[0].error:
                 raise call.values[0].error
         return [call.values[0].value for call in pending]
-
-    def kill(self, lost: ActorLost) -> None:
-        self.members[lost.index] = None
 
     def retry_or_raise(self, losses: Counter, task: Any, lost: ActorLost) -> None:
         self.faults += 1

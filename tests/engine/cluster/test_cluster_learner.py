@@ -2,8 +2,6 @@
 
 import math
 import pickle
-import threading
-import time
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from local_pool import SETTINGS, SLOTS, LocalPool, randomise
 from populora.core.errors import AdapterEffectError, ConfigError
 from populora.core.types import Generation
 from populora.engine.cluster.cluster_learner import ClusterLearner
-from populora.engine.cluster.learner_actor import AbortedError
 from populora.engine.cluster.load_balancing import owners_of
 from populora.engine.learning.batching import TrainRow
 from populora.engine.model.bank import LoraBank
@@ -120,20 +117,6 @@ def test_an_adapter_that_was_bred_reaches_its_learner(make_learner, single, unev
     learner.update(uneven_rows)
     single.update(uneven_rows)
     assert close(learner._bank, single.adapted.bank)
-
-
-def test_an_aborted_update_ends_at_the_next_micro_batch(make_actor, uneven_rows):
-    actor = make_actor(range(SLOTS))
-    tokens = dict.fromkeys(range(SLOTS), 100)
-    threading.Timer(0.3, actor.abort).start()
-    started = time.perf_counter()
-    with pytest.raises(AbortedError):
-        actor.learn(uneven_rows * 100, tokens)
-    assert time.perf_counter() - started < 10.0  # all of it takes longer
-    with pytest.raises(AbortedError):
-        actor.learn(uneven_rows, tokens)
-    actor.resume()
-    assert set(actor.learn(uneven_rows, tokens)) == set(range(SLOTS))
 
 
 def test_a_helper_sends_one_gradient_and_not_those_of_its_own_slots(make_actor, single, uneven_rows):

@@ -6,7 +6,7 @@ import pytest
 
 from populora.core.config import BaseConfig, Config, EngineConfig, LearnerConfig, PopulationConfig
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import fill_gpus, find_gpu, gpu_layout
+from populora.engine.planning.hardware import fill_gpus, find_gpu
 from populora.engine.planning.model_shape import ModelShape, known_shape
 from populora.engine.planning.planner import Plan, make_plan
 
@@ -43,6 +43,6 @@ def planned(seven):
 
     def make(config: Config, gpu: str = "h100-80gb", gpus: int = 8, assumed: Assumptions = ONLY_TRAINED) -> Plan:
         config = fill_gpus(config, gpus)
-        return make_plan(config, seven, find_gpu(gpu), gpu_layout(config), assumed)
+        return make_plan(config, seven, find_gpu(gpu), assumed)
 
     return make

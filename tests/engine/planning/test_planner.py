@@ -10,7 +10,7 @@ from populora.core.config import ClusterConfig
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions, check_assumptions
-from populora.engine.planning.hardware import GpuLayout, cluster_settings, fill_gpus, find_gpu, gpu_layout
+from populora.engine.planning.hardware import cluster_settings, count_idle_gpus, fill_gpus, find_gpu
 from populora.engine.planning.planner import bottleneck, check_fits, make_plan, suggest_fix
 
 
@@ -58,27 +58,21 @@ def test_what_cannot_be_planned_is_refused(seven, paper, planned):
         planned(replace(config, selfplay=replace(config.selfplay, max_response_tokens=30_000)))
     fp32 = replace(config, base=replace(config.base, dtype="float32"))
     with pytest.raises(ConfigError, match=r'base.dtype is "float32".*set base.dtype = "bfloat16"'):
-        make_plan(fp32, seven, find_gpu("h100-80gb"), gpu_layout(config), Assumptions())
+        make_plan(fp32, seven, find_gpu("h100-80gb"), Assumptions())
 
 
-def test_the_layout_of_a_cluster_is_that_of_its_settings(paper):
+def test_idle_gpus_are_those_that_the_settings_do_not_use(paper):
     config = replace(paper(tensor_parallel=2), cluster=ClusterConfig(learners=2, shards=4, engines=4))
-    assert gpu_layout(config) == gpu_layout(config, 8) == GpuLayout(8, engines=4, engine_gpus=2, learners=2, learner_gpus=4, idle=0)
-    assert gpu_layout(config, 2, 4) == gpu_layout(config)
-    assert gpu_layout(config, 8, 2).idle == 8
-
-
-def test_without_cluster_settings_a_run_is_one_process(paper):
-    assert gpu_layout(paper()) == GpuLayout(1, 1, 1, 1, 1, 0)
-    assert gpu_layout(paper(tensor_parallel=2), 8) == GpuLayout(2, 1, 2, 1, 1, 6)
+    assert [count_idle_gpus(config, *gpus) for gpus in ((), (8,), (2, 4), (8, 2))] == [0, 0, 0, 8]
+    assert count_idle_gpus(paper()) == 0 and count_idle_gpus(paper(tensor_parallel=2), 8) == 6  # one process
 
 
 def test_settings_that_fill_gpus_are_valid_and_use_them(paper):
     config = fill_gpus(paper(tensor_parallel=2), 8, 2)
     check(config)
-    assert gpu_layout(config, 8, 2) == GpuLayout(16, 8, 2, 16, 1, 0)
+    assert count_idle_gpus(config, 8, 2) == 0
     assert cluster_settings(config) == 'cluster.learners = 16, cluster.engines = 8, selfplay.overlap = "eager"'
-    assert gpu_layout(fill_gpus(paper(tensor_parallel=3), 8), 8).idle == 2
+    assert count_idle_gpus(fill_gpus(paper(tensor_parallel=3), 8), 8) == 2
 
 
 def test_configurations_that_use_their_gpus_stay_as_they_are(paper):
@@ -98,4 +92,4 @@ def test_configurations_that_use_their_gpus_stay_as_they_are(paper):
 def test_too_few_gpus_are_refused(engines, engine_gpus, gpus, nodes, message, paper):
     cluster = ClusterConfig(learners=engines * engine_gpus, engines=engines) if engines else ClusterConfig()
     with pytest.raises(ConfigError, match=message):
-        gpu_layout(replace(paper(tensor_parallel=engine_gpus), cluster=cluster), gpus, nodes)
+        count_idle_gpus(replace(paper(tensor_parallel=engine_gpus), cluster=cluster), gpus, nodes)

@@ -10,9 +10,9 @@ import pytest
 
 from populora.core.config import ClusterConfig, PopulationConfig
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import fill_gpus, find_gpu, gpu_layout
+from populora.engine.planning.hardware import fill_gpus, find_gpu
 from populora.engine.planning.model_shape import qwen2
-from populora.engine.planning.step_time import Texts, achieved_rates, decode_seconds, prompt_flops, train_flops
+from populora.engine.planning.step_time import Texts, decode_seconds, prompt_flops, train_flops
 
 HAND = {
     # teachers, GPU, GPUs: decode, prompts shared / not, train as it is / all layers again / prompts shared, all of it
@@ -31,27 +31,28 @@ def unshared(texts: Texts) -> Texts:
 def test_seconds_are_those_of_the_roofline_calculated_by_hand(row, seven, paper, planned):
     teachers, name, gpus = row
     plan = planned(paper(teachers), name, gpus)
-    rates, adapter = achieved_rates(plan.hardware, plan.layout, plan.assumed), seven.adapter(32, plan.config.lora.targets)
+    adapter = seven.adapter(32, plan.config.lora.targets)
     trained, sampled = plan.work.trained, plan.work.sampled
     decode, shared, apart, train, recomputed, together, total = HAND[row]
     assert trained == sampled and trained.rows == 576 * 2 * teachers
     assert plan.seconds.decode == pytest.approx(decode, rel=0.035)
     assert plan.seconds.prompts == pytest.approx(shared, rel=0.05)
-    assert prompt_flops(seven, adapter, unshared(sampled)) / rates.sample == pytest.approx(apart, rel=0.05)
-    training = {mode: train_flops(seven, adapter, unshared(trained), mode) / rates.train for mode in ("none", "layer")}
+    sample_rate, train_rate = plan.flops["prompts"] / plan.seconds.prompts, plan.flops["train"] / plan.seconds.train
+    assert prompt_flops(seven, adapter, unshared(sampled)) / sample_rate == pytest.approx(apart, rel=0.05)
+    training = {mode: train_flops(seven, adapter, unshared(trained), mode) / train_rate for mode in ("none", "layer")}
     assert training["none"] == pytest.approx(train, rel=0.01) and training["layer"] == pytest.approx(recomputed, rel=0.01)
-    assert train_flops(seven, adapter, trained, "none") / rates.train == pytest.approx(together, rel=0.015)
+    assert train_flops(seven, adapter, trained, "none") / train_rate == pytest.approx(together, rel=0.015)
     assert plan.seconds.decode + plan.seconds.prompts + training["layer"] == pytest.approx(total, rel=0.01)
 
 
 def test_one_adapter_with_short_answers(seven, paper):
     config = fill_gpus(replace(paper(), population=PopulationConfig(single_agent=True)), 8)
-    layout, texts = gpu_layout(config), Texts(72, 576, 500, 250)
-    rates = achieved_rates(find_gpu("h100-80gb"), layout, Assumptions())
+    hardware, texts = find_gpu("h100-80gb"), Texts(72, 576, 500, 250)
+    rate = 8 * hardware.teraflops * 1e12 * Assumptions().train_mfu
     adapter = seven.adapter(32, config.lora.targets)
-    assert round(decode_seconds(config, seven, rates, layout, texts, 72)) == 2
+    assert round(decode_seconds(config, seven, hardware, Assumptions(), texts, 72)) == 2
     cases = ((unshared(texts), "none"), (unshared(texts), "layer"), (texts, "none"))
-    assert [round(train_flops(seven, adapter, *case) / rates.train) for case in cases] == [4, 6, 2]
+    assert [round(train_flops(seven, adapter, *case) / rate) for case in cases] == [4, 6, 2]
 
 
 def test_sixteen_and_sixteen_cost_twice_eight_and_eight(paper, planned):
@@ -84,7 +85,7 @@ def test_fewer_rows_at_a_time_read_the_weights_more_often(paper, planned):
 
 def test_engines_of_several_gpus_share_base_and_speed(paper, planned):
     one, four = planned(paper()), planned(paper(tensor_parallel=4))
-    assert four.layout.engines == 2 and four.seconds.tail == pytest.approx(one.seconds.tail / 4)
+    assert four.config.cluster.engines == 2 and four.seconds.tail == pytest.approx(one.seconds.tail / 4)
     base = [next(part.bytes for part in plan.memory.parts if part.name == "base") for plan in (one, four)]
     assert base[0] == 4 * base[1]
 

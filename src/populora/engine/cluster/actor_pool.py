@@ -60,15 +60,13 @@ class ActorLost(Exception):
 
 @dataclass(frozen=True)
 class ActorKind:
-    """Actors of a pool, created by ``actor(number)`` with their number within their member. Each handles ``concurrency`` calls at a time;
-    calls of the concurrency ``groups`` run in addition to these."""
+    """Actors of a pool, created by ``actor(number)`` with their number within their member. Each runs ``concurrency`` calls at a time."""
 
     name: str
     actor: type
     cpus: float
     gpus: float = 0.0
     concurrency: int = 1
-    groups: tuple[str, ...] = ()
 
 
 class ActorPool:
@@ -80,7 +78,7 @@ class ActorPool:
     def __init__(self, cluster: RayCluster, kind: ActorKind, places: Sequence[Sequence[ActorPlace]], prepare: Prepare, wait_seconds: float):
         self.kind, self.faults, self.ray = kind, 0, cluster.ray
         self._cluster, self._places, self._prepare, self._wait = cluster, places, prepare, wait_seconds
-        self._actor = cluster.ray.remote(concurrency_groups=dict.fromkeys(kind.groups, 1))(kind.actor)
+        self._actor = cluster.ray.remote(kind.actor)
         errors = cluster.ray.exceptions
         self._gone = (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.OutOfMemoryError)
         self._replacing = threading.RLock()
@@ -96,9 +94,9 @@ class ActorPool:
         """Store an argument of several calls, so that each machine receives it once."""
         return self.ray.put(value)
 
-    def submit(self, call: Call, returns: int = 1, group: str = "") -> PendingCall:
-        """Start a call whose method returns a tuple of ``returns`` values. Calls of a member run in order, except those of a ``group``."""
-        return self._submit(self._members[call.index], call, returns, group)
+    def submit(self, call: Call, returns: int = 1) -> PendingCall:
+        """Start a call whose method returns a tuple of ``returns`` values."""
+        return self._submit(self._members[call.index], call, returns)
 
     def results(self, pending: Iterable[PendingCall]) -> list[Any]:
         """Wait for the first value of each call, in order. Raises application errors, and `ActorLost` as soon as a result cannot arrive."""
@@ -138,11 +136,6 @@ class ActorPool:
             raise self._repeated_loss(lost)
         self.replace(lost)
 
-    def kill(self, lost: ActorLost) -> None:
-        """Kill all actors of a lost member: the others may be waiting for the dead one."""
-        for actor in lost.actors:
-            self.ray.kill(actor)
-
     def replace(self, lost: ActorLost) -> None:
         """Replace a lost member, unless another thread has done so. Raises `ClusterError` if no resources are free in time, or if the new
         member dies repeatedly or reports another base model or other libraries than the old one."""
@@ -153,7 +146,7 @@ class ActorPool:
             started = time.perf_counter()
             self.faults += 1
             _log.warning("%s %d was lost (%s); it is replaced", self.kind.name, index, lost)
-            self.kill(lost)
+            self._kill(lost.actors)  # the others of a member may be waiting for the dead one
             actors, state = self._start(index)
             if state != self.prepared[index]:
                 raise ClusterError(f"{self.kind.name} {index} was lost, and its successor found {state} instead of {self.prepared[index]}")
@@ -177,7 +170,7 @@ class ActorPool:
                 self._wait_ready(index, actors)
                 return actors, self._prepare(index, partial(self._call, index, actors))
             except ActorLost as lost:
-                self.kill(lost)
+                self._kill(actors)
                 losses += 1
                 if losses > MAX_RETRIES:
                     raise self._repeated_loss(lost) from lost
@@ -188,19 +181,21 @@ class ActorPool:
                 reference = actor.__ray_ready__.remote()
                 self._result(PendingCall(index, actors, (reference,)), reference, self._wait)
         except self.ray.exceptions.GetTimeoutError as error:
-            for actor in actors:
-                self.ray.kill(actor)
+            self._kill(actors)
             raise ClusterError(
                 f"{self.kind.name} {index}: expected a place in the cluster within cluster.wait_seconds ({self._wait:g}), but a machine is "
                 "gone and no other has room. Add one and go on with `populora resume`: no more than the step in flight is lost."
             ) from error
 
+    def _kill(self, actors: tuple[Any, ...]) -> None:
+        for actor in actors:
+            self.ray.kill(actor)
+
     def _call(self, index: int, actors: tuple[Any, ...], method: str, *arguments: Any) -> Any:
         return self.results([self._submit(actors, Call(index, method, arguments))])[0]
 
-    def _submit(self, actors: tuple[Any, ...], call: Call, returns: int = 1, group: str = "") -> PendingCall:
-        options = {"num_returns": returns, **({"concurrency_group": group} if group else {})}
-        results = [getattr(actor, call.method).options(**options).remote(*call.arguments) for actor in actors]
+    def _submit(self, actors: tuple[Any, ...], call: Call, returns: int = 1) -> PendingCall:
+        results = [getattr(actor, call.method).options(num_returns=returns).remote(*call.arguments) for actor in actors]
         first, *others = [result if returns > 1 else [result] for result in results]
         return PendingCall(call.index, actors, tuple(first), tuple(reference for result in others for reference in result))
 

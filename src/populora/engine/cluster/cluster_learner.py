@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -25,8 +24,6 @@ from populora.engine.learning.update import Batch, SlotUpdate, batch_of, guarded
 from populora.engine.learning.work_splitting import cut
 from populora.engine.model.bank import LoraBank
 
-CONTROL = "control"
-"""Concurrency group of the calls that learners handle during an update."""
 FAR = 2.0
 """Cost of helping on another machine, relative to the same machine."""
 Kept = dict[int, list[TrainRow]]
@@ -99,7 +96,7 @@ class ClusterLearner:
             adapter = self._bank.adapter(slot).to(getattr(torch, self._config.base.dtype))
             helping[slot, helper] = submit(Call(helper, "help", (adapter, rows, batch.tokens[slot])), returns=2)
         learning = [submit(Call(rank, "learn", (kept[rank], dict(batch.tokens)))) for rank in ranks]
-        sums = results([*helping.values(), *learning])  # before any further call, because `abort` cannot reach calls that are queued
+        sums = results([*helping.values(), *learning])
         totals = _add_sums(_merge(sums[len(helping) :]), zip(helping, sums, strict=False))
         norms = _merge(results([submit(Call(rank, "add", self._gradients(rank, helping))) for rank in ranks]))
         updates = guarded(batch, totals, norms, self.agreement, self._config.learner)
@@ -120,26 +117,17 @@ class ClusterLearner:
         self._sent |= {slot: bank.changes[slot] for slots in sent.values() for slot in slots}
 
     def _until_no_loss(self, compute: Callable[[], Any]) -> Any:
-        """Repeat ``compute`` until no learner is lost in it. After a loss the others abort, and all start again from the bank."""
+        """Repeat ``compute`` until no learner is lost in it. After a loss all start again from the bank."""
         losses = Counter[Hashable]()
         while True:
             try:
                 return compute()
             except ActorLost as lost:
                 self._sent.clear()
-                self._pool.kill(lost)
-                self._run_on_all("abort", group=CONTROL)
                 self._pool.retry_or_raise(losses, lost.index, lost)
-                self._run_on_all("resume")
             except BaseException:
                 self._sent.clear()  # some learners may have made their step
                 raise
-
-    def _run_on_all(self, method: str, group: str = "") -> None:
-        """Call all learners. A dead one is noticed, and replaced, by the calls that follow."""
-        for pending in [self._pool.submit(Call(rank, method), group=group) for rank in range(len(self._pool))]:
-            with suppress(ActorLost):
-                self._pool.results([pending])
 
 
 def _merge(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:

@@ -6,8 +6,7 @@ In addition to the slots that it owns, its bank has one for an adapter borrowed 
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
@@ -15,11 +14,10 @@ import torch
 
 from populora.adapters.adapter import Adapter
 from populora.core.config import Config
-from populora.core.errors import PopuloraError
 from populora.core.installed import versions
 from populora.core.types import Generation
 from populora.engine.cluster.placement import init_process
-from populora.engine.learning.batching import TrainRow, Unit, micro_batches
+from populora.engine.learning.batching import TrainRow, micro_batches
 from populora.engine.learning.learner import Learner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
 from populora.engine.model.bank import Shape
@@ -45,15 +43,11 @@ class LearnerInfo:
     machine: str = field(compare=False)
 
 
-class AbortedError(PopuloraError):
-    """The update was aborted by the controller."""
-
-
 class LearnerActor:
     """Loads the base model in `open`, so that a failure to load is raised as an error, not as a dead actor."""
 
     def __init__(self, process: int = 0) -> None:
-        self._process, self._aborted = process, threading.Event()
+        self._process = process
 
     def address(self) -> str:
         """Return a free address at which the processes that share a base model with this one can meet."""
@@ -114,16 +108,6 @@ class LearnerActor:
         """See `populora.engine.learning.protocol.Updater.logprobs`. ``slot`` is an owned slot or -1."""
         return self._learner.logprobs(self._local[slot] if slot >= 0 else -1, answers)
 
-    def abort(self) -> None:
-        """End the running update at its next micro-batch, and all calls before `resume`. Called during an update. Processes that share a
-        base model continue, because they would otherwise wait for each other for ever."""
-        if self._part is None:
-            self._aborted.set()
-
-    def resume(self) -> None:
-        """Accept calls again after `abort`."""
-        self._aborted.clear()
-
     @property
     def _is_first(self) -> bool:
         return self._part is None or self._part.rank == 0
@@ -131,10 +115,4 @@ class LearnerActor:
     def _accumulate(self, rows: Sequence[TrainRow], tokens: Mapping[int, int]) -> Sums:
         if self._borrowed in tokens:
             self._bank.gradient[self._borrowed].zero_()
-        return self._learner.accumulate(self._until_aborted(micro_batches(rows, self._budget)), tokens)
-
-    def _until_aborted(self, batches: Sequence[Sequence[Unit]]) -> Iterator[Sequence[Unit]]:
-        for batch in batches:
-            if self._aborted.is_set():
-                raise AbortedError("another process was lost: the update is done again")
-            yield batch
+        return self._learner.accumulate(micro_batches(rows, self._budget), tokens)

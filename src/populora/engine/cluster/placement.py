@@ -109,7 +109,7 @@ def import_ray() -> Any:
     if find_spec("ray") is None:
         raise ConfigError(f"cluster.learners is set: it needs Ray, which is not installed. `{install_extra('cluster')}` installs it.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # errors of an aborted update, whose results are dropped
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # errors of an abandoned update, whose results are dropped
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     return import_module("ray")
 

@@ -13,7 +13,7 @@ from populora.core.config import Config
 from populora.core.errors import ClusterError
 from populora.engine.backend import Backend
 from populora.engine.cluster.actor_pool import ActorKind, ActorPool, Call, CallMember
-from populora.engine.cluster.cluster_learner import CONTROL, ClusterLearner
+from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.engine_actor import EngineActor
 from populora.engine.cluster.learner_actor import LearnerActor, LearnerInfo
@@ -71,7 +71,7 @@ def _learner_pool(config: Config, cluster: RayCluster, engines: ActorPool) -> Ac
         gpus = [None if place.gpu is None else engines.run([Call(place.bundle, "gpus")])[0][place.gpu] for place in places[rank]]
         return call("open", config, [slot for slot, owner in owners.items() if owner == rank], gpus, call("address"))
 
-    kind = ActorKind("learner", LearnerActor, config.threads or 1, groups=(CONTROL,))
+    kind = ActorKind("learner", LearnerActor, config.threads or 1)
     return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from populora.core.config import SelfplayConfig
 from populora.core.errors import ConfigError
 
 SHARES = ("valid", "train_mfu", "sample_mfu", "bandwidth")
@@ -48,13 +47,3 @@ def check_assumptions(assumed: Assumptions) -> None:
             raise ConfigError(f"--{name}: expected a number above 0, got {value}")
         if field.name in SHARES and value > 1:
             raise ConfigError(f"--{name}: expected a share from 0 to 1, got {value}")
-
-
-def clip_lengths(assumed: Assumptions, limits: SelfplayConfig) -> Assumptions:
-    """Clip the assumed lengths to the token limits of the settings."""
-    return replace(
-        assumed,
-        prompt_tokens=min(assumed.prompt_tokens, limits.max_prompt_tokens),
-        response_tokens=min(assumed.response_tokens, limits.max_response_tokens),
-        longest_response=min(assumed.longest_response or limits.max_response_tokens, limits.max_response_tokens),
-    )

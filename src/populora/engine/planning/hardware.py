@@ -1,4 +1,4 @@
-"""GPUs: data sheet figures, and which GPU of a run does what.
+"""GPUs: data sheet figures, and how many of them a run uses.
 
 Peaks are for dense bf16 products with fp32 accumulation (data sheets print twice as much, with sparsity). Memory is nominal, GB of 10^9
 bytes: drivers report up to a tenth more.
@@ -48,38 +48,22 @@ def find_gpu(name: str) -> Hardware:
     return gpus[name]
 
 
-@dataclass(frozen=True)
-class GpuLayout:
-    """``engines`` of ``engine_gpus`` GPUs each and ``learners`` of ``learner_gpus`` each, on the same ``gpus``; ``idle`` GPUs are unused.
-
-    Engines share the responses of a step, and learners its training tokens, evenly. On a CPU, a "GPU" is the cores of one process.
-    """
-
-    gpus: int
-    engines: int
-    engine_gpus: int
-    learners: int
-    learner_gpus: int
-    idle: int
-
-
-def gpu_layout(config: Config, gpus: int = 0, nodes: int = 1) -> GpuLayout:
-    """Lay out a run on ``nodes`` machines of ``gpus`` GPUs; 0 means as many as it uses. Without cluster settings a run is one engine and
-    one learner. Raises `ConfigError` if there are too few GPUs."""
+def count_idle_gpus(config: Config, gpus: int = 0, nodes: int = 1) -> int:
+    """Count the GPUs of ``nodes`` machines with ``gpus`` GPUs (0: as many as needed) that the settings do not use. Every used GPU has one
+    learner, or a shard of one, and a share of an engine. Raises `ConfigError` if there are too few."""
     if gpus < 0 or nodes < 1:
         raise ConfigError(f"expected at least one GPU on at least one node, got {gpus} and {nodes}: set --gpus and --nodes")
     if nodes > 1 and not gpus:
         raise ConfigError(f"--nodes {nodes}: expected --gpus with it, the GPUs of each node")
-    cluster, engine_gpus = config.cluster, config.engine.tensor_parallel
-    engines, learners = (cluster.engines, cluster.learners) if cluster.learners else (1, 1)
+    engines, engine_gpus = config.cluster.engines, config.engine.tensor_parallel
     used = engines * engine_gpus
     if gpus and gpus // engine_gpus * nodes < engines:
-        settings = "cluster.engines and cluster.learners" if cluster.learners else "engine.tensor_parallel"
+        settings = "cluster.engines and cluster.learners" if config.cluster.learners else "engine.tensor_parallel"
         raise ConfigError(
             f"expected {used} GPUs, those of an engine on one node ({engines} engines x engine.tensor_parallel {engine_gpus}), got --gpus "
             f"{gpus} --nodes {nodes}: give more, or lower {settings}"
         )
-    return GpuLayout(used, engines, engine_gpus, learners, cluster.shards, (gpus * nodes or used) - used)
+    return gpus * nodes - used if gpus else 0
 
 
 def fill_gpus(config: Config, gpus: int, nodes: int = 1) -> Config:

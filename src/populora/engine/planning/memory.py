@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import GpuLayout
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 CHUNK = 1 << 27
@@ -48,17 +47,17 @@ class MemoryPlan:
         return sum(part.bytes for part in self.parts if part.name in names)
 
 
-def plan_memory(config: Config, shape: ModelShape, layout: GpuLayout, assumed: Assumptions) -> MemoryPlan:
+def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> MemoryPlan:
     """Plan a GPU that holds an engine and a learner, or shares of them. Raises `ConfigError` if the engine's cache cannot hold one
     response of full length."""
     overhead = assumed.overhead_gb * 1e9
-    learner = (*_learner(config, shape, layout), MemoryPart("learner", OVERHEAD, overhead))
+    learner = (*_learner(config, shape), MemoryPart("learner", OVERHEAD, overhead))
     if config.engine.backend == "inprocess" and not config.cluster.learners:
         base, cache = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _inprocess_cache(config, shape)
         return MemoryPlan((base, cache, *learner), cache.bytes)
-    engine = _engine(config, shape, layout)
-    cache_bytes = sum(part.bytes for part in engine if part.name == CACHE) * layout.engine_gpus
-    base = MemoryPart("learner", "base", _base_bytes(config, shape, layout.learner_gpus))
+    engine = _engine(config, shape)
+    cache_bytes = sum(part.bytes for part in engine if part.name == CACHE) * config.engine.tensor_parallel
+    base = MemoryPart("learner", "base", _base_bytes(config, shape, config.cluster.shards))
     return MemoryPlan((*engine, MemoryPart("engine", OVERHEAD, overhead), base, *learner), cache_bytes, config.engine.release_cache)
 
 
@@ -102,24 +101,24 @@ def _base_bytes(config: Config, shape: ModelShape, shards: int = 1) -> float:
     return ITEMSIZE[config.base.dtype] * (shape.parameters - shape.linear + layers * shape.linear)
 
 
-def _engine(config: Config, shape: ModelShape, layout: GpuLayout) -> tuple[MemoryPart, ...]:
+def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     """An engine with its own copy of the base: vLLM, or an in-process sampler of a cluster, whose adapters are in a bank."""
     members, base = config.population.members, _base_bytes(config, shape)
     if config.engine.backend == "inprocess":
         return MemoryPart("engine", "base", base), *_bank("engine", config, shape, members), _inprocess_cache(config, shape)
-    _check_vllm_cache(config, shape, layout)
+    _check_vllm_cache(config, shape)
     slots = (members + 1) * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])  # one slot is the bare base
     return (
-        MemoryPart("engine", "base", base / layout.engine_gpus),
-        MemoryPart("engine", "adapters", slots / layout.engine_gpus),
+        MemoryPart("engine", "base", base / config.engine.tensor_parallel),
+        MemoryPart("engine", "adapters", slots / config.engine.tensor_parallel),
         MemoryPart("engine", CACHE, float(config.engine.cache_mb << 20)),
     )
 
 
-def _learner(config: Config, shape: ModelShape, layout: GpuLayout) -> tuple[MemoryPart, ...]:
+def _learner(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     """Adapters, optimiser, activations and head. A learner of a cluster has one more slot, for a borrowed adapter."""
     itemsize, tokens = ITEMSIZE[config.base.dtype], config.learner.micro_batch_tokens
-    slots = -(-config.population.members // layout.learners) + (1 if config.cluster.learners else 0)
+    slots = -(-config.population.members // max(config.cluster.learners, 1)) + (1 if config.cluster.learners else 0)
     ranks = config.lora.rank * len(shape.adapted(config.lora.targets)) // shape.layers
     kept = shape.layers * kept_bytes(shape, ranks, itemsize, config.learner.activation_checkpointing)
     current = kept_bytes(shape, ranks, itemsize, "none") + 2 * itemsize * shape.inner  # one layer and the gradients inside its MLP
@@ -149,11 +148,11 @@ def _inprocess_cache(config: Config, shape: ModelShape) -> MemoryPart:
     return MemoryPart("engine", CACHE, shape.kv_bytes(ITEMSIZE[config.base.dtype]) * tokens)
 
 
-def _check_vllm_cache(config: Config, shape: ModelShape, layout: GpuLayout) -> None:
+def _check_vllm_cache(config: Config, shape: ModelShape) -> None:
     """Check that the cache holds one prompt and response. vLLM caches prompts as well, and spreads a row over the engine's GPUs."""
     play = config.selfplay
     longest = (play.max_prompt_tokens + play.max_response_tokens) * shape.kv_bytes(ITEMSIZE[config.base.dtype])
-    if (needed := -(-longest // layout.engine_gpus >> 20)) > config.engine.cache_mb:
+    if (needed := -(-longest // config.engine.tensor_parallel >> 20)) > config.engine.cache_mb:
         raise ConfigError(
             f"engine.cache_mb is {config.engine.cache_mb}: a prompt and a response of full length, {play.max_prompt_tokens} + "
             f"{play.max_response_tokens} tokens, need {needed}. Raise it or lower selfplay's limits."

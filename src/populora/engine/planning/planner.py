@@ -8,8 +8,8 @@ from typing import Any
 
 from populora.core.config import Config
 from populora.core.errors import ConfigError
-from populora.engine.planning.assumptions import Assumptions, check_assumptions, clip_lengths
-from populora.engine.planning.hardware import CPU, GPUS, GpuLayout, Hardware
+from populora.engine.planning.assumptions import Assumptions, check_assumptions
+from populora.engine.planning.hardware import CPU, GPUS, Hardware
 from populora.engine.planning.memory import MemoryPlan, plan_memory
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 from populora.engine.planning.step_time import StepSeconds, StepWork, step_flops, step_seconds, step_work
@@ -20,12 +20,12 @@ Change = tuple[str, str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """Requirements of a run on ``layout`` of ``hardware``. ``flops`` are those of a step by phase."""
+    """Requirements of a run on GPUs of a kind. ``idle`` GPUs are available but not used; ``flops`` are those of a step by phase."""
 
     config: Config
     shape: ModelShape
     hardware: Hardware
-    layout: GpuLayout
+    idle: int
     assumed: Assumptions
     work: StepWork
     flops: dict[str, float]
@@ -37,19 +37,25 @@ class Plan:
         return self.memory.total <= self.hardware.bytes
 
 
-def make_plan(config: Config, shape: ModelShape, hardware: Hardware, layout: GpuLayout, assumed: Assumptions) -> Plan:
+def make_plan(config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, idle: int = 0) -> Plan:
     """Plan a run. Raises `ConfigError` for what cannot be planned; a plan that does not fit is a plan (`Plan.fits`)."""
     check_assumptions(assumed)
-    assumed = clip_lengths(assumed, config.selfplay)
     check_context(config, shape.context)
     if hardware.name != CPU and config.base.dtype != "bfloat16":
         raise ConfigError(
             f'base.dtype is "{config.base.dtype}": GPUs are planned in bfloat16, which their peaks are for; set base.dtype = "bfloat16"'
         )
+    limits = config.selfplay
+    assumed = replace(
+        assumed,
+        prompt_tokens=min(assumed.prompt_tokens, limits.max_prompt_tokens),
+        response_tokens=min(assumed.response_tokens, limits.max_response_tokens),
+        longest_response=min(assumed.longest_response or limits.max_response_tokens, limits.max_response_tokens),
+    )
     work = step_work(config, assumed)
-    memory = plan_memory(config, shape, layout, assumed)
-    seconds = step_seconds(config, shape, hardware, layout, assumed, work, memory)
-    return Plan(config, shape, hardware, layout, assumed, work, step_flops(config, shape, work), memory, seconds)
+    memory = plan_memory(config, shape, assumed)
+    seconds = step_seconds(config, shape, hardware, assumed, work, memory)
+    return Plan(config, shape, hardware, idle, assumed, work, step_flops(config, shape, work), memory, seconds)
 
 
 def check_context(config: Config, context: int) -> None:
@@ -84,7 +90,7 @@ def suggest_fix(plan: Plan) -> str:
 
     def fits(config: Config, hardware: Hardware = plan.hardware) -> bool:
         try:
-            return plan_memory(config, plan.shape, plan.layout, plan.assumed).total <= hardware.bytes
+            return plan_memory(config, plan.shape, plan.assumed).total <= hardware.bytes
         except ConfigError:
             return False
 
@@ -122,7 +128,7 @@ def _changes(plan: Plan) -> Iterator[Change]:
     cached = row if engine.backend == "vllm" else play.max_response_tokens  # vLLM caches prompts as well
     token = plan.shape.kv_bytes(ITEMSIZE[plan.config.base.dtype])
     for rows in (128, 96, 64, 48, 32, 24, 16, 8, 4, 2, 1):
-        if (size := -(-cached * rows * token // plan.layout.engine_gpus >> 20)) < engine.cache_mb:
+        if (size := -(-cached * rows * token // engine.tensor_parallel >> 20)) < engine.cache_mb:
             yield "engine", "cache_mb", size
 
 

@@ -14,14 +14,18 @@ from dataclasses import dataclass
 
 from populora.core.config import Config
 from populora.engine.planning.assumptions import Assumptions
-from populora.engine.planning.hardware import GpuLayout, Hardware
+from populora.engine.planning.hardware import Hardware
 from populora.engine.planning.memory import MemoryPlan, adapter_bytes, rows_at_a_time
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 
 @dataclass(frozen=True)
 class Texts:
-    """``rows`` responses to ``prompts`` prompts, each prompt computed once for all its responses. Lengths are means, in tokens."""
+    """``rows`` responses to ``prompts`` prompts, each prompt computed once for all its responses. Lengths are means, in tokens.
+
+    ``read`` and ``written`` are the tokens of all prompts and responses. ``prompt_pairs`` and ``response_pairs`` are the pairs of tokens
+    that attend to each other, by the place of the later one.
+    """
 
     prompts: float
     rows: float
@@ -30,22 +34,18 @@ class Texts:
 
     @property
     def read(self) -> float:
-        """Tokens of the prompts."""
         return self.prompts * self.prompt_tokens
 
     @property
     def written(self) -> float:
-        """Tokens of the responses."""
         return self.rows * self.response_tokens
 
     @property
     def prompt_pairs(self) -> float:
-        """Pairs of tokens within prompts that attend to each other."""
         return self.prompts * self.prompt_tokens**2 / 2
 
     @property
     def response_pairs(self) -> float:
-        """Pairs in which the later token is in a response."""
         return self.written * (self.prompt_tokens + self.response_tokens / 2)
 
 
@@ -115,24 +115,6 @@ def train_flops(shape: ModelShape, adapter: int, texts: Texts, checkpointing: st
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Achieved rates: FLOP/s of all learners, of all engines and of one engine, and bytes a second that one engine reads."""
-
-    train: float
-    sample: float
-    engine: float
-    read: float
-
-
-def achieved_rates(hardware: Hardware, layout: GpuLayout, assumed: Assumptions) -> Rates:
-    """Scale the hardware's peaks by the assumed shares. An engine on n GPUs is n times as fast."""
-    peak = hardware.teraflops * 1e12
-    engine = layout.engine_gpus * peak * assumed.sample_mfu
-    read = layout.engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth
-    return Rates(layout.learners * layout.learner_gpus * peak * assumed.train_mfu, layout.engines * engine, engine, read)
-
-
-@dataclass(frozen=True)
 class StepSeconds:
     """Seconds of a step by phase. ``rows`` is the number of responses that an engine decodes at a time.
 
@@ -167,22 +149,22 @@ class StepSeconds:
 
 
 def step_seconds(
-    config: Config, shape: ModelShape, hardware: Hardware, layout: GpuLayout, assumed: Assumptions, work: StepWork, memory: MemoryPlan
+    config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, work: StepWork, memory: MemoryPlan
 ) -> StepSeconds:
-    """Estimate the seconds of a step."""
-    flops, rates = step_flops(config, shape, work), achieved_rates(hardware, layout, assumed)
+    """Estimate the seconds of a step. An engine or a learner on n GPUs is n times as fast."""
+    flops, peak = step_flops(config, shape, work), hardware.teraflops * 1e12
+    engine_gpus, learners = config.engine.tensor_parallel, max(config.cluster.learners, 1)
     serial = config.selfplay.overlap == "off"
     phases = (work.proposals, work.attempts) if serial else (work.sampled,)
-    rows = [resident_rows(config, shape, layout, memory, texts) for texts in phases]
-    decode = sum(decode_seconds(config, shape, rates, layout, texts, count) for texts, count in zip(phases, rows, strict=True))
-    tail = (2 if serial else 1) * assumed.longest_response * weight_bytes(config, shape) / rates.read
+    rows = [resident_rows(config, shape, memory, texts) for texts in phases]
+    read_rate = engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth
     judged_per_second = config.cluster.verifiers * config.sandbox.workers * assumed.verdicts_per_second
     return StepSeconds(
-        prompts=flops["prompts"] / rates.sample,
-        decode=decode,
-        train=flops["train"] / rates.train,
+        prompts=flops["prompts"] / (config.cluster.engines * (engine_gpus * peak * assumed.sample_mfu)),
+        decode=sum(decode_seconds(config, shape, hardware, assumed, texts, count) for texts, count in zip(phases, rows, strict=True)),
+        train=flops["train"] / (learners * config.cluster.shards * peak * assumed.train_mfu),
         publish=published_bytes(config, shape) / (assumed.publish_gb_per_second * 1e9),
-        tail=tail,
+        tail=(2 if serial else 1) * assumed.longest_response * weight_bytes(config, shape) / read_rate,
         verdicts=work.sampled.rows / judged_per_second,
         rows=max(rows),
     )
@@ -201,19 +183,21 @@ def published_bytes(config: Config, shape: ModelShape) -> int:
     return config.population.members * adapter_bytes(config, shape, ITEMSIZE[config.base.dtype])
 
 
-def resident_rows(config: Config, shape: ModelShape, layout: GpuLayout, memory: MemoryPlan, texts: Texts) -> float:
+def resident_rows(config: Config, shape: ModelShape, memory: MemoryPlan, texts: Texts) -> float:
     """Responses that an engine decodes at a time, limited by the step's rows, by `engine.rows`, and by the cache at mean lengths."""
-    rows = min(texts.rows / layout.engines, config.engine.rows)
+    rows = min(texts.rows / config.cluster.engines, config.engine.rows)
     if config.engine.backend == "inprocess":
         return min(rows, rows_at_a_time(config, shape))
     row_tokens = texts.prompt_tokens * texts.prompts / texts.rows + texts.response_tokens / 2
     return min(rows, memory.cache / (row_tokens * shape.kv_bytes(ITEMSIZE[config.base.dtype])))
 
 
-def decode_seconds(config: Config, shape: ModelShape, rates: Rates, layout: GpuLayout, texts: Texts, rows: float) -> float:
+def decode_seconds(config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, texts: Texts, rows: float) -> float:
     """Seconds of decoding with ``rows`` at every decoding step, because finished rows are replaced at once."""
-    written = texts.written / layout.engines
+    engines, engine_gpus = config.cluster.engines, config.engine.tensor_parallel
+    written = texts.written / engines
     length = texts.prompt_tokens + texts.response_tokens / 2
     kv = written * length * shape.kv_bytes(ITEMSIZE[config.base.dtype])
-    flops = decode_flops(shape, shape.adapter(config.lora.rank, config.lora.targets), texts) / layout.engines
-    return max((written / rows * weight_bytes(config, shape) + kv) / rates.read, flops / rates.engine)
+    read = (written / rows * weight_bytes(config, shape) + kv) / (engine_gpus * hardware.gigabytes_per_second * 1e9 * assumed.bandwidth)
+    flops = decode_flops(shape, shape.adapter(config.lora.rank, config.lora.targets), texts) / engines
+    return max(read, flops / (engine_gpus * hardware.teraflops * 1e12 * assumed.sample_mfu))
