@@ -1,4 +1,4 @@
-"""Runs on Ray's actors: the same bytes as without, and the same again when processes and machines are lost on the way."""
+"""Runs on Ray actors give the results of one process, also when processes and machines are lost."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.skipif(not find_spec("ray"), reason="
 OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"))
 TWO = replace(OFF, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, help_cost=1.0))
 KILLS, RECOVERY_SECONDS = 20, 30.0
-SETTINGS_OF_RUN = ("config.json", "run.json")  # they say how many processes there were
+SETTINGS_OF_RUN = ("config.json", "run.json")  # they contain the number of processes
 
 
 @pytest.fixture(autouse=True)
 def watchdog():
-    """A hang is a failure, with everybody's stack."""
+    """Turn a hang into a failure that prints all stacks."""
     faulthandler.dump_traceback_later(500, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -54,12 +54,6 @@ def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
     return {name: value for name, value in files.items() if name not in names}
 
 
-def test_one_actor_of_each_kind_writes_the_bytes_of_a_run_in_one_process(tmp_path):
-    train(OFF, tmp_path / "one", Silent())
-    train(replace(OFF, cluster=ClusterConfig(learners=1)), tmp_path / "actors", Silent())
-    assert without(contents(tmp_path / "actors"), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
-
-
 def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_round(tmp_path):
     train(OFF, tmp_path / "one", Silent())
     actors_of_one = ClusterConfig(learners=1)
@@ -68,19 +62,6 @@ def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_ro
         train(replace(OFF, cluster=first), tmp_path / name, Silent(), stop=lambda asked=asked: next(asked) == 2)
         assert resume(tmp_path / name, Silent(), cluster=then).step == OFF.steps
         assert without(contents(tmp_path / name), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
-
-
-def test_two_learning_processes_make_the_adapters_of_one_within_a_millionth(single, uneven_rows):
-    settings = replace(SETTINGS, selfplay=replace(SETTINGS.selfplay, overlap="off", max_prompt_tokens=256, max_response_tokens=64))
-    with cluster_backend(settings) as backend:
-        backend.bank.restore(single.adapted.bank.state())
-        backend.learner.agreement = float("inf")
-        for _ in range(3):
-            backend.learner.update(uneven_rows)
-            single.update(uneven_rows)
-        assert backend.learner.helps > 0
-    ours, theirs = backend.bank.master, single.adapted.bank.master
-    assert float(((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max()) < 1e-6
 
 
 def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(single, uneven_rows, monkeypatch):
@@ -106,7 +87,7 @@ def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_
 
 
 def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatch, caplog):
-    """Engines, learners and verifiers die by SIGKILL, up to a quarter second after a call that chance names."""
+    """Engines, learners and verifiers are killed up to a quarter second after random calls."""
     chance, calls, strikes, killed, submit = np.random.default_rng(7), itertools.count(), [60], [], ActorPool.submit
 
     def strike(draw: float, kind: str) -> None:
@@ -126,13 +107,13 @@ def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, mon
     recoveries = [float(seconds) for seconds in re.findall(r"works again after ([0-9.]+) s", caplog.text)]
     print(f"{next(calls)} calls, {len(killed)} kills, {len(recoveries)} recoveries of {max(recoveries):.1f} s at most")
     assert len(killed) >= KILLS and set(killed) == set(KINDS)
-    assert len(recoveries) >= len(killed) - 4  # who dies twice before it is missed is replaced once
+    assert len(recoveries) >= len(killed) - 4  # an actor that dies twice before its loss is noticed is replaced once
     assert max(recoveries) < RECOVERY_SECONDS
     assert contents(tmp_path / "run") == undisturbed
 
 
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
-    """What else is decoded beside a request is up to chance; what it draws is not, as long as no last bit decides."""
+    """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides."""
     eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
     methods, at = {"sample": "Engine", "run": "Verifier", "learn": "Learner"}, {"sample": 12, "run": 9, "learn": 1}
 
@@ -147,9 +128,7 @@ def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_ki
     monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     with caplog.at_level(logging.WARNING, logger="populora"):
         train(eager, tmp_path / "eager", Silent())
-    assert {kind for kind in ("engine", "learner", "verifier") if re.search(rf"{kind} \d was lost", caplog.text)} == {
-        "engine", "learner", "verifier",
-    }  # fmt: skip
+    assert all(re.search(rf"{kind.lower()} \d was lost", caplog.text) for kind in KINDS)
     for table in ("proposals", "attempts"):
         texts = [pq.read_table(tmp_path / name / f"steps/step_00001/{table}.parquet")["text"].to_pylist() for name in ("off", "eager")]
         assert texts[0] == texts[1]
@@ -173,12 +152,12 @@ def test_a_killed_run_leaves_no_actor_and_no_sandbox(tmp_path, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with started(sys.executable, "run.py", ready=Path("run/metrics.jsonl").exists, environment=environment) as process:
         count, left = outliving(process.pid, frozen=False)
-    # Two agents of Ray's own notice only after a minute that they are alone (measured: 61 s; everything else is gone in 2 s).
+    # Two of Ray's own agents end only after a minute (measured: 61 s; everything else ends within 2 s).
     assert count >= 8 and [name for name in left if not name.startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))] == []
 
 
 def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturbed, monkeypatch, caplog):
-    """Three machines of a Ray cluster, one of them taken away in the second step; the actors it had start on what is left."""
+    """One of three machines of a Ray cluster is removed in the second step; its actors are replaced on the others."""
     from ray.cluster_utils import Cluster
 
     for name, value in {"period_ms": 500, "timeout_ms": 500, "failure_threshold": 3, "initial_delay_ms": 0}.items():

@@ -109,6 +109,7 @@ def test_a_released_cache_shares_its_room_with_activations(paper, planned):
 def test_an_engine_on_several_gpus_spreads_its_cache(paper, planned):
     one, four = planned(paper()), planned(paper(tensor_parallel=4))
     assert four.memory.cache == 4 * one.memory.cache and part(four, CACHE) == part(one, CACHE)
+    assert part(one, "base", "engine") == 4 * part(four, "base", "engine")
     planned(paper(cache_mb=200, tensor_parallel=4))
     with pytest.raises(ConfigError, match=r"cache_mb is 200: a prompt and a response of full length, 6144 \+ 8096 tokens, need 779"):
         planned(paper(cache_mb=200))

@@ -26,10 +26,10 @@ from populora.engine.model.bank import LoraBank
 
 FAR = 2.0
 """Cost of helping on another machine, relative to the same machine."""
-Kept = dict[int, list[TrainRow]]
-"""Rows that owners compute, by rank."""
-Moved = dict[tuple[int, int], list[TrainRow]]
-"""Rows that helpers compute, by (slot, helper), in the order in which owners add the gradients."""
+OwnerRows = dict[int, list[TrainRow]]
+"""Rows by the rank that computes them for its own slots."""
+HelperRows = dict[tuple[int, int], list[TrainRow]]
+"""Rows by (slot, helper), in the order in which owners add the gradients."""
 
 
 class ClusterLearner:
@@ -70,7 +70,7 @@ class ClusterLearner:
             self._sent |= {slot: self._bank.changes[slot] for slot in slots}
         return dict(sorted((updates | batch.skipped).items()))
 
-    def _split(self, batch: Batch) -> tuple[Kept, Moved]:
+    def _split(self, batch: Batch) -> tuple[OwnerRows, HelperRows]:
         pieces = cut(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
         work = {slot: [piece.tokens for piece in slot_pieces] for slot, slot_pieces in pieces.items()}
         cost, ranks = self._config.cluster.help_cost, range(len(self._pool))
@@ -85,7 +85,7 @@ class ClusterLearner:
         kept = {rank: rows_of({slot: part for slot, part in assignment.kept.items() if self._owners[slot] == rank}) for rank in ranks}
         return kept, {(slot, helper): rows_of({slot: part}) for (slot, helper), part in assignment.moved.items()}
 
-    def _compute(self, batch: Batch, kept: Kept, moved: Moved) -> tuple[dict[int, SlotUpdate], list[tuple[list[int], State]]]:
+    def _compute(self, batch: Batch, kept: OwnerRows, moved: HelperRows) -> tuple[dict[int, SlotUpdate], list[tuple[list[int], State]]]:
         """Compute the update of all slots, and the states after it. Owners have applied it by then, the bank has not."""
         submit, results = self._pool.submit, self._pool.results
         ranks = sorted({self._owners[slot] for slot in batch.active})

@@ -1,13 +1,10 @@
 """Assign a step's training work to learners: longest processing time first (Graham 1969), with owners.
 
-Each rank (learner process) holds the whole base model and owns some adapters. The rows of an adapter are cut into pieces
-(`populora.engine.learning.work_splitting`). Its owner computes them, without any gradient traffic, unless its load would exceed
-``1 + TOLERANCE`` times the ideal. Work above that ceiling moves from the most loaded rank first to the rank with most room, on the owner's
-node if there is room. Such a helper borrows the adapter's weights and sends back one gradient for all its pieces, so each pair of slot and
-helper has a fixed cost. A ceiling that cannot be kept is raised.
-
-The result is a function of the arguments alone, so a step that is replayed after a fault gives identical results. Cost is counted in
-tokens; the quadratic cost of attention over long rows is ignored.
+Each rank (learner process) owns some adapters and computes their pieces (`populora.engine.learning.work_splitting`), unless its load would
+exceed ``1 + TOLERANCE`` times the ideal. Work above that ceiling moves, from the most loaded rank first, to the rank with most room, on the
+owner's node if possible. This helper borrows the adapter's weights and sends back one gradient, so each pair of slot and helper has a fixed
+cost. A ceiling that cannot be kept is raised. The result depends on the arguments alone, so a repeated step gives identical results.
+Costs are in tokens; the quadratic cost of attention is ignored.
 """
 
 from __future__ import annotations
@@ -47,21 +44,16 @@ class Assignment:
 
 
 def owners_of(slots: int, ranks: int) -> dict[int, int]:
-    """Return the rank that owns each slot: slot modulo ranks.
-
-    The numbers of owned slots differ by at most one, and teachers and students are mixed, because teachers' slots come first. The owner
-    depends on nothing that changes in a run: optimiser moments never move, and a restarted rank knows what to load.
-    """
+    """Return the rank that owns each slot: slot modulo ranks. This mixes teachers, whose slots come first, and students. Owners never
+    change, so optimiser moments never move."""
     return {slot: slot % ranks for slot in range(slots)}
 
 
 def assign(
     work: Mapping[int, Sequence[int]], owners: Mapping[int, int], ranks: int, help_cost: float, nodes: Sequence[int], far_cost: float
 ) -> Assignment:
-    """Assign pieces to ranks: ``work[slot]`` are the tokens of the slot's pieces, ``owners[slot]`` its rank, below ``ranks``.
-
-    ``help_cost`` is the cost in tokens of a pair of slot and helper on one node, ``far_cost`` that of a pair on two; ``nodes`` has the node
-    of each rank. The makespan never exceeds that without help.
+    """Assign pieces to ranks: ``work[slot]`` are the tokens of the slot's pieces, ``owners[slot]`` its rank, ``nodes`` each rank's node.
+    A pair of slot and helper costs ``help_cost`` tokens on one node and ``far_cost`` on two. The makespan never exceeds that without help.
     """
     owned: list[Pieces] = [{} for _ in range(ranks)]
     for slot in sorted(work):
