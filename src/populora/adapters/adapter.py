@@ -1,4 +1,4 @@
-"""One LoRA adapter as plain tensors: what operators take and give, and what is saved as a PEFT folder.
+"""A LoRA adapter as plain tensors, for operators and PEFT folders.
 
 Convention of the code: A is [r, in], B is [out, r], delta = B A (the paper writes B A^T). ``alpha / rank`` is the scale of
 the delta inside the model and never part of the factors (reading 28).
@@ -20,7 +20,7 @@ Factors = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Adapter:
-    """Factors per module in the model's order (keys such as ``model.layers.0.self_attn.q_proj``), rank and alpha."""
+    """Factors by module in the model's order (keys such as ``model.layers.0.self_attn.q_proj``), rank and alpha."""
 
     modules: dict[str, Factors]
     rank: int
@@ -28,18 +28,18 @@ class Adapter:
     alpha: float
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as one array: what carries it between processes then need not copy hundreds of tensors one by one."""
+        """Pickle as one array, which moves between processes faster than hundreds of tensors."""
         layout = {name: [(tuple(factor.shape), factor.dtype) for factor in pair] for name, pair in self.modules.items()}
         factors = [factor.detach().cpu().contiguous() for pair in self.modules.values() for factor in pair]
         flat = torch.cat([factor.view(torch.uint8).flatten() for factor in factors]) if factors else torch.empty(0, dtype=torch.uint8)
         return _unpickled, (layout, self.rank, self.alpha, flat.numpy())
 
     def to(self, dtype: torch.dtype) -> Adapter:
-        """The adapter in another precision."""
+        """Return the adapter in another precision."""
         return replace(self, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in self.modules.items()})
 
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and bytes: equal exactly when the adapters are, in whatever order their modules are listed."""
+        """Return the SHA-256 over names, shapes and bytes. It does not depend on the order of the modules."""
         digest = hashlib.sha256(f"{self.rank}:{self.alpha}".encode())
         for name, pair in sorted(self.modules.items()):
             digest.update(f"{name}:{tuple(pair[0].shape)}:{tuple(pair[1].shape)}".encode())
@@ -50,11 +50,13 @@ class Adapter:
 
 def _unpickled(layout: dict[str, list[tuple[tuple[int, ...], torch.dtype]]], rank: int, alpha: float, flat: np.ndarray) -> Adapter:
     kinds = [kind for pair in layout.values() for kind in pair]
-    parts = torch.from_numpy(flat.copy()).split([math.prod(shape) * dtype.itemsize for shape, dtype in kinds])  # theirs may be read-only
+    parts = torch.from_numpy(flat.copy()).split(
+        [math.prod(shape) * dtype.itemsize for shape, dtype in kinds]
+    )  # the pickled array may be read-only
     factors = iter([part.view(dtype).view(shape) for part, (shape, dtype) in zip(parts, kinds, strict=True)])
     return Adapter({name: (next(factors), next(factors)) for name in layout}, rank, alpha)
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
-    """Whether no entry is NaN or infinite. Extremes keep NaN, and finding them makes no tensor as large as this one."""
+    """Return True if no entry is NaN or infinite. The extremes keep NaN, and finding them allocates no tensor of this size."""
     return tensor.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(tensor))

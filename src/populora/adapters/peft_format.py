@@ -1,7 +1,7 @@
-"""Adapters on disk as plain PEFT LoRA folders: ``adapter_config.json`` and ``adapter_model.safetensors``.
+"""Read and write adapters as plain PEFT LoRA folders: ``adapter_config.json`` and ``adapter_model.safetensors``.
 
-Written without importing PEFT and loadable by it (and by vLLM). What the settings mean, and which are refused, stands in
-`populora.adapters.peft_settings`. Pickled weights (``.bin``) are not read: they can run code.
+PEFT is not imported; it and vLLM load the folders. `populora.adapters.peft_settings` says which settings are refused.
+Pickled weights (``.bin``) are not read, because they can run code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save, save_file
 
 from populora.adapters.adapter import Adapter, all_finite
-from populora.adapters.peft_settings import CONFIG_FILE, Settings, check_plain, place, plain_settings, rank_of, read_settings
+from populora.adapters.peft_settings import CONFIG_FILE, Settings, check_plain, module_order, plain_settings, rank_of, read_settings
 from populora.core.errors import AdapterError
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -30,13 +30,13 @@ _KEY = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<letter>[AB])\.we
 
 
 class Folder(NamedTuple):
-    """A PEFT LoRA folder as operators see it."""
+    """The contents of a PEFT LoRA folder."""
 
     adapter: Adapter
-    """Factors in fp32. Ranks may differ by module; what the settings say about scale beyond rank and alpha is not in it."""
+    """Factors in fp32. Ranks may differ by module; scale settings beyond rank and alpha are only in ``settings``."""
     settings: Settings
     text: bytes
-    """The settings' file as it stands: a child gets it from its first parent, byte for byte."""
+    """The settings' file, which a child copies from its first parent."""
 
 
 def save_adapter(adapter: Adapter, folder: Path, base_name: str, targets: Sequence[str]) -> None:
@@ -62,14 +62,14 @@ def save_folder(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -> N
 
 
 def load_adapter(folder: Path) -> Adapter:
-    """A PEFT LoRA folder as an adapter that can be a member of a run. Raises `AdapterError` where one rank and alpha do not say all."""
+    """Read a PEFT LoRA folder that can be a member of a run. Raises `AdapterError` if it has more settings than one rank and alpha."""
     read = read_folder(folder)
     check_plain(folder, read.settings)
     return read.adapter
 
 
 def read_folder(folder: Path) -> Folder:
-    """Read a PEFT LoRA folder; weights become fp32. Raises `AdapterError` with the reason if it is not plain, whole and finite.
+    """Read a PEFT LoRA folder; weights become fp32. Raises `AdapterError` with the reason if it is not plain, complete and finite.
 
     Modules come back by layer, then as ``target_modules`` lists them: the order of the model, unless a target matches two of a layer.
     """
@@ -89,7 +89,7 @@ def read_folder(folder: Path) -> Folder:
         if pair["A"].shape[0] != rank or pair["B"].shape[1] != rank:
             shapes = f"A {tuple(pair['A'].shape)} and B {tuple(pair['B'].shape)}"
             raise AdapterError(f"'{folder}': module '{name}' has {shapes}, expected A [r, in] and B [out, r] of rank r = {rank}")
-    order = sorted(pairs, key=lambda name: place(name, settings.get("target_modules")))
+    order = sorted(pairs, key=lambda name: module_order(name, settings.get("target_modules")))
     modules = {name: (pairs[name]["A"], pairs[name]["B"]) for name in order}
     smallest = min(a.shape[0] for a, _ in modules.values())
     return Folder(Adapter(modules, smallest, float(settings["lora_alpha"])), settings, (folder / CONFIG_FILE).read_bytes())
@@ -101,7 +101,7 @@ def peft_files(adapter: Adapter, base_name: str, targets: Sequence[str]) -> dict
 
 
 def weights_bytes(adapter: Adapter) -> bytes:
-    """What the file of weights holds: equal adapters give equal bytes."""
+    """Return the content of the weights file; equal adapters give equal bytes."""
     return save(_tensors(adapter), METADATA)
 
 
@@ -119,7 +119,7 @@ def _tensors(adapter: Adapter) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _written_aside(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -> Iterator[Path]:
-    """A folder beside ``folder`` with the weights and ``files``, read back and compared; it is gone after the block."""
+    """Yield a temporary folder next to ``folder`` with the weights and ``files``, read back and compared."""
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -140,10 +140,10 @@ def _written_aside(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _equal(one: Adapter, two: Adapter) -> bool:
-    if (one.rank, one.alpha, one.modules.keys()) != (two.rank, two.alpha, two.modules.keys()):
+def _equal(first: Adapter, second: Adapter) -> bool:
+    if (first.rank, first.alpha, first.modules.keys()) != (second.rank, second.alpha, second.modules.keys()):
         return False
-    return all(torch.equal(x, y) for name in one.modules for x, y in zip(one.modules[name], two.modules[name], strict=True))
+    return all(torch.equal(x, y) for name in first.modules for x, y in zip(first.modules[name], second.modules[name], strict=True))
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -1,9 +1,9 @@
-"""What the settings of a PEFT LoRA folder (``adapter_config.json``) mean to those who see its factors alone.
+"""The settings of a PEFT LoRA folder (``adapter_config.json``), and which of them can be bred.
 
-Some only say how the delta ``B A`` is scaled and where it applies. A child has the file of its first parent, so they are carried
-over as they stand, and both parents must agree in them (`check_agreement`). Others tell of something trained beside the factors,
-or of a base that was changed: such a folder is refused with the reason and the cure. So is a setting that is not known here and
-not empty, for it may change what the factors mean. docs/breed.md lists all of it.
+Some only scale the delta ``B A`` or select where it applies. A child copies the file of its first parent, and both parents must
+agree in them (`check_agreement`). Others mean that something other than the factors was trained, or that the base was changed:
+such a folder is refused with the reason and the remedy. So is any unknown setting that is not empty, because it may change what
+the factors mean. docs/breed.md lists all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLAIN_INITS = (None, True, False, "gaussian", "orthogonal", "eva")
 
 
 def read_settings(folder: Path) -> Settings:
-    """The settings of a PEFT LoRA folder. Raises `AdapterError` with reason and cure where the factors are not all that it trains."""
+    """Read the settings of a PEFT LoRA folder. Raises `AdapterError` with reason and remedy if it trains more than factors."""
     path = folder / CONFIG_FILE
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
@@ -64,21 +64,21 @@ def read_settings(folder: Path) -> Settings:
 
 
 def check_plain(folder: Path, settings: Settings) -> None:
-    """Raise `AdapterError` unless one rank, one alpha and the scale alpha / rank say all, as for a member of a run."""
-    if given := [f"{name} = {settings[name]}" for name in CARRIED if settings.get(name)]:
+    """Raise `AdapterError` unless one rank, one alpha and the scale alpha / rank describe the adapter, as a member of a run needs."""
+    if extra := [f"{name} = {settings[name]}" for name in CARRIED if settings.get(name)]:
         raise AdapterError(
-            f"'{folder}' has {', '.join(given)}: a member of a run has one rank, one alpha and the scale alpha / rank. "
+            f"'{folder}' has {', '.join(extra)}: a member of a run has one rank, one alpha and the scale alpha / rank. "
             "`populora breed` takes such adapters."
         )
 
 
 def check_agreement(folders: Sequence[Path], settings: Sequence[Settings], other_base: bool = False) -> None:
-    """Raise `AdapterError` where equal factors of two parents would not be equal deltas. Rank, alpha and shapes are `breed`'s to check.
+    """Raise `AdapterError` if equal factors of two parents would not be equal deltas. Rank, alpha and shapes are `breed`'s to check.
 
     A base may have two names, such as a folder and that of a hub: ``other_base`` accepts that the names differ.
     """
     for folder, other in zip(folders[1:], settings[1:], strict=True):
-        bases = [tuple(own.get(name) for name in ("base_model_name_or_path", "revision")) for own in (settings[0], other)]
+        bases = [tuple(values.get(name) for name in ("base_model_name_or_path", "revision")) for values in (settings[0], other)]
         if bases[0] != bases[1] and not other_base:
             named = [f"'{name}'" + (f" (revision {revision})" if revision else "") for name, revision in bases]
             raise AdapterError(
@@ -95,16 +95,16 @@ def check_agreement(folders: Sequence[Path], settings: Sequence[Settings], other
 
 
 def rank_of(module: str, settings: Settings) -> int:
-    """A module's rank by PEFT's rule: the first pattern that matches its name from a dot (or the start) to the end, else ``r``."""
+    """Return a module's rank by PEFT's rule: the first pattern that matches its name from a dot (or the start) to the end, else ``r``."""
     patterns: dict[str, int] = settings.get("rank_pattern") or {}
     return next((rank for pattern, rank in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module)), settings["r"])
 
 
 def plain_settings(adapter: Adapter, base_name: str, targets: Sequence[str]) -> Settings:
-    """Settings of an adapter that we made. Raises `AdapterError` if ``targets`` do not describe its modules."""
+    """Return the settings of an adapter that we made. Raises `AdapterError` if ``targets`` do not describe its modules."""
     owner = {name: [target for target in targets if name == target or name.endswith(f".{target}")] for name in adapter.modules}
     lost = [name for name, found in owner.items() if not found]
-    used = list(dict.fromkeys(found[0] for found in owner.values() if found))  # in the order of the model, for `place`
+    used = list(dict.fromkeys(found[0] for found in owner.values() if found))  # in the order of the model, for `module_order`
     if lost or set(used) != set(targets):
         odd = f"module '{lost[0]}' matches none" if lost else f"no module matches {sorted(set(targets) - set(used))}"
         raise AdapterError(f"the targets {list(targets)} do not describe the adapter's modules: {odd}")
@@ -126,8 +126,8 @@ def plain_settings(adapter: Adapter, base_name: str, targets: Sequence[str]) -> 
     }
 
 
-def place(name: str, targets: object) -> tuple[Any, ...]:
-    """Sorting key of a module by layer, then as ``target_modules`` lists it: weights files list tensors alphabetically, models do not."""
+def module_order(name: str, targets: object) -> tuple[Any, ...]:
+    """Return the sorting key of a module: by layer, then as in ``target_modules``. Weights files are sorted by name, models are not."""
     numbers = tuple(int(part) for part in name.split(".") if part.isdigit())
     listed = targets if isinstance(targets, list) else []
     target = next((i for i, item in enumerate(listed) if name == item or name.endswith(f".{item}")), len(listed))

@@ -70,7 +70,7 @@ class Spectrum(NamedTuple):
 
 
 def double_qr_svd(pairs: Sequence[Factors]) -> list[Spectrum]:
-    """SVD of ``b @ a`` for each pair of a [r, in] and b [out, r], always with r components.
+    """Compute the SVD of ``b @ a`` for each pair of a [r, in] and b [out, r], always with r components.
 
     Signs are fixed: no column of u has a negative sum over every (1 + out // 64)-th row, whatever the factorisation. Where out or in
     is smaller than r, the components that cannot exist are zero columns with singular value 0. The factors must be finite.
@@ -116,7 +116,7 @@ def _cholesky(grams: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _householder_svd(a: torch.Tensor, b: torch.Tensor) -> Spectrum:
-    """As `double_qr_svd`, for factors of any condition."""
+    """Do the same as `double_qr_svd` for factors of any condition."""
     q_b, r_b = torch.linalg.qr(b.double())
     q_a, r_a = torch.linalg.qr(a.T.double())
     u, s, vt = torch.linalg.svd(r_b @ r_a.T, full_matrices=False)
@@ -126,13 +126,13 @@ def _householder_svd(a: torch.Tensor, b: torch.Tensor) -> Spectrum:
 
 
 def _signs(bases: Sequence[torch.Tensor], left: torch.Tensor) -> torch.Tensor:
-    """1 or -1 for each column of ``basis @ left``, [n, 1, r]."""
+    """Return 1 or -1 for each column of ``basis @ left``, [n, 1, r]."""
     some_rows = torch.stack([basis[:: 1 + len(basis) // 64].sum(dim=0) for basis in bases]).double()
     return torch.where(some_rows[:, None] @ left < 0, -1.0, 1.0)
 
 
 def truncated_svd(dense: torch.Tensor, rank: int, rng: np.random.Generator) -> Spectrum:
-    """The leading ``rank`` components of a dense delta [out, in] that has more: block power iteration from a random start.
+    """Compute the leading ``rank`` components of a dense delta [out, in] that has more: block power iteration from a random start.
 
     Eight spare vectors and four iterations leave an error within 0.5 % of the exact SVD's on deltas that X1 has thinned.
     """
@@ -145,13 +145,13 @@ def truncated_svd(dense: torch.Tensor, rank: int, rng: np.random.Generator) -> S
 
 
 def dead_components(s: torch.Tensor) -> torch.Tensor:
-    """Mask of the singular values that are zero up to fp32 accuracy (`DEAD`); all of them for a zero delta, never an infinite one."""
+    """Mask the singular values that are zero up to fp32 accuracy (`DEAD`); all of them for a zero delta, never an infinite one."""
     size = s.abs()
     return (size <= DEAD * size.max()) & torch.isfinite(s)
 
 
 def recombine(parts: Sequence[Spectrum]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A [r, in] and B [out, r], fp32, whose product is the sum of all ``parts``, r components together; and which of these are dead.
+    """Return A [r, in] and B [out, r], fp32, whose product is the sum of all ``parts``, r components together; and which of these are dead.
 
     Split evenly (paper): ``B = u sqrt(s)``, ``A = sqrt(s) v^T``. Dead components are zero in both.
     """

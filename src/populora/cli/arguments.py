@@ -1,4 +1,4 @@
-"""Command-line flags from frozen dataclasses (tyro), with its complaints as `ConfigError`."""
+"""Command-line flags from frozen dataclasses (tyro), with its error messages as `ConfigError`."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kin
     ``--help`` prints the help and exits with 0. Raises `ConfigError`.
     """
     prog = f"{program} {command}"
-    complaint = io.StringIO()
+    output = io.StringIO()
     try:
-        with redirect_stderr(complaint):
+        with redirect_stderr(output):
             if default is None:
                 return tyro.cli(kind, args=list(arguments), prog=prog)
             return tyro.cli(kind, args=list(arguments), prog=prog, default=default)
     except SystemExit as error:
         if not error.code:
             raise
-        raise ConfigError(f"{_plain(complaint.getvalue())} `{prog} --help` lists what is possible.") from error
+        raise ConfigError(f"{_plain(output.getvalue())} `{prog} --help` lists what is possible.") from error
 
 
 def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> Kind:
-    """As `parse`, for a command with ``settings`` of a run and the preset or file ``config`` that they come from: flags over its values.
+    """Do the same as `parse` for a command with ``settings`` of a run, from the preset or file ``config``. Flags override its values.
 
     Raises `ConfigError`, for a flag that does not exist with the nearest that do.
     """
@@ -53,7 +53,7 @@ def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> 
 
 
 def _plain(framed: str) -> str:
-    """The message inside tyro's frame, drawn in Unicode or ASCII: what stands between its title and its next rule."""
+    """Extract the message from tyro's frame, drawn in Unicode or ASCII: the text between its title and its next rule."""
     lines = [line.strip(" │") for line in framed.splitlines()[1:]]
     message = takewhile(_is_text, dropwhile(lambda line: not _is_text(line), lines))
     text = " ".join(message).removeprefix("Error parsing ").rstrip(".")

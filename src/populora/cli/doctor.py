@@ -1,6 +1,6 @@
-"""``populora doctor``: what this machine has, which sandbox it gives, and whether the base and its adapters work here.
+"""``populora doctor``: check the machine, the sandbox, the base model and its adapters.
 
-Each check is tried for real: the sandbox probes its layers, the tiny base is loaded, and the effect canary of
+Each check runs the real thing: the sandbox probes its layers, the tiny base is loaded, and the effect canary of
 training is run on a random adapter. Its output belongs into a bug report.
 """
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def version(_arguments: Sequence[str]) -> int:
-    """``populora --version``."""
+    """Print the version, for ``populora --version``."""
     Console(highlight=False).print(versions()["populora"])
     return 0
 
@@ -95,7 +95,7 @@ def _canary() -> str:
 
 
 def random_adapter_effect(model: Any, tokenizer: Any) -> Effect:
-    """The canary on a random rank-4 adapter. Raises `AdapterEffectError`."""
+    """Run the canary on a random rank-4 adapter. Raises `AdapterEffectError`."""
     import torch
 
     from populora.core.config import LearnerConfig, LoraConfig

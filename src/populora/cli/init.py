@@ -29,13 +29,13 @@ class Init:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the file and say how to use it; returns 0. Raises `PopuloraError`."""
-    chosen = parse(Init, arguments, "init")
+    args = parse(Init, arguments, "init")
     names = [*preset_names(), *preset_names(retention=True)]
-    retention = chosen.preset in preset_names(retention=True)
-    source = settings_file(chosen.preset, retention)
+    retention = args.preset in preset_names(retention=True)
+    source = settings_file(args.preset, retention)
     if source.parent != FOLDER:
-        raise ConfigError(f"expected the name of a preset, got the file '{chosen.preset}'. The presets are {', '.join(sorted(names))}.")
-    out = chosen.out or Path(source.name)
+        raise ConfigError(f"expected the name of a preset, got the file '{args.preset}'. The presets are {', '.join(sorted(names))}.")
+    out = args.out or Path(source.name)
     if out.exists():
         raise ConfigError(f"'{out}' exists already: choose another file (`-o FILE`)")
     write_file(out, source.read_bytes())

@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether the user asked to stop; training polls it after each step."""
+    """True once the user asked to stop; training polls it after each step."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -20,7 +20,7 @@ class StopRequest:
 
 @contextmanager
 def two_stage_interrupt() -> Iterator[StopRequest]:
-    """While the block runs, the first SIGINT sets the request and the second raises ``KeyboardInterrupt``.
+    """Let the first SIGINT set the request and the second raise ``KeyboardInterrupt`` while the block runs.
 
     SIGTERM, which job schedulers send before they kill, counts as a first Ctrl-C.
     """

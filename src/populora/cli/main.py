@@ -24,7 +24,7 @@ COMMANDS = {
     "watch": "the same page for a run that is going on, served on this machine alone: `populora watch`",
     "export": "take one member out of a run as a PEFT folder",
     "breed": "make a child of one or two PEFT adapters: `populora breed A B --operator x1 -o child`",
-    "replay": "breed a child again, of a folder or of a run, and compare every byte",
+    "replay": "breed a child again, of a folder or of a run, and compare it bit by bit",
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
     "retention": "measure which operators' children learn on: `populora retention`",
     "evaluate": "judge members on benchmarks: `populora evaluate runs/tiny --suite tiny`",
@@ -35,16 +35,16 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    # Before torch is loaded: its threads sleep rather than spin while they wait, for the sandbox's programs run on the same cores.
+    # Before torch is loaded: its threads then sleep instead of spinning, and leave the cores to the sandbox.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, io.TextIOWrapper):  # which may not hold every letter of a model's text, or of a path
         sys.stdout.reconfigure(errors="backslashreplace")
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help"):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
         print(pasteable(usage()))
-        return 0 if given else 2
+        return 0 if words else 2
     try:
-        return _command(given[0])(given[1:])
+        return _command(words[0])(words[1:])
     except PopuloraError as error:
         print(pasteable(f"populora: error: {error}"), file=sys.stderr)
         return 2
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def usage() -> str:
-    """The text of ``populora --help``."""
+    """Return the text of ``populora --help``."""
     listed = "\n".join(f"  {name:<9} {help_text}" for name, help_text in COMMANDS.items())
     return (
         "usage: populora COMMAND …\n\nCo-evolving populations of LoRA adapters for reasoning self-play.\n\n"

@@ -1,4 +1,4 @@
-"""``populora resume [RUN]``: go on from the newest checkpoint, to the same bytes as an undisturbed run."""
+"""``populora resume [RUN]``: go on from the newest checkpoint, bit-identical to an undisturbed run."""
 
 from __future__ import annotations
 

@@ -48,31 +48,31 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     """Start a run; returns 0, or 130 if it was stopped before its last step. Raises `PopuloraError`."""
-    chosen = parse_settings(Train, arguments, "train")
-    if chosen.list:
+    args = parse_settings(Train, arguments, "train")
+    if args.list:
         sys.stdout.write(pasteable(preset_list(preset_names())))
         return 0
-    folder = chosen.out or free_folder(RUNS, settings_file(chosen.config).stem)
-    check(chosen.settings)
-    check_free(folder, chosen.settings)
-    if chosen.dry_run:
+    folder = args.out or free_folder(RUNS, settings_file(args.config).stem)
+    check(args.settings)
+    check_free(folder, args.settings)
+    if args.dry_run:
         from populora.cli.dry_run import dry_run
 
-        return dry_run(chosen.settings, folder, chosen.gpu, chosen.gpus)
-    if chosen.gpu or chosen.gpus:
+        return dry_run(args.settings, folder, args.gpu, args.gpus)
+    if args.gpu or args.gpus:
         raise ConfigError("--gpu and --gpus name the hardware of a dry run: expected --dry-run with them. A run takes base.device.")
 
     def work(display: OpenDisplay, stop: StopRequest) -> Summary:
         from populora.training.loop import train
 
-        return train(chosen.settings, folder, display, stop)
+        return train(args.settings, folder, display, stop)
 
     with two_stage_interrupt() as stop:
-        return run_displayed(folder, open_display(folder, chosen.settings.steps, stopping=stop), stop, work)
+        return run_displayed(folder, open_display(folder, args.settings.steps, stopping=stop), stop, work)
 
 
 def preset_list(names: Sequence[str]) -> str:
-    """Three lines of text a preset: its name and what it is, the hardware, the time."""
+    """Describe each preset in three lines: name and summary, hardware, time."""
     width = max(map(len, names)) + 2
     presets = [read_preset(name) for name in names]
     return "".join(
@@ -98,7 +98,7 @@ def open_display(
 
 
 def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:
-    """Do ``work`` under a display; say how to go on if it was stopped. Returns the exit code."""
+    """Do ``work`` under a display; print how to go on if it was stopped. Returns the exit code."""
     resume = f"`{command('resume', folder)}`"
     try:
         with display:

@@ -1,4 +1,4 @@
-"""The run directory: who may write into it, and which configuration it belongs to.
+"""The run directory: its settings, its facts, and the lock of the process that writes.
 
 ``config.json`` holds the resolved settings, ``run.json`` the facts around them (versions, sandbox tier, fingerprint of the
 base, hash of the settings), ``lock`` is held by the process that writes. A folder is a run from the moment
@@ -45,7 +45,7 @@ def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[
 
 @contextmanager
 def open_run(folder: Path) -> Iterator[Config]:
-    """Hold the lock of an existing run and give its settings. Raises `RunDirectoryError`, also if they were edited since."""
+    """Hold the lock of an existing run and yield its settings. Raises `RunDirectoryError`, also if they were edited since."""
     config = read_config(folder)
     with locked(folder):
         recorded, found = read_json(folder / FACTS).get("config_sha256"), _hash(read_json(folder / CONFIG))
@@ -69,7 +69,7 @@ def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
 
 
 def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
-    """Write the facts of an experiment that is no run into its ``run.json``, or compare them with those that it began with.
+    """Write the fingerprints of an experiment that is no run into its ``run.json``, or compare them with those that are there.
 
     Raises as `check_fingerprints`.
     """
@@ -80,12 +80,12 @@ def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
 
 
 def changed_versions(folder: Path) -> list[str]:
-    """What is installed in another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
+    """List the packages that have another version than when the run began, such as ``torch 2.13.0, now 2.14.0``."""
     return version_changes(read_json(folder / FACTS).get("versions", {}), versions())
 
 
 def read_config(folder: Path) -> Config:
-    """The resolved settings of a run. Raises `RunDirectoryError` where there is none."""
+    """Read the resolved settings of a run. Raises `RunDirectoryError` if ``folder`` is none."""
     if not (folder / CONFIG).is_file():
         raise RunDirectoryError(
             f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs of this folder."
@@ -120,7 +120,7 @@ def check_free(folder: Path, config: Config) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the directory for one writing process; the kernel frees it when the process ends, however it ends.
+    """Lock the directory for one writing process; the kernel frees it when the process ends, however it ends.
 
     Raises `RunDirectoryError` with the holder's process id.
     """
@@ -148,7 +148,7 @@ def _claim(folder: Path, descriptor: int) -> None:
 
 
 def free_folder(root: Path, name: str) -> Path:
-    """``root/name``, or ``root/name-2``, ``-3``, … where the earlier ones exist. Creates nothing."""
+    """Return ``root/name``, or the first of ``root/name-2``, ``-3``, … that does not exist. Creates nothing."""
     candidate, number = root / name, 2
     while candidate.exists():
         candidate, number = root / f"{name}-{number}", number + 1
@@ -156,13 +156,13 @@ def free_folder(root: Path, name: str) -> Path:
 
 
 def differences(ours: Config, theirs: Config) -> list[str]:
-    """The settings in which two configurations differ, as ``name: ours there, theirs asked``."""
+    """List the settings in which two configurations differ, as ``name: ours there, theirs asked``."""
     left, right = flatten(to_mapping(ours)), flatten(to_mapping(theirs))
     return [f"{name}: {left[name]!r} there, {right[name]!r} asked" for name in left if left[name] != right[name]]
 
 
 def config_hash(config: Config) -> str:
-    """SHA-256 of the resolved settings."""
+    """Return the SHA-256 of the resolved settings."""
     return _hash(to_mapping(config))
 
 

@@ -1,4 +1,4 @@
-"""The live table of a run: where the step is, how the metrics move, and who is ahead in the arms race.
+"""The live table of a run: progress of the step, metrics with their trends, ratings and matchups.
 
 `View` is everything on the screen, `render` draws it for the width at hand: side by side from 110 columns on, stacked
 below. Teachers are orange and grow to the left, students blue and grow to the right; a row is a matchup.
@@ -62,7 +62,7 @@ class View:
 
 
 class LiveDisplay(AbstractContextManager):
-    """Redraws twice a second until it is closed."""
+    """Draws the live table twice a second until it is closed."""
 
     def __init__(
         self, folder: Path, steps: int, history: Sequence[Mapping[str, float]], stopping: Callable[[], bool], console: Console
@@ -99,7 +99,7 @@ class LiveDisplay(AbstractContextManager):
 
 
 def render(view: View, width: int) -> RenderableType:
-    """The whole screen, for any width from 60 columns on."""
+    """Draw the whole screen, for any width from 60 columns on."""
     parts = [*_heading(view, width), _phases(view)]
     if not view.history:
         return Group(*parts, Text("\nThe table opens when the first step is finished.", "dim"))
@@ -154,7 +154,7 @@ def _metrics(view: View, trend: int) -> Table:
 
 
 def _race(view: View, width: int) -> RenderableType:
-    """Ratings as bars around the matchups; the arrow points to the winner, between solved share and what was predicted."""
+    """Draw the ratings as bars around the matchups. The arrow points to the winner; the solved share stands before the predicted one."""
     if not view.matchups or any(member.role is Role.AGENT for member in view.members):
         return Text()
     members = {member.id: member for member in view.members}
@@ -189,5 +189,5 @@ def _rated(member: Member, colour: str, sigma: bool) -> Text:
 
 
 def _mirrored(drawn: str) -> str:
-    """A bar that grows to the left: whole cells only, since there are no blocks that fill from the right."""
+    """Mirror a bar. It has whole cells only, since no block characters fill from the right."""
     return ("█" * drawn.count("█") + ("▐" if set(drawn) & set("▌▋▊▉") else "")).rjust(len(drawn)) if "█" in drawn else drawn

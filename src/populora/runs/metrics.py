@@ -35,7 +35,7 @@ Samples = Iterable[tuple[str, str, float]]
 
 
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """All metrics of a step that do not depend on the clock; equal seeds give equal values. ``tables`` are the step's rows."""
+    """Compute all metrics of a step that do not depend on the clock; equal seeds give equal values. ``tables`` are the step's rows."""
     values = {**table_metrics(tables), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
     values |= {f"held_out/{name}": value for name, value in record.held_out.items()}
@@ -45,14 +45,14 @@ def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dic
 
 
 def table_metrics(tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """The metrics that the rows of one step's tables hold: of ``proposals``, ``attempts``, ``matchups``, ``ratings``, ``children``."""
+    """Compute the metrics that need only the rows of a step's tables (keys ``proposals``, ``attempts``, ``matchups``, …)."""
     values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"])}
     values |= {**_matchups(tables["matchups"]), **_ratings(tables["ratings"])}
     return {**values, "evolution/children": float(len(tables["children"]))}
 
 
 def step_timing(record: StepRecord) -> dict[str, float]:
-    """Seconds per phase and of the whole step, and sampled or trained tokens per second where a phase has them."""
+    """Return the seconds per phase and of the whole step, and sampled or trained tokens per second where a phase has them."""
     timing = {f"seconds/{phase}": seconds for phase, seconds in record.seconds.items()}
     timing["seconds/step"] = sum(record.seconds.values())
     timing |= {f"seconds_beside/{phase}": seconds for phase, seconds in record.beside.items()}
@@ -129,7 +129,7 @@ def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
 
 
 def _learning(record: StepRecord) -> dict[str, float]:
-    """Diagnostics per member, with means per role over the members that were updated."""
+    """Compute the update diagnostics per member, with means per role over the members that were updated."""
     role = {member.id: member.role.value for member in record.members}
     values: dict[str, float] = {}
     for name in UPDATE:
@@ -143,7 +143,7 @@ def _learning(record: StepRecord) -> dict[str, float]:
 
 
 def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]]) -> dict[str, float]:
-    """Share of prompt groups of two or more whose rewards are all equal: they teach nothing (a group of one is not centred)."""
+    """Return the share of prompt groups of two or more whose rewards are all equal: they teach nothing (a group of one is not centred)."""
     rewards, owner = defaultdict(list), {}
     for group, member, task, reward in samples:
         rewards[group].append(reward)
@@ -153,7 +153,7 @@ def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]
 
 
 def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
-    """Counts by reason, such as ``timeout:cpu``; a third part (which exception) is detail and stays in the records."""
+    """Count by reason, such as ``timeout:cpu``; a third part (which exception) is detail and stays in the records."""
     counts = Counter(":".join(reason.split(":")[:2]).replace(" ", "_") for reason in reasons)
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
 
@@ -167,7 +167,7 @@ def _attempted(row: Row, value: float) -> tuple[str, str, float]:
 
 
 def _spread(name: str, samples: Samples) -> dict[str, float]:
-    """Means over all samples, by type, by member, and by both."""
+    """Average over all samples, by type, by member, and by both."""
     found: Mapping[str, list[float]] = defaultdict(list)
     for member, task, value in samples:
         for key in _keys(name, member, task):
@@ -176,7 +176,7 @@ def _spread(name: str, samples: Samples) -> dict[str, float]:
 
 
 def _per_token(name: str, responses: Iterable[tuple[str, Row]]) -> dict[str, float]:
-    """Means of ``entropy`` over the tokens of all (member, response), by type, by member, and by both."""
+    """Average ``entropy`` over the tokens of all (member, response), by type, by member, and by both."""
     found: Mapping[str, list[Row]] = defaultdict(list)
     for member, row in responses:
         if row["response_tokens"]:

@@ -1,4 +1,4 @@
-"""The append-only side of a run: records, ``metrics.jsonl`` and ``timings.jsonl``, and how a resume cuts them back.
+"""The append-only files of a run: records, ``metrics.jsonl`` and ``timings.jsonl``, and their truncation at a resume.
 
 Order of writing in a step: records, timings, metrics, and only then the checkpoint. A kill in between leaves lines and
 folders of a step that no checkpoint knows; `truncate_logs` removes them, so the resumed run writes the same bytes as an
@@ -24,7 +24,7 @@ METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 
 def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
-    """Write everything about a finished step but its checkpoint; returns the step's metrics. Raises `RunDirectoryError`."""
+    """Write everything about a finished step except its checkpoint; return the step's metrics. Raises `RunDirectoryError`."""
     metrics = step_metrics(record, records.write_records(folder, record))
     append_line(folder / TIMINGS, _line(record.step, step_timing(record)))
     append_line(folder / METRICS, _line(record.step, metrics))
@@ -32,8 +32,9 @@ def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
 
 
 def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str, float]]:
-    """The lines of a log, one mapping a step with the key ``step``, of all steps or those ``after`` one; a line that a kill cut short is
-    left out.
+    """Read the lines of a log, one mapping a step with the key ``step``, of all steps or of those ``after`` one.
+
+    A line that a kill cut short is left out.
 
     Raises `RunDirectoryError` for a damaged line.
     """
@@ -41,7 +42,7 @@ def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str
 
 
 def latest_run(root: Path = RUNS) -> Path:
-    """The run under ``root`` that began or finished a step last. Raises `RunDirectoryError` where there is none."""
+    """Return the run under ``root`` that began or finished a step last. Raises `RunDirectoryError` if there is none."""
     runs = [file.parent for file in root.glob(f"*/{CONFIG}") if _is_run(file)]
     if not runs:
         raise RunDirectoryError(f"no run was named, and '{root}/' has none: name a run directory, or start a run with `populora train`")
@@ -50,8 +51,7 @@ def latest_run(root: Path = RUNS) -> Path:
 
 
 def _is_run(config: Path) -> bool:
-    """Whether settings are those of a run, and not of a retention grid. Damaged ones count as a run's: the command that reads them says
-    so."""
+    """Tell the settings of a run from those of a retention grid. Damaged ones count as a run's: the command that reads them reports it."""
     try:
         return "population" in json.loads(config.read_bytes())
     except (OSError, ValueError):

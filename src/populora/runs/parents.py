@@ -1,7 +1,7 @@
-"""The parents of a step's children, as they were when they bred: ``steps/step_00010/parents.safetensors``.
+"""The parents of a step's children at birth: ``steps/step_00010/parents.safetensors``.
 
 With them and the record in ``children.parquet`` every child of a run can be bred again (`populora replay RUN`). They are part of
-the step's folder, so a resume that cuts the step back takes them along, and equal runs write equal bytes.
+the step's folder, so a resume that removes the step removes them, and equal runs write equal bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARENTS = "parents.safetensors"
 
 
 def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
-    """One safetensors file of all parents by name, tensors such as ``T1#0/model.layers.0.self_attn.q_proj/A``."""
+    """Return one safetensors file of all parents by name, tensors such as ``T1#0/model.layers.0.self_attn.q_proj/A``."""
     from safetensors.torch import save  # loads torch, which readers of tables do not need
 
     tensors = {
@@ -34,7 +34,7 @@ def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
 
 
 def read_parents(step: Path) -> dict[str, Adapter]:
-    """The parents by name, from the folder of the ``step`` at which their children were born. Raises `RunDirectoryError`."""
+    """Read the parents by name, from the folder of the ``step`` at which their children were born. Raises `RunDirectoryError`."""
     from safetensors import SafetensorError, safe_open
 
     from populora.adapters.adapter import Adapter

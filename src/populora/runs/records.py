@@ -1,4 +1,4 @@
-"""Every proposal, problem, attempt, matchup, rating and child of a step, as Parquet (zstd) with explicit schemas.
+"""The Parquet tables of a step: proposals, problems, attempts, matchups, ratings and children, zstd, with explicit schemas.
 
 ``steps/step_00012/{proposals,problems,attempts,matchups,ratings,children}.parquet``: one folder a step, moved into place at
 once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` reads a whole run in any Parquet tool.
@@ -82,7 +82,7 @@ LATER = ("repeat",)
 
 
 def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
-    """Write the tables of one step, and the parents of its children, into the run ``folder``; returns the tables' rows.
+    """Write the tables of one step, and the parents of its children, into the run ``folder``; return the tables' rows.
 
     Raises `RunDirectoryError`.
     """
@@ -95,14 +95,14 @@ def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, 
 
 
 def recorded_steps(folder: Path) -> list[int]:
-    """Steps that have records in the run ``folder``, in order."""
+    """List the steps that have records in the run ``folder``, in order."""
     return steps_in(folder / FOLDER)
 
 
 def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> pa.Table:
-    """One table of a run (a key of `SCHEMAS`) over the given steps, by default all of them, in order.
+    """Read one table of a run (a key of `SCHEMAS`) over the given steps, by default all of them, in order.
 
-    Raises `RunDirectoryError` for a step that is not there or a file that cannot be read.
+    Raises `RunDirectoryError` for a step without records or a file that cannot be read.
     """
     known = recorded_steps(folder)
     chosen = known if steps is None else list(steps)
@@ -115,14 +115,14 @@ def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> p
 
 
 def read_children(folder: Path) -> list[Lineage]:
-    """The lineages of all children of a run, in the order of their birth. Raises `RunDirectoryError`."""
+    """Read the lineages of all children of a run, in the order of their birth. Raises `RunDirectoryError`."""
     rows = read_table(folder, "children").to_pylist()
     parsed = [{**row, "stream": json.loads(row["stream"]), "strength": json.loads(row["strength"])} for row in rows]
     return [Lineage.from_plain({name: value for name, value in row.items() if name != "step"}) for row in parsed]
 
 
 def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
-    """The tables of a step as rows of plain values; keys are those of `SCHEMAS`, without the column ``step``."""
+    """Return the tables of a step as rows of plain values; keys are those of `SCHEMAS`, without the column ``step``."""
     proposals = [
         {
             "author": p.author, "task": p.task.value, "group": p.group, **_response(p.generation, p.formatted),

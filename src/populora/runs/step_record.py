@@ -29,15 +29,15 @@ class StepRecord:
     updates: dict[str, SlotUpdate]
     children: tuple[Lineage, ...]
     parents: dict[str, Adapter]
-    """What the children were bred from, by name; empty where none was born or ``evolution.keep_parents`` is off."""
+    """Adapters of the children's parents by name; empty if no child was born or ``evolution.keep_parents`` is off."""
     seconds: dict[str, float]
     """Wall clock by phase; ``wait`` is what the sampler waited for verdicts."""
     beside: dict[str, float]
-    """Seconds of the verification that ran beside the sampler."""
+    """Seconds of the verification that overlapped with sampling."""
     tokens: dict[str, int]
     """Tokens by phase: sampled, those of the prompts (each once for all its samples), learned from."""
     coverage: dict[str, float]
     repeats: frozenset[str]
     """Ids of valid problems whose program the buffer held already, from earlier steps or earlier in this one."""
     held_out: dict[str, float]
-    """Empty where no evaluation was due."""
+    """Empty if no evaluation was due."""

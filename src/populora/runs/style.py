@@ -33,14 +33,14 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def format_duration(seconds: float) -> str:
-    """``2:31`` or ``1:02:31``."""
+    """Format as ``2:31`` or ``1:02:31``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def format_metric(name: str, value: float, signed: bool = False) -> str:
-    """A metric with the digits that carry meaning: two for shares, one for lengths, per cent for coverage."""
+    """Format a metric with the digits that carry meaning: two for shares, one for lengths, per cent for coverage."""
     sign = "+" if signed else ""
     if name == "archive/coverage":
         return f"{100 * value:{sign}.1f} %"
@@ -48,19 +48,19 @@ def format_metric(name: str, value: float, signed: bool = False) -> str:
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """``1 child``, ``2 children``."""
+    """Format as ``1 child`` or ``2 children``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def printable(text: str) -> str:
-    """Model text with control and other unprintable characters as escapes, but for line breaks and tabs."""
+    """Escape control and other unprintable characters of model text, except line breaks and tabs."""
     if text.replace("\n", "").replace("\t", "").isprintable():  # nearly all of it, and ten times as fast
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last ``width`` values as blocks between their own minimum and maximum."""
+    """Draw the last ``width`` values as blocks between their own minimum and maximum."""
     shown = list(values)[-width:]
     if not shown:
         return ""
@@ -69,12 +69,12 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A horizontal bar of ``share`` (0 to 1) of ``width`` cells, in steps of an eighth of a cell."""
+    """Draw a horizontal bar of ``share`` (0 to 1) of ``width`` cells, in steps of an eighth of a cell."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
 def describe_child(child: Lineage) -> str:
-    """``T1 = x2(T0, T3)``: how a child came about."""
+    """Format a birth as ``T1 = x2(T0, T3)``."""
     return f"{child.member} = {child.operator}({', '.join(name.split('#')[0] for name in child.parent_names)})"

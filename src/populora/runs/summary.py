@@ -1,4 +1,4 @@
-"""What a run came to: the closing table, made from the files of the run directory alone."""
+"""The closing summary of a run, computed from the run directory alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from populora.runs.style import CAPTIONS, HEADLINES, ROLE_COLOURS, format_durati
 
 @dataclass(frozen=True)
 class Summary:
-    """A run so far. ``first`` and ``last`` are means of each metric over the first and the last quarter of its steps."""
+    """The results of a run so far. ``first`` and ``last`` are means of each metric over the first and the last quarter of its steps."""
 
     folder: Path
     step: int

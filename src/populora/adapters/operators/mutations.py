@@ -122,7 +122,7 @@ def _normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
 
 
 def _much_normal(rng: np.random.Generator, shape: torch.Size) -> torch.Tensor:
-    """Standard normal draws of M4 by Box and Muller's pairs, faster than NumPy draws them; none is beyond 5.8."""
+    """Draw the standard normal values of M4 by Box and Muller's pairs, faster than NumPy draws them; none is beyond 5.8."""
     pairs = (shape.numel() + 1) // 2
     uniform, angle = torch.from_numpy(rng.random((2, pairs), dtype=np.float32))
     radius = uniform.neg_().add_(1).log_().mul_(-2).sqrt_()  # of 1 - uniform, which is never 0

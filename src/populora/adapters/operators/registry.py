@@ -1,4 +1,4 @@
-"""The operators by name. A third-party operator is an `Operator` behind an entry point of group ``populora.adapters.operators``:
+"""The registry of operators. A third-party operator is an `Operator` behind an entry point of group ``populora.adapters.operators``:
 
     [project.entry-points."populora.adapters.operators"]
     my_operator = "my_package:MY_OPERATOR"
@@ -54,7 +54,7 @@ class Operator:
 
     @property
     def alias(self) -> str:
-        """The speaking name, such as ``svd_structured`` for m1."""
+        """The long name, such as ``svd_structured`` for m1."""
         return self.function.__name__
 
     @property
