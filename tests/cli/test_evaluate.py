@@ -19,7 +19,7 @@ from served_model import served
 from small_sources import advance, make_folder, running
 
 from populora.cli.main import main
-from populora.core.config import ClusterConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.core.config import Config, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.data import digest
 from populora.runs.directory import locked
@@ -176,19 +176,6 @@ def test_the_same_command_again_does_nothing_and_a_longer_one_adds_to_it(copied,
     assert all(after[file] == before[file] for file in before if "/two." in file or "/base." in file)
 
 
-def test_grading_is_done_anew_where_a_completion_changed_and_gives_equal_bytes_otherwise(copied, populora):
-    before = contents(copied)
-    shutil.rmtree(copied / "verdicts")
-    assert populora("grade", copied, "--workers", "2")[0] == 0
-    assert contents(copied) == before
-    file = copied / "generations" / "tiny" / "one.jsonl"
-    first, *others = completions(copied, "one")
-    file.write_text("".join(json.dumps(one) + "\n" for one in ({**first, "completion": "I do not know"}, *others)))
-    assert populora("grade", copied)[0] == 0
-    assert verdicts(copied, "one")[0]["correct"] is False
-    assert verdicts(copied, "one")[1:] == [json.loads(line) for line in before["verdicts/tiny/one.jsonl"].splitlines()[1:]]
-
-
 def test_faults_in_completions_are_named_by_source_and_line_and_the_rest_is_graded(copied, populora):
     with (copied / "generations" / "tiny" / "two.jsonl").open("a") as file:
         file.write('{"item_id": 1\n{"item_id": "nobody", "completion": "x"}\n')
@@ -235,15 +222,6 @@ def test_an_evaluation_is_not_written_over_another_run_or_folder(run, tmp_path, 
         code, _, said = populora("generate", adapters / "one", "--limit", "1", "--out", adapters / "one")
         assert code == 2 and "is not empty (it has 'adapter_config.json')" in said
         assert contents(other) == before and contents(tmp_path / "notes") == noted
-
-
-def test_a_run_of_many_processes_is_evaluated_by_this_one_without_ray(tmp_path, populora, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)  # to import it fails
-    config = replace(CONFIG, cluster=ClusterConfig(learners=2, engines=2, verifiers=2, address="nowhere:1"))
-    with running(tmp_path / "run", config, 2):
-        pass
-    assert populora(tmp_path / "run", "--limit", "2", "--members", "base,S0")[0] == 0
-    assert len(verdicts(tmp_path / "run" / "evaluations" / "step_00002", "S0")) == 2
 
 
 def test_a_benchmark_that_cannot_be_had_is_named_and_the_rest_is_evaluated(data, tmp_path, populora):
@@ -297,34 +275,6 @@ def test_a_grader_that_is_not_installed_stops_before_the_first_completion(data, 
     for part in ("grading gsm8k needs math-verify", "-m pip install math-verify==0.9.0", "`populora evaluate generate`"):
         assert part in said
     assert not (tmp_path / "out").exists()
-
-
-def test_items_that_no_context_holds_are_counted_before_the_first_is_asked(data, tmp_path, populora):
-    items = (data / "cruxeval.jsonl").read_text().replace("return x + 2", f"return x{' + 1' * 400}")
-    (data / "cruxeval.jsonl").write_text(items)
-    one = replace(BENCHMARKS["cruxeval_output"], sha256=digest(items.encode()))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(BENCHMARKS, one.name, one)
-        code, _, said = populora("generate", "tiny", "--suite", one.name, "--data", data, "--max-tokens", "40", "-o", tmp_path / "out")
-    assert code == 0 and "1 of 2 items of cruxeval_output are left out (too_long 1), see evaluation.json" in said
-    assert list(description(tmp_path / "out")["settings"]["benchmarks"][one.name]["left_out"]) == ["made_2"]
-
-
-def test_templates_and_limits_are_those_that_are_asked_for(data, tmp_path, populora):
-    out = tmp_path / "out"
-    how = ("--suite", "gsm8k", "--data", data, "--max-tokens", "5", "-o", out)
-    assert populora("generate", "tiny", *how, "--templates", "math=azr_math_boxed, GSM8K=azr_math_boxed")[0] == 0
-    settings = description(out)["settings"]["benchmarks"]["gsm8k"]
-    assert (settings["template"], settings["max_tokens"]) == ("azr_math_boxed 1", 5)
-    code, _, said = populora("generate", "tiny", *how)
-    assert code == 2 and f"'{out}' has an evaluation with benchmarks.gsm8k.template 'azr_math_boxed 1', and this one has 'azr_math" in said
-
-
-def test_a_limit_that_is_lowered_for_the_context_is_said_before_the_first_item(data, tmp_path, populora):
-    code, _, said = populora("generate", "tiny", "--suite", "cruxeval_output", "--data", data, "-o", tmp_path / "out")
-    assert code == 0 and "responses to cruxeval_output may have 224 tokens instead of 8096: the base's context has no room for more" in said
-    kept = description(tmp_path / "out")["settings"]["benchmarks"]["cruxeval_output"]
-    assert (kept["max_tokens"], kept["lowered_from"]) == (224, 8096)
 
 
 def test_a_benchmark_of_which_no_item_fits_is_skipped_and_nothing_is_graded_where_that_is_all(data, tmp_path, populora, monkeypatch):

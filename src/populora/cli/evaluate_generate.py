@@ -47,7 +47,7 @@ class Generate:
     base: Annotated[str, tyro.conf.arg(metavar="BASE"), QUIET] = ""
     """The base to use instead of the path that a run or an adapter names."""
     data: Annotated[str, tyro.conf.arg(metavar="DIR"), QUIET] = ""
-    """Folder with the benchmarks' files, or hf://OWNER/NAME@COMMIT. By default each is downloaded from where it was published."""
+    """Folder with the benchmarks' files. By default each is downloaded from where it was published."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR"), QUIET] = None
     """Folder of the evaluation, by default `RUN/evaluations/step_…` for a run, `evaluations/NAME` for others."""
     merge: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False

@@ -1,4 +1,4 @@
-"""The benchmarks: the paper's ten (section 5.1), CRUXEval, and the tiny base's held-out suite; where their data are and who grades them."""
+"""The registry of benchmarks: the paper's ten (section 5.1), CRUXEval, and the tiny base's held-out suite, with their data and graders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "selfplay"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark. ``sha256`` is empty where the user brings data that we cannot pin."""
+    """One benchmark. ``sha256`` is empty where the user's data cannot be pinned."""
 
     name: str
     title: str
@@ -23,19 +23,19 @@ class Benchmark:
     grading: Grading
     items: int
     id_field: str
-    """Field of an item's name; items without it are named by their line, from 0."""
+    """Field of an item's name; items without it are named by their line number, from 0."""
     template: str
     """Default prompt template (`populora.evals.prompts`)."""
     max_tokens: int
-    """Longest response, as in AZR's evaluation; 0 takes the run's own limit."""
+    """Longest response, as in AZR's evaluation; 0 means the run's limit."""
     primary: str
     """The extraction mode (`Grade.modes`) that the score counts."""
     file: str = ""
     sha256: str = ""
     source: str = ""
-    """Where the file's bytes come from: ``owner/repository@commit:path`` of a public Git repository."""
+    """Source of the file: ``owner/repository@commit:path`` of a public Git repository."""
     release: str = ""
-    """The paper's, of a benchmark that has several: it has ``items``."""
+    """The paper's release, of a benchmark that has several."""
 
 
 _AZR = "LeapLabTHU/Absolute-Zero-Reasoner@a82124e514e27692aa9860c5ee21dbf9d81e3bc5:evaluation/math_eval/eval/data"
@@ -94,7 +94,7 @@ FIELDS: dict[Grading, tuple[str, ...]] = {
     "livecodebench": (),  # `populora.evals.graders.livecodebench` reads it
     "mathematics": (),  # they differ, and the grader names what it misses
 }
-"""What an item must have to be graded."""
+"""Fields that an item must have to be graded."""
 
 GROUPS: tuple[Group, ...] = ("code", "math", "cruxeval", "tiny")
 
@@ -106,37 +106,32 @@ _ALIASES = {
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark of that name, however it is written (``HumanEval+``, ``cruxeval-o``). Raises `ConfigError`."""
+    """Find the benchmark by any usual spelling of its name (``HumanEval+``, ``cruxeval-o``). Raises `ConfigError`."""
     plain = name.lower().replace("-", "_").replace("+", "_plus")
-    found = BENCHMARKS.get(_ALIASES.get(plain, plain))
-    if found is None:
-        hint = did_you_mean(plain, [*BENCHMARKS, *_ALIASES], n=2)
-        raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{hint}")
-    return found
+    plain = _ALIASES.get(plain, plain)
+    if plain not in BENCHMARKS:
+        raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{did_you_mean(plain, BENCHMARKS, n=2)}")
+    return BENCHMARKS[plain]
 
 
 def differs_in_size(name: str, items: int) -> bool:
-    """Whether data of so many items are not the benchmark as the paper has it. Where a digest pins it, they always are."""
+    """Whether data of this size are not the paper's benchmark. Where a digest pins it, they always are."""
     return not BENCHMARKS[name].sha256 and items != BENCHMARKS[name].items
 
 
 def release_of(which: Benchmark, items: int) -> str:
-    """What a set of so many items is called in a result; nothing where the benchmark has no releases."""
+    """Name the release that has this number of items; empty where the benchmark has no releases."""
     if not which.release:
         return ""
     return which.release if items == which.items else f"{items} problems, not {which.release} ({which.items})"
 
 
 def suite(names: Sequence[str]) -> list[Benchmark]:
-    """The benchmarks of groups (``code``, ``math``, …) and of single names, each once, in the table's order. Raises `ConfigError`."""
-    chosen = {one.name for name in names for one in _named(name)}
-    return [one for one in BENCHMARKS.values() if one.name in chosen]
-
-
-def _named(name: str) -> list[Benchmark]:
-    if name in GROUPS:
-        return [one for one in BENCHMARKS.values() if one.group == name]
-    try:
-        return [benchmark(name)]
-    except ConfigError as error:
-        raise ConfigError(f"{error} Groups of them are {', '.join(GROUPS)}.") from error
+    """Select benchmarks by groups (``code``, ``math``, …) and names, in the table's order. Raises `ConfigError`."""
+    selected: set[str] = set()
+    for name in names:
+        try:
+            selected |= {one.name for one in BENCHMARKS.values() if one.group == name} or {benchmark(name).name}
+        except ConfigError as error:
+            raise ConfigError(f"{error} Groups of them are {', '.join(GROUPS)}.") from error
+    return [one for one in BENCHMARKS.values() if one.name in selected]

@@ -50,22 +50,14 @@ class CompletionLog:
 
 
 def open_completion_logs(prompts: Iterable[EvalPrompts], models: Iterable[EvalModel], out: Path, progress: Progress) -> list[CompletionLog]:
-    """Open a log for every model on every benchmark.
-
-    Raises `RunDirectoryError` for a damaged line, and `ConfigError` for a completion of another prompt than the present one.
-    """
+    """Open a log for every model on every benchmark. Raises `RunDirectoryError` for a damaged line."""
     models, logs = list(models), []
     for one in prompts:
         for model in models:
             file = completions_file(out, one.benchmark.name, model.name)
             with disk_errors(file.parent, "create"):
                 file.parent.mkdir(parents=True, exist_ok=True)
-            known = {completion.item_id: completion.prompt for completion in read_log(file)}
-            if changed := [item for item, prompt in known.items() if prompt != one.prompts.get(item, prompt)]:
-                raise ConfigError(
-                    f"'{file}' has a completion of item '{changed[0]}' for another prompt: template, prompt set or data have "
-                    "changed. Restore them, or choose another folder with --out."
-                )
+            known = {completion.item_id for completion in read_log(file)}
             missing = [item for item in one.prompts if item not in known]
             logs.append(CompletionLog(one, model.name, file, missing, len(one.prompts) - len(missing), progress))
             logs[-1].report()

@@ -1,9 +1,7 @@
-"""The benchmarks' data files: from a folder, from a dataset repository of the Hugging Face hub, or from the public Git trees that they
-come from.
+"""The benchmarks' data files: from a folder, or from the public Git trees that published them.
 
-Whichever way, a file counts only with the pinned SHA-256: all figures of this project were measured on these very bytes. The hub's own
-editions of these benchmarks are other files (HumanEval+ and MBPP+ there lack the inputs that evalplus needs), so what is taken from
-the hub is a mirror, by its revision.
+A file is accepted only with the pinned SHA-256, on which all figures of this project were measured. The Hugging Face hub's editions of
+these benchmarks are other files: HumanEval+ and MBPP+ there lack the inputs that evalplus needs.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 import zlib
 from collections.abc import Sequence
 from http.client import HTTPException
@@ -27,31 +24,27 @@ from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
 from populora.evals.records import Item
 
-_MIRROR = re.compile(r"hf://(?:datasets/)?(?P<repository>[^/@]+/[^/@]+)@(?P<revision>.*)")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 60
 
 
 class MissingDataError(PopuloraError):
-    """A benchmark's data is not to be had: it is named and skipped."""
+    """A benchmark's data cannot be obtained: it is skipped."""
 
 
 def find_data(benchmark: Benchmark, data: str = "") -> Path:
-    """The benchmark's file, or folder for LiveCodeBench. ``data``: a folder, ``hf://OWNER/NAME@COMMIT``, or empty to download it.
+    """Find the benchmark's file, or folder for LiveCodeBench, in the folder ``data``, or download it if that is empty.
 
-    Raises `MissingDataError`, and `ConfigError` for a place that is none.
+    Raises `MissingDataError`, and `ConfigError` where ``data`` is not a folder.
     """
     if benchmark.grading == "selfplay":
         return Path(str(files("populora.engine.model").joinpath("tiny_base", benchmark.file)))
-    if data.startswith("hf://"):
-        return _from_hub(benchmark, data)
     if data:
         return _from_folder(benchmark, Path(data))
-    return _downloaded(benchmark)
+    return _cached(benchmark)
 
 
 def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[Item]:
-    """All items of a data file. Raises `ConfigError` for a file that is not the pinned one (unless not to ``verify``) or no items."""
+    """Load all items of a data file. Raises `ConfigError` for one that is not the pinned file (if ``verify``), and for faulty items."""
     if benchmark.grading == "livecodebench":
         return load_livecodebench(path)
     with disk_errors(path, "read"):
@@ -73,7 +66,7 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
 
 
 def load_pinned(benchmark: Benchmark, path: Path) -> list[Item]:
-    """As `load_items`, of one benchmark among others: whatever is wrong with the file, it raises `MissingDataError`."""
+    """Load as `load_items`, but raise `MissingDataError` for everything that is wrong with the file."""
     try:
         return load_items(benchmark, path)
     except (ConfigError, RunDirectoryError) as error:
@@ -86,7 +79,7 @@ def digest(content: bytes) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a data file; of LiveCodeBench's folder that of the names and SHA-256 of its files. Raises `RunDirectoryError`."""
+    """SHA-256 of a data file; for LiveCodeBench, of the names and digests of its files. Raises `RunDirectoryError`."""
     with disk_errors(path, "read"):
         if path.is_dir():
             lines = [f"{_file_digest(file)}  {file.name}\n" for file in official_files(path)]
@@ -117,40 +110,21 @@ def _check_distinct(path: Path, names: Sequence[str]) -> None:
 
 def _from_folder(benchmark: Benchmark, folder: Path) -> Path:
     if not folder.is_dir():
-        raise ConfigError(f"--data is '{folder}': expected a folder with the benchmarks' files, or hf://OWNER/NAME@COMMIT")
+        raise ConfigError(f"--data is '{folder}': expected a folder with the benchmarks' files")
     path = folder / benchmark.file
     if not path.exists():
         raise MissingDataError(f"{benchmark.name}: '{path}' is not there")
     return path
 
 
-def _from_hub(benchmark: Benchmark, place: str) -> Path:
-    match = _MIRROR.fullmatch(place)
-    if match is None or not _COMMIT.fullmatch(match["revision"]):
-        raise ConfigError(
-            f"--data is '{place}': expected hf://OWNER/NAME@COMMIT with all 40 hexadecimal digits of a commit: a branch moves"
-        )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    patterns = [benchmark.file, f"{benchmark.file}/*"]
-    try:
-        found = snapshot_download(match["repository"], repo_type="dataset", revision=match["revision"], allow_patterns=patterns)
-    except HFValidationError as error:
-        raise ConfigError(f"--data is '{place}': expected hf://OWNER/NAME@COMMIT ({error})") from error
-    except (HfHubHTTPError, OSError) as error:
-        raise MissingDataError(f"{benchmark.name}: '{place}' cannot be reached ({type(error).__name__}: {error})") from error
-    return _from_folder(benchmark, Path(found))
-
-
-def _downloaded(benchmark: Benchmark) -> Path:
-    """The file in the user's cache, taken from its public Git tree if it is not there yet."""
+def _cached(benchmark: Benchmark) -> Path:
+    """Return the file in the user's cache, downloaded from its public Git tree if it is not there yet."""
     if not benchmark.source:
         raise MissingDataError(f"{benchmark.name}: only from a folder of yours (--data DIR with '{benchmark.file}' in it)")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora" / "benchmarks"
     path = cache / benchmark.file
     if not path.exists():
-        content = _fetched(benchmark)
+        content = _download(benchmark)
         if digest(content) != benchmark.sha256:
             raise MissingDataError(f"{benchmark.name}: what was downloaded has SHA-256 {digest(content)}, expected {benchmark.sha256}")
         with disk_errors(cache, "create"):
@@ -159,7 +133,7 @@ def _downloaded(benchmark: Benchmark) -> Path:
     return path
 
 
-def _fetched(benchmark: Benchmark) -> bytes:
+def _download(benchmark: Benchmark) -> bytes:
     tree, _, path = benchmark.source.partition(":")
     url = f"{_raw_files()}/{tree.replace('@', '/')}/{path}"
     try:
@@ -176,5 +150,5 @@ def _fetched(benchmark: Benchmark) -> bytes:
 
 
 def _raw_files() -> str:
-    """Where public Git trees are served file by file; a mirror can stand in for it."""
+    """The server of public Git trees' files, or a mirror of it."""
     return os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")
