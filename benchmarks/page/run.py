@@ -1,5 +1,5 @@
-"""What `populora report` costs: seconds and size for a run, and for one with four times as many answers; when the page is usable; what a
-step's metrics cost; and whether they come out of the tables again.
+"""What `populora report` costs: seconds and size for a run, and for one with four times as many answers; when the page is usable; and what
+a step's metrics cost.
 
     python benchmarks/page/run.py runs/tiny_4t4s [--baseline runs/tiny_baseline] [--chromium /usr/bin/chromium]
 
@@ -21,15 +21,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from populora.core.installed import processor, versions
-from populora.report.loading import RunData
 from populora.runs.metrics import table_metrics
-from populora.runs.metrics_log import METRICS
 from populora.runs.records import SCHEMAS, read_table, recorded_steps
 from populora.tasks.coverage import METRICS as DESCRIPTOR
 from populora.tasks.coverage import Archive
@@ -65,7 +62,6 @@ def measured(chosen: argparse.Namespace, scratch: Path) -> dict:
         "report_of_larger_run": reported(large, [], scratch / "large.html", chosen.chromium),
         "figures": drawn(chosen.run, beside, scratch),
         "metrics": metrics(chosen.run),
-        "computed_again": computed_again(chosen.run, scratch / "without_log"),
     }
 
 
@@ -172,20 +168,6 @@ def metrics(run: Path) -> dict:
         "median_seconds": round(statistics.median(seconds), 4),
         "step_median_seconds": round(statistics.median(steps), 2),
         "share_of_a_step": round(of_step, 5),
-    }
-
-
-def computed_again(run: Path, folder: Path) -> dict:
-    """How many of the logged values come out of the tables again, and how many of them differ."""
-    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("checkpoints", "adapters", "evaluations", METRICS))
-    logged, again = RunData(run).metrics, RunData(folder).metrics
-    both = sorted(logged.columns.keys() & again.columns.keys())
-    differ = {name: int((~np.isclose(logged.get(name), again.get(name), rtol=0, atol=0, equal_nan=True)).sum()) for name in both}
-    return {
-        "metrics": len(both),
-        "only_logged": sorted({name.split("/")[0] for name in logged.columns.keys() - again.columns.keys()}),
-        "values": int(sum(np.isfinite(logged.get(name)).sum() for name in both)),
-        "values_that_differ": sum(differ.values()),
     }
 
 

@@ -14,11 +14,11 @@ from browsed_steps import as_agent, hostile
 
 from populora.core.config import Config, PopulationConfig
 from populora.report.arms import arms_of
-from populora.report.catalogue import figures_of
-from populora.report.explorer import explored
-from populora.report.figure import Absent, Figure, Study
-from populora.report.loading import RunData
+from populora.report.explorer import sample_problems
+from populora.report.figure import Figure, MissingFigure, Study
+from populora.report.figures import make_figures
 from populora.report.page import page
+from populora.report.run_data import RunData
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
 
@@ -35,7 +35,7 @@ class Report:
     """The page of a population beside its baseline, and what it was made of."""
 
     path: Path
-    figures: list[Figure | Absent]
+    figures: list[Figure | MissingFigure]
     samples: dict[str, list[dict[str, Any]]]
     """The explorer's entries by the name of the run."""
 
@@ -107,10 +107,10 @@ def report(tmp_path_factory: pytest.TempPathFactory, make_record: Callable[..., 
                 record = hostile(make_record(step))
                 write_step(folder / name, as_agent(record) if population.single_agent else record)
     study = Study(arms_of([folder / "population"], [folder / "agent"]))
-    figures = figures_of(study)
+    figures = make_figures(study)
     path = folder / "report.html"
     path.write_text(page(study, figures), encoding="utf-8")
-    return Report(path, figures, {name: explored(RunData(folder / name), 10**6)["entries"] for name in sizes})
+    return Report(path, figures, {name: sample_problems(RunData(folder / name), 10**6)["entries"] for name in sizes})
 
 
 @pytest.fixture

@@ -49,17 +49,3 @@ def test_filters_combine_and_an_impossible_combination_says_zero(tab):
     assert tab.inner_text("#found").startswith("0 proposals of the 72")
     tab.click("#filters button[type=reset]")
     until(tab, "document.querySelectorAll('#list a').length === 72")
-
-
-def test_student_and_answer_mean_the_same_answer(tab, report):
-    tab.select_option("[name=student]", "S1")
-    tab.select_option("[name=answer]", "void")
-    assert found(tab) == 12
-    tab.select_option("[name=answer]", "wrong_value")
-    assert found(tab) == 0, "those are S0's"
-
-
-def test_the_other_run_has_its_own_choices(tab, report):
-    tab.select_option("[name=author]", "T1")
-    tab.select_option("[name=run]", label="agent")
-    assert found(tab) == 72 and tab.locator("[name=author] option").all_inner_texts() == ["all", "A0"]

@@ -15,13 +15,13 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
-from populora.cli.transcript import printable
 from populora.core.config import BaseConfig, Config
 from populora.core.types import Lineage, Member, Rating, Role
 from populora.engine.model.loading import base_folder, base_name
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
+from populora.runs.style import printable
 
 
 @pytest.fixture

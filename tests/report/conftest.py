@@ -11,8 +11,8 @@ import pytest
 from report_runs import AGENT, CONFIG, study_of, write_run
 
 from populora.report import page as module
-from populora.report.catalogue import figures_of
-from populora.report.rendering import drawn
+from populora.report.figures import make_figures
+from populora.report.rendering import draw
 
 
 @pytest.fixture(scope="session")
@@ -38,10 +38,10 @@ def copied(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
 def reported(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """``reported(run, baselines=(other,))``: the page. Figures are drawn, which finds what a drawing cannot do without, and not rendered,
     which takes seconds."""
-    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(drawn(one).axes)}</svg>")
+    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(draw(one).axes)}</svg>")
 
     def make(*folders: Path, baselines: tuple[Path, ...] = ()) -> str:
         study = study_of(*folders, baselines=baselines)
-        return module.page(study, figures_of(study))
+        return module.page(study, make_figures(study))
 
     return make

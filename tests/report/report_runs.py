@@ -31,8 +31,8 @@ from populora.core.types import (
     TaskType,
 )
 from populora.report.arms import Arm, arms_of
-from populora.report.figure import Study
-from populora.report.loading import RunData
+from populora.report.figure import Figure, MissingFigure, Study
+from populora.report.run_data import RunData
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
 
@@ -57,6 +57,13 @@ def write_run(folder: Path, make_record: Make, config: Config = CONFIG, steps: i
 def study_of(*folders: Path, baselines: Sequence[Path] = (), **options: Any) -> Study:
     """A study without the command around it."""
     return Study(arms_of(folders, baselines), **options)
+
+
+def figure_of(make: Callable[[Study], Figure | MissingFigure], study: Study) -> Figure:
+    """The figure, which must not be missing."""
+    figure = make(study)
+    assert isinstance(figure, Figure), figure
+    return figure
 
 
 def the_arm(*folders: Path) -> Arm:

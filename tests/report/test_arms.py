@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from report_runs import CONFIG, study_of
 
-from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError
 from populora.report.arms import INK, PALETTE, arms_of
-from populora.report.figure import shown
+from populora.report.figure import describe_runs
 from populora.runs.directory import new_run
 
 
@@ -33,7 +33,7 @@ def facts(*folders: Path, baselines: tuple[Path, ...] = ()) -> list[tuple[str, l
 def test_runs_of_equal_settings_but_the_seed_are_one_arm(runs):
     (arm,) = arms_of([runs["pair"], runs["pair-1"]])
     assert (arm.label, arm.seeds, arm.adapters, arm.single_agent) == ("2T+2S", [0, 1], 4, False)
-    assert shown([arm]) == "2T+2S: 2 runs, seeds 0, 1"
+    assert describe_runs([arm]) == "2T+2S: 2 runs, seeds 0, 1"
 
 
 @pytest.mark.parametrize(
@@ -98,23 +98,10 @@ def test_a_run_given_twice_is_refused_however_it_is_written(runs, again: Callabl
         arms_of([run], [again(run)]) if as_baseline else arms_of([run, again(run)])
 
 
-def test_a_link_to_a_run_is_that_run(runs, tmp_path):
-    (tmp_path / "link").symlink_to(runs["pair"])
-    with pytest.raises(ConfigError, match="more than once"):
-        arms_of([runs["pair"], tmp_path / "link"])
-
-
 def test_runs_in_folders_of_one_name_are_called_by_as_much_of_the_path_as_tells_them_apart(copied):
     given = [copied(to=name) for name in ("x/a/run", "y/a/run", "b/run", "other")]
     (arm,) = arms_of(given)
     assert [run.name for run in arm.runs] == ["x/a/run", "y/a/run", "b/run", "other"]
-
-
-def test_every_run_without_settings_is_an_arm_of_its_own(runs, copied):
-    for name in ("a", "b"):
-        (copied(to=name) / "config.json").write_text("{")
-    one, two = runs["pair"], copied(to="c")
-    assert facts(one, two.parent / "a", two.parent / "b") == [("2T+2S", ["pair"], False), ("a", ["a"], False), ("b", ["b"], False)]
 
 
 def test_a_run_without_a_finished_step_stands_behind_those_that_have_some(runs, tmp_path):
@@ -123,18 +110,7 @@ def test_a_run_without_a_finished_step_stands_behind_those_that_have_some(runs, 
     assert facts(tmp_path / "empty", runs["pair"]) == [("2T+2S", ["pair", "empty"], False)]
 
 
-def test_more_arms_than_colours_begin_with_the_first_colour_again(copied):
-    given = [changed(copied(to=f"run{rank}"), lora={"rank": rank}) for rank in range(2, 10)]
-    arms = arms_of(given)
-    assert [arm.colour for arm in arms] == [*PALETTE, *PALETTE[:2]] and len({arm.label for arm in arms}) == 8
-
-
 def test_the_figures_of_one_population_are_about_the_largest(runs, copied):
     larger = changed(copied(to="larger"), population={"students": 5})
     study = study_of(runs["pair"], runs["agent"], larger)
     assert study.main and study.main.label == "2T+5S" and [arm.label for arm in study.populations] == ["2T+2S", "2T+5S"]
-
-
-def test_a_folder_that_is_no_run_is_refused(runs, tmp_path):
-    with pytest.raises(RunDirectoryError, match="is not a run directory"):
-        arms_of([runs["pair"]], [tmp_path])

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
-from report_runs import logged, study_of, the_arm, write_run
+from report_runs import logged, the_arm, write_run
 
-from populora.report.curves import Curve, curve_rows, curves_of, mean, stacked, trailing
-from populora.report.drawing import draw_curves
+from populora.report.drawing import curve_rows, curves_of, draw_curves, mean, stack, trailing
 
 NUMBERS = st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf])
 
@@ -47,9 +46,7 @@ def test_a_mean_over_runs_leaves_out_what_is_undefined(rows):
 
 @given(st.lists(st.sets(st.integers(1, 12), min_size=1), min_size=1, max_size=4))
 def test_curves_of_different_steps_stand_on_all_steps_that_any_has(given_steps):
-    curves = [Curve("arm", str(row), "all", "m", np.array(sorted(own)), np.array(sorted(own)) * 10.0 + row)
-              for row, own in enumerate(given_steps)]  # fmt: skip
-    steps, values = stacked(curves)
+    steps, values = stack([(np.array(sorted(own)), np.array(sorted(own)) * 10.0 + row) for row, own in enumerate(given_steps)])
     assert steps.tolist() == sorted(set().union(*given_steps))
     expected = [[step * 10.0 + row if step in own else math.nan for step in steps.tolist()] for row, own in enumerate(given_steps)]
     np.testing.assert_array_equal(values, expected)
@@ -73,7 +70,7 @@ def test_what_is_logged_by_member_alone_is_for_the_run_the_mean_of_its_members(r
     expected = [fmean(line[f"learner/entropy/{name}"] for name in members if f"learner/entropy/{name}" in line)
                 for line in logged(runs["pair"])]  # fmt: skip
     np.testing.assert_allclose(found["all"].values, expected)
-    assert math.isnan(curves_of([the_arm(runs["pair"])], "learner/entropy")[3].values[1]), "T1 was not updated in step 2"
+    assert math.isnan(found["T1"].values[1]), "T1 was not updated in step 2"
 
 
 def test_no_line_runs_across_steps_that_nothing_has(copied):
@@ -89,10 +86,6 @@ def test_no_line_runs_across_steps_that_nothing_has(copied):
     draw_curves(axis, [arm], [whole], 1)
     assert np.isnan(axis.lines[0].get_ydata()).tolist() == np.isnan(whole.values).tolist()
     assert [row["step"] for row in curve_rows([whole])] == [1, 2, 6]
-
-
-def test_a_metric_that_no_run_has_gives_no_curve(runs):
-    assert curves_of(study_of(runs["pair"], runs["agent"]).arms, "no/such") == []
 
 
 def test_the_bold_line_is_the_mean_of_runs_and_the_band_reaches_over_all_members(runs, tmp_path, make_record):

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from PIL import Image
 from report_runs import study_of
 
-from populora.report.figure import Figure, one_run, shown
+from populora.report.figure import Figure, describe_first_run, describe_runs
 from populora.report.rendering import save
 
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('\r\n",;\x00 =')) | st.sampled_from(["\r", "\r\n", "a\rb", '"', ""])
@@ -23,7 +23,7 @@ def of(rows) -> Figure:
     def draw():
         raise AssertionError("nothing is drawn here")
 
-    return Figure("name", "title", "definition", "source", "shown", rows, draw)
+    return Figure("name", "title", "", "definition", "source", "shown", rows, draw)
 
 
 @given(st.lists(st.fixed_dictionaries({"program": TEXTS, "value": st.floats(allow_nan=False), "step": st.integers()}), min_size=1))
@@ -40,12 +40,12 @@ def test_what_is_undefined_is_empty_and_rows_have_the_same_keys():
 
 
 def test_a_csv_file_is_utf_8_even_of_lone_surrogates(tmp_path):
-    (file,) = save(Figure("name", "t", "d", "s", "s", [{"a": "\ud800é"}], Drawing), tmp_path, kinds=())
+    file, *_ = save(Figure("name", "t", "", "d", "s", "s", [{"a": "\ud800é"}], Drawing), tmp_path)
     assert file.name == "name.csv" and file.read_bytes() == "a\r\n\\ud800é\r\n".encode()
 
 
 def test_a_file_says_in_itself_what_it_shows(tmp_path):
-    figure = Figure("name", "A – title", "What is drawn.", "a.jsonl: x", "4T+4S in run<\udcff>: 1 run, seed 0", [{"a": 1}], Drawing)
+    figure = Figure("name", "A – title", "", "What is drawn.", "a.jsonl: x", "4T+4S in run<\udcff>: 1 run, seed 0", [{"a": 1}], Drawing)
     words = "What is drawn. Shown: 4T+4S in run<\\udcff>: 1 run, seed 0. From: a.jsonl: x."
     _, drawing, pixels, sheet = save(figure, tmp_path)
     purl = "{http://purl.org/dc/elements/1.1/}"
@@ -61,6 +61,6 @@ def test_a_file_says_in_itself_what_it_shows(tmp_path):
 
 def test_how_many_runs_and_seeds_are_shown(runs):
     study = study_of(runs["pair"], runs["pair-1"], runs["agent"])
-    assert shown(study.arms) == "baseline (1 agent): 1 run, seed 0; 2T+2S: 2 runs, seeds 0, 1"
-    assert one_run(study.arms[1]) == "2T+2S: run pair, seed 0 (the first of 2)"
-    assert one_run(study.arms[0]) == "baseline (1 agent): run agent, seed 0"
+    assert describe_runs(study.arms) == "baseline (1 agent): 1 run, seed 0; 2T+2S: 2 runs, seeds 0, 1"
+    assert describe_first_run(study.arms[1]) == "2T+2S: run pair, seed 0 (the first of 2)"
+    assert describe_first_run(study.arms[0]) == "baseline (1 agent): run agent, seed 0"

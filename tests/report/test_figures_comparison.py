@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from report_runs import AGENT, CONFIG, logged, study_of, the_run, write_run
+from report_runs import AGENT, CONFIG, figure_of, logged, study_of, the_run, write_run
 from scipy import stats
 
-from populora.report.figure import Absent, Figure
-from populora.report.figures.comparison import METRICS, at_the_end, comparison_figure, welch
-from populora.report.rendering import drawn
+from populora.report.figures.arm_comparison import METRICS, comparison_figure, value_at_end, welch_interval
+from populora.report.rendering import draw
 
 
 def by_the_book(ours: list[float], theirs: list[float]) -> tuple[float, float]:
@@ -34,12 +33,12 @@ SEVERAL = st.lists(st.floats(-100, 100), min_size=2, max_size=6)
 @given(SEVERAL, SEVERAL)
 def test_an_interval_is_welchs(ours, theirs):
     assume(variance(ours) > 1e-6 and variance(theirs) > 1e-6)
-    assert welch(ours, theirs) == pytest.approx(by_the_book(ours, theirs), rel=1e-6, abs=1e-6)
+    assert welch_interval(ours, theirs) == pytest.approx(by_the_book(ours, theirs), rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([1.0], [1.0, 2.0]), ([1.0, 2.0], [3.0]), ([], [1.0]), ([2.0, 2.0], [2.0, 2.0])])
 def test_one_run_or_runs_without_any_difference_have_no_interval(ours, theirs):
-    assert welch(ours, theirs) == (None, None)
+    assert welch_interval(ours, theirs) == (None, None)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +50,7 @@ def long(tmp_path_factory, make_record) -> dict[str, Path]:
 
 
 def test_rows_are_means_of_the_last_tenth_a_run_a_sample(long):
-    figure = comparison_figure(study_of(*long.values()))
-    assert isinstance(figure, Figure)
+    figure = figure_of(comparison_figure, study_of(*long.values()))
 
     def end(run: str, metric: str) -> float:
         lines = logged(long[run])
@@ -71,7 +69,7 @@ def test_rows_are_means_of_the_last_tenth_a_run_a_sample(long):
             assert (row["low"], row["high"]) == pytest.approx(by_the_book(ours, theirs), rel=1e-6)
         else:
             assert row["low"] is row["high"] is None
-    shown = [axis for axis in drawn(figure).axes if axis.axison]
+    shown = [axis for axis in draw(figure).axes if axis.axison]
     assert len(shown) == len({metric for metric, _ in found})
     for axis, metric in zip(shown, METRICS, strict=True):
         expected = [found[metric, label] for label in ("baseline (1 agent)", "2T+2S")]
@@ -85,67 +83,38 @@ def test_rows_are_means_of_the_last_tenth_a_run_a_sample(long):
 
 def test_what_was_not_measured_at_the_end_has_its_last_value(long, runs):
     lines = logged(runs["pair"])
-    assert at_the_end(the_run(runs["pair"]), "held_out/accuracy", (6, 6)) == lines[5]["held_out/accuracy"]
+    assert value_at_end(the_run(runs["pair"]), "held_out/accuracy", (6, 6)) == lines[5]["held_out/accuracy"]
     run, lines = the_run(long["p0"]), logged(long["p0"])
-    assert at_the_end(run, "held_out/accuracy", (22, 23)) == lines[20]["held_out/accuracy"]
-    assert at_the_end(run, "held_out/accuracy", (20, 20)) == lines[17]["held_out/accuracy"], "not a later one"
-    assert at_the_end(run, "held_out/accuracy", (1, 2)) is None
-    assert at_the_end(run, "no/such", (22, 23)) is None
+    assert value_at_end(run, "held_out/accuracy", (22, 23)) == lines[20]["held_out/accuracy"]
+    assert value_at_end(run, "held_out/accuracy", (20, 20)) == lines[17]["held_out/accuracy"], "not a later one"
+    assert value_at_end(run, "held_out/accuracy", (1, 2)) is None
+    assert value_at_end(run, "no/such", (22, 23)) is None
 
 
 def test_runs_are_compared_up_to_the_last_step_that_all_have(long, tmp_path, make_record):
     short = write_run(tmp_path / "short", make_record, AGENT, steps=10)
-    figure = comparison_figure(study_of(long["p0"], long["p1"], short))
-    assert isinstance(figure, Figure)
+    figure = figure_of(comparison_figure, study_of(long["p0"], long["p1"], short))
     row = next(row for row in figure.rows if (row["metric"], row["arm"]) == ("student/solve_rate", "2T+2S"))
     ours = [logged(long[name])[9]["student/solve_rate"] for name in ("p0", "p1")]
     assert [float(one) for one in row["values"].split()] == pytest.approx(ours, rel=1e-5)
-    assert figure.shown.endswith("; steps 10 to 10 (not compared: what is later, of p0 to 23, p1 to 23)")
+    assert figure.runs.endswith("; steps 10 to 10")
     assert "the mean over the steps 10 to 10" in figure.definition
-    equal = comparison_figure(study_of(long["p0"], long["a0"]))
-    assert isinstance(equal, Figure) and equal.shown.endswith("; steps 22 to 23")
+    equal = figure_of(comparison_figure, study_of(long["p0"], long["a0"]))
+    assert equal.runs.endswith("; steps 22 to 23")
 
 
-def without(folder: Path, *names: str) -> Path:
-    """A run whose log lacks some metrics."""
-    lines = [{name: value for name, value in line.items() if name not in names} for line in logged(folder)]
+def test_a_metric_that_an_arm_lacks_is_left_out_and_named(runs, copied):
+    folder = copied("agent")
+    lines = [{name: value for name, value in line.items() if name != "held_out/accuracy"} for line in logged(folder)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
-
-
-def test_a_metric_that_the_first_arm_lacks_is_compared_with_the_next_and_a_lone_one_is_named(runs, copied):
-    """Three arms; the first has no held-out accuracy and no coverage, and the last no coverage either."""
-    bare = without(copied("agent"), "held_out/accuracy", "archive/coverage")
-    last = without(copied("pair-1"), "archive/coverage")
-    settings = json.loads((last / "config.json").read_text())
-    (last / "config.json").write_text(json.dumps({**settings, "population": {**settings["population"], "teachers": 3}}))
-    figure = comparison_figure(study_of(bare, runs["pair"], last))
-    assert isinstance(figure, Figure)
-    rows = [row for row in figure.rows if row["metric"] == "held_out/accuracy"]
-    values = [logged(folder)[5]["held_out/accuracy"] for folder in (runs["pair"], last)]
-    assert [(row["arm"], row["against"], row["difference"]) for row in rows] == [
-        ("2T+2S", "2T+2S", 0.0), ("3T+2S", "2T+2S", pytest.approx(values[1] - values[0]))
-    ]  # fmt: skip
-    assert "where the difference is to another arm: held_out/accuracy to 2T+2S." in figure.definition
-    assert "archive/coverage" not in {row["metric"] for row in figure.rows}
-    assert "Left out, for one arm alone has it: archive/coverage (2T+2S)." in figure.definition
-    assert {row["against"] for row in figure.rows if row["metric"] == "teacher/loc"} == {"baseline (1 agent)"} and drawn(figure)
+    figure = figure_of(comparison_figure, study_of(folder, runs["pair"]))
+    assert draw(figure)
+    assert {row["metric"] for row in figure.rows} == set(METRICS) - {"held_out/accuracy"}
+    assert "Left out, because an arm lacks them: held_out/accuracy." in figure.definition
 
 
 def test_an_arm_of_one_run_has_a_difference_without_interval_and_that_is_said(runs):
-    figure = comparison_figure(study_of(runs["pair"], runs["agent"], runs["agent-1"]))
-    assert isinstance(figure, Figure)
+    figure = figure_of(comparison_figure, study_of(runs["pair"], runs["agent"], runs["agent-1"]))
     assert "No interval with 2T+2S: a single run says nothing" in figure.definition
     assert all(row["low"] is None for row in figure.rows) and any(row["difference"] for row in figure.rows)
     assert "No interval" not in comparison_figure(study_of(runs["pair"], runs["pair-1"], runs["agent"], runs["agent-1"])).definition
-
-
-def test_one_arm_is_compared_with_nothing(runs, copied):
-    alone = comparison_figure(study_of(runs["pair"], runs["pair-1"]))
-    assert isinstance(alone, Absent) and "give runs of two or more" in alone.reason
-    folder = copied("agent")
-    (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "other": 2.0}) + "\n")
-    for table in folder.glob("steps/*"):
-        table.rename(table.with_suffix(".part"))
-    nothing = comparison_figure(study_of(runs["pair"], folder))
-    assert isinstance(nothing, Absent) and nothing.reason == "no metric was logged in two arms"

@@ -12,9 +12,9 @@ from matplotlib.container import BarContainer
 from report_runs import study_of
 
 from populora.core.rng import stream
-from populora.report.figure import Absent, Figure
+from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.downstream import downstream_figures
-from populora.report.rendering import drawn
+from populora.report.rendering import draw
 
 SOURCES = {"base": "base", "T0": "teacher", "T1": "teacher", "S0": "student", "S1": "student"}
 ITEMS = {"aime24": 30, "amc23": 40}
@@ -73,19 +73,19 @@ def test_bars_are_means_of_roles_with_their_spread_and_rows_have_every_member(ru
     assert {(row["model"], row["benchmark"]): (row["correct"], row["graded"], row["items"]) for row in adapters.rows} == {
         (source, name): (sum(right(folder, name, source)), items, items) for source in SOURCES for name, items in ITEMS.items()
     }
-    widths = [patch.get_width() for axis in drawn(adapters).axes for patch in axis.patches]
+    widths = [patch.get_width() for axis in draw(adapters).axes for patch in axis.patches]
     assert widths == pytest.approx([rates[source, name] for name in ITEMS for source in SOURCES])
-    assert bars.shown == adapters.shown == "1 evaluation: pair/step_00006: 5 models, run pair, seed unknown"
+    assert bars.runs == adapters.runs == "1 evaluation: pair/step_00006: 5 models"
     skipped = [row for row in bars.rows if row["kind"] == "skipped"]
     assert [(row["column"], row["remark"]) for row in skipped] == [("gsm8k", "its file is not there")]
-    assert bars.tables and drawn(bars)
+    assert bars.tables and draw(bars)
 
 
-def test_a_cap_reaches_to_the_best_of_the_roles_own_members_and_a_line_over_their_spread(runs, tmp_path):
+def test_a_cap_reaches_to_the_best_of_the_roles_own_members_and_a_line_over_their_bisected(runs, tmp_path):
     """Students are far better here: the teachers' cap must not be theirs."""
     correct = {"base": (1, 2), "T0": (3, 12), "T1": (6, 4), "S0": (27, 20), "S1": (15, 36)}
     folder = set_rates(evaluation(tmp_path / "mine"), {one: dict(zip(ITEMS, counts, strict=True)) for one, counts in correct.items()})
-    (axis,) = drawn(figures_of_folder(runs, folder)[0]).axes
+    (axis,) = draw(figures_of_folder(runs, folder)[0]).axes
     heights = {}
     for container in axis.containers:
         for place, name in enumerate(ITEMS):
@@ -108,27 +108,18 @@ def test_a_cap_reaches_to_the_best_of_the_roles_own_members_and_a_line_over_thei
             assert segment[:, 1].tolist() == pytest.approx([fmean(own) - stdev(own), fmean(own) + stdev(own)])
 
 
-def test_evaluations_of_equally_named_runs_are_told_apart_and_their_seeds_named(runs, tmp_path):
-    folders = [evaluation(tmp_path / root / "pair" / "evaluations" / "step_00006") for root in "AB"]
-    for seed, folder in enumerate(folders):
-        set_rates(folder, {"T0": {"aime24": 3 + seed}})
-        (folder.parents[1] / "config.json").write_text(json.dumps({"seed": seed}))
-    bars, adapters = downstream_figures(study_of(runs["pair"], evaluations=(*folders, folders[0])))
+def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a_run_of_the_report(copied):
+    run = copied("pair", "A/pair")
+    folders = [evaluation(folder / "evaluations" / "step_00006") for folder in (run, run.parents[1] / "B" / "pair")]
+    for correct, folder in enumerate(folders):
+        set_rates(folder, {"T0": {"aime24": correct}})
+    bars, adapters = downstream_figures(study_of(run, evaluations=(*folders, folders[0])))
     assert isinstance(bars, Figure) and isinstance(adapters, Figure)
-    assert bars.shown == ("2 evaluations: A/pair/step_00006: 5 models, run pair, seed 0; B/pair/step_00006: 5 models, run pair, seed 1")
+    assert bars.runs == "2 evaluations: A/pair/step_00006: 5 models, run pair, seed 0; B/pair/step_00006: 5 models"
     rows = [row for row in adapters.rows if (row["model"], row["benchmark"]) == ("T0", "aime24")]
-    assert [(row["evaluation"], row["correct"]) for row in rows] == [("A/pair/step_00006", 3), ("B/pair/step_00006", 4)]
-    (legend,) = drawn(bars).legends
+    assert [(row["evaluation"], row["correct"]) for row in rows] == [("A/pair/step_00006", 0), ("B/pair/step_00006", 1)]
+    (legend,) = draw(bars).legends
     assert len({text.get_text() for text in legend.get_texts()}) == 6
-
-
-def test_an_evaluation_elsewhere_is_of_the_runs_that_it_notes(runs, tmp_path):
-    folder = evaluation(tmp_path / "mine")
-    assert figures_of_folder(runs, folder)[0].shown == "1 evaluation: mine: 5 models, of no run"
-    for run, described in ((runs["pair"], "run pair, seed 0"), (tmp_path / "gone", "run gone, seed unknown")):
-        values = json.loads((folder / "evaluation.json").read_text())
-        (folder / "evaluation.json").write_text(json.dumps({**values, "run": str(run)}))
-        assert figures_of_folder(runs, folder)[0].shown == f"1 evaluation: mine: 5 models, {described}"
 
 
 @pytest.mark.parametrize("damage", ["verdicts", "evaluation"])
@@ -137,18 +128,18 @@ def test_one_damaged_evaluation_leaves_the_others(runs, tmp_path, damage):
     file = bad / ("evaluation.json" if damage == "evaluation" else "verdicts/aime24/T0.jsonl")
     file.write_text("[]" if damage == "evaluation" else "no\n")
     for found in downstream_figures(study_of(runs["pair"], evaluations=(bad, good))):
-        assert isinstance(found, Figure) and found.shown.startswith("1 evaluation: good: 5 models, of no run; left out, bad: ")
-        assert {row.get("evaluation", "good") for row in found.rows} == {"good"} and drawn(found)
+        assert isinstance(found, Figure) and found.runs.startswith("1 evaluation: good: 5 models; left out, bad: ")
+        assert {row.get("evaluation", "good") for row in found.rows} == {"good"} and draw(found)
 
 
 def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     folder = evaluation(tmp_path / "mine", graded=7)
     bars, adapters = figures_of_folder(runs, folder)
-    whole = [one for one in drawn(bars).axes[0].containers if isinstance(one, BarContainer)]
+    whole = [one for one in draw(bars).axes[0].containers if isinstance(one, BarContainer)]
     assert [len(one) for one in whole] == [0, 2, 2, 2, 1, 1], "the students' bar and cap: not all of them have amc23"
     row = next(row for row in adapters.rows if (row["model"], row["benchmark"]) == ("S1", "amc23"))
     assert (row["graded"], row["items"]) == (7, 40)
-    assert sum(len(axis.patches) for axis in drawn(adapters).axes) == len(SOURCES) * len(ITEMS) - 1
+    assert sum(len(axis.patches) for axis in draw(adapters).axes) == len(SOURCES) * len(ITEMS) - 1
 
 
 def test_the_papers_table_is_laid_under_ours_only_when_asked_for(runs, tmp_path):
@@ -174,4 +165,4 @@ def test_why_there_are_no_bars_is_said(runs, tmp_path, damage, reason):
         for file in folder.glob("verdicts/*/*"):
             file.unlink()
     for found in downstream_figures(study_of(runs["pair"], evaluations=() if damage == "none" else (folder,))):
-        assert isinstance(found, Absent) and reason in found.reason and found.paper
+        assert isinstance(found, MissingFigure) and reason in found.reason and found.paper

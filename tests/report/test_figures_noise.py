@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from dataclasses import replace
 from math import isclose
 from statistics import fmean, variance
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import CONFIG, K, logged, rewrite, study_of, table, the_run, write_run
+from report_runs import CONFIG, K, figure_of, logged, study_of, table, write_run
 
 from populora.core.types import Attempt
-from populora.report.figure import Absent, Figure
-from populora.report.figures.noise import noise_figure, rho_noise
-from populora.report.figures.reasons import NAMED, reasons_figure
-from populora.report.rendering import drawn
+from populora.report.figures.training_signal import COLOURED, noise_figure, reasons_figure
+from populora.report.rendering import draw
 
 
 def test_noise_is_recounted_from_the_samples_of_every_problem(runs):
-    figure = noise_figure(study_of(runs["pair"], runs["pair-1"], runs["agent"]))
-    assert isinstance(figure, Figure) and len(figure.rows) == 18
+    figure = figure_of(noise_figure, study_of(runs["pair"], runs["pair-1"], runs["agent"]))
+    assert len(figure.rows) == 18
     assert "here K = 4 (baseline (1 agent)), 4 (2T+2S)" in figure.definition
     for row in figure.rows:
         rhos = [one["rho"] for one in table(runs[row["run"]], "proposals", row["step"]) if one["rho"] is not None]
@@ -40,23 +35,11 @@ def test_noise_is_recounted_from_the_samples_of_every_problem(runs):
 
 
 def test_the_distribution_at_the_end_is_that_of_the_last_tenth(runs):
-    figure = noise_figure(study_of(runs["pair"], runs["pair-1"]))
-    assert isinstance(figure, Figure)
+    figure = figure_of(noise_figure, study_of(runs["pair"], runs["pair-1"]))
     rhos = [one["rho"] for name in ("pair", "pair-1") for one in table(runs[name], "proposals", 6) if one["rho"] is not None]
-    (line,) = drawn(figure).axes[3].lines
+    (line,) = draw(figure).axes[3].lines
     expected = [[right / K, rhos.count(right / K) / len(rhos)] for right in range(K + 1)]
     np.testing.assert_allclose(np.asarray(line.get_xydata()), expected)
-
-
-def test_a_line_a_run_is_drawn_over_its_steps(runs):
-    figure = noise_figure(study_of(runs["pair"], runs["pair-1"], smooth=1))
-    assert isinstance(figure, Figure)
-    axes = drawn(figure).axes
-    for axis, name in zip(axes[:3], ("standard_error", "chance", "barely"), strict=True):
-        for line, run in zip(axis.lines, ("pair", "pair-1"), strict=True):
-            own = [row for row in figure.rows if row["run"] == run]
-            expected = [[row["step"], math.nan if row[name] is None else row[name]] for row in own]
-            np.testing.assert_allclose(np.asarray(line.get_xydata(), float), expected)
 
 
 @given(rate=st.floats(0.05, 0.95), samples=st.integers(2, 8))
@@ -68,22 +51,8 @@ def test_where_all_problems_are_equally_hard_the_expected_noise_is_the_whole_var
     assert isclose(float(chances @ (rhos * (1 - rhos))) / (samples - 1), rate * (1 - rate) / samples, rel_tol=1e-9)
 
 
-def test_problems_of_one_sample_or_without_rho_tell_nothing(runs, copied):
-    folder = copied()
-    assert rho_noise(the_run(folder), 1, "arm") == []
-    for step in range(1, 7):
-        rewrite(folder, "proposals", step, lambda found: found.set_column(
-            found.column_names.index("rho"), "rho", pa.nulls(len(found), pa.float64())))  # fmt: skip
-    unset = copied(to="unset")
-    (unset / "config.json").write_text("{}")
-    for without in (folder, unset):
-        found = noise_figure(study_of(without))
-        assert isinstance(found, Absent) and "of two samples or more" in found.reason
-
-
 def test_shares_by_reason_are_recounted(runs):
-    figure = reasons_figure(study_of(runs["pair"], runs["agent"]))
-    assert isinstance(figure, Figure)
+    figure = figure_of(reasons_figure, study_of(runs["pair"], runs["agent"]))
     found = {(row["run"], row["side"], row["reason"], row["step"]): row["share"] for row in figure.rows if row["share"]}
     expected: dict[tuple, float] = {}
     for run in ("pair", "agent"):
@@ -100,7 +69,7 @@ def test_shares_by_reason_are_recounted(runs):
 
 def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps(tmp_path, runs, make_record):
     """A reason that the shorter run lacks counts there as 0, and beyond its end the mean is that of the longer one."""
-    many = [f"reason_{index:02d}" for index in range(NAMED + 3)]
+    many = [f"reason_{index:02d}" for index in range(COLOURED + 3)]
 
     def make(step: int, **fields):
         attempts: list[Attempt] = list(fields["attempts"])
@@ -110,33 +79,13 @@ def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps
         return make_record(step, **{**fields, "attempts": tuple(attempts)})
 
     write_run(tmp_path / "long", make, replace(CONFIG, seed=5), steps=8)
-    figure = reasons_figure(study_of(tmp_path / "long", runs["pair"]))
-    assert isinstance(figure, Figure)
-    axis = drawn(figure).axes[1]
+    figure = figure_of(reasons_figure, study_of(tmp_path / "long", runs["pair"]))
+    axis = draw(figure).axes[1]
     labels = [collection.get_label() for collection in axis.collections]
-    assert len(labels) == NAMED + 1 and labels[-1] == "others"
+    assert len(labels) == COLOURED + 1 and labels[-1] == "others"
     top = axis.collections[-1].get_paths()[0].vertices
     logs = {name: logged(folder) for name, folder in (("long", tmp_path / "long"), ("pair", runs["pair"]))}
     failed = {name: [1 - line["student/solve_rate"] for line in log] for name, log in logs.items()}
     for step in range(1, 9):
         own = [fmean(values[max(0, step - 5) : step]) for values in failed.values() if step <= len(values)]
         assert max(top[top[:, 0] == step, 1]) == pytest.approx(fmean(own))
-
-
-def test_a_run_in_which_nothing_failed_has_no_reasons(copied):
-    folder = copied()
-    kept = [{key: value for key, value in line.items() if "/rejected/" not in key and "/failed/" not in key} for line in logged(folder)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
-    found = reasons_figure(study_of(folder))
-    assert isinstance(found, Absent) and found.reason == "no run has counts of reasons"
-
-
-def test_where_no_proposal_was_rejected_the_answers_are_drawn_all_the_same(copied):
-    folder = copied()
-    kept = [{key: value for key, value in line.items() if "/rejected/" not in key} for line in logged(folder)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
-    figure = reasons_figure(study_of(folder))
-    assert isinstance(figure, Figure)
-    proposals, answers = drawn(figure).axes
-    assert not proposals.collections and [text.get_text() for text in proposals.texts] == ["none"]
-    assert answers.collections and not answers.texts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import defaultdict
 from statistics import fmean
 
@@ -13,26 +12,17 @@ import pytest
 import trueskill
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import rewrite, study_of, table, write_run
+from report_runs import figure_of, rewrite, study_of, table, write_run
 from scipy import stats
 
-from populora.report.figure import Absent, Figure
-from populora.report.figures.calibration import calibrated, calibration_figure
-from populora.report.figures.crosseval import cross_evaluation_figure
-from populora.report.figures.trueskill import trueskill_figure
-from populora.report.rendering import drawn
+from populora.report.figures.matchups import calibration_bins, calibration_figure, cross_evaluation_figure, trueskill_figure
+from populora.report.rendering import draw
 
 FIGURES = (trueskill_figure, calibration_figure, cross_evaluation_figure)
 
 
-def figure_of(make, *folders) -> Figure:
-    found = make(study_of(*folders))
-    assert isinstance(found, Figure)
-    return found
-
-
 def test_ratings_and_wins_are_those_of_the_tables(runs):
-    figure = figure_of(trueskill_figure, runs["pair"], runs["pair-1"])
+    figure = figure_of(trueskill_figure, study_of(runs["pair"], runs["pair-1"]))
     found = {(row["member"], row["metric"], row["step"]): row["value"] for row in figure.rows}
     expected = {(row["member"], "rating/mu", row["step"]): row["mu"] for row in table(runs["pair"], "ratings")}
     played = defaultdict(list)
@@ -41,11 +31,11 @@ def test_ratings_and_wins_are_those_of_the_tables(runs):
             played[row["step"]].append(row["outcome"] == "student")
     expected |= {("all", "matchup/student_wins", step): fmean(won) for step, won in played.items()}
     assert found == expected and len(found) == len(figure.rows)
-    assert figure.shown.startswith("2T+2S: run pair, seed 0 (the first of 2)")
+    assert figure.runs.startswith("2T+2S: run pair, seed 0 (the first of 2)")
 
 
 def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs):
-    teachers, students, wins = drawn(figure_of(trueskill_figure, runs["pair"])).axes
+    teachers, students, wins = draw(figure_of(trueskill_figure, study_of(runs["pair"]))).axes
     for axis, role in ((teachers, "teacher"), (students, "student")):
         own = defaultdict(list)
         for row in table(runs["pair"], "ratings"):
@@ -59,7 +49,7 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
 
 
 def test_predictions_at_the_end_are_those_of_trueskill(runs):
-    rows = [row for row in figure_of(calibration_figure, runs["pair"]).rows if row["kind"] == "final prediction"]
+    rows = [row for row in figure_of(calibration_figure, study_of(runs["pair"])).rows if row["kind"] == "final prediction"]
     last = {row["member"]: trueskill.Rating(row["mu"], row["sigma"]) for row in table(runs["pair"], "ratings", 6)}
     env = trueskill.TrueSkill(draw_probability=0)
 
@@ -69,7 +59,7 @@ def test_predictions_at_the_end_are_those_of_trueskill(runs):
     assert {(row["student"], row["teacher"]): row["predicted"] for row in rows} == pytest.approx(
         {(student, teacher): chance(last[student], last[teacher]) for student in ("S0", "S1") for teacher in ("T0", "T1")}
     )
-    axis = drawn(figure_of(calibration_figure, runs["pair"])).axes[0]
+    axis = draw(figure_of(calibration_figure, study_of(runs["pair"]))).axes[0]
     expected = np.array([[chance(last[student], last[teacher]) for teacher in ("T0", "T1")] for student in ("S0", "S1")])
     assert abs(expected[0, 1] - expected[1, 0]) > 0.01, "a transposed one would be another"
     np.testing.assert_allclose(axis.images[0].get_array(), expected)
@@ -77,9 +67,9 @@ def test_predictions_at_the_end_are_those_of_trueskill(runs):
 
 
 def test_dots_of_the_calibration_are_its_bins_with_their_intervals(runs):
-    figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
+    figure = figure_of(calibration_figure, study_of(runs["pair"], runs["pair-1"]))
     bins = [row for row in figure.rows if row["kind"] == "bin"]
-    _, won, rho = drawn(figure).axes
+    _, won, rho = draw(figure).axes
     for axis, name in ((won, "won"), (rho, "mean_rho")):
         (dots,) = [line for line in axis.lines if line.get_marker() == "o"]
         np.testing.assert_allclose(np.asarray(dots.get_xydata()), [[row["predicted"], row[name]] for row in bins])
@@ -90,9 +80,9 @@ def test_dots_of_the_calibration_are_its_bins_with_their_intervals(runs):
 
 
 def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
-    figure = figure_of(calibration_figure, runs["pair"], runs["pair-1"])
+    figure = figure_of(calibration_figure, study_of(runs["pair"], runs["pair-1"]))
     games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
-    assert figure.shown == "left: 2T+2S: run pair, seed 0 (the first of 2); centre and right: 2T+2S: 2 runs, seeds 0, 1"
+    assert figure.runs == "left: 2T+2S: run pair, seed 0 (the first of 2); centre and right: 2T+2S: 2 runs, seeds 0, 1"
     bins = [row for row in figure.rows if row["kind"] == "bin"]
     assert sum(row["games"] for row in bins) == len(games)
     edges, *_ = stats.binned_statistic([row["expected"] for row in games], [row["mean_rho"] for row in games], "mean", 10, (0, 1))
@@ -106,7 +96,7 @@ def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.floats(0, 1)), min_size=1, max_size=60))
 def test_bins_count_every_game_once_with_exact_intervals(drawn_games):
     games = [{"expected": expected, "won": won, "mean_rho": rho} for expected, won, rho in drawn_games]
-    bins = calibrated(games)
+    bins = calibration_bins(games)
     assert sum(one["games"] for one in bins) == len(games)
     for one in bins:
         own = [game for game in games if math.floor(min(game["expected"], 0.95) * 10) == math.floor(min(one["predicted"], 0.95) * 10)]
@@ -120,7 +110,7 @@ def test_bins_count_every_game_once_with_exact_intervals(drawn_games):
 
 def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record):
     run = write_run(tmp_path / "run", make_record, steps=11)
-    figure = figure_of(cross_evaluation_figure, run)
+    figure = figure_of(cross_evaluation_figure, study_of(run))
     ends = [math.ceil(11 * fifth / 5) for fifth in range(1, 6)]
     expected = defaultdict(list)
     for row in table(run, "attempts"):
@@ -130,7 +120,7 @@ def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record):
         key: (pytest.approx(fmean(values)), len(values)) for key, values in expected.items()
     }
     assert {row["snapshot"] for row in figure.rows} == set(ends)
-    assert len(drawn(figure).axes) == 10
+    assert len(draw(figure).axes) == 10
 
 
 def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, make_record):
@@ -138,10 +128,10 @@ def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, ma
     run = write_run(tmp_path / "run", make_record, steps=20)
     for step in range(1, 21):
         rewrite(run, "attempts", step, lambda found: third(found) if found["step"][0].as_py() % 2 else found)
-    figure = figure_of(cross_evaluation_figure, run)
+    figure = figure_of(cross_evaluation_figure, study_of(run))
     rates = {(row["snapshot"], row["student"], row["teacher"]): row["solve_rate"] for row in figure.rows}
     assert {student for _, student, _ in rates} == {"S0", "S1", "S10"}
-    axes = drawn(figure).axes
+    axes = draw(figure).axes
     for column, end in enumerate((4, 8, 12, 16, 20)):
         expected = [[rates.get((end, student, teacher), math.nan) for teacher in ("T0", "T1")] for student in ("S0", "S1", "S10")]
         profiles, matrix = axes[column], axes[5 + column]
@@ -157,52 +147,9 @@ def third(found: pa.Table) -> pa.Table:
     return found.set_column(found.column_names.index("student"), "student", pa.array(students, found["student"].type))
 
 
-def test_many_members_are_told_apart_in_the_order_of_their_numbers(tmp_path, make_record):
-    run = write_run(tmp_path / "run", make_record, steps=5)
-    kept = table(run, "attempts", 1)[0]
-    names = [(f"S{student}", f"T{teacher}") for student in range(12) for teacher in range(12)]
-    rows = [{**kept, "student": s, "author": t, "void": False, "filled": False, "correct": (int(s[1:]) > int(t[1:]))} for s, t in names]
-    for step in range(1, 6):
-        rewrite(run, "attempts", step, lambda found, at=step: pa.Table.from_pylist([{**row, "step": at} for row in rows], found.schema))
-    figure = figure_of(cross_evaluation_figure, run)
-    assert [(row["student"], row["teacher"]) for row in figure.rows[:144]] == names
-    axes = drawn(figure).axes
-    assert len({(str(line.get_color()), str(line.get_marker())) for line in axes[0].lines}) == 12
-    assert [label.get_text() for label in axes[5].get_xticklabels()] == [f"T{teacher}" for teacher in range(12)]
-    np.testing.assert_array_equal(axes[5].images[0].get_array(), np.tril(np.ones((12, 12)), -1))
-    assert {text.get_text() for text in axes[5].texts} == {"0.0", "1.0"}
-
-
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_run_of_fewer_steps_than_snapshots_has_a_snapshot_a_step(tmp_path, make_record, steps):
     run = write_run(tmp_path / "run", make_record, steps=steps)
-    figure = figure_of(cross_evaluation_figure, run)
+    figure = figure_of(cross_evaluation_figure, study_of(run))
     assert {row["snapshot"] for row in figure.rows} == set(range(1, steps + 1))
-    assert len(drawn(figure).axes) == 2 * steps
-
-
-@pytest.mark.parametrize("make", FIGURES)
-def test_single_agents_have_no_matchups(runs, make):
-    found = make(study_of(runs["agent"]))
-    assert isinstance(found, Absent) and found.reason.startswith("it needs a run with teachers and students")
-
-
-def test_what_lacks_ratings_matchups_or_attempts_is_left_out_and_named(copied):
-    folder = copied()
-    for step in range(1, 7):
-        rewrite(folder, "attempts", step, lambda found: found.slice(0, 0))
-        rewrite(folder, "matchups", step, lambda found: found.slice(0, 0))
-    for make, reason in ((calibration_figure, "finished matchups"), (cross_evaluation_figure, "no attempts")):
-        found = make(study_of(folder))
-        assert isinstance(found, Absent) and reason in found.reason
-    for path in ("steps", "metrics.jsonl"):
-        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
-    assert all(isinstance(make(study_of(folder)), Absent) for make in FIGURES)
-
-
-def test_matchups_without_ratings_have_no_matrix(copied):
-    folder = copied()
-    for step in range(1, 7):
-        (folder / "steps" / f"step_{step:05d}" / "ratings.parquet").unlink()
-    figure = figure_of(calibration_figure, folder)
-    assert {row["kind"] for row in figure.rows} == {"bin"} and not drawn(figure).axes[0].images
+    assert len(draw(figure).axes) == 2 * steps

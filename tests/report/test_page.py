@@ -9,14 +9,14 @@ from pathlib import Path
 import markupsafe
 import pytest
 from report_pages import blobs
-from report_runs import study_of, write_run
+from report_runs import study_of
 
 from populora.report import page as module
-from populora.report.catalogue import figures_of
-from populora.report.explorer import explored
-from populora.report.figure import Absent, Figure
+from populora.report.explorer import sample_problems
+from populora.report.figure import Figure, MissingFigure
+from populora.report.figures import make_figures
 from populora.report.page import page
-from populora.report.rendering import drawn, save, svg
+from populora.report.rendering import draw, save, svg
 from populora.runs.records import SCHEMAS
 from populora.runs.summary import summarise
 
@@ -25,7 +25,7 @@ def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
     def made() -> str:
         study = study_of(runs["pair"], runs["agent"])
         wanted = ("calibration", "lineage", "comparison")
-        return page(study, [one for one in figures_of(study) if isinstance(one, Absent) or one.name in wanted])
+        return page(study, [one for one in make_figures(study) if isinstance(one, MissingFigure) or one.name in wanted])
 
     first, second = (re.sub(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", "", one) for one in (made(), made()))
     assert first == second
@@ -36,7 +36,7 @@ def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
 def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name):
     def made(folder: Path) -> dict[str, bytes]:
         folder.mkdir()
-        figure = next(one for one in figures_of(study_of(runs["pair"])) if one.name == name)
+        figure = next(one for one in make_figures(study_of(runs["pair"])) if one.name == name)
         assert isinstance(figure, Figure)
         return {"page": svg(figure).encode(), **{file.name: file.read_bytes() for file in save(figure, folder)}}
 
@@ -47,17 +47,17 @@ def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name)
 
 
 def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many_runs(runs):
-    for figure in figures_of(study_of(runs["pair"], runs["pair-1"], runs["agent"])):
+    for figure in make_figures(study_of(runs["pair"], runs["pair-1"], runs["agent"])):
         assert figure.title
-        if isinstance(figure, Absent):
+        if isinstance(figure, MissingFigure):
             assert len(figure.reason) > 10, figure
             continue
         assert figure.definition.endswith(".") and len(figure.definition) > 60, figure.name
-        assert re.search(r"seeds? \d", figure.shown) and re.search(r"\brun\b|\bruns\b|evaluation", figure.shown), figure.name
+        assert re.search(r"seeds? \d", figure.runs) and re.search(r"\brun\b|\bruns\b|evaluation", figure.runs), figure.name
         named = re.findall(r"(\w+)\.parquet: ([^;]+)", figure.source)
         for name, columns in named:
             if not columns.startswith("all columns"):
-                assert {one.strip() for one in columns.split(",")} - {"given to radon inside the sandbox"} <= set(SCHEMAS[name].names)
+                assert {one.strip() for one in columns.split(",")} <= set(SCHEMAS[name].names)
         assert named or re.search(r"(metrics|timings)\.jsonl: \w", figure.source), figure.name
         assert figure.rows and len({tuple(row) for row in figure.rows}) == 1, "all rows have the same keys"
         assert len(figure.csv().splitlines()) >= 1 + len(figure.rows)
@@ -65,33 +65,27 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
 
 def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
     study = study_of(runs["pair"], runs["agent"])
-    text = page(study, [one for one in figures_of(study) if one.name in ("dynamics", "sampler_gap", "calibration", "samples")])
+    text = page(study, [one for one in make_figures(study) if one.name in ("dynamics", "sampler_gap", "calibration", "samples")])
     ids = re.findall(r'<[^>]*\sid="([^"]+)"', text)
     assert len(ids) == len(set(ids)) and text.count("<svg") == 4
     used = set(re.findall(r'url\(#([^)]+)\)|<use [^>]*href="#([^"]+)"', text))
     assert len(used) > 20 and {one or other for one, other in used} <= set(ids)
 
 
-@pytest.mark.parametrize(("name", "told"), [("pair", "--step 6 --teacher T1"), ("agent", "--step 6 --teacher A0")])
-def test_what_is_said_to_read_the_rest_is_a_step_and_an_author_of_the_run(runs, name, told):
-    study = study_of(runs[name])
-    assert f"<code>populora show RUN {told}</code> reads everything" in page(study, [])
-    last = explored(study.arms[0].runs[0], 10**7)["entries"][-1]
-    assert told == f"--step {last['step']} --teacher {last['author']}"
-
-
 def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):
-    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(drawn(one).axes)}</svg>")
+    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(draw(one).axes)}</svg>")
     study = study_of(runs["pair"], runs["agent"])
-    figures = figures_of(study)
-    text = page(study, figures, follows="7")
+    figures = make_figures(study)
+    text = page(study, figures, live_version="7")
     for figure in figures:
         assert f'<figure id="{figure.name}"' in text
         if isinstance(figure, Figure):
             assert blobs(text)[f"csv-{figure.name}"] == figure.csv()
-            assert f"<b>Shown:</b> {markupsafe.escape(figure.shown)}" in text
+            assert f"<b>Shown:</b> {markupsafe.escape(figure.runs)}" in text
     assert re.findall(r'data-member="(\w+)"', text) == ["T0", "T1", "S0", "S1"] and 'data-version="7"' in text
-    assert json.loads(blobs(text)["explorer-0"]) == explored(study.arms[1].runs[0], 10**7), "the population's: the explorer opens on it"
+    assert json.loads(blobs(text)["explorer-0"]) == sample_problems(study.arms[1].runs[0], 10**7), (
+        "the population's: the explorer opens on it"
+    )
     assert text.partition("</table>")[0].count("<td>6</td>") == 2, "of the runs"
     assert "2 runs in 2 arms, up to step 6" in text
 
@@ -104,11 +98,3 @@ def test_the_page_opens_on_what_happened_in_the_words_of_the_closing_summary(run
     assert [f"<p>{sentence}</p>" in opening for sentence in sentences] == [True] * len(sentences)
     two = page(study_of(runs["pair"], runs["agent"]), []).partition("</header>")[0]
     assert f"<p>{runs['pair'].name}: {sentences[0]}</p>" in two, "of several runs it is said which"
-
-
-def test_a_longer_run_has_sentences_about_its_problems_and_its_children(runs, tmp_path, make_record):
-    run = write_run(tmp_path / "long", make_record, steps=20)
-    opening = page(study_of(run), []).partition("</header>")[0]
-    for sentence in summarise(run).highlights:
-        assert f"<p>{sentence}</p>" in opening
-    assert "of the attempts at them failed in the first 5 steps" in opening and "Evolution: " in opening

@@ -1,4 +1,4 @@
-"""What `populora watch` serves: to this machine alone, and without an end, whatever becomes of the run's files meanwhile."""
+"""`populora watch` serves one page to this machine alone, rebuilds it when it is stale, and survives what happens to the run's files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from populora.core.config import Config
 from populora.core.errors import ConfigError, RunDirectoryError
 from populora.report import server
-from populora.report.server import Followed, last_step, serving
+from populora.report.server import LivePage, serve
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import METRICS, write_step
 
@@ -25,104 +26,82 @@ from populora.runs.metrics_log import METRICS, write_step
 def run(tmp_path: Path, make_record) -> Path:
     folder = tmp_path / "run"
     with new_run(folder, replace(Config(), steps=9), {"sandbox": "full"}):
-        for step in (1, 2):
-            write_step(folder, make_record(step))
+        write_step(folder, make_record(1))
     return folder
 
 
-def ask(connection: http.client.HTTPConnection, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    connection.request(method, path, headers=headers)
+@pytest.fixture
+def no_pause(monkeypatch):
+    """No pause between builds."""
+    monkeypatch.setattr(server, "MIN_PAUSE", 0.0)
+    monkeypatch.setattr(server, "PAUSE_FACTOR", 0.0)
+
+
+def built(run: Path, build: Callable[[str], str]) -> LivePage:
+    page = LivePage(run, build)
+    page.rebuild()
+    return page
+
+
+def get(address: str, path: str, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address.split("/")[2], timeout=20)
+    connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
 
-def followed(run: Path, make=lambda version: f"page {version}") -> Followed:
-    found = Followed(run, 9, make)
-    found.renew()
-    return found
+def test_a_poll_rebuilds_the_page_when_a_step_is_finished(run, make_record, no_pause):
+    versions: list[str] = []
+    page = built(run, lambda version: versions.append(version) or f"page {version}")
+    assert page.poll() == {"version": versions[0], "text": "last step finished just now"} and len(versions) == 1
+    write_step(run, make_record(2))
+    assert page.is_stale() and page.html == f"page {versions[0]}", "no open page has polled"
+    assert page.poll()["version"] == versions[1] != versions[0] and page.html == f"page {versions[1]}"
 
 
-def test_a_page_is_made_anew_only_for_somebody_who_looks(run, make_record):
-    made: list[str] = []
-    page = followed(run, lambda version: made.append(version) or f"page {version}")
-    write_step(run, make_record(3))
-    assert made == ["2"] and not page.due(), "nobody has asked"
-    assert page.status()["text"] == "step 3 of 9, written just now, this page: step 2"
-    assert page.due()
-    page.renew()
-    assert page.html == "page 3" and not page.due(), "nothing is new"
+def test_a_stale_page_stays_during_the_pause_after_a_build(run, make_record):
+    page = built(run, lambda version: version)
+    write_step(run, make_record(2))
+    assert page.poll() == {"version": page.html, "text": "last step finished just now, this page is older"}
 
 
-def test_how_long_ago_a_step_was_finished_is_told(run):
-    page = followed(run)
+def test_the_status_says_when_the_last_step_was_finished(run, tmp_path):
     os.utime(run / METRICS, (time.time() - 600,) * 2)
-    assert page.status()["text"] == "step 2 of 9, written 10 min ago"
+    assert built(run, str).poll()["text"] == "last step finished 10 min ago"
+    assert built(tmp_path / "empty", str).poll()["text"] == "no step is finished yet"
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """No pause between pages."""
-    monkeypatch.setattr(server, "SHORTEST", 0.01)
+@pytest.mark.parametrize(("error", "text"), [(RunDirectoryError("a table is gone"), "a table is gone"), (OSError("half"), "OSError: half")])
+def test_a_page_that_cannot_be_rebuilt_stays_and_is_tried_again(run, make_record, no_pause, error, text):
+    def build(version: str) -> str:
+        if errors and version != first:
+            raise errors.pop()
+        return version
+
+    errors, first = [error], str((run / METRICS).stat().st_mtime_ns)
+    page = built(run, build)
+    write_step(run, make_record(2))
+    assert page.poll() == {"version": first, "text": f"cannot rebuild this page: {text}"} and page.html == first
+    assert page.poll()["text"] == "last step finished just now" and page.html != first
 
 
-def answered(address: str, meets, seconds: float = 20) -> str:
-    """The line that an open page is told, once it ``meets`` what is waited for."""
-    connection, until, text = http.client.HTTPConnection(address.split("/")[2], timeout=20), time.monotonic() + seconds, ""
-    while time.monotonic() < until:
-        status, body = ask(connection, "/version")
-        assert status == 200
-        text = json.loads(body)["text"]
-        if meets(text):
-            break
-        time.sleep(0.1)
-    assert meets(text), text
-    return text
+def test_a_first_page_that_cannot_be_built_is_an_error(run):
+    with pytest.raises(ZeroDivisionError), serve(LivePage(run, lambda _: str(1 / 0)), 0):
+        pass
 
 
-def test_a_run_that_cannot_be_read_for_a_while_is_followed_again(run, make_record, quick):
-    with serving(Followed(run, 9, lambda version: f"page {version}"), 0) as address:
-        whole = (run / METRICS).read_bytes()
-        for damage in (b"no JSON\n", b'{"step": 1e999}\n'):
-            (run / METRICS).write_bytes(whole + damage)
-            answered(address, lambda text: "damaged" in text and "this page: step 2" in text)
-        (run / METRICS).write_bytes(whole)
-        answered(address, lambda text: text == "step 2 of 9, written just now")
-        write_step(run, make_record(3))
-        answered(address, lambda text: text == "step 3 of 9, written just now")
-
-
-@pytest.mark.slow
-def test_whatever_keeps_a_page_from_being_made_it_is_tried_again(run, make_record, quick):
-    def make(version: str) -> str:
-        if troubles and version == "3":
-            raise troubles.pop()
-        return f"page {version}"
-
-    troubles: list[Exception] = [OSError("half a file"), ZeroDivisionError("nothing"), RunDirectoryError("a table is gone")]
-    with serving(Followed(run, 9, make), 0) as address:
-        write_step(run, make_record(3))
-        answered(address, lambda text: text.endswith("cannot be renewed: a table is gone"))
-        answered(address, lambda text: text.endswith("cannot be renewed: OSError: half a file"))
-        answered(address, lambda text: text == "step 3 of 9, written just now")
-
-
-def test_a_first_page_that_cannot_be_made_is_an_error(run):
-    (run / METRICS).write_text("no JSON\n")
-    with pytest.raises(RunDirectoryError, match="damaged"):
-        followed(run)
-
-
-def test_hosts_are_told_by_name_whatever_the_port(run):
-    with serving(Followed(run, 9, lambda version: f"page {version}"), 0) as address:
-        connection = http.client.HTTPConnection(address.split("/")[2], timeout=20)
+def test_only_the_page_is_served_and_only_under_names_of_this_machine(run):
+    with serve(LivePage(run, lambda _: "the page"), 0) as address:
         for host in ("127.0.0.1", "localhost", "localhost:8765"):
-            assert ask(connection, "/", Host=host) == (200, "page 2")
+            assert get(address, "/?x=1", Host=host) == (200, "the page")
         for host in ("attacker.example", "127.0.0.1.attacker.example:80", "[::1]:80", ""):
-            assert ask(connection, "/", Host=host)[0] == 403
+            assert get(address, "/", Host=host)[0] == 403
+        assert get(address, "/config.json")[0] == get(address, "/../run/config.json")[0] == 404
+        assert json.loads(get(address, "/version")[1])["text"] == "last step finished just now"
 
 
 def test_a_tab_that_is_closed_meanwhile_leaves_no_trace(run, capfd):
-    with serving(Followed(run, 9, lambda _: "x" * 50_000_000), 0) as address:
+    with serve(LivePage(run, lambda _: "x" * 50_000_000), 0) as address:
         host, port = address.split("/")[2].split(":")
         for _ in range(3):
             tab = socket.create_connection((host, int(port)))
@@ -134,22 +113,10 @@ def test_a_tab_that_is_closed_meanwhile_leaves_no_trace(run, capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("ending", ["", '{"step": 4, "half'])
-def test_the_last_step_is_that_of_the_last_whole_line(run, ending, monkeypatch):
-    with (run / METRICS).open("a") as file:
-        file.write(ending)
-    monkeypatch.setattr(server, "TAIL", 1 + max(map(len, (run / METRICS).read_bytes().split(b"\n"))) + len(ending))
-    assert last_step(run) == 2
-
-
-def test_a_run_without_a_finished_step_is_at_0(tmp_path):
-    assert last_step(tmp_path) == 0
-
-
-def test_a_port_that_is_taken_is_one_error_before_anything_is_made(run):
-    page = Followed(run, 9, lambda version: f"page {version}")
+def test_a_port_that_is_taken_is_one_error(run: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"cannot listen on port {port}"), serving(page, port):
+        page = LivePage(run, str)
+        with pytest.raises(ConfigError, match=f"cannot listen on port {port}"), serve(page, port):
             pass
-    assert page.html == ""
+        assert page.html == "", "refused before the first page is built"

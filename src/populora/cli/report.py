@@ -1,4 +1,4 @@
-"""``populora report [RUN …] [--baseline RUN …]``: every figure of the paper and more, one HTML file."""
+"""``populora report [RUN …] [--baseline RUN …]``: write every figure of the paper and more as one HTML file."""
 
 from __future__ import annotations
 
@@ -23,56 +23,52 @@ from populora.runs.metrics_log import latest_run
 class Report:
     """Write one HTML file with every figure of the paper and a run explorer; it needs no network and no server.
 
-    Runs of equal settings but for the seed are one arm. What a run lacks is named in the page.
+    Runs of equal settings but for the seed are one arm. The page lists files that are missing or damaged.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
     """Run directories, such as `runs/tiny_4t4s`; by default the newest under `runs/`."""
     baseline: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = ()
-    """Runs to draw in black and to compare with; single agents are taken for that without being named."""
+    """Runs to draw in black and to compare with; runs of a single agent are baselines without being named."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """The page; by default `report.html` in the first run."""
     figures: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Write each figure there as SVG, PNG and PDF, with its numbers as CSV, and `figures.md`, which says what each shows."""
+    """Write each figure there as SVG, PNG and PDF, and its numbers as CSV."""
     evaluation: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR ...")] = ()
     """Folders of `populora evaluate`; by default the newest of each run."""
     retention: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder of `populora retention`."""
     published: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Lay the paper's downstream table under ours."""
+    """Print the paper's downstream table under ours."""
     smooth: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Steps of the trailing means in the figures; 1 draws what was logged."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page and the figures; returns 0. Raises `PopuloraError`."""
-    chosen = parse(Report, arguments, "report")
-    runs = chosen.runs or (latest_run(),)
-    study = study_of(runs, chosen.baseline, chosen.evaluation, chosen.retention, chosen.published, chosen.smooth)
-    out = chosen.out or runs[0] / "report.html"
-    _check_free(out)
-    from populora.report.catalogue import figures_of
-    from populora.report.listing import LISTING, listing
+    args = parse(Report, arguments, "report")
+    runs = args.runs or (latest_run(),)
+    study = read_study(runs, args.baseline, args.evaluation, args.retention, args.published, args.smooth)
+    out = args.out or runs[0] / "report.html"
+    _check_replaceable(out)
+    from populora.report.figures import make_figures
     from populora.report.page import page
     from populora.report.rendering import save
 
-    figures = figures_of(study)
+    figures = make_figures(study)
     write_file(out, page(study, figures).encode("utf-8", "backslashreplace"))
     sys.stdout.write(f"{out}  {out.stat().st_size / 1e6:.1f} MB\n")
-    if chosen.figures:
-        with disk_errors(chosen.figures):
-            chosen.figures.mkdir(parents=True, exist_ok=True)
-            written = [file for figure in figures if isinstance(figure, Figure) for file in save(figure, chosen.figures)]
-            told = listing(figures, [file.name for file in written])
-            written.append(chosen.figures / LISTING)
-            written[-1].write_bytes(told.encode("utf-8", "backslashreplace"))
-        sys.stdout.write(f"{chosen.figures}/  {len(written)} files\n")
+    if args.figures:
+        with disk_errors(args.figures):
+            args.figures.mkdir(parents=True, exist_ok=True)
+            written = [file for figure in figures if isinstance(figure, Figure) for file in save(figure, args.figures)]
+        sys.stdout.write(f"{args.figures}/  {len(written)} files\n")
     for run, note in study.missing:
         sys.stderr.write(f"populora: {run}: {note}\n")
     return 0
 
 
-def study_of(
+def read_study(
     runs: Sequence[Path],
     baseline: Sequence[Path] = (),
     evaluation: Sequence[Path] = (),
@@ -80,33 +76,23 @@ def study_of(
     published: bool = False,
     smooth: int = 5,
 ) -> Study:
-    """What is asked for, checked. Raises `ConfigError` and `RunDirectoryError`."""
+    """Check the options, and group the runs into arms. Raises `ConfigError` and `RunDirectoryError`."""
     if smooth < 1:
         raise ConfigError(f"--smooth is {smooth}: expected a number of steps, 1 or more")
-    for folder in evaluation:
-        _expect(folder / "evaluation.json", "populora evaluate")
-    if retention:
-        _expect(retention / CONFIG, "populora retention")
-    evaluations = tuple(evaluation) or tuple(newest for run in (*baseline, *runs) if (newest := _newest(run)))
-    return Study(arms_of(runs, baseline), evaluations, retention, published, smooth)
+    files = [(folder / "evaluation.json", "populora evaluate") for folder in evaluation]
+    files += [(retention / CONFIG, "populora retention")] if retention else []
+    for file, command in files:
+        if not file.is_file():
+            raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
+    newest = (max((run / "evaluations").glob("step_*/evaluation.json"), default=None) for run in (*baseline, *runs))
+    return Study(arms_of(runs, baseline), tuple(evaluation) or tuple(file.parent for file in newest if file), retention, published, smooth)
 
 
-def _expect(file: Path, command: str) -> None:
-    if not file.is_file():
-        raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
-
-
-def _check_free(out: Path) -> None:
-    """Raise `ConfigError` where the page would take the place of anything but a page: of a run's own files, above all."""
+def _check_replaceable(out: Path) -> None:
+    """Raise `ConfigError` if ``out`` is a file but not a page of this command, such as a file of the run."""
     if not out.is_file():
         return
     with disk_errors(out, "read"), out.open("rb") as file:
         head = file.read(1000)
     if head and b"<title>populora: " not in head:
         raise ConfigError(f"'{out}' exists and is no report: choose another file (`-o FILE`), or remove it")
-
-
-def _newest(run: Path) -> Path | None:
-    """The evaluation of a run's highest step."""
-    found = sorted((run / "evaluations").glob("step_*/evaluation.json"))
-    return found[-1].parent if found else None

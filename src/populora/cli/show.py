@@ -1,23 +1,35 @@
-"""``populora show [RUN] --step N``: read what happened in a step, problem by problem; without a step, the summary."""
+"""``populora show [RUN] --step N``: print a step problem by problem; without a step, the summary of the run.
+
+Model text goes through `printable`, so that control characters are shown and not sent to the terminal. Nothing is read as markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.text import Text
 
 from populora.cli.arguments import parse
-from populora.cli.transcript import Selection, render_step
 from populora.core.errors import ConfigError
 from populora.core.types import TaskType
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import latest_run
 from populora.runs.records import read_table
+from populora.runs.style import ROLE_COLOURS, plural, printable
 from populora.runs.summary import print_summary, summarise
+
+Row = Mapping[str, Any]
+TEACHER, STUDENT = ROLE_COLOURS["teacher"], ROLE_COLOURS["student"]
+SOUGHT = {"code_i": "input", "code_o": "output", "code_f": "function"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class Show:
     run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None
     """Run directory, such as `runs/tiny`; by default the newest under `runs/`."""
     step: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Step to read, from 1 on; 0 for the summary of the whole run."""
+    """Step to print, from 1 on; 0 for the summary of the whole run."""
     teacher: Annotated[str | None, tyro.conf.arg(metavar="MEMBER")] = None
     """Only problems of this teacher, such as `T0`."""
     student: Annotated[str | None, tyro.conf.arg(metavar="MEMBER")] = None
@@ -35,26 +47,121 @@ class Show:
     task: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
     """Only one task type: `code_i`, `code_o` or `code_f`."""
     limit: Annotated[int, tyro.conf.arg(metavar="K")] = 5
-    """How many problems, and how many rejected proposals, to print; 0 for all."""
+    """Number of problems, and of rejected proposals, to print; 0 for all."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print to stdout; returns 0. Raises `PopuloraError`."""
-    chosen = parse(Show, arguments, "show")
+    args = parse(Show, arguments, "show")
     console = Console(highlight=False)
-    run = chosen.run or latest_run()
+    run = args.run or latest_run()
     read_config(run)
-    if chosen.step == 0:
-        if given := [name for name in ("teacher", "student", "task") if getattr(chosen, name) is not None]:
-            raise ConfigError(f"--{given[0]} selects from one step: expected --step N with it.")
+    if args.step == 0:
+        if selectors := [name for name in ("teacher", "student", "task") if getattr(args, name) is not None]:
+            raise ConfigError(f"--{selectors[0]} selects from one step: expected --step N with it.")
         print_summary(console, summarise(run))
         return 0
-    if chosen.task is not None and chosen.task not in list(TaskType):
-        raise ConfigError(f"--task is '{chosen.task}': expected one of {', '.join(TaskType)}.")
-    if chosen.limit < 0:
-        raise ConfigError(f"--limit is {chosen.limit}: expected a number of problems, or 0 for all.")
-    tables = {name: read_table(run, name, [chosen.step]).to_pylist() for name in ("proposals", "problems", "attempts", "matchups")}
-    selection = Selection(chosen.teacher, chosen.student, chosen.task, chosen.limit)
-    for part in render_step(tables, selection):
+    if args.task is not None and args.task not in list(TaskType):
+        raise ConfigError(f"--task is '{args.task}': expected one of {', '.join(TaskType)}.")
+    if args.limit < 0:
+        raise ConfigError(f"--limit is {args.limit}: expected a number of problems, or 0 for all.")
+    tables = {name: read_table(run, name, [args.step]).to_pylist() for name in ("proposals", "problems", "attempts", "matchups")}
+    for part in render_step(tables, args):
         console.print(part)
     return 0
+
+
+def render_step(tables: Mapping[str, Sequence[Row]], args: Show) -> Iterator[RenderableType]:
+    """Yield the matchups, the problems with their answers, and the rejected proposals with the reasons.
+
+    Raises `ConfigError` for a member that took no part in the step.
+    """
+    _check_member("teacher", args.teacher, {row["author"] for row in tables["proposals"]})
+    _check_member("student", args.student, {row["student"] for row in tables["attempts"]})
+    for matchup in tables["matchups"]:
+        if args.teacher in (None, matchup["teacher"]) and args.student in (None, matchup["student"]):
+            yield _matchup(matchup)
+    problems = {row["problem_id"]: row for row in tables["problems"]}
+    proposals = [row for row in tables["proposals"] if args.teacher in (None, row["author"]) and args.task in (None, row["task"])]
+    attempts: dict[str, list[Row]] = {}
+    for row in tables["attempts"]:
+        if args.student in (None, row["student"]):
+            attempts.setdefault(row["problem_id"], []).append(row)
+    valid = [row for row in proposals if row["valid"] and (args.student is None or row["problem_id"] in attempts)]
+    printed = valid[: args.limit or None]
+    for proposal in printed:
+        yield _problem(proposal, problems[proposal["problem_id"]], attempts.get(proposal["problem_id"], []))
+    yield Text(f"\n{len(printed)} of {plural(len(valid), 'valid problem')} shown", "dim")
+    if args.student is None:
+        yield from _rejected([row for row in proposals if not row["valid"]], args.limit)
+
+
+def _check_member(role: str, member: str | None, members: set[str]) -> None:
+    if member is not None and member not in members:
+        raise ConfigError(f"--{role} is '{member}': expected one of {', '.join(sorted(members)) or 'none'}, who took part in this step.")
+
+
+def _matchup(row: Row) -> Text:
+    solved = f"solved {row['mean_rho']:.2f}" if row["mean_rho"] is not None else "nothing to solve"
+    winner = {"teacher": f"{row['teacher']} wins", "student": f"{row['student']} wins", "none": "no game"}[row["outcome"]]
+    return Text.assemble(
+        (row["teacher"], f"bold {TEACHER}"), " against ", (row["student"], f"bold {STUDENT}"),
+        f"  {solved}, predicted {row['expected']:.2f}: {winner}",
+    )  # fmt: skip
+
+
+def _problem(proposal: Row, problem: Row, attempts: Sequence[Row]) -> RenderableType:
+    rho = "void: the gold value did not reproduce" if proposal["rho"] is None else f"solved {proposal['rho']:.2f}"
+    title = Text.assemble(
+        (proposal["author"], f"bold {TEACHER}"),
+        f"  {proposal['task']}  {proposal['problem_id']}  asks for the {SOUGHT[proposal['task']]}  {rho}  reward {_reward(proposal)}",
+    )
+    counts = [plural(proposal["loc"], "line"), f"cyclomatic {proposal['cyclomatic']}", f"depth {proposal['ast_depth']}"]
+    measures = ", ".join([*counts, plural(proposal["variables"], "variable")])
+    program = Syntax(printable(problem["program"]), "python", theme="ansi_dark", background_color="default")
+    examples = [_example(example, hidden=side == "hidden") for side in ("shown", "hidden") for example in problem[side]]
+    message = [Text.assemble(("message  ", "dim"), printable(problem["message"]))] if problem["message"] else []
+    heading = Rule(title, align="left", style="dim")
+    return Group(Text(), heading, program, *examples, *message, Text(measures, "dim"), *_answers(attempts))
+
+
+def _example(example: Row, hidden: bool) -> Text:
+    text = Text.assemble(("f", "bold"), f"({printable(example['inputs'])}) → {printable(example['output'])}")
+    return text.append("  hidden", "dim") if hidden else text
+
+
+def _answers(attempts: Sequence[Row]) -> Iterator[RenderableType]:
+    """Yield each distinct answer with its count."""
+    groups: dict[tuple[Any, ...], int] = Counter(
+        (row["student"], row["text"], row["correct"], row["void"], row["reason"], row["reward"], row["trained"]) for row in attempts
+    )
+    for (student, text, correct, void, reason, reward, trained), count in groups.items():
+        mark, colour = ("?", "yellow") if void else ("✓", "green") if correct else ("✗", "red")
+        why = f"  {reason}" if reason else ""
+        note = "" if trained else "  (not trained on)"
+        times = f"  ×{count}" if count > 1 else ""
+        yield Text.assemble(
+            "\n", (f"{mark} ", f"bold {colour}"), (student, f"bold {STUDENT}"), f"{times}  reward {reward:+.2f}{why}", (note, "dim")
+        )
+        yield _indented(text)
+
+
+def _rejected(rows: Sequence[Row], limit: int) -> Iterator[RenderableType]:
+    if not rows:
+        return
+    yield Text()
+    counts = ", ".join(f"{reason} {count}" for reason, count in Counter(row["rejection"] for row in rows).most_common())
+    yield Rule(Text(f"{plural(len(rows), 'proposal')} rejected: {printable(counts)}"), align="left", style="dim")
+    for row in rows[: limit or None]:
+        yield Text.assemble(
+            (row["author"], f"bold {TEACHER}"), f"  {row['task']}  ", (printable(row["rejection"]), "red"), f"  reward {_reward(row)}"
+        )
+        yield _indented(row["text"])
+
+
+def _indented(text: str) -> RenderableType:
+    return Padding(Text(printable(text.strip())), (0, 0, 0, 2))
+
+
+def _reward(row: Row) -> str:
+    return "none (void)" if row["reward"] is None else f"{row['reward']:+.2f}"

@@ -1,4 +1,4 @@
-"""``populora watch [RUN …]``: the report of a run that goes on, served on this machine alone, until Ctrl-C."""
+"""``populora watch [RUN …]``: serve the report of a run in training on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import Annotated
 import tyro
 
 from populora.cli.arguments import parse
-from populora.cli.report import study_of
+from populora.cli.report import read_study
 from populora.core.errors import ConfigError
-from populora.report.loading import RunData
 from populora.runs.metrics_log import latest_run
 
-PRIORITY = 10
-"""Added to the process's niceness: the training that it watches goes first."""
+NICENESS = 10
+"""Lowers this process's priority below that of the training."""
 
 
 @dataclass(frozen=True)
@@ -27,34 +26,33 @@ class Watch:
     """Serve the report of a run on 127.0.0.1 and follow the run. It reads only, and can be left open; Ctrl-C ends it."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
-    """The run to follow, by default the newest under `runs/`, and others to show beside it."""
+    """The run to follow, by default the newest under `runs/`, and other runs to show with it."""
     baseline: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = ()
     """Runs to draw in black and to compare with."""
     port: Annotated[int, tyro.conf.arg(metavar="N")] = 8765
-    """Where it listens on this machine; 0 for any free port."""
+    """The port of this machine; 0 for any free one."""
     smooth: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Steps of the trailing means in the figures."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C; returns 0. Raises `PopuloraError`."""
-    chosen = parse(Watch, arguments, "watch")
-    runs = chosen.runs or (latest_run(),)
-    study_of(runs, chosen.baseline, smooth=chosen.smooth)
-    if not 0 <= chosen.port <= 65535:
-        raise ConfigError(f"--port is {chosen.port}: expected 0 to 65535")
-    from populora.report.catalogue import figures_of
+    args = parse(Watch, arguments, "watch")
+    runs = args.runs or (latest_run(),)
+    read_study(runs, args.baseline, smooth=args.smooth)
+    if not 0 <= args.port <= 65535:
+        raise ConfigError(f"--port is {args.port}: expected 0 to 65535")
+    from populora.report.figures import make_figures
     from populora.report.page import page
-    from populora.report.server import Followed, serving
+    from populora.report.server import LivePage, serve
 
-    def make(version: str) -> str:
-        study = study_of(runs, chosen.baseline, smooth=chosen.smooth)
-        return page(study, figures_of(study), follows=version)
+    def build(version: str) -> str:
+        study = read_study(runs, args.baseline, smooth=args.smooth)
+        return page(study, make_figures(study), version)
 
-    os.nice(PRIORITY)
+    os.nice(NICENESS)
     sys.stderr.write(f"populora watch: reading {runs[0]} …\n")
-    followed = Followed(runs[0], RunData(runs[0]).settings.get("steps", "?"), make)
-    with serving(followed, chosen.port) as address:
+    with serve(LivePage(runs[0], build), args.port) as address:
         sys.stdout.write(f"{address}  follows {runs[0]}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:

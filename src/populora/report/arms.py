@@ -1,4 +1,4 @@
-"""Which runs belong together: an arm is all runs of equal settings, whatever their seeds and the machines they ran on."""
+"""Group runs into arms: runs of equal settings, whatever their seeds and the machines they ran on."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from populora.core.config_file import flatten
 from populora.core.errors import ConfigError
-from populora.report.loading import RunData
+from populora.report.run_data import RunData
 from populora.runs.style import printable
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Of the arms that are no baseline (Okabe and Ito: told apart with any colour vision)."""
+"""Colours of arms that are not baselines (Okabe and Ito, for any colour vision)."""
 INK = "#1b1b1c"
-"""Of the baseline, as in the paper, and of all words and axes."""
+"""Colour of the baseline, as in the paper, and of all text and axes."""
 _HOW_IT_RAN = (
     "seed", "steps", "threads", "track", "checkpoint_every", "keep_checkpoints", "cluster.", "engine.", "base.path", "base.device",
     "learner.micro_batch_tokens", "learner.activation_checkpointing", "sandbox.workers",
 )  # fmt: skip
-"""Settings in which the runs of an arm may differ; that the base is the same says its fingerprint."""
+"""Prefixes of settings in which runs of an arm may differ. Bases are compared by their fingerprint instead of their path."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs of equal settings but for the seed. A baseline is drawn in black."""
+    """Runs of equal settings but for the seed."""
 
     label: str
     runs: tuple[RunData, ...]
@@ -44,40 +44,42 @@ class Arm:
 
     @property
     def adapters(self) -> int:
-        """Adapters that one run trains; 0 where the settings do not say it."""
+        """Adapters that one run trains; 0 if the settings lack it."""
         return 1 if self.single_agent else sum(self.runs[0].setting(f"population.{role}", 0) for role in ("teachers", "students"))
 
 
 def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Arm, ...]:
-    """The arms of some runs, baselines first; a run of the single agent is a baseline without being named as one.
+    """Group runs into arms, baselines first. Runs of the single agent are baselines if there is a population too.
 
-    Raises `ConfigError` for a run that is given twice, `RunDirectoryError` for a folder that is no run.
+    Raises `ConfigError` for a run that is named twice, `RunDirectoryError` for a folder that is not a run.
     """
-    given = [folder.resolve() for folder in (*folders, *baselines)]
-    if twice := sorted({str(folder) for folder in given if given.count(folder) > 1}):
-        raise ConfigError(f"expected each run once, got {', '.join(twice)} more than once")
+    paths = [*baselines, *folders]
+    resolved = [folder.resolve() for folder in paths]
+    if repeated := sorted({str(folder) for folder in resolved if resolved.count(folder) > 1}):
+        raise ConfigError(f"expected each run once, got {', '.join(repeated)} more than once")
     groups: dict[str, list[RunData]] = {}
-    named = {folder.resolve() for folder in baselines}
-    for folder, name in zip((*baselines, *folders), _names((*baselines, *folders)), strict=True):
+    named_baselines: set[str] = set()
+    for index, (folder, name) in enumerate(zip(paths, unique_names(resolved), strict=True)):
         run = RunData(folder, name)
         groups.setdefault(_identity(run), []).append(run)
-    several = any(not _single_agent(runs[0]) for runs in groups.values())
-    is_baseline = [any(run.folder.resolve() in named for run in runs) or (several and _single_agent(runs[0])) for runs in groups.values()]
+        if index < len(baselines):
+            named_baselines.add(_identity(run))
+    any_population = any(not _single_agent(runs[0]) for runs in groups.values())
     labels, colours = _labels(list(groups.values())), iter(PALETTE * (1 + len(groups) // len(PALETTE)))
-    arms = [
-        # Figures of one run show the first: one that has something to show.
-        Arm(label, tuple(sorted(runs, key=lambda run: not run.recorded)), INK if baseline else next(colours), baseline)
-        for label, runs, baseline in zip(labels, groups.values(), is_baseline, strict=True)
-    ]
+    arms: list[Arm] = []
+    for label, (identity, runs) in zip(labels, groups.items(), strict=True):
+        baseline = identity in named_baselines or (any_population and _single_agent(runs[0]))
+        recorded_first = sorted(runs, key=lambda run: not run.recorded)  # figures of one run show the first
+        arms.append(Arm(label, tuple(recorded_first), INK if baseline else next(colours), baseline))
     return tuple(sorted(arms, key=lambda arm: not arm.baseline))
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names, and where two have the same, as many of the folders above as tell them apart."""
-    parts = [tuple(map(printable, folder.resolve().parts)) for folder in folders]
-    names = [own[-1] for own in parts]
+def unique_names(folders: Sequence[Path], lengths: Sequence[int] = ()) -> list[str]:
+    """Name folders by as many of their last parts as tell them apart; by ``lengths`` of them, or one, at least."""
+    parts = [tuple(map(printable, folder.parts)) for folder in folders]
+    names = ["/".join(path[-length:]) for path, length in zip(parts, lengths or [1] * len(parts), strict=True)]
     for length in range(2, max(map(len, parts), default=0) + 1):
-        names = [name if names.count(name) == 1 else "/".join(own[-length:]) for name, own in zip(names, parts, strict=True)]
+        names = [name if names.count(name) == 1 else "/".join(path[-length:]) for name, path in zip(names, parts, strict=True)]
     return names
 
 
@@ -86,25 +88,24 @@ def _single_agent(run: RunData) -> bool:
 
 
 def _identity(run: RunData) -> str:
-    if not run.settings:
-        return str(run.folder)  # nobody knows what it is equal to
-    return repr(sorted(_what_it_was(run).items()))
+    return repr(sorted(_method_settings(run).items())) if run.settings else str(run.folder)
 
 
-def _what_it_was(run: RunData) -> dict[str, Any]:
+def _method_settings(run: RunData) -> dict[str, Any]:
+    """Return the settings that make an arm, by dotted name."""
     same = {name: value for name, value in flatten(run.settings).items() if not name.startswith(_HOW_IT_RAN)}
     return {**same, "base": str(run.facts.get("base_sha256", run.setting("base.path", "")))[:12]}
 
 
 def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
-    """Sizes such as ``4T+4S``; where two arms have the same, with the settings in which they differ."""
+    """Label arms by size, such as ``4T+4S``; arms of equal size also by the settings in which they differ, or by their first run."""
     sizes = [_size(runs[0]) for runs in groups]
+    settings = [_method_settings(runs[0]) for runs in groups]
     labels: list[str] = []
-    for size, runs in zip(sizes, groups, strict=True):
-        alike = [_what_it_was(other[0]) for other, theirs in zip(groups, sizes, strict=True) if theirs == size]
-        own = _what_it_was(runs[0])
-        apart = [name for name in own if any(other.get(name) != own[name] for other in alike)]
-        labels.append(size + (f" ({', '.join(f'{name} {own[name]}' for name in apart[:2])})" if apart else ""))
+    for size, mine in zip(sizes, settings, strict=True):
+        others = [other for other, its_size in zip(settings, sizes, strict=True) if its_size == size]
+        differing = [name for name in mine if any(other.get(name) != mine[name] for other in others)]
+        labels.append(size + (f" ({', '.join(f'{name} {mine[name]}' for name in differing[:2])})" if differing else ""))
     return [label if labels.count(label) == 1 else f"{label} [{runs[0].name}]" for label, runs in zip(labels, groups, strict=True)]
 
 

@@ -1,13 +1,14 @@
-"""What the page's explorer holds: a sample of problems with their answers, drawn evenly over steps, authors and types.
+"""Sample problems and answers for the page's explorer, spread evenly over steps, authors and task types.
 
-A run of 200 steps has hundreds of thousands of answers, and a page with all of them would not open. The sample is the beginning of one
-fixed order, as far as its texts fit into ``budget`` characters: rounds over all steps (the middle one first, then the quarters, …), each
-taking the next valid problem of every author and type, and the next rejected proposal of every author. Of a problem's answers equal ones
-are one entry with their number, and at most `ANSWERS` entries stay, different verdicts first. `populora show` reads everything else.
+A run of 200 steps has hundreds of thousands of answers, too many for a page. The sample takes proposals in a fixed order until their texts
+fill ``budget`` characters. The order is rounds over all steps (the middle one first, then the quarters, …), each with the next valid
+problem of every author and type and the next rejected proposal of every author. Equal answers to a problem are one entry with their count.
+At most `MAX_ANSWERS` of these are kept, different verdicts first. `populora show` prints everything.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,147 +17,132 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from populora.report.loading import RunData
+from populora.report.run_data import RunData
 from populora.runs.style import printable
 
-ANSWERS = 4
-LONGEST = 40_000
-"""Characters of one text, a whole answer of the paper's length: of a longer one the beginning, with how much more there is."""
+MAX_ANSWERS = 4
+MAX_TEXT = 40_000
+"""Characters of one text, a whole answer of the paper's length. Longer texts are cut."""
 _PROPOSAL = ("step", "author", "task", "problem_id", "valid", "rejection", "rho", "reward", "ast_depth", "cyclomatic", "loc", "variables")
 _PROBLEM = ("problem_id", "program", "message", "shown", "hidden")
-_ANSWER = ("problem_id", "student", "text", "correct", "void", "reason", "reward", "trained")
+_ANSWER = ("student", "text", "correct", "void", "reason", "reward", "trained")
 _TYPICAL = 48
-"""Entries by whose size the number of all is guessed, before they are read and counted."""
-Entry = dict[str, Any]
-Place = tuple[int, int]
-"""A proposal: its step, and its row in the step's table."""
+"""Number of entries whose mean size predicts how many fit, before they are read."""
+Item = dict[str, Any]
 
 
-def explored(run: RunData, budget: int) -> dict[str, Any]:
-    """The sample of a run as plain values: ``entries``, and how many proposals, valid ones and answers there are in all."""
+def sample_problems(run: RunData, budget: int) -> dict[str, Any]:
+    """Return the sample of a run as plain values: ``entries``, and the numbers of all proposals, valid ones and answers."""
     order, valid = _order(run)
     first = _entries(run, order[:_TYPICAL])
-    typical = max(1, sum(map(_size, first)) // max(1, len(first)))
-    entries = _entries(run, order[: max(_TYPICAL, budget // typical)])
-    sizes, kept = 0, []
-    for entry in entries:
-        sizes += _size(entry)
-        if sizes > budget:
+    typical = max(1, len(json.dumps(first, ensure_ascii=False)) // max(1, len(first)))
+    size, kept = 0, list[Item]()
+    for entry in _entries(run, order[: max(_TYPICAL, budget // typical)]):
+        size += len(json.dumps(entry, ensure_ascii=False))
+        if size > budget:
             break
         kept.append(entry)
-    answers = run.table("attempts", ("step",)).num_rows
     return {
         "run": run.name,
-        "folder": shlex.quote(str(run.folder)),  # the page shows commands with it
+        "folder": shlex.quote(str(run.folder)),  # for commands that the page prints
         "entries": sorted(kept, key=lambda entry: (entry["step"], entry["author"], entry["id"])),
         "proposals": len(order),
         "valid": valid,
-        "answers": answers,
+        "answers": run.table("attempts", ("step",)).num_rows,
     }
 
 
-def _order(run: RunData) -> tuple[list[Place], int]:
-    """All proposals in the order of the sample, and how many are valid."""
+def _order(run: RunData) -> tuple[list[tuple[int, int]], int]:
+    """Return all proposals, as (step, row in the step's table), in the order of the sample, and the number of valid ones."""
     table = run.table("proposals", ("step", "author", "task", "valid"))
     columns = [table[name].to_pylist() for name in table.column_names]
-    ranks = {step: rank for rank, step in enumerate(spread(run.recorded))}
+    ranks = {step: rank for rank, step in enumerate(bisected(run.recorded))}
     seen: Counter[tuple[Any, ...]] = Counter()
     rows: Counter[int] = Counter()
-    keyed = []
+    keyed: list[tuple[tuple[Any, ...], tuple[int, int]]] = []
     for step, author, task, valid in zip(*columns, strict=True):
         group = (step, author, task if valid else "rejected")
         keyed.append(((seen[group], ranks[step], author, group[2]), (step, rows[step])))
         seen[group] += 1
         rows[step] += 1
-    return [place for _, place in sorted(keyed)], sum(columns[3])
+    return [proposal for _, proposal in sorted(keyed)], sum(columns[3])
 
 
-def spread(steps: Sequence[int]) -> list[int]:
-    """The middle one first, then the middles of the halves, and so on, so that every beginning is spread over all."""
-    ordered, level = list[int](), [(0, len(steps))] if steps else []
-    while level:
-        ordered += [steps[(low + high) // 2] for low, high in level]
-        halves = [half for low, high in level for half in ((low, (low + high) // 2), ((low + high) // 2 + 1, high))]
-        level = [(low, high) for low, high in halves if low < high]
-    return ordered
+def bisected(steps: Sequence[int]) -> list[int]:
+    """Order steps so that every beginning is spread over all of them: the middle one, then the middles of what is left on each side."""
+    order: list[int] = []
+    ranges = [steps]
+    for part in ranges:  # it grows
+        if part:
+            middle = len(part) // 2
+            order.append(part[middle])
+            ranges += [part[:middle], part[middle + 1 :]]
+    return order
 
 
-def _entries(run: RunData, places: Sequence[Place]) -> list[Entry]:
-    """The entries of these places, in their order; a step whose files cannot be read has none."""
+def _entries(run: RunData, proposals: Sequence[tuple[int, int]]) -> list[Item]:
+    """Read proposals with their problems and answers, step by step."""
     rows: dict[int, list[int]] = defaultdict(list)
-    for step, row in places:
+    for step, row in proposals:
         rows[step].append(row)
-    found = {place: entry for step, own in rows.items() for place, entry in _of_step(run, step, own).items()}
-    return [found[place] for place in places if place in found]
+    entries = {key: entry for step in rows for key, entry in _step_entries(run, step, rows[step]).items()}
+    return [entries[key] for key in proposals if key in entries]
 
 
-def _of_step(run: RunData, step: int, rows: Sequence[int]) -> dict[Place, Entry]:
+def _step_entries(run: RunData, step: int, rows: list[int]) -> dict[tuple[int, int], Item]:
     table = run.table("proposals", (*_PROPOSAL, "text"), [step])
-    proposals = table.take(rows).to_pylist() if len(table) > max(rows) else []
-    ids = [row["problem_id"] for row in proposals if row["valid"]]
-    contents, answers = (run.table(name, columns, [step]) for name, columns in (("problems", _PROBLEM), ("attempts", _ANSWER)))
-    problems = {row["problem_id"]: row for row in _named(contents, ids)}
-    attempts: dict[str, list[Entry]] = defaultdict(list)
-    for row in _named(answers, ids):
-        attempts[row["problem_id"]].append(row)
+    if len(table) <= max(rows):
+        return {}
+    proposals = table.take(rows).to_pylist()
+    named = pc.field("problem_id").isin(pa.array([row["problem_id"] for row in proposals if row["valid"]], pa.string()))
+    problems = {row["problem_id"]: row for row in run.table("problems", _PROBLEM, [step]).filter(named).to_pylist()}
+    answers: dict[str, list[Item]] = defaultdict(list)
+    for row in run.table("attempts", ("problem_id", *_ANSWER), [step]).filter(named).to_pylist():
+        answers[row["problem_id"]].append(row)
     return {
-        (step, row): _entry(step, row, proposal, problems.get(proposal["problem_id"]), attempts[proposal["problem_id"]])
+        (step, row): _entry(step, row, proposal, problems.get(proposal["problem_id"]), answers[proposal["problem_id"]])
         for row, proposal in zip(rows, proposals, strict=True)
     }
 
 
-def _named(table: pa.Table, ids: Sequence[str]) -> list[Entry]:
-    return table.filter(pc.field("problem_id").isin(pa.array(ids, pa.string()))).to_pylist()
-
-
-def _entry(step: int, row: int, proposal: Entry, problem: Entry | None, attempts: list[Entry]) -> Entry:
+def _entry(step: int, row: int, proposal: Item, problem: Item | None, answers: list[Item]) -> Item:
     entry = {
         "id": proposal["problem_id"] or f"{step}-rejected-{row}",
-        "step": step,
-        "author": proposal["author"],
-        "task": proposal["task"],
+        **{name: proposal[name] for name in ("step", "author", "task", "reward")},
         "verdict": _verdict(proposal),
-        "reward": proposal["reward"],
-        "text": _told(proposal["text"].strip()),
+        "text": _cut(proposal["text"].strip()),
     }
     if not problem:
         return entry
-    texts = {name: _told(problem[name]) for name in ("program", "message")}
-    examples = {side: [[_told(one["inputs"]), _told(one["output"])] for one in problem[side]] for side in ("shown", "hidden")}
+    texts = {name: _cut(problem[name]) for name in ("program", "message")}
+    examples = {side: [[_cut(example["inputs"]), _cut(example["output"])] for example in problem[side]] for side in ("shown", "hidden")}
     measures = {name: proposal[name] for name in ("rho", "ast_depth", "cyclomatic", "loc", "variables")}
-    return {**entry, **texts, **examples, **measures, "answers": _answers(attempts), "of": len(attempts)}
+    return {**entry, **texts, **examples, **measures, "answers": _distinct_answers(answers), "of": len(answers)}
 
 
-def _verdict(proposal: Entry) -> str:
+def _verdict(proposal: Item) -> str:
     if not proposal["valid"]:
-        return f"rejected: {_told(proposal['rejection'])}"
+        return f"rejected: {_cut(proposal['rejection'])}"
     if proposal["rho"] is None:
         return "void"
     return {0.0: "solved never", 1.0: "solved always"}.get(proposal["rho"], "solved sometimes")
 
 
-def _answers(attempts: Sequence[Entry]) -> list[Entry]:
-    """Equal answers once, those with a verdict that no other has first, then by number."""
-    counts = Counter(tuple(attempt[name] for name in _ANSWER[1:]) for attempt in attempts)
+def _distinct_answers(answers: Sequence[Item]) -> list[Item]:
+    """Count equal answers. The most frequent one of each verdict comes first, then the others by frequency."""
+    counts = Counter(tuple(answer[name] for name in _ANSWER) for answer in answers)
+    distinct = [{**dict(zip(_ANSWER, values, strict=True)), "times": times} for values, times in counts.most_common()]
     verdicts: set[tuple[Any, ...]] = set()
-    ranked = []
-    for place, (answer, times) in enumerate(counts.most_common()):
-        verdict = answer[2:5]
-        ranked.append((verdict in verdicts, place, answer, times))
+    first, others = list[Item](), list[Item]()
+    for answer in distinct:
+        verdict = (answer["correct"], answer["void"], answer["reason"])
+        (others if verdict in verdicts else first).append(answer)
         verdicts.add(verdict)
-    kept = [(answer, times) for *_, answer, times in sorted(ranked)[:ANSWERS]]
-    named = [(dict(zip(_ANSWER[1:], answer, strict=True)), times) for answer, times in kept]
-    return [{**one, "text": _told(one["text"].strip()), "reason": _told(one["reason"]), "times": times} for one, times in named]
+    kept = [*first, *others][:MAX_ANSWERS]
+    return [{**answer, "text": _cut(answer["text"].strip()), "reason": _cut(answer["reason"])} for answer in kept]
 
 
-def _told(text: str) -> str:
-    """What a model wrote as it is shown: nothing unprintable, and no more than a page can hold."""
-    more = len(text) - LONGEST
-    return printable(text[:LONGEST]) + (f"\n… and {more:,} more characters, which `populora show` reads" if more > 0 else "")
-
-
-def _size(entry: Entry) -> int:
-    """Characters of the texts of an entry."""
-    examples = sum(len(text) for side in ("shown", "hidden") for pair in entry.get(side, ()) for text in pair)
-    answers = sum(len(answer["text"]) + 80 for answer in entry.get("answers", ()))
-    return 200 + len(entry["text"]) + len(entry.get("program", "")) + len(entry.get("message", "")) + examples + answers
+def _cut(text: str) -> str:
+    """Escape unprintable characters, and cut a text that is too long for the page."""
+    more = len(text) - MAX_TEXT
+    return printable(text[:MAX_TEXT]) + (f"\n… and {more:,} more characters, which `populora show` prints" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""A figure: what it shows and means, the records behind it, and how they are drawn; or why it could not be made."""
+"""Figures of a report, and the runs that they are made from."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from populora.evals.text_table import TextTable
 from populora.report.arms import Arm
+from populora.runs.style import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-Row = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,24 +24,24 @@ class Figure:
     """One figure of a report."""
 
     name: str
-    """Of its files, and its place in the page."""
+    """Name of its files and its anchor in the page."""
     title: str
+    paper: str
+    """Its name in the paper; empty if the paper has none."""
     definition: str
-    """What exactly is drawn, in full sentences."""
+    """What is drawn, in full sentences."""
     source: str
     """The columns of the run directory that it is computed from."""
-    shown: str
-    """How many runs and seeds."""
-    rows: Sequence[Row]
-    """The numbers as records, all with the same keys."""
+    runs: str
+    """The runs and seeds that it shows."""
+    rows: Sequence[Record]
+    """The numbers as records with equal keys."""
     draw: Callable[[], Drawing]
-    paper: str = ""
-    """What it is in the paper; empty for what the paper does not have."""
     tables: tuple[TextTable, ...] = ()
-    """What stands under it in words and numbers."""
+    """Tables under the figure."""
 
     def csv(self) -> str:
-        """The records, with a header; lines end as RFC 4180 has them, or else a program's own carriage return would stand unquoted."""
+        """Return the records as CSV with a header. Lines end with CR LF, so that carriage returns in programs are quoted."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(self.rows[0]) if self.rows else [])
         writer.writeheader()
@@ -49,18 +50,18 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Absent:
-    """A figure that could not be made, and what it lacks."""
+class MissingFigure:
+    """A figure that cannot be made, and the reason."""
 
     name: str
     title: str
+    paper: str
     reason: str
-    paper: str = ""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a report is about."""
+    """The runs, evaluations and options of a report."""
 
     arms: tuple[Arm, ...]
     evaluations: tuple[Path, ...] = ()
@@ -68,13 +69,13 @@ class Study:
     retention: Path | None = None
     """Folder of `populora retention`."""
     published: bool = False
-    """Lay the paper's downstream table under ours."""
+    """Print the paper's downstream table under ours."""
     smooth: int = 5
     """Steps of the trailing means that are drawn."""
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """What could not be read, by the name of the run."""
+        """The problems met while reading, each with the name of its run."""
         return [(run.name, note) for arm in self.arms for run in arm.runs for note in run.missing]
 
     @property
@@ -84,20 +85,20 @@ class Study:
 
     @property
     def main(self) -> Arm | None:
-        """The arm that figures of one population show: the first with the most members, a baseline only where there is no other."""
+        """The arm of the figures about one population: the largest, a baseline only if there is no other."""
         return max(self.populations, key=lambda arm: (not arm.baseline, arm.adapters), default=None)
 
 
-def shown(arms: Sequence[Arm]) -> str:
-    """``baseline (1 agent): 2 runs, seeds 0, 1; 4T+4S: 1 run, seed 0``."""
-    parts = []
-    for arm in arms:
-        runs, seeds = len(arm.runs), ", ".join(map(str, arm.seeds))
-        parts.append(f"{arm.label}: {runs} {'run' if runs == 1 else 'runs'}, seed{'' if runs == 1 else 's'} {seeds}")
-    return "; ".join(parts)
+def describe_runs(arms: Sequence[Arm]) -> str:
+    """Return a text such as ``baseline (1 agent): 2 runs, seeds 0, 1; 4T+4S: 1 run, seed 0``."""
+    return "; ".join(
+        f"{arm.label}: {plural(len(arm.runs), 'run')}, seed{'s' if len(arm.runs) > 1 else ''} {', '.join(map(str, arm.seeds))}"
+        for arm in arms
+    )
 
 
-def one_run(arm: Arm) -> str:
-    """What a figure shows that is about one run: the arm's first."""
-    others = len(arm.runs) - 1
-    return f"{arm.label}: run {arm.runs[0].name}, seed {arm.seeds[0]}" + (f" (the first of {others + 1})" if others else "")
+def describe_first_run(arm: Arm) -> str:
+    """Return the name and seed of an arm's first run, for a figure about one run."""
+    count = len(arm.runs)
+    first_of = f" (the first of {count})" if count > 1 else ""
+    return f"{arm.label}: run {arm.runs[0].name}, seed {arm.seeds[0]}{first_of}"

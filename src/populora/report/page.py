@@ -1,6 +1,6 @@
-"""The report as one HTML file: no network, opens from the disk. Figures stand in it as SVG, their numbers and the explorer's sample packed.
+"""Write the report as one HTML file that needs no network. Figures are SVG; their numbers and the explorer's sample are compressed.
 
-Whatever a model wrote is escaped by the template or set as text by the script, which the content policy names by its hash: no other runs.
+The template escapes what models wrote, and the script sets it as text. The content policy names the script by its hash, so no other runs.
 """
 
 from __future__ import annotations
@@ -18,116 +18,103 @@ from typing import Any
 
 import jinja2
 import markupsafe
-import numpy as np
 
-from populora.report.arms import INK, PALETTE, Arm
-from populora.report.curves import MEMBER
-from populora.report.explorer import ANSWERS, explored
-from populora.report.figure import Absent, Figure, Study
-from populora.report.rendering import svg
+from populora.core.errors import RunDirectoryError
+from populora.report.arms import Arm
+from populora.report.drawing import members_of
+from populora.report.explorer import MAX_ANSWERS, sample_problems
+from populora.report.figure import Figure, MissingFigure, Study
+from populora.report.rendering import CSS_VARIABLES, svg
 from populora.runs.highlights import highlights
+from populora.runs.metrics_log import read_log
+from populora.runs.style import plural
 
-EXPLORED = 16_000_000
-"""Characters of model text in the explorer, over all runs: packed about a sixth of it."""
+SAMPLE_BUDGET = 16_000_000
+"""Characters of model text in the explorer, over all runs; compressed about a sixth of it."""
 
 
-def page(study: Study, figures: Sequence[Figure | Absent], follows: str = "") -> str:
-    """The page. ``follows``: the version of a page that a server makes anew while the run goes on."""
+def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: str = "") -> str:
+    """Return the page. ``live_version``: the version of a page that a server rebuilds during training."""
     templates = jinja2.Environment(loader=jinja2.PackageLoader("populora.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    templates.filters["coded"] = _coded
-    script = _text("page.js")
+    templates.filters["code"] = _mark_code
+    script = _template_text("page.js")
     runs = [run for arm in sorted(study.arms, key=lambda arm: arm.baseline) for run in arm.runs]  # the explorer opens on the first
-    samples = [explored(run, EXPLORED // len(runs)) for run in runs]
-    blobs = [(f"explorer-{index}", _packed(json.dumps(sample))) for index, sample in enumerate(samples)]
-    blobs += [(f"csv-{one.name}", _packed(one.csv())) for one in figures if isinstance(one, Figure)]
-    paper = [_shown(one) for one in figures if one.paper]
-    beyond = [_shown(one) for one in figures if not one.paper]
+    samples = [sample_problems(run, SAMPLE_BUDGET // len(runs)) for run in runs]
+    blobs = [(f"explorer-{index}", _compress(json.dumps(sample))) for index, sample in enumerate(samples)]
+    blobs += [(f"csv-{figure.name}", _compress(figure.csv())) for figure in figures if isinstance(figure, Figure)]
+    of_paper, beyond = ([_figure_values(figure) for figure in figures if bool(figure.paper) == paper] for paper in (True, False))
     return templates.get_template("page.html.jinja").render(
         title=" and ".join(dict.fromkeys(arm.label for arm in study.arms)),
-        lead=_lead(study.arms),
+        lead=f"{plural(len(runs), 'run')} in {plural(len(study.arms), 'arm')}, up to step {max(run.metrics.last_step for run in runs)}",
         highlights=_highlights(study),
-        style=_text("page.css"),
+        style=_template_text("page.css"),
         script=script,
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        follows=follows,
-        groups=[("The paper's figures", paper), ("Beyond the paper", beyond)],
-        runs=[_run(arm, index) for arm in study.arms for index in range(len(arm.runs))],
-        members=_members(study),
-        sampled=_sampled(samples),
+        live_version=live_version,
+        groups=[("The paper's figures", of_paper), ("Beyond the paper", beyond)],
+        runs=[_run_values(arm, index) for arm in study.arms for index in range(len(arm.runs))],
+        members=members_of(study.main.runs[0].metrics) if study.main else [],
+        sample_size=_sample_size(samples),
         blobs=blobs,
-        missing=[f"{run}: {note}" for run, note in study.missing],  # after everything was read
+        missing=[f"{run}: {note}" for run, note in study.missing],  # last, when everything has been read
         footer=f"Made by populora {version('populora')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, from the files of the run alone.",
     )
 
 
-def _shown(one: Figure | Absent) -> dict[str, Any]:
-    if isinstance(one, Absent):
-        return {"name": one.name, "title": one.title, "paper": one.paper, "absent": one.reason}
-    return {
-        "name": one.name, "title": one.title, "paper": one.paper, "absent": "", "svg": svg(one), "definition": one.definition,
-        "source": one.source, "shown": one.shown, "tables": one.tables, "rows": f"{len(one.rows):,} row{'' if len(one.rows) == 1 else 's'}",
-    }  # fmt: skip
+def _figure_values(figure: Figure | MissingFigure) -> dict[str, Any]:
+    values = {"name": figure.name, "title": figure.title, "paper": figure.paper}
+    if isinstance(figure, MissingFigure):
+        return {**values, "reason": figure.reason}
+    facts = {"definition": figure.definition, "source": figure.source, "runs": figure.runs, "tables": figure.tables}
+    return {**values, **facts, "reason": "", "svg": svg(figure), "rows": plural(len(figure.rows), "row")}
 
 
-def _run(arm: Arm, index: int) -> dict[str, Any]:
+def _run_values(arm: Arm, index: int) -> dict[str, Any]:
     run = arm.runs[index]
-    done, asked = (int(run.metrics.steps[-1]) if len(run.metrics.steps) else 0), run.settings.get("steps", "?")
+    last, configured = run.metrics.last_step, run.settings.get("steps", "?")
     versions = run.facts.get("versions")
-    colours = {INK: "ink", **{colour: f"c{number}" for number, colour in enumerate(PALETTE, start=1)}}
     return {
-        "arm": arm.label, "colour": colours[arm.colour], "name": run.name, "seed": arm.seeds[index],
-        "steps": f"{done}" if done == asked else f"{done} of {asked}", "base": run.setting("base.path", "?"),
+        "arm": arm.label, "colour": CSS_VARIABLES[arm.colour], "name": run.name, "seed": arm.seeds[index],
+        "steps": f"{last}" if last == configured else f"{last} of {configured}", "base": run.setting("base.path", "?"),
         "sandbox": run.facts.get("sandbox", "?"), "version": versions.get("populora", "?") if isinstance(versions, dict) else "?",
     }  # fmt: skip
 
 
-def _lead(arms: Sequence[Arm]) -> str:
-    runs = [run for arm in arms for run in arm.runs]
-    steps = max((int(run.metrics.steps[-1]) for run in runs if len(run.metrics.steps)), default=0)
-    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {len(arms)} {'arm' if len(arms) == 1 else 'arms'}, up to step {steps}"
-
-
 def _highlights(study: Study) -> list[str]:
-    """What happened in the first run of the main arm, in the sentences of the run's closing summary."""
-    run = study.main.runs[0] if study.main else None
-    if run is None:
+    """Return the sentences of the closing summary about the first run of the main arm."""
+    if not study.main:
         return []
-    log = [
-        {"step": step} | {name: float(values[row]) for name, values in run.metrics.columns.items() if not np.isnan(values[row])}
-        for row, step in enumerate(run.metrics.steps.tolist())
-    ]
+    run = study.main.runs[0]
+    try:
+        sentences = highlights(read_log(run.folder), run.setting("evaluation.problems_per_type", 0))
+    except RunDirectoryError:
+        return []  # the page lists the damaged lines
     prefix = f"{run.name}: " if sum(len(arm.runs) for arm in study.arms) > 1 else ""
-    return [prefix + sentence for sentence in highlights(log, run.setting("evaluation.problems_per_type", 0))]
+    return [prefix + sentence for sentence in sentences]
 
 
-def _members(study: Study) -> list[str]:
-    run = study.main.runs[0] if study.main else None
-    found = [one for one in run.metrics.under("rating/mu") if MEMBER.fullmatch(one)] if run else []
-    return sorted(found, key=lambda member: (member[0] == "S", int(member[1:])))
-
-
-def _sampled(samples: Sequence[dict[str, Any]]) -> str:
+def _sample_size(samples: Sequence[dict[str, Any]]) -> str:
     parts = [
         f"{sample['run']}: {len(sample['entries']):,} of {sample['proposals']:,} proposals ({sample['valid']:,} valid), "
-        f"each with up to {ANSWERS} different ones of the run's {sample['answers']:,} answers"
+        f"each with up to {MAX_ANSWERS} different ones of the run's {sample['answers']:,} answers"
         for sample in samples
     ]
     last = next((sample["entries"][-1] for sample in samples if sample["entries"]), None)
-    chosen = f"--step {last['step']} --teacher {last['author']}" if last else "--step N"
+    selection = f"--step {last['step']} --teacher {last['author']}" if last else "--step N"
     return (
         f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}. "
-        f"`populora show RUN {chosen}` reads everything of a step."
+        f"`populora show RUN {selection}` prints everything of a step."
     )
 
 
-def _coded(text: str) -> markupsafe.Markup:
-    """Our own sentences: what stands between backticks as code."""
+def _mark_code(text: str) -> markupsafe.Markup:
+    """Escape a text of ours, and mark what is between backticks as code."""
     return markupsafe.Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704 escaped before
 
 
-def _packed(text: str) -> str:
+def _compress(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), 6, mtime=0)).decode()
 
 
-def _text(name: str) -> str:
+def _template_text(name: str) -> str:
     return (files("populora.report") / "templates" / name).read_text("utf-8")

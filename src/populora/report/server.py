@@ -1,8 +1,8 @@
-"""The report of a run that goes on, served on loopback: read-only, light enough to leave open beside the training.
+"""Serve the report of a run in training on loopback, rebuilt as the run goes on.
 
-The page is made anew only while somebody has it open, at most every `REST` times the seconds that making it takes, and at a lower
-priority than the run's. It asks for ``version`` every two seconds and takes over what is new. Nothing else is answered: no files, no other
-methods, and no request that names another host (a page of another site could make a browser ask for ours).
+An open page polls ``version`` every two seconds. A poll rebuilds the page if the run has finished a step since, after a pause of
+`PAUSE_FACTOR` times the seconds of the last build. Nothing else is served: no files, no other methods, and no request that names another
+host, because a page of another site could make a browser send one.
 """
 
 from __future__ import annotations
@@ -10,123 +10,86 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
-from populora.core.files import disk_errors
+from populora.core.errors import ConfigError, PopuloraError
 from populora.runs.metrics_log import METRICS
 
 HOST = "127.0.0.1"
-REST, SHORTEST, ASKED = 5.0, 10.0, 20.0
-"""Pause between pages in times of what one takes, and at least, in seconds; for how long a page that asked counts as open."""
-TAIL = 1 << 20
-"""Bytes: a step's metrics are shorter."""
-Make = Callable[[str], str]
-"""Makes the page of a version."""
+PAUSE_FACTOR, MIN_PAUSE = 5.0, 10.0
+"""Pause between builds, in times of the last build's seconds; its minimum in seconds."""
 
 
-class Followed:
-    """The page as it was last made, and when it is made again."""
+class LivePage:
+    """The page of a run in training."""
 
-    def __init__(self, folder: Path, steps: int | str, make: Make):
-        """``steps``: how many the run has in all, or ``?``."""
-        self._folder, self._steps, self._make = folder, steps, make
-        self._asked = 0.0
-        self.html, self.version, self.trouble = "", "", ""
+    def __init__(self, run: Path, build: Callable[[str], str]):
+        """``build`` makes the page of a version."""
+        self._log, self._build = run / METRICS, build
+        self._lock, self._next_build = threading.Lock(), 0.0
+        self.html, self.version, self.error = "", "", ""
 
-    def renew(self) -> float:
-        """Make the page of the run's last finished step; the seconds it took.
-
-        A run that cannot be read leaves the page as it was, to be tried again; where there is none yet, what is wrong is raised.
-        """
-        started = time.monotonic()
+    def rebuild(self) -> None:
+        """Build the page from the files as they are now."""
+        started, version = time.monotonic(), self._current_version()
         try:
-            version = str(last_step(self._folder))
-            self.html, self.version, self.trouble = self._make(version), version, ""
-        except Exception as error:
-            if not self.html:
-                raise
-            self.trouble = str(error) if isinstance(error, PopuloraError) else f"{type(error).__name__}: {error}"
-        return time.monotonic() - started
+            self.html, self.version = self._build(version), version
+        finally:
+            self._next_build = time.monotonic() + max(MIN_PAUSE, PAUSE_FACTOR * (time.monotonic() - started))
 
-    def status(self) -> dict[str, str]:
-        """What an open page asks for: the version to have, and a line for the reader."""
-        self._asked = time.monotonic()
-        try:
-            now, written = last_step(self._folder), _written(self._folder)
-        except PopuloraError as error:
-            return {"version": self.version, "text": f"this page: step {self.version}; cannot be renewed: {error}"}
-        behind = "" if str(now) == self.version else f", this page: step {self.version}"
-        trouble = f"; cannot be renewed: {self.trouble}" if self.trouble else ""
-        return {"version": self.version, "text": f"step {now} of {self._steps}, {written}{behind}{trouble}"}
+    def poll(self) -> dict[str, str]:
+        """Rebuild the page if it is stale; return its version and a status line. A page that cannot be rebuilt stays as it is."""
+        if self._lock.acquire(blocking=False):  # else another tab's poll is rebuilding it
+            try:
+                if self.is_stale() and time.monotonic() >= self._next_build:
+                    self.rebuild()
+                    self.error = ""
+            except Exception as error:  # noqa: BLE001 the server goes on, and the page says why it is old
+                self.error = str(error) if isinstance(error, PopuloraError) else f"{type(error).__name__}: {error}"
+            finally:
+                self._lock.release()
+        return {"version": self.version, "text": self._status()}
 
-    def due(self) -> bool:
-        """Whether there is something new, or to be tried again, and somebody to see it."""
-        if time.monotonic() - self._asked >= ASKED:
-            return False
-        try:
-            return bool(self.trouble) or str(last_step(self._folder)) != self.version
-        except PopuloraError:
-            return True
+    def is_stale(self) -> bool:
+        """Whether the run has logged a step since the page was built."""
+        return self._current_version() != self.version
 
-    def follow(self, ended: threading.Event) -> None:
-        """Make the page anew whenever it is due, until ``ended``."""
-        while not ended.wait(1.0):
-            if self.due():
-                ended.wait(max(SHORTEST, REST * self.renew()))
+    def _current_version(self) -> str:
+        return str(self._log.stat().st_mtime_ns) if self._log.is_file() else "0"
 
-
-def _written(folder: Path) -> str:
-    """How long ago a step was last finished: what tells a run that goes on from one that was killed."""
-    file = folder / METRICS
-    with disk_errors(file, "read"):
-        minutes = int((time.time() - file.stat().st_mtime) / 60) if file.is_file() else 0
-    return f"written {minutes} min ago" if minutes else "written just now"
-
-
-def last_step(folder: Path) -> int:
-    """The last step whose metrics are written; 0 before the first. Reads the end of the log alone: it is asked every second.
-
-    Raises `RunDirectoryError` for a damaged line.
-    """
-    path = folder / METRICS
-    if not path.is_file():
-        return 0
-    with disk_errors(path, "read"), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL))
-        lines = file.read().split(b"\n")[:-1]  # behind the last end of line stands what is being written
-    try:
-        return int(json.loads(lines[-1])["step"]) if lines else 0
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise RunDirectoryError(f"the last line of '{path}' is damaged ({error}): restore it from a backup") from error
+    def _status(self) -> str:
+        if self.error:
+            return f"cannot rebuild this page: {self.error}"
+        if not self._log.is_file():
+            return "no step is finished yet"
+        minutes = int((time.time() - self._log.stat().st_mtime) / 60)
+        finished = f"last step finished {minutes} min ago" if minutes else "last step finished just now"
+        return finished + (", this page is older" if self.is_stale() else "")
 
 
 @contextmanager
-def serving(followed: Followed, port: int):
-    """Make the first page, serve until the block is left; gives the address. Raises `ConfigError` where the port is taken."""
+def serve(page: LivePage, port: int) -> Iterator[str]:
+    """Build the first page, serve until the block ends, and yield the address. Raises `ConfigError` if the port is taken."""
     try:
-        server = ThreadingHTTPServer((HOST, port), _handler(followed))
+        server = ThreadingHTTPServer((HOST, port), _handler(page))
     except OSError as error:
         raise ConfigError(
             f"cannot listen on port {port} of this machine ({error.strerror}): choose another with --port N, or 0 for any"
         ) from error
-    ended = threading.Event()
     with server:
-        followed.renew()
+        page.rebuild()
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        threading.Thread(target=followed.follow, args=(ended,), daemon=True).start()
         try:
             yield f"http://{HOST}:{server.server_port}/"
         finally:
-            ended.set()
             server.shutdown()
 
 
-def _handler(followed: Followed) -> type[BaseHTTPRequestHandler]:
+def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 30
 
@@ -134,25 +97,25 @@ def _handler(followed: Followed) -> type[BaseHTTPRequestHandler]:
             host = self.headers.get("Host", "").partition(":")[0]
             path = self.path.partition("?")[0]
             if host not in (HOST, "localhost"):
-                self._answer(HTTPStatus.FORBIDDEN, "text/plain", "this server answers 127.0.0.1 alone")
+                self._reply(HTTPStatus.FORBIDDEN, "text/plain", "this server answers 127.0.0.1 alone")
             elif path == "/":
-                self._answer(HTTPStatus.OK, "text/html", followed.html)
+                self._reply(HTTPStatus.OK, "text/html", page.html)
             elif path == "/version":
-                self._answer(HTTPStatus.OK, "application/json", json.dumps(followed.status()))
+                self._reply(HTTPStatus.OK, "application/json", json.dumps(page.poll()))
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there is only the page")
+                self._reply(HTTPStatus.NOT_FOUND, "text/plain", "there is only the page")
 
-        def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+        def _reply(self, status: HTTPStatus, kind: str, text: str) -> None:
             body = text.encode("utf-8", "backslashreplace")
             self.send_response(status)
             headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
             for name, value in {**headers, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}.items():
                 self.send_header(name, value)
-            with suppress(ConnectionError):  # a tab that was closed meanwhile
+            with suppress(ConnectionError):  # the tab was closed meanwhile
                 self.end_headers()
                 self.wfile.write(body)
 
         def log_message(self, format: str, *_: object) -> None:
-            """Nothing: a line every two seconds tells nobody anything."""
+            """Print nothing: a page polls every two seconds."""
 
     return Handler

@@ -20,7 +20,6 @@ from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
 from populora.engine.sampling.sync_check import check_effect
-from populora.runs.archive import keep_tessellation
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import check_fingerprints, new_run, open_run
 from populora.runs.display import Display
@@ -28,7 +27,7 @@ from populora.runs.loggers import check_loggers, open_loggers
 from populora.runs.metrics_log import truncate_logs, write_step
 from populora.runs.step_record import StepRecord
 from populora.runs.summary import Summary, summarise
-from populora.tasks.coverage import Archive
+from populora.tasks.coverage import Archive, tessellation
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import Verifier
 from populora.training.buffer import ProblemBuffer
@@ -100,6 +99,7 @@ def build_run(config: Config) -> Iterator[Run]:
                 "tokenizer_sha256": _sha256(sorted(backend.tokenizer.get_vocab().items())),
                 "prompts": f"{prompts.name} {prompts.version}",
                 **({"held_out_sha256": _sha256(suite)} if suite else {}),
+                "tessellation_sha256": tessellation().tobytes().hex(),
                 "sandbox": backend.tier,
             },
             population=population,
@@ -116,7 +116,6 @@ def _sha256(value: object) -> str:
 
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
-    keep_tessellation(folder)
     with open_loggers(folder, run.config) as send_logs:
         stopping, write_seconds = stop(), 0.0
         display.phase("canary")

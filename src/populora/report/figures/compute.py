@@ -1,83 +1,78 @@
-"""Compute accounting as in the paper's table."""
+"""Compute accounting as in the paper's table, and the seconds of a step by phase."""
 
 from __future__ import annotations
 
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from populora.evals.text_table import ABSENT, TextCell, TextRow, TextTable
 from populora.report.arms import Arm
-from populora.report.figure import Absent, Figure, Study, shown
-from populora.report.loading import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+from populora.report.drawing import Drawing, categorical_colours, panels
+from populora.report.figure import Figure, MissingFigure, Study, describe_runs
+from populora.report.run_data import Array
 
 WARM_UP = 5
 """Steps that the paper's table leaves out."""
 UNTIMED = "no run has timings.jsonl"
+COMPUTE = ("compute", "Compute accounting", "Table 2 (compute accounting)")
+TIMINGS = ("phase_timings", "Where a step's seconds go", "")
+PHASES = ("matchmaking", "propose", "solve", "wait", "update", "publish", "store", "evaluate", "evolve", "canary", "write")
 
 
-def compute_figure(study: Study) -> Figure | Absent:
-    """Seconds a step and an adapter's step, and their ratio to the first baseline."""
-    name, title, paper = "compute", "Compute accounting", "Table 2 (compute accounting)"
+def compute_figure(study: Study) -> Figure | MissingFigure:
+    """Draw the seconds of a step and of an adapter's step, and their ratio to the first baseline."""
     rows = compute(study)
     if not rows:
-        return Absent(name, title, UNTIMED, paper)
+        return MissingFigure(*COMPUTE, UNTIMED)
     return Figure(
-        name=name,
-        title=title,
+        *COMPUTE,
         definition=(
-            f"Median seconds of a step, without each run's first {WARM_UP} where there are more, over all runs of an arm. Adapter-step: "
-            "that divided by the adapters trained. Steps are those a run is set to, the mean where an arm's runs are set to different "
-            "numbers; hours are the median times these steps, so those of one run. Ratio: to the first baseline, where one was timed. "
-            "Seconds are those of the machines the runs ran on: only arms that ran alike, on equal hardware and beside nothing else, can "
+            f"Median seconds of a step, without each run's first {WARM_UP} if there are more, over all runs of an arm. Adapter-step: "
+            "that divided by the adapters trained. Steps are those a run is set to, the mean if an arm's runs are set to different "
+            "numbers; hours are the median times these steps, so those of one run. Ratio: to the first baseline, if one was timed. "
+            "Seconds are those of the machines the runs ran on: only arms that ran alike, on equal and otherwise idle hardware, can "
             "be compared."
         ),
         source="timings.jsonl: seconds/step; config.json: population, steps",
-        shown=shown([arm for arm in study.arms if any(row["arm"] == arm.label for row in rows)]),
+        runs=describe_runs([arm for arm in study.arms if any(row["arm"] == arm.label for row in rows)]),
         rows=rows,
         draw=lambda: _draw_compute(study, rows),
-        paper=paper,
         tables=(_table(rows),),
     )
 
 
 def compute(study: Study) -> list[dict[str, Any]]:
-    """The table's rows, an arm each; empty where nothing was timed."""
+    """Return the table's rows, one for each arm that was timed."""
     rows: list[dict[str, Any]] = []
-    base: dict[str, Any] = {}
+    baseline: dict[str, Any] = {}
     for arm in study.arms:
-        seconds = np.concatenate([_warm(run.timings.get("seconds/step")) for run in arm.runs])
-        if len(seconds):
-            median, steps = float(np.median(seconds)), _steps(arm)
-            row = {
-                "arm": arm.label,
-                "adapters": arm.adapters or None,
-                "steps": steps,
-                "adapter_steps": arm.adapters * steps if arm.adapters and steps else None,
-                "seconds_per_step": median,
-                "seconds_per_adapter_step": median / arm.adapters if arm.adapters else None,
-                "hours": median * steps / 3600 if steps else None,
-            }
-            base = base or (row if arm.baseline else {})
-            keys = {"ratio": "seconds_per_step", "ratio_per_adapter": "seconds_per_adapter_step"}
-            ratios = {ratio: row[key] / base[key] if base.get(key) and row[key] is not None else None for ratio, key in keys.items()}
-            rows.append({**row, **ratios, "steps_timed": len(seconds)})
+        seconds = np.concatenate([_without_warm_up(run.timings.get("seconds/step")) for run in arm.runs])
+        if not len(seconds):
+            continue
+        median, adapters = float(np.median(seconds)), arm.adapters or None
+        configured = [steps for run in arm.runs if (steps := run.setting("steps", 0))]
+        steps = mean(configured) if configured else None
+        row = {
+            "arm": arm.label,
+            "adapters": adapters,
+            "steps": steps,
+            "adapter_steps": adapters * steps if adapters and steps else None,
+            "seconds_per_step": median,
+            "seconds_per_adapter_step": median / adapters if adapters else None,
+            "hours": median * steps / 3600 if steps else None,
+        }
+        baseline = baseline or (row if arm.baseline else {})
+        for ratio, key in (("ratio", "seconds_per_step"), ("ratio_per_adapter", "seconds_per_adapter_step")):
+            row[ratio] = row[key] / baseline[key] if baseline.get(key) and row[key] is not None else None
+        rows.append({**row, "steps_timed": len(seconds)})
     return rows
 
 
-def _warm(seconds: Array) -> Array:
-    kept = seconds[np.isfinite(seconds)]
-    return kept[WARM_UP:] if len(kept) > WARM_UP else kept
-
-
-def _steps(arm: Arm) -> float | None:
-    """Steps of a run: the mean over those runs whose settings say it."""
-    said = [steps for run in arm.runs if (steps := run.setting("steps", 0))]
-    return mean(said) if said else None
+def _without_warm_up(seconds: Array) -> Array:
+    finite = seconds[np.isfinite(seconds)]
+    return finite[WARM_UP:] if len(finite) > WARM_UP else finite
 
 
 def _table(rows: list[dict[str, Any]]) -> TextTable:
@@ -95,32 +90,72 @@ def _table(rows: list[dict[str, Any]]) -> TextTable:
 
 
 def _number(value: float | None) -> str:
-    """A count whole, what is measured with two decimals or, where it is small, two digits."""
+    """Format a count without decimals, a measurement with two decimals or, if it is small, two digits."""
     if value is None:
         return ABSENT
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _draw_compute(study: Study, rows: list[dict[str, Any]]) -> Drawing:
-    from populora.report.drawing import panels
-
     colours = {arm.label: arm.colour for arm in study.arms}
     drawing, axes = panels(1, 3, width=3.0, height=0.5 + 0.35 * len(rows))
-    for axis, key, title in zip(
-        axes[0],
-        ("seconds_per_step", "seconds_per_adapter_step", "ratio"),
-        ("seconds a step", "seconds an adapter-step", "ratio to the baseline"),
-        strict=True,
-    ):
+    titles = {
+        "seconds_per_step": "seconds a step", "seconds_per_adapter_step": "seconds an adapter-step", "ratio": "ratio to the baseline"
+    }  # fmt: skip
+    for axis, (key, title) in zip(axes[0], titles.items(), strict=True):
         values = [row[key] or 0.0 for row in rows]
         bars = axis.barh([row["arm"] for row in rows], values, color=[colours[row["arm"]] for row in rows], height=0.6)
-        axis.bar_label(bars, ["–" if row[key] is None else f"{row[key]:.2f}" for row in rows], padding=2, fontsize=7)
-        axis.set_title(title)
-        axis.set(xlim=(0, 1.2 * max(values) or 1), ylim=(len(rows) - 0.4, -0.6))
+        axis.bar_label(bars, [ABSENT if row[key] is None else f"{row[key]:.2f}" for row in rows], padding=2, fontsize=7)
+        axis.set(title=title, xlim=(0, 1.2 * max(values) or 1), ylim=(len(rows) - 0.4, -0.6))
         axis.grid(visible=False, axis="y")
         if axis is not axes[0, 0]:
             axis.set_yticklabels([])
         if not any(values):
             axis.set_axis_off()
             axis.text(0, 0.5, "no baseline was timed" if key == "ratio" else "not known", va="center", transform=axis.transAxes)
+    return drawing
+
+
+def timings_figure(study: Study) -> Figure | MissingFigure:
+    """Draw the seconds by phase over the steps."""
+    arms = [arm for arm in study.arms if len(arm.runs[0].timings.steps)]
+    if not arms:
+        return MissingFigure(*TIMINGS, UNTIMED)
+    rows = [
+        {"arm": arm.label, "run": arm.runs[0].name, "phase": phase, "step": step, "seconds": value}
+        for arm in arms
+        for phase, values in _phases(arm).items()
+        for step, value in zip(arm.runs[0].timings.steps.tolist(), values.tolist(), strict=True)
+    ]
+    return Figure(
+        *TIMINGS,
+        definition=(
+            "Seconds of each step by phase, stacked. Proposing and solving are one stream of the sampler: seconds in which both were "
+            "decoded are divided by their tokens. wait: the sampler waited for verdicts; verification at the same time is not stacked. "
+            "write: records, metrics and the checkpoint of the step before."
+        ),
+        source="timings.jsonl: seconds/PHASE",
+        runs=f"the first run of each arm; {describe_runs(arms)}",
+        rows=rows,
+        draw=lambda: _draw_timings(arms),
+    )
+
+
+def _phases(arm: Arm) -> dict[str, Array]:
+    log = arm.runs[0].timings
+    known = [phase for phase in PHASES if f"seconds/{phase}" in log.columns]
+    others = [phase for phase in log.under("seconds") if phase not in (*PHASES, "step")]
+    return {phase: np.nan_to_num(log.get(f"seconds/{phase}")) for phase in (*known, *others)}
+
+
+def _draw_timings(arms: list[Arm]) -> Drawing:
+    drawing, axes = panels(1, len(arms), width=max(3.0, 8.4 / len(arms)), height=2.2)
+    colours = categorical_colours(list(dict.fromkeys(phase for arm in arms for phase in _phases(arm))))
+    for axis, arm in zip(axes[0], arms, strict=True):
+        phases = _phases(arm)
+        phase_colours = [colours[phase] for phase in phases]
+        axis.stackplot(arm.runs[0].timings.steps, *phases.values(), colors=phase_colours, labels=list(phases), linewidth=0)
+        axis.set(title=arm.label, xlabel="step", ylabel="seconds")
+    handles, labels = axes[0, -1].get_legend_handles_labels()
+    drawing.legend(handles[::-1], labels[::-1], loc="outside right center")  # as they are stacked
     return drawing

@@ -2,130 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from populora.core.errors import PopuloraError, RunDirectoryError
-from populora.core.files import read_json
-from populora.evals.aggregates import columns_of
+from populora.evals.aggregates import ScoreCell, columns_of, score_rows
+from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
-from populora.evals.folder import read_description, read_evaluation
+from populora.evals.folder import read_evaluation
+from populora.evals.records import ModelRole
 from populora.evals.scores import Evaluation
-from populora.report.figure import Absent, Figure, Study
-from populora.report.figures.bars import draw_adapters, draw_roles
-from populora.runs.directory import CONFIG
-from populora.runs.style import printable
+from populora.report.arms import INK, PALETTE, unique_names
+from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, categorical_colours, panels, tag_artist
+from populora.report.figure import Figure, MissingFigure, Study
+from populora.runs.style import plural
 
 FOLDER = "evaluations"
-"""Of a run, in which its evaluations lie."""
-
-BARS = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
+"""The folder of a run's evaluations in the run directory."""
+ROLES = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
+SOURCE = "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl"
 _GREEDY = (
-    "Per cent of a benchmark's items that the greedy answer gets right, in the extraction mode of its published score; whole benchmarks "
-    "alone."
+    "Per cent of a benchmark's items that the greedy answer gets right, in the extraction mode of its published score; complete "
+    "benchmarks alone."
 )
 
 
-def downstream_figures(study: Study) -> list[Figure | Absent]:
-    """Bars of roles with their best adapter, and bars of all adapters; or why there are none."""
-    both = (BARS, ADAPTERS)
+def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
+    """Draw bars of roles with their best adapter, and bars of all adapters."""
     if not study.evaluations:
-        reason = "give a folder of `populora evaluate` with --evaluation DIR, or let it stand in the run's evaluations/"
-        return [Absent(name, title, reason, paper) for name, title, paper in both]
-    found, shown, unread = list[Evaluation](), list[str](), list[str]()
-    for folder, name in _named(study.evaluations).items():
+        reason = f"give a folder of `populora evaluate` with --evaluation DIR, or put it into the run's {FOLDER}/"
+        return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
+    runs = {
+        run.folder.resolve(): f", run {run.name}, seed {seed}" for arm in study.arms for run, seed in zip(arm.runs, arm.seeds, strict=True)
+    }
+    evaluations, described, errors = list[Evaluation](), list[str](), list[str]()
+    for folder, name in _names(study.evaluations).items():
         try:
-            one, runs = _read(folder, name)
-            found.append(one)
-            shown.append(f"{name}: {len(one.models)} model{'' if len(one.models) == 1 else 's'}, {runs}")
+            evaluations.append(_read(folder, name))
+            described.append(f"{name}: {plural(len(evaluations[-1].models), 'model')}{runs.get(folder.parents[1], '')}")
         except PopuloraError as error:
-            unread.append(f"{name}: {error}")
-    if not found:
-        return [Absent(name, title, "; ".join(unread), paper) for name, title, paper in both]
-    number = f"{len(found)} evaluation{'' if len(found) == 1 else 's'}"
-    text = "; ".join([f"{number}: {shown[0]}", *shown[1:], *(f"left out, {one}" for one in unread)])
-    return [_bars(study, found, text), _adapters(found, text)]
+            errors.append(f"{name}: {error}")
+    if not evaluations:
+        return [MissingFigure(*ROLES, "; ".join(errors)), MissingFigure(*ADAPTERS, "; ".join(errors))]
+    text = "; ".join([*described, *(f"left out, {error}" for error in errors)])
+    shown = f"{plural(len(evaluations), 'evaluation')}: {text}"
+    return [_roles_figure(study, evaluations, shown), _adapters_figure(evaluations, shown)]
 
 
-def _named(folders: Sequence[Path]) -> dict[Path, str]:
-    """Each folder once, and ``4t4s/step_00200`` of ``runs/4t4s/evaluations/step_00200``; where two have the same name, as many of the
-    folders above as tell them apart."""
-    each = list(dict.fromkeys(folder.resolve() for folder in folders))
-    parts = [(*one.parts[:-2], one.name) if one.parent.name == FOLDER else one.parts for one in each]
-    names = ["/".join(own[-2 if one.parent.name == FOLDER else -1 :]) for one, own in zip(each, parts, strict=True)]
-    for length in range(2, max(map(len, parts)) + 1):
-        names = [name if names.count(name) == 1 else "/".join(own[-length:]) for name, own in zip(names, parts, strict=True)]
-    return dict(zip(each, map(printable, names), strict=True))
+def _names(folders: Sequence[Path]) -> dict[Path, str]:
+    """Name each folder once: ``4t4s/step_00200`` for ``runs/4t4s/evaluations/step_00200``, and longer names if these are equal."""
+    unique = list(dict.fromkeys(folder.resolve() for folder in folders))
+    in_run = [folder.parent.name == FOLDER for folder in unique]
+    paths = [folder.parents[1] / folder.name if inside else folder for folder, inside in zip(unique, in_run, strict=True)]
+    return dict(zip(unique, unique_names(paths, [2 if inside else 1 for inside in in_run]), strict=True))
 
 
-def _read(folder: Path, name: str) -> tuple[Evaluation, str]:
-    """An evaluation, and of which runs it is. Raises `PopuloraError` for what is no evaluation, or one of nothing yet."""
+def _read(folder: Path, name: str) -> Evaluation:
+    """Read an evaluation. Raises `PopuloraError` for other files and if nothing is graded yet."""
     try:
-        found, runs = read_evaluation(folder, name), _runs(folder)
+        evaluation = read_evaluation(folder, name)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunDirectoryError(
             f"a file in '{folder}' does not hold what `populora evaluate` writes ({type(error).__name__}: {error})"
         ) from error
-    if not columns_of([found]).benchmarks:
+    if not columns_of([evaluation]).benchmarks:
         raise RunDirectoryError(f"nothing is graded in '{folder}' yet")
-    return found, runs
+    return evaluation
 
 
-def _runs(folder: Path) -> str:
-    """``run 4t4s, seed 0``: the run that the folder lies in, or else those whose members were evaluated, as far as they are still there."""
-    beside = [folder.parent.parent] if folder.parent.name == FOLDER else []
-    runs = beside or [Path(run) for run in [read_description(folder).get("run")] if run]
-    return ", ".join(f"run {printable(run.name)}, seed {_seed(run)}" for run in runs) or "of no run"
-
-
-def _seed(run: Path) -> str:
-    try:
-        return str(read_json(run / CONFIG)["seed"])
-    except (PopuloraError, KeyError, TypeError):
-        return "unknown"
-
-
-def _bars(study: Study, found: list[Evaluation], shown: str) -> Figure:
-    name, title, paper = BARS
-    layouts = downstream_tables(found, study.published)
+def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Figure:
     return Figure(
-        name,
-        title,
-        f"{_GREEDY} A bar is the mean over the members of a role, where all of them have the benchmark, with ± one sample standard "
-        "deviation; the pale cap reaches to the best of those members, of each benchmark by itself: it is selected on the test set, and "
-        "no one adapter need have it. The table's Best is over both roles.",
-        "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl",
-        shown,
-        score_records(found, study.published),
-        lambda: draw_roles(found),
-        paper,
-        tuple(layouts),
+        *ROLES,
+        definition=(
+            f"{_GREEDY} A bar is the mean over the members of a role, if all of them have the benchmark, with ± one sample standard "
+            "deviation; the pale cap reaches to the best of those members, of each benchmark by itself: it is selected on the test set, "
+            "and no one adapter need have it. The table's Best is over both roles."
+        ),
+        source=SOURCE,
+        runs=runs,
+        rows=score_records(evaluations, study.published),
+        draw=lambda: _draw_roles(evaluations),
+        tables=tuple(downstream_tables(evaluations, study.published)),
     )
 
 
-def _adapters(found: list[Evaluation], shown: str) -> Figure:
-    name, title, paper = ADAPTERS
-    rows = [
-        {
-            "evaluation": one.name,
-            "model": score.model,
-            "benchmark": score.benchmark,
-            "correct": score.correct,
-            "graded": score.graded,
-            "items": score.items,
-        }
-        for one in found
-        for score in one.scores
-    ]
-    shape = "A bar is one adapter, or the bare base (grey)."
+def _adapters_figure(evaluations: list[Evaluation], runs: str) -> Figure:
+    keys = ("model", "benchmark", "correct", "graded", "items")
     return Figure(
-        name,
-        title,
-        f"{_GREEDY} {shape}",
-        "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl",
-        shown,
-        rows,
-        lambda: draw_adapters(found),
-        paper,
+        *ADAPTERS,
+        definition=f"{_GREEDY} A bar is one adapter, or the bare base (grey).",
+        source=SOURCE,
+        runs=runs,
+        rows=[{"evaluation": one.name, **{key: getattr(score, key) for key in keys}} for one in evaluations for score in one.scores],
+        draw=lambda: _draw_adapters(evaluations),
     )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A model that is alone in its role, or the mean of a role: complete cells by benchmark."""
+
+    label: str
+    cells: Mapping[str, ScoreCell]
+    best: Mapping[str, ScoreCell]
+    """For a mean: the cells of the best of its members."""
+
+
+def _bars(evaluation: Evaluation) -> list[Bar]:
+    bars: list[Bar] = []
+    for role in get_args(ModelRole):
+        of_role = replace(evaluation, models=tuple(model for model in evaluation.models if model.role == role))
+        rows = score_rows(of_role, columns_of([of_role]).aggregates, members=False)  # of one role: its best is the best of its own members
+        whole = [(row, {name: cell for name, cell in row.cells.items() if cell.complete}) for row in rows]
+        best = next((cells for row, cells in whole if row.kind == "best"), {})
+        for row, cells in whole:
+            if row.kind in ("member", "mean"):
+                bars.append(Bar(f"{evaluation.name} {row.label}".strip(), cells, best if row.kind == "mean" else {}))
+    return bars
+
+
+def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
+    """Draw a group for each benchmark with a bar for each single model or mean of a role, and a pale cap up to its best member."""
+    bars, benchmarks = [bar for one in evaluations for bar in _bars(one)], columns_of(evaluations).benchmarks
+    colours, wide = categorical_colours([bar.label for bar in bars]), 0.8 / len(bars)
+    drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(bars))), height=2.6)
+    axis = axes[0, 0]
+    for index, bar in enumerate(bars):
+        offset = wide * (index + 0.5) - 0.4
+        for cells, alpha in ((bar.best, 0.3), (bar.cells, 1.0)):
+            columns = [column for column, name in enumerate(benchmarks) if name in cells]
+            heights = [cells[benchmarks[column]].value for column in columns]
+            label = bar.label if alpha == 1 else None
+            axis.bar([x + offset for x in columns], heights, wide * 0.92, color=colours[bar.label], alpha=alpha, linewidth=0, label=label)
+        spread = [bar.cells[benchmarks[column]].std or 0.0 for column in columns]
+        if any(spread):
+            axis.errorbar([x + offset for x in columns], heights, spread, fmt="none", ecolor=INK, elinewidth=0.8)
+    axis.set_xticks(range(len(benchmarks)), [BENCHMARKS[name].title for name in benchmarks])
+    axis.set(ylabel="pass@1, %", ylim=(0, None), xlim=(-0.6, len(benchmarks) - 0.4))
+    axis.grid(visible=False, axis="x")
+    drawing.legend(loc="outside upper left", ncols=2 if len(benchmarks) < 5 else 4)
+    return drawing
+
+
+def _draw_adapters(evaluations: list[Evaluation]) -> Drawing:
+    """Draw a panel for each benchmark with a bar for each adapter, in the colour of its role."""
+    colours = {"base": PALE, "agent": INK, "teacher": TEACHER, "student": STUDENT, "adapter": PALETTE[2]}
+    models, benchmarks = [(one, model) for one in evaluations for model in one.models], columns_of(evaluations).benchmarks
+    columns = min(5, len(benchmarks))
+    width, height = 10 / max(2, columns), 0.5 + 0.15 * len(models)
+    drawing, axes = panels(-(-len(benchmarks) // columns), columns, width, height, sharey=True, sharex=True)
+    for axis in axes.flat[len(benchmarks) :]:
+        axis.set_visible(False)
+    for axis, name in zip(axes.flat, benchmarks, strict=False):
+        for y, (evaluation, model) in enumerate(models):
+            score = evaluation.scores_of(model.name).get(name)
+            if score and score.complete:
+                bar = axis.barh(y, score.rate, 0.75, color=colours[model.role])
+                axis.bar_label(bar, [f"{score.rate:.1f}"], padding=2, fontsize=6)
+                if model.role in ("teacher", "student"):
+                    tag_artist(bar[0], model.name)
+        axis.set(title=BENCHMARKS[name].title, ylim=(len(models) - 0.4, -0.6), xlim=(0, 112), xlabel="pass@1, %")
+        axis.grid(visible=False, axis="y")
+    axes[0, 0].set_yticks(range(len(models)), [f"{one.name} {model.name}".strip() for one, model in models])
+    return drawing

@@ -1,6 +1,6 @@
 "use strict";
-// The page's only script: colours, picking out a member, CSV files, the explorer, and following a run.
-// What a model wrote is set as text, never as markup.
+// The page's only script: colours, highlighting a member, CSV files, the explorer, and following a run in training.
+// Text that a model wrote is set as text, never as markup.
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -14,21 +14,14 @@
     for (let place = 0; place < letters.length; place++) bytes[place] = letters.charCodeAt(place);
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   };
-  const SAME = ["href", "name", "data-member", "data-csv", "aria-label"];
-  const focusedIn = (parent) => (parent.contains(document.activeElement) ? document.activeElement : null);
-  const refocus = (gone, place) => { // what had the focus, before `place` was made anew, has it again
-    if (!gone || gone.isConnected) return;
-    const same = (one) => SAME.every((name) => one.getAttribute(name) === gone.getAttribute(name));
-    (all(gone.tagName, place).find(same) ?? $('[tabindex="0"]', place))?.focus({ preventScroll: true });
-  };
-  const kept = { // a page from the disk may not be allowed to keep anything: then it is forgotten
+  const storage = { // a page from the disk may not be allowed to store anything
     get: (name) => { try { return localStorage.getItem(name); } catch { return null; } },
     set: (name, value) => { try { localStorage.setItem(name, value); } catch { return; } },
   };
 
-  // Colours: as the system has them, light, dark. The style sheet does the rest.
+  // Colour theme: that of the system, light, or dark. The style sheet does the rest.
   const THEMES = { auto: "◐ auto", light: "○ light", dark: "● dark" };
-  let theme = THEMES[kept.get("populora-theme")] ? kept.get("populora-theme") : "auto";
+  let theme = THEMES[storage.get("populora-theme")] ? storage.get("populora-theme") : "auto";
   const paint = () => {
     document.documentElement.dataset.shade = theme;
     $("#theme").textContent = THEMES[theme];
@@ -38,13 +31,13 @@
   $("#theme").addEventListener("click", () => {
     const names = Object.keys(THEMES);
     theme = names[(names.indexOf(theme) + 1) % names.length];
-    kept.set("populora-theme", theme);
+    storage.set("populora-theme", theme);
     paint();
   });
   if (matchMedia("(max-width: 860px)").matches) $("#contents").open = false;
 
-  // One member in the figures that have its marks. It is raised above the others, and then goes back to its place;
-  // not in the lineage, where lines do not cross and births stand on them.
+  // Highlight one member in the figures that have marks of it. Its marks are raised above the others and put back later,
+  // except in the lineage, where lines do not cross and births are drawn on them.
   let picked = null;
   const places = new WeakMap();
   const raise = (mark) => {
@@ -65,7 +58,6 @@
     }
   };
 
-  // Buttons of figures, which a followed run replaces: so the document listens.
   document.addEventListener("click", async ({ target }) => {
     const member = target.closest("[data-member]"), csv = target.closest("[data-csv]");
     if (member) {
@@ -79,7 +71,7 @@
     }
   });
 
-  // The explorer. The list shows a stretch of what was found, `first` up to `last`.
+  // The explorer. The list shows a part of the matching entries, from `first` up to `last`.
   const PAGE = 200, form = $("#filters"), list = $("#list");
   const ASKED = { code_i: "input", code_o: "output", code_f: "function" };
   let runs = [], found = [], first = 0, last = PAGE;
@@ -234,56 +226,35 @@
     if (event.key === "j") go(1);
     if (event.key === "k") go(-1);
   });
-  const explore = async () => {
-    const chosen = form.run.value;
+  const load = async () => {
     runs = await Promise.all(all('[id^="blob-explorer-"]').map((one) => unpack(one.id.slice("blob-".length)).json()));
     form.run.replaceChildren(...runs.map((run, index) => make("option", { value: String(index), textContent: run.run })));
-    if (chosen) form.run.value = chosen;
     refill();
-    sift();
-    const focused = focusedIn(list);
-    draw();
-    refocus(focused, list);
+    restart();
   };
-  explore().then(() => {
-    if (follow()) show();
+  const reloaded = performance.getEntriesByType("navigation")[0]?.type === "reload"; // then the browser restores the position
+  load().then(() => {
+    if (follow() && !reloaded) show();
     document.documentElement.dataset.ready = "true";
   });
 
-  // A page that follows a run takes over what is new, without losing where the reader is.
-  const fetched = async (name) => {
-    const reply = await fetch(name, { cache: "no-store" });
-    if (!reply.ok) throw new Error(`${name}: ${reply.status}`);
-    return reply;
-  };
-  const replace = (now, next) => {
-    if (!now || !next || now.isEqualNode(next)) return;
-    const focused = focusedIn(now), scrolled = all(".drawing, .scroll", now).map((one) => one.scrollLeft);
-    now.replaceWith(next);
-    refocus(focused, next);
-    all(".drawing, .scroll", next).forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
-  };
-  const renew = async () => {
-    const now = await (await fetched("version")).json();
-    $("#live").textContent = now.text;
+  // A page that follows a run is reloaded when the server has rebuilt it, but not while the reader is in the explorer.
+  const poll = async () => {
+    const reply = await fetch("version", { cache: "no-store" });
+    if (!reply.ok) throw new Error(`version: ${reply.status}`);
+    const { version, text } = await reply.json(), stale = version !== document.body.dataset.version;
+    const reading = stale && document.activeElement.closest("#explorer");
+    $("#live").textContent = reading ? `${text}; reload this page to see it` : text;
     $("#live").classList.remove("lost");
-    if (now.version === document.body.dataset.version) return;
-    const next = new DOMParser().parseFromString(await (await fetched("./")).text(), "text/html");
-    for (const part of [".lead", ".highlights", "#runs", "#sampled", "#blobs", "footer"]) replace($(part), $(part, next));
-    const lists = all("nav ul", next);
-    all("nav ul").forEach((one, index) => replace(one, lists[index]));
-    for (const figure of all("figure", next)) replace(document.getElementById(figure.id), figure);
-    pick();
-    await explore();
-    document.body.dataset.version = next.body.dataset.version;
+    if (stale && !reading) location.reload();
   };
   const lost = (error) => {
     console.warn(error);
-    $("#live").textContent = "the server has ended: this is the page as it was last";
+    $("#live").textContent = "the server has ended: this page is no longer updated";
     $("#live").classList.add("lost");
   };
   const watch = async () => {
-    if (!document.hidden) await renew().catch(lost);
+    if (!document.hidden) await poll().catch(lost);
     setTimeout(watch, 2000);
   };
   if (document.body.dataset.version) setTimeout(watch, 2000);

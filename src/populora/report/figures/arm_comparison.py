@@ -1,0 +1,129 @@
+"""Compare arms with the baseline: means of the last tenth of the steps that all runs have, a run a sample, with Welch's interval."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from populora.report.drawing import Drawing, legend, panels
+from populora.report.figure import Figure, MissingFigure, Study, describe_runs
+from populora.report.run_data import RunData
+from populora.runs.style import CAPTIONS
+
+FIGURE = ("comparison", "Arms compared over seeds", "")
+METRICS = (
+    "student/solve_rate", "teacher/difficulty", "teacher/validity", "teacher/loc", "teacher/cyclomatic", "teacher/ast_depth",
+    "teacher/variables", "archive/coverage", "student/response_length", "teacher/response_length", "held_out/accuracy",
+)  # fmt: skip
+Values = dict[str, list[float]]
+"""The value of each run by arm."""
+
+
+def comparison_figure(study: Study) -> Figure | MissingFigure:
+    """Draw each arm's values, a dot for each run, and differences to the first baseline with 95 % intervals."""
+    arms = study.arms
+    if len(arms) < 2:
+        return MissingFigure(*FIGURE, "it compares arms: give runs of two or more, such as `--baseline RUN`")
+    values = {metric: _values(study, metric) for metric in METRICS}
+    complete = [metric for metric in METRICS if all(values[metric].values())]
+    if not complete:
+        return MissingFigure(*FIGURE, "no metric was logged in all arms")
+    rows = [row for metric in complete for row in _compare(metric, values[metric])]
+    first, last = last_tenth(study)
+    lacking = [metric for metric in METRICS if metric not in complete]
+    left_out = f" Left out, because an arm lacks them: {', '.join(lacking)}." if lacking else ""
+    if single := [arm.label for arm in arms if len(arm.runs) < 2]:
+        left_out += f" No interval with {', '.join(single)}: a single run says nothing about how much seeds differ."
+    return Figure(
+        *FIGURE,
+        definition=(
+            f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (if a "
+            "metric was not measured in them, its last value before). The bar is the arm's mean. Below, in an arm's colour: its difference "
+            f"to {arms[0].label} and Welch's 95 % interval over runs, each for one comparison alone, without a correction for their "
+            f"number.{left_out}"
+        ),
+        source=f"metrics.jsonl: {', '.join(METRICS)}",
+        runs=f"{describe_runs(arms)}; steps {first} to {last}",
+        rows=rows,
+        draw=lambda: _draw(study, rows),
+    )
+
+
+def last_tenth(study: Study) -> tuple[int, int]:
+    """Return the first and last step compared. Runs without a step do not count; raises ``ValueError`` if no run has one."""
+    last = min(run.metrics.last_step for arm in study.arms for run in arm.runs if run.metrics.last_step)
+    return last - max(1, last // 10) + 1, last
+
+
+def _values(study: Study, metric: str) -> Values:
+    if not any(run.metrics.last_step for arm in study.arms for run in arm.runs):
+        return {arm.label: [] for arm in study.arms}
+    ends = {arm.label: [value_at_end(run, metric, last_tenth(study)) for run in arm.runs] for arm in study.arms}
+    return {label: [value for value in run_values if value is not None] for label, run_values in ends.items()}
+
+
+def value_at_end(run: RunData, metric: str, steps: tuple[int, int]) -> float | None:
+    """Return the mean of a metric from the first to the last of ``steps``; if none of them has it, the last value before."""
+    log, (first, last) = run.metrics, steps
+    values = log.get(metric)
+    before = np.isfinite(values) & (log.steps <= last)
+    within = before & (log.steps >= first)
+    chosen = values[within] if within.any() else values[before][-1:]
+    return float(chosen.mean()) if len(chosen) else None
+
+
+def _compare(metric: str, values: Values) -> list[dict[str, Any]]:
+    """Return a record for each arm: its values, their mean, and the difference to the first arm with its interval."""
+    reference, reference_values = next(iter(values.items()))
+    rows: list[dict[str, Any]] = []
+    for label, run_values in values.items():
+        low, high = welch_interval(run_values, reference_values) if label != reference else (None, None)
+        average = float(np.mean(run_values))
+        rows.append({
+            "metric": metric, "arm": label, "runs": len(run_values), "mean": average,
+            "values": " ".join(f"{value:.6g}" for value in run_values),
+            "against": reference, "difference": average - float(np.mean(reference_values)), "low": low, "high": high,
+        })  # fmt: skip
+    return rows
+
+
+def welch_interval(first: list[float], second: list[float]) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of the difference of means by Welch's t; None with fewer than two runs in an arm or without variance."""
+    if min(len(first), len(second)) < 2 or np.ptp(first) + np.ptp(second) == 0:
+        return None, None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # an arm whose runs are equal to rounding
+        interval = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    return float(interval.low), float(interval.high)
+
+
+def _draw(study: Study, rows: list[dict[str, Any]]) -> Drawing:
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    drawing, axes = panels(-(-len(metrics) // 4), 4, height=1.5 + 0.13 * len(study.arms))
+    for axis in axes.flat[len(metrics) :]:
+        axis.set_axis_off()
+    colours = {arm.label: arm.colour for arm in study.arms}
+    for axis, metric in zip(axes.flat, metrics, strict=False):
+        _draw_metric(axis, [row for row in rows if row["metric"] == metric], colours)
+        axis.set_title(CAPTIONS.get(metric, metric))
+    legend(drawing, study.arms)
+    return drawing
+
+
+def _draw_metric(axis: Any, rows: list[dict[str, Any]], colours: dict[str, str]) -> None:
+    for x, row in enumerate(rows):
+        values = [float(value) for value in row["values"].split()]
+        axis.plot([x] * len(values), values, "o", color=colours[row["arm"]], markersize=4, alpha=0.7)
+        axis.plot([x - 0.25, x + 0.25], [row["mean"]] * 2, color=colours[row["arm"]], linewidth=2)
+    for line, row in enumerate((row for row in rows if row["low"] is not None), start=1):
+        text = f"{row['difference']:+.2g}  [{row['low']:+.2g}, {row['high']:+.2g}]"
+        style = {"ha": "center", "va": "center", "fontsize": 7, "color": colours[row["arm"]]}
+        axis.annotate(text, (0.5, 0), (0, -9 * line), "axes fraction", "offset points", **style)
+    axis.ticklabel_format(useOffset=False)
+    axis.margins(y=0.15)
+    if np.ptp([row["mean"] for row in rows]) < 1e-6:  # equal but for rounding
+        axis.set_ylim(0.9 * rows[0]["mean"] - 1e-6, 1.1 * rows[0]["mean"] + 1e-6)
+    axis.set(xlim=(-0.6, len(rows) - 0.4), xticks=[])

@@ -1,0 +1,59 @@
+"""A figure that cannot be made says why."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+from report_runs import logged, rewrite, study_of
+
+from populora.report.figure import MissingFigure
+from populora.report.figures import make_figures
+
+NEEDS_POPULATION = "it needs a run with teachers and students"
+
+
+def reasons(*folders) -> dict[str, str]:
+    return {figure.name: figure.reason for figure in make_figures(study_of(*folders)) if isinstance(figure, MissingFigure)}
+
+
+def test_figures_of_a_population_need_one(runs):
+    missing = reasons(runs["agent"])
+    assert [missing[name] for name in ("trueskill", "cross_evaluation", "lineage")] == [NEEDS_POPULATION] * 3
+    assert missing["calibration"].startswith(NEEDS_POPULATION) and "give a run of each" in missing["population_size"]
+    assert "give runs of two or more" in missing["comparison"]
+    assert "--retention DIR" in missing["retention_live"] and "--evaluation DIR" in missing["downstream"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        ("attempts", {"cross_evaluation": "there are no attempts in the run's tables"}),
+        ("matchups", {"calibration": f"{NEEDS_POPULATION} and finished matchups"}),
+        ("rho", {"rho_noise": "there are no problems with a rho (of two samples or more) in the runs' tables"}),
+        ("loc", {"samples": "there are no valid problems in the runs' tables"}),
+        ("reasons", {"reasons": "no run has counts of reasons"}),
+        ("timings", {"compute": "no run has timings.jsonl", "phase_timings": "no run has timings.jsonl"}),
+        ("all", {"lineage": "the run has no ratings yet", "coverage": "no run has archive/coverage"}),
+    ],
+)
+def test_a_figure_names_the_data_that_it_lacks(copied, damage, expected):
+    folder = copied()
+    for step in range(1, 7):
+        if damage in ("attempts", "matchups"):
+            rewrite(folder, damage, step, lambda table: table.slice(0, 0))
+        elif damage in ("rho", "loc"):
+            rewrite(folder, "proposals", step, lambda table: table.set_column(
+                table.column_names.index(damage), damage, pa.nulls(len(table), table.schema.field(damage).type)))  # fmt: skip
+    if damage == "reasons":
+        kept = [{key: value for key, value in line.items() if "/rejected/" not in key and "/failed/" not in key} for line in logged(folder)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    elif damage == "timings":
+        (folder / "timings.jsonl").unlink()
+    elif damage == "all":
+        shutil.rmtree(folder / "steps")
+        (folder / "metrics.jsonl").unlink()
+    missing = reasons(folder)
+    assert {name: missing[name] for name in expected} == expected
