@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora.sandbox.child import Refused, _arguments, _evaluate, _literal, _tag
+from populora.sandbox.protocol import Job, Limits, decode_reply
 from populora.sandbox.values import TooLong, value_from_tree
 
 scalars = (
@@ -160,6 +161,18 @@ FORGED = [
 def test_a_tree_that_no_value_has_is_refused(tree):
     with pytest.raises(ValueError, match=r"not a tagged|not the shortest|equal or unhashable|hexadecimal|could not convert"):
         value_from_tree(tree)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[", b"[" * 50_000, b"{}", b"[]", b'[{"kind": "blocked"}]', b'[{"kind": "ok", "values": []}]',
+     b'[{"kind": "ok", "values": [["f", "nan"]]}]', b'[{"kind": "error", "reason": "mine"}]',
+     b'[{"kind": "ok", "measures": [1, 1, 1, 1, ""]}]'],
+)  # fmt: skip
+def test_a_reply_that_is_no_result_of_the_job_is_refused(body):
+    job = Job("run", "def f(x): return x", ("1",))
+    assert decode_reply(len(body).to_bytes(4, "big") + body, [job], Limits()) is None
+    assert decode_reply((len(body) + 1).to_bytes(4, "big") + body, [job], Limits()) is None
 
 
 def test_depth_is_bounded_on_both_sides():
