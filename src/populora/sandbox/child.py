@@ -28,7 +28,7 @@ _VIEWS = frozenset(("keys", "items"))
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
-class Refused(Exception):
+class JobError(Exception):
     """The verdict is ``error``; the text is its reason."""
 
 
@@ -36,7 +36,7 @@ def perform(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str
     """Do one job and return its result as JSON-ready data."""
     try:
         return {"run": _run, "parse": _parse, "measure": _measure}[job["mode"]](job, calls, limits)
-    except Refused as refusal:
+    except JobError as refusal:
         return {"kind": "error", "reason": str(refusal)}
     except BaseException as error:  # noqa: BLE001 - the program's own failure, whatever it raises, is its result
         return {"kind": "error", "reason": _name(error)}
@@ -58,7 +58,7 @@ def _run(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, A
     exec(code, module.__dict__)  # noqa: S102 - this is the place where untrusted programs run, behind the jail
     entry = module.__dict__.get("f")
     if not callable(entry):
-        raise Refused("no_entry_point")
+        raise JobError("no_entry_point")
     values: list[Any] = []
     for node, is_literal in zip(arguments, literal, strict=True):
         inputs = [_evaluate(node) if is_literal else expressions.evaluate(node, module.__dict__, _is_plain) for _ in range(calls)]
@@ -92,10 +92,10 @@ _COMBINING = set().union(*(_combinations(compile(f"a {sign} b", "", "eval")) for
 
 
 def _is_literal(node: ast.expr, limits: dict[str, Any]) -> bool:
-    """Return True for literals, False for pure expressions where the limits allow them. Raises `Refused` for anything else."""
+    """Return True for literals, False for pure expressions where the limits allow them. Raises `JobError` for anything else."""
     try:
         _evaluate(node)
-    except Refused:
+    except JobError:
         if not limits["expressions"] or not expressions.is_pure(node):
             raise
         return False
@@ -112,7 +112,7 @@ def _measure(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[st
         measured = complexity.measure(job["program"])
         fingerprint = complexity.fingerprint(job["program"])
     except Exception as error:
-        raise Refused("syntax") from error
+        raise JobError("syntax") from error
     return {"kind": "ok", "measures": [measured.ast_depth, measured.cyclomatic, measured.loc, measured.variables, fingerprint]}
 
 
@@ -120,10 +120,10 @@ def _compiled(program: str, banned: list[str]) -> types.CodeType:
     """Compile the program. The tree is built only where there may be an import: it costs more than all the rest."""
     try:
         if banned and ("import" in program or not program.isascii()) and _imports_banned(ast.parse(program), banned):
-            raise Refused("banned_import")
+            raise JobError("banned_import")
         return compile(program, "<program>", "exec", dont_inherit=True)
     except _UNPARSABLE as error:
-        raise Refused("syntax") from error
+        raise JobError("syntax") from error
 
 
 def _imports_banned(tree: ast.Module, banned: list[str]) -> bool:
@@ -145,7 +145,7 @@ def _literal(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except _UNPARSABLE as error:
-        raise Refused("not_a_literal") from error
+        raise JobError("not_a_literal") from error
 
 
 def _arguments(text: str) -> ast.expr:
@@ -153,13 +153,13 @@ def _arguments(text: str) -> ast.expr:
     match _literal(f"f({text}\n)"):
         case ast.Call(func=ast.Name(id="f"), args=arguments, keywords=[]):
             return ast.Tuple(arguments, ast.Load())
-    raise Refused("not_a_literal")
+    raise JobError("not_a_literal")
 
 
 def _evaluate(node: ast.expr, depth: int = 0) -> Any:
     """Evaluate a literal, as `ast.literal_eval` does but with ``frozenset({…})`` and without ``...``."""
     if depth > MAX_DEPTH:
-        raise Refused("unsupported_value")
+        raise JobError("unsupported_value")
     try:
         match node:
             case ast.Constant(value=value) if type(value) in _SCALARS:
@@ -181,8 +181,8 @@ def _evaluate(node: ast.expr, depth: int = 0) -> Any:
             case ast.Call(func=ast.Name(id="frozenset"), args=[ast.Set() as inner], keywords=[]):
                 return frozenset(_evaluate(inner, depth))
     except TypeError as error:  # an unhashable element
-        raise Refused("not_a_literal") from error
-    raise Refused("not_a_literal")
+        raise JobError("not_a_literal") from error
+    raise JobError("not_a_literal")
 
 
 def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
@@ -190,10 +190,10 @@ def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
     kind = type(value)
     tag = next((tag for exact, tag in _TAGS if exact is kind), "")  # by identity: a metaclass may claim to be equal to all of them
     if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value):
-        raise Refused("unsupported_value")
+        raise JobError("unsupported_value")
     room[0] -= _least_length(value, tag)
     if room[0] < 0:
-        raise Refused("output_limit")
+        raise JobError("output_limit")
     match tag:
         case "None" | "bool" | "str":
             return value
@@ -222,7 +222,7 @@ def _least_length(value: Any, tag: str) -> float:
 def _is_plain(value: Any) -> bool:
     try:
         _tag(value, [1e6])
-    except Refused:
+    except JobError:
         return False
     return True
 
@@ -231,7 +231,7 @@ def _digits(value: int) -> str:
     try:
         return str(value)
     except ValueError as error:  # more digits than Python converts
-        raise Refused("output_limit") from error
+        raise JobError("output_limit") from error
 
 
 def _order_free(tree: Any) -> str:

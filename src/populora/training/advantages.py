@@ -7,7 +7,7 @@ Two steps for one member:
 2. every response token carries its sequence's centred reward, and these are whitened over all tokens of the batch:
    ``(x - mean) / sqrt(var + 1e-8)`` with the unbiased variance. Long responses weigh more, as in verl's ``masked_whiten``.
 
-All tokens of a sequence share one value, so one number per sequence is returned. `populora.training.batch` decides which sequences
+All tokens of a sequence share one value, so one number per sequence is returned. `populora.training.train_rows` decides which sequences
 are whitened together.
 """
 
