@@ -15,7 +15,6 @@ from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.config_file import load_config
 from populora.core.presets import settings_file
-from populora.training.batch import train_rows
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.matchmaking import match
@@ -24,6 +23,7 @@ from populora.training.rewards import cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import store
+from populora.training.train_rows import train_rows
 
 
 def co_evolve(config: Config) -> dict[str, Adapter]:

@@ -17,12 +17,12 @@ from synthetic import PROMPTS, SAMPLES
 from populora.adapters.operators import get_operator
 from populora.core.config import Config
 from populora.core.types import TASK_TYPES, Attempt, Example, Generation, Lineage, Matchup, Member, Problem, Proposal, Rating, Role
-from populora.training.batch import Sample, member_rows
 from populora.training.buffer import ProblemBuffer
 from populora.training.culling import child_rating, choose_operator, choose_parents, to_cull
 from populora.training.matchmaking import pair
 from populora.training.population import Population, rate
 from populora.training.rewards import cross_evaluate
+from populora.training.train_rows import Sample, member_rows
 
 VALID = 0.7
 RESPONSE = Generation("", (1,) * 500, (1,) * 1000, (-1.0,) * 1000, 0.5)

@@ -18,11 +18,11 @@ from populora.core.config import Config
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Problem
 from populora.tasks.parsing import reasons
-from populora.training.batch import train_on_attempts
 from populora.training.held_out import load_held_out
 from populora.training.loop import build_run
 from populora.training.run import Run
 from populora.training.solve import solve, solve_request
+from populora.training.train_rows import train_on_attempts
 
 LEVELS = (2, 3, 4, 5, 6)
 SUITE_PER_TYPE = 216

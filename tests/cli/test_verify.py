@@ -41,8 +41,9 @@ def test_each_role_gets_its_result():
             {"id": 6, "role": "answer", "program": ADD, "inputs": "1", "answer": "1 + 1", "output": "2"},
             {"id": 7, "role": "answer", "program": ADD, "inputs": "1", "answer": "2", "output": "1 + 1"},
             {"id": 8, "role": "program", "program": "def f(x): return 1 / 0", "inputs": "1"},
-        )
-    )
+        ),
+        "--workers", "2",
+    )  # fmt: skip
     assert found == [
         {"id": 1, "verdict": "ok", "kind": "", "value": "42"},
         {"id": "i", "verdict": "ok", "kind": "", "correct": True},
@@ -56,7 +57,7 @@ def test_each_role_gets_its_result():
 
 
 MALFORMED = [
-    b"nonsense\n", b"\n", b"5\n", b"[]\n", b'"a"\n', b"null\n", b"{}\n", b'{"id": NaN}\n', b'{"id": 1e999}\n',
+    b"nonsense\n", b"\n", b"5\n", b"[]\n", b'"a"\n', b"null\n", b"{}\n",
     b'{"role": "program"}\n', b"\xff\xfe\n",
     b"{" * 100000 + b"\n", b"[" * 100000 + b"\n",
     b'{"role": ["program"], "program": "", "inputs": ""}\n', b'{"role": "grade"}\n', b"9" * 5000 + b"\n", b"\x00\n",
@@ -82,12 +83,6 @@ def test_more_fields_than_needed_and_text_that_utf8_lacks_do_no_harm():
     assert verify(lines(strange)) == [{"id": "\ud800", "verdict": "ok", "kind": "", "value": "'\\ud800'"}]
 
 
-def test_a_line_that_is_too_long_is_named_and_the_next_one_read():
-    padded = b" " * (64 << 20) + b"{}\n"
-    found = verify([padded, *lines(RUN)])
-    assert "at most" in found[0]["detail"] and found[1]["value"] == "42"
-
-
 def start(*flags: str) -> subprocess.Popen:
     return subprocess.Popen([*COMMAND, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -101,12 +96,6 @@ def test_a_caller_may_wait_for_each_answer():
             assert json.loads(process.stdout.readline())["id"] == number
         process.stdin.close()
         assert process.wait(30) == 0
-
-
-def test_results_keep_their_order_and_a_slow_line_does_not_hold_up_the_work_on_others():
-    slow = {"id": "slow", "role": "program", "program": SLEEP, "inputs": "0.1"}
-    found = verify(lines(slow, *({**RUN, "id": n} for n in range(20))), "--workers", "2")
-    assert [result["id"] for result in found] == ["slow", *range(20)]
 
 
 def test_no_more_is_read_than_is_in_hand():
@@ -175,19 +164,6 @@ def test_limits_and_equality_are_flags():
     )
     assert [f"{result['verdict']} {result['kind']}" for result in found] == ["timeout cpu", "error memory", "timeout wall", "ok wrong"]
     assert time.monotonic() - started < 20
-
-
-def test_profiles_differ_in_packages_threads_and_size():
-    numpy = {"role": "program", "program": "import numpy as np\ndef f(n): return np.arange(n).sum().item()", "inputs": "5"}
-    threads = {
-        "role": "program",
-        "program": "import threading\ndef f(n):\n    t = threading.Thread(target=print)\n    t.start()\n    t.join()\n    return n",
-        "inputs": "5",
-    }
-    large = {"role": "program", "program": "def f(n): return 'x' * n", "inputs": "100000"}
-    tight, wide = (verify(lines(numpy, threads, large), "--profile", profile) for profile in ("training", "evaluation"))
-    assert [result["kind"] for result in tight] == ["exception:ModuleNotFoundError", "exception:RuntimeError", "output_limit"]
-    assert [result["verdict"] for result in wide] == ["ok"] * 3
 
 
 def test_once_sees_no_difference_between_processes_and_the_default_does():

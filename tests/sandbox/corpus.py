@@ -534,34 +534,22 @@ for name, (source, *allowed) in {
 
 CONTROLS: Iterable[tuple[str, str, str]] = [
     (ADD, "41", "42"),
-    ("def g(n): return n if n < 2 else g(n - 1) + g(n - 2)\ndef f(n): return g(n)", "15", "610"),
     ("from collections import Counter\ndef f(s): return sorted(Counter(s).items())", "'banana'", "[('a', 3), ('b', 1), ('n', 2)]"),
     ("import math, itertools\ndef f(n): return math.comb(n, 2), list(itertools.accumulate(range(n)))", "5", "(10, [0, 1, 3, 6, 10])"),
-    ("import re\ndef f(s): return re.sub(r'(\\w)(\\w)', r'\\2\\1', s)", "'abcdef'", "'badcfe'"),
     ("from dataclasses import dataclass\n@dataclass(order=True)\nclass P:\n    a: int\n    b: str\n"
      "def f(xs): return [p.b for p in sorted(P(*x) for x in xs)]", "[(2, 'x'), (1, 'y')]", "['y', 'x']"),
-    ("import heapq\ndef f(xs):\n    heapq.heapify(xs)\n    return [heapq.heappop(xs) for _ in range(3)]", "[5, 1, 4, 2]", "[1, 2, 4]"),
-    ("from functools import reduce, lru_cache\ndef f(xs): return reduce(lambda a, b: a * b, xs, 1)", "[1, 2, 3, 4]", "24"),
-    ("import string\ndef f(s): return ''.join(c for c in s if c in string.ascii_lowercase)", "'aBc1'", "'ac'"),
     ("from decimal import Decimal\nfrom fractions import Fraction\ndef f(a): return str(Decimal(a) / 4), str(Fraction(3, 6))", "'1'", "('0.25', '1/2')"),
     ("import json\ndef f(d): return json.dumps(d, sort_keys=True)", "{'b': 1, 'a': [None, True]}", "'{\"a\": [null, true], \"b\": 1}'"),
     ("def f(xs, k=2, *more, **names): return xs[::k], more", "[1, 2, 3, 4, 5]", "([1, 3, 5], ())"),
-    ("def f(n):\n    def inner(m):\n        nonlocal n\n        n += m\n        return n\n    return [inner(i) for i in range(3)]", "10", "[10, 11, 13]"),
     ("def f(s):\n    try:\n        return int(s)\n    except ValueError as error:\n        return type(error).__name__", "'x'", "'ValueError'"),
-    ("def f(x): return sorted({3, 1, 2}), sum({1, 2}), {'b', 'a'} == {'a', 'b'}", "0", "([1, 2, 3], 3, True)"),
     ("import random\ndef f(n): return random.Random(42).randint(1, n)", "100", "82"),
     ("def f(x): return {1: {2: (3, [4])}}, frozenset([1]), b'\\x00a', None, 1.5, -0.0", "0",
      "({1: {2: (3, [4])}}, frozenset({1}), b'\\x00a', None, 1.5, -0.0)"),
-    ("def f(n): return 2 ** n", "200", str(2**200)),
     ("def f(s): return s[::-1], len(s), s.upper()", "'naïve ☃'", "('☃ evïan', 7, 'NAÏVE ☃')"),
     ("class Stack:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x); return self\n"
      "def f(x): return Stack().push(x).push(2).items", "1", "[1, 2]"),
-    ("def f(n):\n    for i in range(n):\n        if i * i > n: break\n    else: return -1\n    return i", "50", "8"),
     ("import copy, operator, bisect, statistics, textwrap\ndef f(x): return statistics.mean(x), bisect.bisect(x, 2), operator.add(1, 2)", "[1, 2, 3]", "(2, 2, 3)"),
-    ("def f(a, b):\n    match a:\n        case [x, *rest] if x: return rest, b\n        case _: return None", "[1, 2], 'b'", "([2], 'b')"),
-    ("def f(x): return [*range(x)], {**{'a': x}}", "3", "([0, 1, 2], {'a': 3})"),
     ("import base64, zlib\ndef f(s): return base64.b64encode(s), zlib.decompress(zlib.compress(s))", "b'ab'", "(b'YWI=', b'ab')"),
-    ("def f(x): return complex(x, 2) * 1j", "1", "(-2.0+1.0j)"),
 ]  # fmt: skip
 for index, (source, inputs, value) in enumerate(CONTROLS):
     program("control", f"program {index}", source, f"ok {value}", inputs=inputs)

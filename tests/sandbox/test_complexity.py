@@ -191,11 +191,6 @@ def test_fingerprints_are_equal_exactly_when_the_dumped_trees_are(lines):
     assert (fingerprint(one) == fingerprint(other)) == same_tree
 
 
-@pytest.mark.parametrize("other", ["def f(x):\n    return x + 2\n", "def f(y):\n    return y + 1\n", "def g(x):\n    return x + 1\n"])
-def test_fingerprint_tells_programs_apart(other):
-    assert fingerprint("def f(x):\n    return x + 1\n") != fingerprint(other)
-
-
 @given(st.lists(st.sampled_from(["x = 1", "# note", "", "y = x", "for i in [1]:\n    z = i", "if y:\n    pass"]), max_size=8))
 def test_comments_and_blank_lines_change_no_metric(lines):
     bare = [line for line in lines if line and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""Hostile programs with the verdict that each must get; the pool is alive and correct after every one of them."""
+"""What hostile programs learn and leave behind, and non-determinism; `test_hostile_corpus` has the attacks one by one."""
 
 import os
 
@@ -8,122 +8,15 @@ from populora.core.types import VerdictKind
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits
 
-CONTROL = Job("run", "def f(x):\n    return x + 1", ("41",))
-
-BLOCKED, CPU, NOTHING = {"blocked seccomp"}, {"timeout cpu"}, {"error exit_without_result"}
-NO_FILE = {"error exception:PermissionError", "error exception:FileNotFoundError"}
-
 
 def forge(body: bytes, then: str) -> str:
     """A program that writes a frame of its own before it does ``then``."""
     return f"import os\ndef f(x):\n os.write(3, {len(body).to_bytes(4, 'big') + body!r})\n {then}"
 
 
-HOSTILE = {  # name: (body of a program, verdicts that it may get)
-    "endless loop": ("def f(x):\n while True: pass", CPU),
-    "endless loop at import": ("while True: pass\ndef f(x): return x", CPU),
-    "endless loop that ignores signals": (
-        "import signal\nsignal.signal(signal.SIGPROF, lambda *a: None)\ndef f(x):\n while True: pass", CPU,
-    ),
-    "sleep": ("import time\ndef f(x): time.sleep(60)", {"timeout wall"}),
-    "catches everything": ("def f(x):\n while True:\n  try:\n   while True: pass\n  except BaseException: pass", CPU),
-    "power tower": ("def f(x): return 9 ** 9 ** 9", {"timeout cpu", "error memory", "error output_limit"}),
-    "memory bomb": ("def f(x): return bytearray(10 ** 10)", {"error memory"}),
-    "growing list": ("def f(x):\n a = [0]\n while True: a += a", {"error memory"}),
-    "long string": ("def f(x): return 'x' * 10 ** 6", {"error output_limit"}),
-    "long list": ("def f(x): return [0] * 10 ** 7", {"error output_limit"}),
-    "one character too long": ("def f(x): return 'x' * 399", {"error output_limit"}),
-    "huge integer": ("def f(x): return 10 ** 5000", {"error output_limit"}),
-    "exponential value": ("def f(x):\n a = []\n for _ in range(50): a = [a, a]\n return a", {"error output_limit"}),
-    "self-reference": ("def f(x):\n a = []\n a.append(a)\n return a", {"error unsupported_value"}),
-    "deep recursion": ("def f(x): return f(x)", {"error exception:RecursionError"}),
-    "unbounded recursion": (
-        "import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return f(x)", {"error memory", "error signal", "timeout cpu"},
-    ),
-    "fork bomb": ("import os\ndef f(x):\n while True: os.fork()", BLOCKED),
-    "subprocess": ("import subprocess\ndef f(x): subprocess.run(['id'], stdin=0, stdout=1, stderr=2)", {"error exception:PermissionError"}),
-    "exec": ("import os\ndef f(x): os.execv('/bin/sh', ['sh'])", BLOCKED),
-    "thread": ("import threading\ndef f(x): threading.Thread(target=print).start()", {"error exception:RuntimeError"}),
-    "socket": ("import socket\ndef f(x): return socket.socket().fileno()", BLOCKED),
-    "kill the parent": ("import os\ndef f(x): os.kill(os.getppid(), 9)", BLOCKED),
-    "kill everything": ("import os\ndef f(x): os.kill(-1, 9)", BLOCKED),
-    "kill the group": ("import os\ndef f(x): os.killpg(0, 9)", BLOCKED),
-    "raw ptrace": ("import ctypes\ndef f(x): return ctypes.CDLL(None).ptrace(0, 0, 0, 0)", BLOCKED),
-    "new namespace": ("import ctypes\ndef f(x): return ctypes.CDLL(None).unshare(0x10000000)", BLOCKED),
-    "raise own limits": ("import resource as r\ndef f(x): r.setrlimit(r.RLIMIT_CPU, (99, 99))", {"error exception:ValueError"}),
-    "read a file": ("def f(x): return open('/etc/passwd').read(10)", NO_FILE),
-    "read process memory": ("def f(x): return open('/proc/self/mem', 'rb').read(1)", NO_FILE),
-    "list files": ("import os\ndef f(x): return os.listdir('/')", {"error exception:PermissionError"}),
-    "import this project": ("import populora.core.errors\ndef f(x): return x", {"error exception:ModuleNotFoundError"}),
-    "write a file": ("def f(x): return open('/tmp/populora_was_here', 'w').write('x')", NO_FILE),
-    "write the standard library": (
-        "import os\ndef f(x): return open(os.__file__, 'r+').write('x')", {"error exception:PermissionError", "error exception:OSError"},
-    ),
-    "remove a file": ("import os\ndef f(x): os.unlink('/etc/hostname')", {"error exception:PermissionError"}),
-    "exit": ("import sys\ndef f(x): sys.exit(0)", {"error exception:SystemExit"}),
-    "silent exit": ("import os\ndef f(x): os._exit(0)", NOTHING),
-    "abort": ("import os\ndef f(x): os.abort()", {"error signal"}),
-    "null pointer": ("import ctypes\ndef f(x): ctypes.string_at(0)", {"error signal"}),
-    "keyboard interrupt": ("def f(x): raise KeyboardInterrupt", {"error exception:KeyboardInterrupt"}),
-    "stop iteration": ("def f(x): raise StopIteration", {"error exception:StopIteration"}),
-    "own exception": ("class Strange(ValueError): pass\ndef f(x): raise Strange", {"error exception:ValueError"}),
-    "hostile exception": (
-        "class M(type):\n __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): pass\ndef f(x): raise E",
-        {"error exception:Exception", "error exit_without_result"},
-    ),
-    "hostile equality": ("class S:\n __eq__ = lambda a, b: True\n __hash__ = None\ndef f(x): return S()", {"error unsupported_value"}),
-    "hostile repr": ("class Five(int):\n __repr__ = lambda s: '5'\ndef f(x): return Five(6)", {"error unsupported_value"}),
-    "hostile pickle": ("class Evil:\n __reduce__ = lambda s: (print, ())\ndef f(x): return [Evil()]", {"error unsupported_value"}),
-    "not a number": ("def f(x): return [float('nan')]", {"error unsupported_value"}),
-    "complex not a number": ("def f(x): return complex('nan+1j')", {"error unsupported_value"}),
-    "generator": ("def f(x): yield x", {"error unsupported_value"}),
-    "no entry point": ("def g(x): return x", {"error no_entry_point"}),
-    "entry point is no function": ("f = 5", {"error no_entry_point"}),
-    "syntax": ("def f(x) return x", {"error syntax"}),
-    "null byte": ("def f(x): return 1\0", {"error syntax"}),
-    "surrogate": ("def f(x): return '\ud800'", {"error syntax"}),
-    "nested minus": ("def f(x): return " + "-" * 60000 + "1", {"error syntax"}),
-    "nested brackets": ("x = " + "[" * 5000 + "]" * 5000, {"error syntax"}),
-    "ten megabytes": ("#" * 10_000_000, {"error source_limit"}),
-    "half a frame": ("import os\ndef f(x):\n os.write(3, b'\\0\\0\\0\\x09[')\n os._exit(0)", NOTHING),
-    "forged verdict": (forge(b'[{"kind": "blocked"}]', "os._exit(0)"), NOTHING),
-    "forged tree": (forge(b'[{"kind": "ok", "values": [["f", "nan"]]}]', "os._exit(0)"), NOTHING),
-    "forged number of values": (forge(b'[{"kind": "ok", "values": []}]', "os._exit(0)"), NOTHING),
-    "forged depth": (forge(b'[' * 50000, "os._exit(0)"), NOTHING),
-    "frame before the frame": (forge(b'[{"kind": "ok", "values": ["a"]}]', "return 1"), NOTHING),
-    "flood": (
-        "import os\ndef f(x):\n while True: os.write(3, bytes(65536))",
-        {"error exception:BrokenPipeError", "error exit_without_result", "timeout cpu"},
-    ),
-    "closed channel": ("import os\ndef f(x):\n os.close(3)\n return 1", NOTHING),
-    "patched exit": ("import os\nos._exit = lambda code: None\ndef f(x): os._exit(0); raise SystemExit", {"error exception:SystemExit"}),
-    "patched jail": (
-        "import sys\ndef f(x):\n frame = sys._getframe(1)\n while frame: frame.f_globals.clear(); frame = frame.f_back",
-        NOTHING,
-    ),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def verdicts(strong):
-    """All programs in one call, as a trainer would do it, a control behind each."""
-    jobs = [job for program, _ in HOSTILE.values() for job in (Job("run", program, ("1",)), CONTROL)]
-    return strong, dict(zip(HOSTILE, strong.run(jobs)[::2], strict=True))
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_program_gets_its_verdict(verdicts, name):
-    pool, found = verdicts
-    verdict = found[name]
-    assert f"{verdict.kind} {verdict.reason}" in HOSTILE[name][1]
-    assert verdict.values == ()
-    control = pool.run([CONTROL])[0]
-    assert control.ok and control.values[0].literal == "42"
-
-
 def test_a_value_of_exactly_the_longest_literal_passes(strong):
-    (verdict,) = strong.run([Job("run", "def f(n): return 'x' * n", ("398",))])
-    assert len(verdict.values[0].literal) == 400
+    passing, longer = strong.run([Job("run", "def f(n): return 'x' * n", (text,)) for text in ("398", "399")])
+    assert len(passing.values[0].literal) == 400 and longer.reason == "output_limit"
 
 
 def test_a_forged_value_is_only_the_programs_own_claim(strong):

@@ -13,7 +13,6 @@ import pytest
 
 from populora.core.errors import ConfigError, SandboxFault, SandboxUnavailableError
 from populora.core.types import VerdictKind
-from populora.sandbox import pool as pool_module
 from populora.sandbox import process, worker
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.process import Zygote, ZygoteLost
@@ -29,16 +28,6 @@ def test_run_calls_f_on_every_text_with_fresh_arguments(best):
     program = "def f(x, y=0):\n    x.append(y)\n    return x"
     (verdict,) = best.run([Job("run", program, ("[1], 2", "[]", "[[None]], {'a': (1,)}"))], twice=True)
     assert [value.literal for value in verdict.values] == ["[1, 2]", "[0]", "[[None], {'a': (1,)}]"]
-
-
-def test_programs_may_use_helpers_classes_and_the_standard_library(best):
-    program = (
-        "import math, re, wave\nfrom collections import Counter\nfrom dataclasses import dataclass\n"
-        "@dataclass\nclass P:\n    x: int\ndef g(p): return p.x * 2\n"
-        "def f(s): return g(P(3)), math.gcd(12, 18), re.findall('a+', s), dict(Counter(s)), f'{s!r}'\n"
-    )
-    (verdict,) = best.run([Job("run", program, ("'aab'",))], twice=True)
-    assert outcome(verdict) == """ok (6, 6, ['aa'], {'a': 2, 'b': 1}, "'aab'")"""
 
 
 def test_one_failing_call_fails_the_job(best):
@@ -92,7 +81,7 @@ def test_a_batch_whose_child_dies_is_done_one_by_one(new_pool, monkeypatch):
 
     def dying(self, request, reply_bound):
         found = real(self, request, reply_bound)
-        return found if b"poison" not in request else process.Outcome(True, b"", signal.SIGSEGV, 0.0, False)
+        return found if b"poison" not in request else process.ChildExit(True, b"", signal.SIGSEGV, 0.0, False)
 
     monkeypatch.setattr(Zygote, "exchange", dying)
     found = pool.run([Job("parse", texts=("1",)), Job("parse", texts=("'poison'",)), Job("parse", texts=("2",))])
@@ -193,13 +182,6 @@ def test_a_zygote_that_served_long_is_replaced(new_pool, monkeypatch):
     assert not set(pids(pool)) & set(first) and all(map(gone, first))
 
 
-def test_what_is_waited_for_is_named(new_pool, monkeypatch, caplog):
-    monkeypatch.setattr(pool_module, "_HEARTBEAT_SECONDS", 0.3)
-    slow = "import time\ndef f(x): time.sleep(1); return '\u2603'"
-    new_pool().run([Job("run", slow, ("1",)), Job("run", "def f(x): return x", ("2",))])
-    assert caplog.messages[0].startswith(f"sandbox: 0 of 2 done; at work: run {slow!a} for 0 s")
-
-
 def test_a_program_that_makes_sets_is_run_in_more_processes(new_pool):
     pool = new_pool()
     pool.run([Job("run", "def f(x): return [x]", ("1",))], twice=True)
@@ -298,12 +280,6 @@ def test_waiting_is_limited_in_every_process_of_a_pair(new_pool):
     assert time.monotonic() - started < 3.9
 
 
-def test_texts_that_are_long_together_are_refused_by_name(new_pool):
-    pool = new_pool(limits=Limits(max_source_chars=1000))
-    job = Job("run", "def f(x): return 1", tuple(f"'{n:0900}'" for n in range(5)))
-    assert outcome(pool.run([job])[0]) == "error source_limit"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_pool_leaves_no_zombies_to_the_first_process_of_a_container(new_pool):
     """bubblewrap's inner processes must be reaped by the outer one: who inherits orphans may never wait for them."""
@@ -316,14 +292,6 @@ def test_a_pool_leaves_no_zombies_to_the_first_process_of_a_container(new_pool):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "0", done.stdout + done.stderr
-
-
-def test_close_leaves_no_process_behind(new_pool):
-    pool = new_pool(workers=2)
-    running = pids(pool)
-    assert not any(map(gone, running))
-    pool.close()
-    assert all(map(gone, running))
 
 
 def test_zygotes_end_with_a_trainer_that_is_killed():

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.sandbox.child import Refused, _arguments, _evaluate, _literal, _tag
+from populora.sandbox.child import JobError, _arguments, _evaluate, _literal, _tag
+from populora.sandbox.protocol import Job, Limits, decode_reply
 from populora.sandbox.values import TooLong, value_from_tree
 
 scalars = (
@@ -132,13 +133,13 @@ def test_arguments_are_written_without_their_parentheses():
     ],
 )
 def test_what_is_no_literal_is_refused(text):
-    with pytest.raises(Refused, match="not_a_literal"):
+    with pytest.raises(JobError, match="not_a_literal"):
         _evaluate(_literal(text))
 
 
 @pytest.mark.parametrize("text", ["1), (2", "1)(2", "1).g(2", "x=1", "*[1]", "1) or (26", "1\n)\nf(2", "0) if 1 else (1", "**{}"])
 def test_arguments_cannot_leave_their_parentheses(text):
-    with pytest.raises(Refused, match="not_a_literal"):
+    with pytest.raises(JobError, match="not_a_literal"):
         _evaluate(_arguments(text))
 
 
@@ -162,12 +163,24 @@ def test_a_tree_that_no_value_has_is_refused(tree):
         value_from_tree(tree)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"[", b"[" * 50_000, b"{}", b"[]", b'[{"kind": "blocked"}]', b'[{"kind": "ok", "values": []}]',
+     b'[{"kind": "ok", "values": [["f", "nan"]]}]', b'[{"kind": "error", "reason": "mine"}]',
+     b'[{"kind": "ok", "measures": [1, 1, 1, 1, ""]}]'],
+)  # fmt: skip
+def test_a_reply_that_is_no_result_of_the_job_is_refused(body):
+    job = Job("run", "def f(x): return x", ("1",))
+    assert decode_reply(len(body).to_bytes(4, "big") + body, [job], Limits()) is None
+    assert decode_reply((len(body) + 1).to_bytes(4, "big") + body, [job], Limits()) is None
+
+
 def test_depth_is_bounded_on_both_sides():
     deep: object = []
     tree: list = ["l"]
     for _ in range(61):
         deep, tree = [deep], ["l", tree]
-    with pytest.raises(Refused, match="unsupported_value"):
+    with pytest.raises(JobError, match="unsupported_value"):
         _tag(deep, [1e9])
     with pytest.raises(ValueError, match="nested"):
         value_from_tree(tree)
@@ -189,5 +202,5 @@ def test_a_shared_value_of_exponential_size_is_refused_early():
     value: object = []
     for _ in range(50):
         value = [value, value]
-    with pytest.raises(Refused, match="output_limit"):
+    with pytest.raises(JobError, match="output_limit"):
         _tag(value, [400])

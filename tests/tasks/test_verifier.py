@@ -129,11 +129,6 @@ def test_all_proposals_share_two_batches_and_everything_is_asked_twice():
     assert all(job.banned_imports == AZR_BANNED_IMPORTS for job in pool.batches[1][0])
 
 
-def test_inputs_are_kept_as_the_sandbox_writes_them():
-    (proposal,) = validate(verifier(ScriptedPool()), proposed(inputs="1 2"))
-    assert proposal.problem is not None and proposal.problem.shown == (Example("12", "13"),)
-
-
 def test_an_unformatted_proposal_is_rejected_before_anything_runs():
     pool = ScriptedPool()
     request, (response,) = proposed()
@@ -162,12 +157,6 @@ def test_a_program_that_cannot_be_measured_is_rejected_and_never_run():
     pool = ScriptedPool({Job("measure", program=PROGRAM): [Verdict(VerdictKind.ERROR, "syntax")]})
     (proposal,) = validate(verifier(pool), proposed())
     assert proposal.rejection == "error:syntax" and not any(job.mode == "run" for job in pool.ran())
-
-
-def test_inputs_that_are_no_literals_are_rejected_and_never_run():
-    pool = ScriptedPool()
-    (proposal,) = validate(verifier(pool), proposed(inputs="__import__('os')"))
-    assert proposal.rejection == "error:not_literal" and not any(job.mode == "run" for job in pool.ran())
 
 
 @pytest.mark.parametrize("smuggled", ["'</think>'", "'```'", "'Assistant:'"])
@@ -270,13 +259,6 @@ def test_code_f_runs_the_answer_on_hidden_inputs_only_and_all_must_match():
     (result,) = judge(verifier(pool), attempt(problem(F), fenced("python", answer)))
     assert (result.correct, result.reason) == (False, "wrong")
     assert [job.texts for job in pool.ran() if job.program == answer] == [("2", "5")]
-
-
-@pytest.mark.parametrize(("equality", "correct"), [("python", True), ("strict", False)])
-def test_equality_is_a_setting(equality, correct):
-    one = Problem("p0", O, PROGRAM, (Example("0", "1"),))
-    (result,) = judge(verifier(ScriptedPool(), equality), attempt(one, fenced("output", "True")))
-    assert result.correct is correct
 
 
 def test_equal_answers_run_once_and_after_the_gold_values():

@@ -85,17 +85,6 @@ def test_newborns_are_safe_for_one_interval(world):
     assert evolved(weakened, bank, CONFIG, 30, {}).get("T0").lineage.born == 30
 
 
-def test_the_stronger_of_two_is_never_replaced(world):
-    _, bank = world
-    small = replace(CONFIG, population=PopulationConfig(2, 2))
-    population = rated(initial_population(small), {"T0": Rating(30.0, 1.0), "T1": Rating(20.0, 1.0)})
-    for step in (10, 20, 30):
-        population = evolved(population, bank, small, step, {})
-        assert population.get("T0").lineage.generation == 0
-        population = rated(population, {"T1": Rating(20.0, 1.0)})
-    assert population.get("T1").lineage.born == 30
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,30 +1,43 @@
 """``populora verify``: the verifier alone, JSON Lines in and JSON Lines out, for programs in any language.
 
-Every line is one request and gets one line, in order, as soon as it is known; a caller may wait for each answer before it
-writes the next line. Lines are judged in parallel, and no further ahead than two for each worker are read.
+Every line is one request and gets one result line, in order, as soon as it is there; a caller may wait for each result before it
+writes the next line. Lines are judged in parallel, and at most two per worker are read ahead. Strings in a request are model text:
+they go to the sandbox and are not evaluated here.
 """
 
 from __future__ import annotations
 
+import json
 import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from populora.cli.arguments import parse
+from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import PROFILES, Limits
-from populora.tasks.checks import ANY_IMPORT
-from populora.tasks.requests import LONGEST_LINE, answer_line
+from populora.sandbox.protocol import PROFILES
+from populora.tasks.checks import ANY_IMPORT, check_answer, check_input, check_solution, run_program
 
-_AHEAD = 2
-"""Lines that are read ahead for each worker: enough to keep all of them busy, and a bound on memory."""
+LINES_AHEAD = 2  # per worker: enough to keep all workers busy, and a bound on memory
+FIELDS = {
+    "program": ("program", "inputs"),
+    "input": ("program", "answer", "output"),
+    "answer": ("program", "inputs", "answer", "output"),
+    "solution": ("answer", "pairs"),
+}
+"""Required fields by role. ``id`` is optional and returned as it came; further fields are ignored."""
+
+
+class MalformedRequest(Exception):
+    """The line is not a request; the text says what was expected."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class Verify:
     {"id", "role": "input", "program", "answer", "output"} (code_i),
     {"id", "role": "answer", "program", "inputs", "answer", "output"} (code_o) and
     {"id", "role": "solution", "answer", "pairs": [[inputs, output], ...]} (code_f) give {"id", "verdict", "kind", "correct"}.
-    docs/verifier.md explains all of it.
+    docs/verifier.md explains the fields and results.
     """
 
     profile: Literal["training", "evaluation"] = "training"
@@ -59,15 +72,14 @@ class Verify:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer requests until standard input ends; returns 0, or 1 if nobody reads the results. Raises `ConfigError`."""
-    chosen = parse(Verify, arguments, "verify")
-    given = {name: getattr(chosen, name) for name in ("cpu_seconds", "wall_seconds", "memory_mb")}
-    limits: Limits = replace(PROFILES[chosen.profile], **{name: value for name, value in given.items() if value is not None})
-    tasks = replace(ANY_IMPORT, equality=chosen.equality)
+    """Answer requests until standard input ends. Returns 0, or 1 when the reader of the results is gone. Raises `ConfigError`."""
+    flags = parse(Verify, arguments, "verify")
+    changed = {name: getattr(flags, name) for name in ("cpu_seconds", "wall_seconds", "memory_mb") if getattr(flags, name) is not None}
+    tasks = replace(ANY_IMPORT, equality=flags.equality)
     try:
-        with SandboxPool(limits, chosen.workers, chosen.allow_weak, chosen.tier) as pool:
-            sys.stderr.write(f"populora verify: sandbox tier {pool.tier}, profile {chosen.profile}, workers {chosen.workers}\n")
-            _answer_all(partial(answer_line, pool, tasks=tasks, twice=not chosen.once), chosen.workers)
+        with SandboxPool(replace(PROFILES[flags.profile], **changed), flags.workers, flags.allow_weak, flags.tier) as pool:
+            sys.stderr.write(f"populora verify: sandbox tier {pool.tier}, profile {flags.profile}, workers {flags.workers}\n")
+            _answer_all(partial(answer_line, pool, tasks=tasks, twice=not flags.once), flags.workers)
     except BrokenPipeError:
         return 1
     except OSError as error:
@@ -75,31 +87,77 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _answer_all(judge: Callable[[bytes], bytes], workers: int) -> None:
-    judges = ThreadPoolExecutor(workers)
-    results: queue.Queue[Future[bytes] | None] = queue.Queue(_AHEAD * workers)
-    threading.Thread(target=_read_ahead, args=(partial(judges.submit, judge), results), daemon=True).start()
+def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
+    """Judge the lines of standard input in ``workers`` threads and write the results in order."""
+    threads = ThreadPoolExecutor(workers)
+    results: queue.Queue[Future[bytes] | None] = queue.Queue(LINES_AHEAD * workers)
+
+    def read_ahead() -> None:
+        with open(0, "rb", closefd=False) as lines, suppress(RuntimeError):  # the threads have stopped: the reader is gone
+            for line in lines:
+                results.put(threads.submit(answer, line))  # waits while the queue is full
+        results.put(None)
+
+    threading.Thread(target=read_ahead, daemon=True).start()
     try:
-        _write(results)
+        with open(1, "wb", buffering=0, closefd=False) as out:
+            while future := results.get():
+                line = future.result()
+                while line:
+                    line = line[out.write(line) :]
     finally:
-        judges.shutdown(wait=False, cancel_futures=True)  # the pool's end wakes those that wait for it
+        threads.shutdown(wait=False, cancel_futures=True)  # the end of the pool wakes those that wait for it
 
 
-def _read_ahead(submit: Callable[[bytes], Future[bytes]], results: queue.Queue[Future[bytes] | None]) -> None:
-    with open(0, "rb", closefd=False) as lines:
-        try:
-            while line := lines.readline(LONGEST_LINE + 1):
-                results.put(submit(line.rstrip(b"\r\n")))  # waits while enough is in hand
-                while line and not line.endswith(b"\n"):  # the rest of a line that is too long, or of the last one
-                    line = lines.readline(LONGEST_LINE)
-        except RuntimeError:  # the judges have stopped, as nobody reads their results
-            return
-    results.put(None)
+def answer_line(pool: SandboxPool, line: bytes, tasks: TasksConfig, twice: bool) -> bytes:
+    """Answer one request with a line of ASCII JSON. Raises `SandboxFault` if the sandbox cannot go on."""
+    request: dict[str, Any] = {}
+    try:
+        request = _read_object(line)
+        _check_fields(request)
+        result = _judge(pool, request, tasks, twice)
+    except MalformedRequest as error:
+        result = {"verdict": "error", "kind": "malformed_request", "detail": str(error)}
+    return json.dumps({"id": request.get("id"), **result}).encode("ascii") + b"\n"
 
 
-def _write(results: queue.Queue[Future[bytes] | None]) -> None:
-    with open(1, "wb", buffering=0, closefd=False) as out:
-        while future := results.get():
-            line = future.result()
-            while line:
-                line = line[out.write(line) :]
+def _read_object(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise MalformedRequest(f"expected one JSON object on the line: {error}") from error
+    if not isinstance(request, dict):
+        raise MalformedRequest(f"expected a JSON object, got a {type(request).__name__}")
+    return request
+
+
+def _check_fields(request: dict[str, Any]) -> None:
+    role = request.get("role")
+    if not isinstance(role, str) or role not in FIELDS:
+        raise MalformedRequest(f"expected 'role' to be one of {', '.join(FIELDS)}, got {ascii(role)[:80]}")
+    for name in FIELDS[role]:
+        if name not in request:
+            raise MalformedRequest(f"a request of role '{role}' needs {', '.join(FIELDS[role])}: '{name}' is missing")
+        if name == "pairs" and not _is_pairs(request[name]):
+            raise MalformedRequest("expected 'pairs' to be a list of at least one [inputs, output], both strings")
+        if name != "pairs" and not isinstance(request[name], str):
+            raise MalformedRequest(f"expected '{name}' to be a string, got {ascii(request[name])[:80]}")
+
+
+def _is_pairs(value: Any) -> bool:
+    pairs = isinstance(value, list) and value != []
+    return pairs and all(isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in value)
+
+
+def _judge(pool: SandboxPool, request: dict[str, Any], tasks: TasksConfig, twice: bool) -> dict[str, Any]:
+    match request["role"]:
+        case "program":
+            verdict = run_program(pool, request["program"], request["inputs"], tasks, twice)
+            return {"verdict": verdict.kind, "kind": verdict.reason, "value": verdict.values[0].literal if verdict.ok else None}
+        case "input":
+            check = check_input(pool, request["program"], request["answer"], request["output"], tasks, twice)
+        case "answer":
+            check = check_answer(pool, request["answer"], request["output"], tasks)
+        case _:
+            check = check_solution(pool, request["answer"], request["pairs"], tasks, twice)
+    return {"verdict": check.verdict.kind, "kind": check.kind, "correct": check.correct}

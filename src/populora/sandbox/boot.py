@@ -1,7 +1,7 @@
 """Entry of the isolated interpreter, run by file path: ``boot.py zygote FD SETTINGS`` or ``boot.py probe LAYER SETTINGS``.
 
-The interpreter has no site-packages and no search path to this project. The two packages are declared by hand for as long as
-the jail's own modules load, so that no package's ``__init__`` runs and a program cannot import the rest of populora.
+The interpreter has no site-packages and no search path to this project. The two packages are declared by hand while the jail's
+own modules load, so that no ``__init__`` runs and a program cannot import the rest of populora.
 """
 
 import json
@@ -11,7 +11,7 @@ import types
 
 
 def main(mode: str, what: str, settings: str) -> None:
-    """Load the jail's modules and do ``mode``."""
+    """Load the jail's modules and run ``mode``."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     packages = [types.ModuleType(name) for name in ("populora", "populora.sandbox")]
     for package, folder in zip(packages, ("", "sandbox"), strict=True):
@@ -21,7 +21,7 @@ def main(mode: str, what: str, settings: str) -> None:
 
     for package in packages:
         package.__path__ = []
-    sys.argv, sys.orig_argv = [""], [""]  # the settings are none of a program's business
+    sys.argv, sys.orig_argv = [""], [""]  # a program must not see the settings
     if mode == "zygote":
         zygote.serve(int(what), json.loads(settings))
     else:

@@ -1,6 +1,6 @@
-"""What one forked child does with model text: run a program, parse literals, measure source. Standard library only.
+"""The work of one forked child: run a program, parse literals, measure source. Standard library only.
 
-Nothing here defends the child against the program it runs: the jail does. Values leave as tagged trees (`populora.sandbox.values`).
+The jail confines the program; nothing in this module does. Values leave as tagged trees (`populora.sandbox.values`).
 """
 
 import ast
@@ -28,15 +28,15 @@ _VIEWS = frozenset(("keys", "items"))
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
-class Refused(Exception):
-    """A named reason of the verdict ``error``."""
+class JobError(Exception):
+    """The verdict is ``error``; the text is its reason."""
 
 
 def perform(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
-    """The result of one job, as JSON-ready data."""
+    """Do one job and return its result as JSON-ready data."""
     try:
         return {"run": _run, "parse": _parse, "measure": _measure}[job["mode"]](job, calls, limits)
-    except Refused as refusal:
+    except JobError as refusal:
         return {"kind": "error", "reason": str(refusal)}
     except BaseException as error:  # noqa: BLE001 - the program's own failure, whatever it raises, is its result
         return {"kind": "error", "reason": _name(error)}
@@ -58,11 +58,11 @@ def _run(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, A
     exec(code, module.__dict__)  # noqa: S102 - this is the place where untrusted programs run, behind the jail
     entry = module.__dict__.get("f")
     if not callable(entry):
-        raise Refused("no_entry_point")
+        raise JobError("no_entry_point")
     values: list[Any] = []
-    for node, known in zip(arguments, literal, strict=True):
-        given = [_evaluate(node) if known else expressions.evaluate(node, module.__dict__, _is_plain) for _ in range(calls)]
-        trees = [_tag(entry(*those), [limits["max_output_chars"]]) for those in given]
+    for node, is_literal in zip(arguments, literal, strict=True):
+        inputs = [_evaluate(node) if is_literal else expressions.evaluate(node, module.__dict__, _is_plain) for _ in range(calls)]
+        trees = [_tag(entry(*values_of_call), [limits["max_output_chars"]]) for values_of_call in inputs]
         if any(_order_free(tree) != _order_free(trees[0]) for tree in trees[1:]):
             return {"kind": "rejected_nondeterministic"}
         values.append(trees[0])
@@ -74,7 +74,7 @@ def _has_set(node: ast.expr) -> bool:
 
 
 def _is_doubtful(code: types.CodeType) -> bool:
-    """Whether the program makes or walks over sets, or names a source of chance: what two processes agree on may then be luck."""
+    """Return True if the program makes or walks over sets or names a source of chance: agreement of two processes may then be luck."""
     used, kinds = set(code.co_code[::2]), [type(constant) for constant in code.co_consts]
     walks = frozenset in kinds and _GET_ITER in used  # `for x in {1, 2}` keeps the set as a constant
     views = not _VIEWS.isdisjoint(code.co_names) and not _combinations(code).isdisjoint(_COMBINING)  # `a.keys() & b.keys()` is a set
@@ -84,18 +84,18 @@ def _is_doubtful(code: types.CodeType) -> bool:
 
 
 def _combinations(code: types.CodeType) -> set[int]:
-    """Which binary operators the code has, by their numbers in the bytecode."""
-    return {which for name, which in zip(code.co_code[::2], code.co_code[1::2], strict=True) if name == _BINARY}
+    """The binary operators in the code, by their numbers in the bytecode."""
+    return {operator for name, operator in zip(code.co_code[::2], code.co_code[1::2], strict=True) if name == _BINARY}
 
 
 _COMBINING = set().union(*(_combinations(compile(f"a {sign} b", "", "eval")) for sign in "&|^-"))
 
 
 def _is_literal(node: ast.expr, limits: dict[str, Any]) -> bool:
-    """Whether the arguments are literals; what is neither a literal nor, where that will do, a pure expression is refused."""
+    """Return True for literals, False for pure expressions where the limits allow them. Raises `JobError` for anything else."""
     try:
         _evaluate(node)
-    except Refused:
+    except JobError:
         if not limits["expressions"] or not expressions.is_pure(node):
             raise
         return False
@@ -109,21 +109,21 @@ def _parse(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str,
 
 def _measure(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
     try:
-        found = complexity.measure(job["program"])
+        measured = complexity.measure(job["program"])
         fingerprint = complexity.fingerprint(job["program"])
     except Exception as error:
-        raise Refused("syntax") from error
-    return {"kind": "ok", "measures": [found.ast_depth, found.cyclomatic, found.loc, found.variables, fingerprint]}
+        raise JobError("syntax") from error
+    return {"kind": "ok", "measures": [measured.ast_depth, measured.cyclomatic, measured.loc, measured.variables, fingerprint]}
 
 
 def _compiled(program: str, banned: list[str]) -> types.CodeType:
-    """Code of the program. Its tree is made only where there may be an import: it costs more than all the rest."""
+    """Compile the program. The tree is built only where there may be an import: it costs more than all the rest."""
     try:
         if banned and ("import" in program or not program.isascii()) and _imports_banned(ast.parse(program), banned):
-            raise Refused("banned_import")
+            raise JobError("banned_import")
         return compile(program, "<program>", "exec", dont_inherit=True)
     except _UNPARSABLE as error:
-        raise Refused("syntax") from error
+        raise JobError("syntax") from error
 
 
 def _imports_banned(tree: ast.Module, banned: list[str]) -> bool:
@@ -145,21 +145,21 @@ def _literal(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except _UNPARSABLE as error:
-        raise Refused("not_a_literal") from error
+        raise JobError("not_a_literal") from error
 
 
 def _arguments(text: str) -> ast.expr:
-    """The node of the tuple of arguments. The text must stay inside the call's own parentheses."""
+    """Parse a list of arguments as a tuple. The text must stay inside the call's own parentheses."""
     match _literal(f"f({text}\n)"):
         case ast.Call(func=ast.Name(id="f"), args=arguments, keywords=[]):
             return ast.Tuple(arguments, ast.Load())
-    raise Refused("not_a_literal")
+    raise JobError("not_a_literal")
 
 
 def _evaluate(node: ast.expr, depth: int = 0) -> Any:
-    """The value of a literal. Beyond `ast.literal_eval`: ``frozenset({…})``; less: no ``...``."""
+    """Evaluate a literal, as `ast.literal_eval` does but with ``frozenset({…})`` and without ``...``."""
     if depth > MAX_DEPTH:
-        raise Refused("unsupported_value")
+        raise JobError("unsupported_value")
     try:
         match node:
             case ast.Constant(value=value) if type(value) in _SCALARS:
@@ -181,19 +181,19 @@ def _evaluate(node: ast.expr, depth: int = 0) -> Any:
             case ast.Call(func=ast.Name(id="frozenset"), args=[ast.Set() as inner], keywords=[]):
                 return frozenset(_evaluate(inner, depth))
     except TypeError as error:  # an unhashable element
-        raise Refused("not_a_literal") from error
-    raise Refused("not_a_literal")
+        raise JobError("not_a_literal") from error
+    raise JobError("not_a_literal")
 
 
 def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
-    """The tagged tree of a value of exact built-in types. ``room`` holds the characters left: a lower bound of the literal."""
+    """Build the tagged tree of a value of exact built-in types. ``room`` holds the characters left for its literal."""
     kind = type(value)
-    tag = next((tag for known, tag in _TAGS if known is kind), "")  # by identity: a metaclass may claim to be equal to all of them
+    tag = next((tag for exact, tag in _TAGS if exact is kind), "")  # by identity: a metaclass may claim to be equal to all of them
     if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value):
-        raise Refused("unsupported_value")
+        raise JobError("unsupported_value")
     room[0] -= _least_length(value, tag)
     if room[0] < 0:
-        raise Refused("output_limit")
+        raise JobError("output_limit")
     match tag:
         case "None" | "bool" | "str":
             return value
@@ -211,7 +211,7 @@ def _tag(value: Any, room: list[float], depth: int = 0) -> Any:
 
 
 def _least_length(value: Any, tag: str) -> float:
-    """Characters that the literal has at least, with the separator."""
+    """Lower bound of the literal's characters, with the separator."""
     if tag == "i":
         return 1 + value.bit_length() * 0.3
     if tag in ("f", "c"):
@@ -222,7 +222,7 @@ def _least_length(value: Any, tag: str) -> float:
 def _is_plain(value: Any) -> bool:
     try:
         _tag(value, [1e6])
-    except Refused:
+    except JobError:
         return False
     return True
 
@@ -231,11 +231,11 @@ def _digits(value: int) -> str:
     try:
         return str(value)
     except ValueError as error:  # more digits than Python converts
-        raise Refused("output_limit") from error
+        raise JobError("output_limit") from error
 
 
 def _order_free(tree: Any) -> str:
-    """Text of a tree in which the order of a set's elements and of a dict's items does not show."""
+    """Text of a tree that does not depend on the order of a set's elements or a dict's items."""
     if not isinstance(tree, list):
         return repr(tree)
     parts = [_order_free(part) for part in tree[1:]]

@@ -35,7 +35,7 @@ class ProgramComplexity:
 
 
 def measure(source: str) -> ProgramComplexity:
-    """The four metrics of ``source``.
+    """Compute the four metrics of ``source``.
 
     Raises what `ast.parse` raises for text that is no program (`SyntaxError`, `ValueError`, `RecursionError`, `MemoryError`).
     """
@@ -45,8 +45,8 @@ def measure(source: str) -> ProgramComplexity:
 
 
 def fingerprint(source: str) -> str:
-    """SHA-256 (hex) of the AST without positions, comments, layout and docstrings. Raises as `measure` does."""
-    import hashlib  # here, because it maps OpenSSL into every process that only wants the metrics, and sandbox children are forked
+    """Compute the SHA-256 (hex) of the AST without positions, comments, layout and docstrings. Raises as `measure` does."""
+    import hashlib  # here, as it maps OpenSSL into every process, also those that need only the metrics
 
     tree = ast.parse(source)
     for node in ast.walk(tree):

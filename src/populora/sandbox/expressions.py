@@ -1,8 +1,8 @@
-"""Arguments of public benchmarks that are expressions: ``range(3)``, ``'a b'.split()``, ``lambda x: x < 2``, a name of the program.
+"""Evaluate arguments that are pure expressions: ``range(3)``, ``'a b'.split()``, ``lambda x: x < 2``, a name of the program.
 
-CRUXEval has twelve of them among its 800 inputs. What is accepted has no names but a few pure built-in ones and copies of the
-program's own plain values, and no attribute but the methods of plain values: an argument can neither reach the interpreter
-nor change the program that it is given to. Training accepts literals only.
+Twelve of CRUXEval's 800 inputs are. Accepted names are a few pure built-ins and copies of the program's own plain values, accepted
+attributes are the methods of plain values: an argument can neither reach the interpreter nor change the program. Training accepts
+literals only.
 """
 
 import ast
@@ -28,12 +28,12 @@ _NODES = (
 
 
 def is_pure(node: ast.AST) -> bool:
-    """Whether the expression stays within the accepted subset."""
+    """Return True if the expression stays within the accepted subset."""
     return all(isinstance(part, _NODES) and (not isinstance(part, ast.Attribute) or part.attr in METHODS) for part in ast.walk(node))
 
 
 def evaluate(node: ast.expr, program: dict[str, Any], is_plain: Callable[[Any], bool]) -> Any:
-    """The value of a pure expression among copies of the plain values of ``program``. Raises what the expression raises."""
+    """Evaluate a pure expression with copies of the plain values of ``program``. Raises what the expression raises."""
     names = {name: copy.deepcopy(value) for name, value in program.items() if is_plain(value)}
     names["__builtins__"] = {name: getattr(builtins, name) for name in PURE}
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "<arguments>", "eval", dont_inherit=True)

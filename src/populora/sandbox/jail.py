@@ -1,4 +1,4 @@
-"""The layers of the jail, applied by a process to itself: resource limits, no capabilities, Landlock, seccomp (Linux, by ctypes).
+"""The layers of the jail, which a process applies to itself: resource limits, no capabilities, Landlock, seccomp (Linux, by ctypes).
 
 Standard library only: this runs inside the isolated interpreter. Raises `OSError` when the kernel refuses a layer.
 """
@@ -36,7 +36,7 @@ def _call(function: str, *arguments: object) -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the parent ends; at once if it already has."""
+    """Ask the kernel to kill this process when its parent ends; exit if it already has."""
     if sys.platform == "linux":
         _call("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -44,10 +44,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def drop_privileges(become_nobody: bool) -> None:
-    """Give up all capabilities and the right to gain new ones; as root also the user, if asked.
+    """Give up all capabilities and the right to gain new ones; with ``become_nobody`` root also changes its user.
 
-    The kernel does not limit root's processes, so without a filter root must become somebody else. The right to read stays with
-    it then, as the standard library may lie in root's home: a jail without Landlock does not limit reading anyway.
+    The kernel does not limit root's processes, so without a filter root must become another user. It keeps the right to read then,
+    as the standard library may be in root's home; a jail without Landlock does not limit reading anyway.
     """
     rights = 0
     if become_nobody and os.geteuid() == 0:
@@ -64,8 +64,10 @@ def drop_privileges(become_nobody: bool) -> None:
 
 
 def fork() -> int:
-    """As `os.fork`, for a process with one thread: without the hooks of Python and its modules, which touch a hundred pages for
-    nothing and cost a trivial program a twentieth more. Raises `OSError`."""
+    """Fork a process with one thread, without the hooks of `os.fork`, which would slow a trivial program by a twentieth.
+
+    Raises `OSError`.
+    """
     if _CLONE is None:
         return os.fork()
     pid = _call_with_lock(_CLONE, _CHILD_ENDS, 0, 0, 0, 0)
@@ -76,23 +78,25 @@ def fork() -> int:
 
 
 def limit_memory_and_files(limits: dict[str, float]) -> None:
-    """Limits that a zygote can bear itself and every child inherits."""
+    """Apply the limits of a zygote, which every child inherits."""
     memory = int(limits["memory_mb"]) << 20
-    for what, bound in (
+    for limit, bound in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_STACK, 8 << 20),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
     ):
-        hard = resource.getrlimit(what)[1]
+        hard = resource.getrlimit(limit)[1]
         allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-        resource.setrlimit(what, (allowed, allowed))
+        resource.setrlimit(limit, (allowed, allowed))
 
 
 def limit_time_and_processes(limits: dict[str, float], threads: bool = False) -> None:
-    """Limits of the child that runs a program: SIGPROF at the CPU limit, SIGKILL at the next whole second for one that ignores it;
-    no new process, and no new thread unless ``threads`` (only where a filter forbids processes)."""
+    """Apply the limits of the child that runs a program: SIGPROF at the CPU limit, SIGKILL at the next whole second.
+
+    It may start no process, and no thread unless ``threads`` (only where a filter forbids processes).
+    """
     signal.setitimer(signal.ITIMER_PROF, limits["cpu_seconds"])
     seconds = int(limits["cpu_seconds"]) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -101,12 +105,12 @@ def limit_time_and_processes(limits: dict[str, float], threads: bool = False) ->
 
 
 def landlock_abi() -> int:
-    """Version of the kernel's Landlock interface. Raises `OSError` where there is none."""
+    """Return the version of the kernel's Landlock interface. Raises `OSError` where there is none."""
     return _call("syscall", _CREATE_RULESET, None, ctypes.c_size_t(0), 1)
 
 
 def restrict_files(packages: Iterable[str] = ()) -> None:
-    """Landlock: of all files only the standard library and the folders ``packages`` can be read; no TCP, no signals outwards."""
+    """Apply Landlock: only the standard library and the folders ``packages`` can be read; no TCP, no signals to outside."""
     abi = landlock_abi()
     files = (1 << 13) - 1 | (abi >= 2) << 13 | (abi >= 3) << 14 | (abi >= 5) << 15
     attributes = (ctypes.c_uint64 * 3)(files, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
@@ -127,7 +131,7 @@ def restrict_files(packages: Iterable[str] = ()) -> None:
 
 
 def _libraries() -> list[str]:
-    """Files of the system's libraries that modules of the standard library load when they are imported."""
+    """Find the system libraries that modules of the standard library load."""
     folders = [f"{root}/{sysconfig.get_config_var('MULTIARCH')}" for root in ("/lib", "/usr/lib")] + ["/lib64", "/usr/lib64", "/usr/lib"]
     listed = [entry for folder in folders if os.path.isdir(folder) for entry in os.scandir(folder)]
     return [entry.path for entry in listed if entry.name.partition(".so")[0] in _LIBRARIES and ".so" in entry.name and entry.is_file()]
@@ -141,8 +145,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 class Filter:
-    """A seccomp filter made ahead of its use: `seccomp.zygote_filter` or `seccomp.child_filter`. Raises `OSError` on unknown
-    architectures."""
+    """A prepared seccomp filter: `seccomp.zygote_filter` or `seccomp.child_filter`. Raises `OSError` on unknown architectures."""
 
     def __init__(self, build: Callable[[str, bool], bytes], threads: bool = False) -> None:
         try:
@@ -157,10 +160,10 @@ class Filter:
         self._program = Program(len(code) // 8, ctypes.addressof(self._code))
 
     def load(self) -> None:
-        """Filter this process from now on; it cannot be taken back."""
+        """Filter this process from now on; this cannot be undone."""
         _call("prctl", _SECCOMP, 2, ctypes.byref(self._program), 0, 0)
 
 
 def filters(threads: bool = False) -> tuple[Filter, Filter]:
-    """The filter of a zygote and the one that its children put on top."""
+    """Build the filter of a zygote and the additional one of its children."""
     return Filter(seccomp.zygote_filter, threads), Filter(seccomp.child_filter, threads)

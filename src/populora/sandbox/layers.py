@@ -1,20 +1,25 @@
-"""Which isolation this machine gives, found by trying, and the tier that a pool may call it.
+"""The isolation layers of this machine, found by trying them, and the command line that starts an isolated interpreter.
 
-``full`` is namespaces (bubblewrap), Landlock, seccomp and limits; ``standard`` is seccomp and limits with Landlock or namespaces,
-which needs no privilege and holds in containers; everything less is ``weak``.
+Tier ``full`` is namespaces (bubblewrap), Landlock, seccomp and limits. ``standard`` is seccomp and limits with Landlock or namespaces;
+it needs no privilege and works in containers. Everything less is ``weak``.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
+import os
 import shutil
 import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from populora.core.errors import SandboxUnavailableError
-from populora.sandbox.launch import command
 
 Tier = Literal["full", "standard", "weak"]
 _TIERS: dict[Tier, frozenset[str]] = {
@@ -22,12 +27,13 @@ _TIERS: dict[Tier, frozenset[str]] = {
     "standard": frozenset({"landlock", "seccomp", "limits"}),
     "weak": frozenset({"limits"}),
 }
-_PROBE = {"limits": {"memory_mb": 512, "cpu_seconds": 2}}
+_PROBE_SETTINGS = {"limits": {"memory_mb": 512, "cpu_seconds": 2}}
+_HERE = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """The layers in use, the tier they make, and for each layer what the probe found."""
+    """The layers in use, their tier, and the result of each layer's probe."""
 
     tier: Tier
     layers: frozenset[str]
@@ -36,21 +42,21 @@ class Isolation:
 
 
 def isolation(allow_weak: bool = False, tier: Tier | None = None) -> Isolation:
-    """The strongest isolation that holds here, or the one of ``tier``.
+    """Find the strongest isolation of this machine, or check the one of ``tier``.
 
     Raises `SandboxUnavailableError` if a layer of ``tier`` is missing, or if the result is weak and ``allow_weak`` is not set.
     """
     bubblewrap = shutil.which("bwrap")
-    found = probe_layers(bubblewrap)
-    holding = frozenset(layer for layer, (holds, _) in found.items() if holds)
+    probes = probe_layers(bubblewrap)
+    holding = frozenset(layer for layer, (holds, _) in probes.items() if holds)
     used = holding if tier is None else _TIERS[tier]
-    report = {layer: (f"on: {detail}" if layer in used else f"off: {detail}") for layer, (_, detail) in found.items()}
+    report = {layer: (f"on: {detail}" if layer in used else f"off: {detail}") for layer, (_, detail) in probes.items()}
     if not used <= holding:
-        missing = "; ".join(f"{layer} ({found[layer][1]})" for layer in sorted(used - holding))
+        missing = "; ".join(f"{layer} ({probes[layer][1]})" for layer in sorted(used - holding))
         raise SandboxUnavailableError(f"sandbox tier '{tier}' was asked for, but this machine lacks: {missing}")
-    reached = _name(used)
+    reached = _tier_of(used)
     if reached == "weak" and not allow_weak:
-        lacks = "; ".join(f"{layer}: {found[layer][1]}" for layer in sorted(_TIERS["full"] - used))
+        lacks = "; ".join(f"{layer}: {probes[layer][1]}" for layer in sorted(_TIERS["full"] - used))
         raise SandboxUnavailableError(
             f"programs written by a model need at least the 'standard' sandbox (Landlock and seccomp), but this machine gives 'weak': "
             f"{lacks}. Run on Linux 5.13 or newer (a container or virtual machine will do), install bubblewrap, or accept the risk "
@@ -59,21 +65,21 @@ def isolation(allow_weak: bool = False, tier: Tier | None = None) -> Isolation:
     return Isolation(reached, used, report, bubblewrap if "namespaces" in used else None)
 
 
-def _name(used: frozenset[str]) -> Tier:
-    if used == _TIERS["full"]:
+def _tier_of(layers: frozenset[str]) -> Tier:
+    if layers == _TIERS["full"]:
         return "full"
-    return "standard" if {"seccomp", "limits"} <= used and used & {"landlock", "namespaces"} else "weak"
+    return "standard" if {"seccomp", "limits"} <= layers and layers & {"landlock", "namespaces"} else "weak"
 
 
 @functools.cache
 def probe_layers(bubblewrap: str | None) -> dict[str, tuple[bool, str]]:
-    """For every layer whether it holds and what was seen; each in a process of its own."""
-    found = {"namespaces": _probe("namespaces", bubblewrap) if bubblewrap else (False, "bwrap is not on PATH")}
-    return found | {layer: _probe(layer, None) for layer in ("landlock", "seccomp", "limits")}
+    """Try every layer in a process of its own. Returns whether it holds, and the detail, by layer."""
+    namespaces = _probe("namespaces", bubblewrap) if bubblewrap else (False, "bwrap is not on PATH")
+    return {"namespaces": namespaces} | {layer: _probe(layer, None) for layer in ("landlock", "seccomp", "limits")}
 
 
 def _probe(layer: str, bubblewrap: str | None) -> tuple[bool, str]:
-    arguments, environment = command(["probe", layer, json.dumps(_PROBE)], bubblewrap=bubblewrap)
+    arguments, environment = command(["probe", layer, json.dumps(_PROBE_SETTINGS)], bubblewrap=bubblewrap)
     try:
         done = subprocess.run(  # noqa: S603 - our own command line
             arguments, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=True, cwd="/"
@@ -83,3 +89,44 @@ def _probe(layer: str, bubblewrap: str | None) -> tuple[bool, str]:
         words = getattr(error, "stderr", None) or str(error).encode()
         return False, f"the probe failed: {words.decode(errors='replace').strip()[-200:]}"
     return bool(answer["holds"]), str(answer["detail"])
+
+
+def command(
+    arguments: list[str], hash_seed: int = 1, bubblewrap: str | None = None, packages: Iterable[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """Build the command line and environment that run ``boot.py`` with ``arguments``, in namespaces if ``bubblewrap`` is its path.
+
+    It starts a fresh process, never a fork of the trainer. The interpreter is the one below any virtual environment, without
+    site-packages; of those it sees the folders ``packages``.
+    """
+    interpreter = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    python = [interpreter, "-P", "-s", "-S", "-B", "-X", "utf8", str(_HERE / "boot.py"), *arguments]
+    environment = {"PYTHONHASHSEED": str(hash_seed), "OPENBLAS_NUM_THREADS": "1", "TZ": "UTC"}  # one thread, as a zygote forks
+    if bubblewrap is None:
+        return python, environment
+    jail = [bubblewrap, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"]
+    jail += ["--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--chdir", "/", "--clearenv"]  # no process that is not reaped
+    for name, value in environment.items():
+        jail += ["--setenv", name, value]
+    for path in ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"):
+        jail += ["--ro-bind-try", path, path]
+    shared = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent").glob("libpython*")
+    libraries = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), *map(str, shared)]
+    for path in [interpreter, *libraries, str(_HERE), *packages]:
+        jail += ["--ro-bind", path, path]
+    return [*jail, *python], {}
+
+
+def package_folders(packages: Iterable[str]) -> list[str]:
+    """Find the folders of installed packages, and of the shared libraries of their wheels (``numpy.libs``).
+
+    Raises `SandboxUnavailableError` for a package that is not installed.
+    """
+    folders: list[Path] = []
+    for name in packages:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
+            raise SandboxUnavailableError(f"programs are to have the package '{name}', but it is not installed here")
+        locations = [Path(location).resolve() for location in spec.submodule_search_locations]
+        folders += [*locations, *(location.with_name(f"{name}.libs") for location in locations)]
+    return [str(folder) for folder in folders if folder.is_dir()]

@@ -1,4 +1,4 @@
-"""Does a layer hold on this machine? Each is put on in a throw-away process, which then tries what the layer forbids.
+"""Test the layers on this machine: each is applied in a throw-away process, which then tries what the layer forbids.
 
 Runs inside the isolated interpreter; standard library only.
 """
@@ -14,7 +14,7 @@ from populora.sandbox import jail
 
 
 def attempt(layer: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """``{"holds": bool, "detail": str}`` of ``namespaces``, ``landlock``, ``seccomp`` or ``limits``."""
+    """Try ``namespaces``, ``landlock``, ``seccomp`` or ``limits``. Returns ``{"holds": bool, "detail": str}``."""
     try:
         holds, detail = {"namespaces": _namespaces, "landlock": _landlock, "seccomp": _seccomp, "limits": _limits}[layer](settings)
     except OSError as error:

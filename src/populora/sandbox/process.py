@@ -1,6 +1,6 @@
-"""One zygote seen from the trainer: start it, hand it a job, hear what the kernel says about the child, end it.
+"""The trainer's side of a zygote: start it, send it a job, receive the kernel's report about the child, end it.
 
-The trainer's side only moves bytes and watches a deadline of its own, so no program and no broken zygote can hang it.
+This side only moves bytes and has its own deadline, so neither a program nor a broken zygote can hang it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from populora.core.errors import SandboxUnavailableError
-from populora.sandbox.launch import command, package_folders
-from populora.sandbox.layers import Isolation
+from populora.sandbox.layers import Isolation, command, package_folders
 from populora.sandbox.protocol import Limits
 from populora.sandbox.zygote import BUSY_SHARE
 
 _REPORT = struct.Struct("<id?")
 _START_SECONDS = 30.0
 _QUICK_SECONDS = 0.02
-"""Most children are done by then, and their reply fits the socket's buffer: it is not looked at before the end."""
-
+"""Most children are done by then, and their reply fits the socket's buffer."""
 _GRACE_SECONDS = 10.0
-"""How long after the longest wait of the zygote for its child the report may be due before the zygote counts as lost."""
+"""Time after the zygote's longest wait for its child until the zygote counts as lost."""
 
 
 class ZygoteLost(Exception):
@@ -37,11 +35,11 @@ class ZygoteLost(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one child did: its raw reply (unchecked) and, from the kernel, how it ended."""
+class ChildExit:
+    """The end of one child: its raw reply (unchecked), and how it ended according to the kernel."""
 
     ready: bool
-    """The jail stood before any model text was looked at."""
+    """The jail was complete before any model text was read."""
     reply: bytes
     status: int
     """Wait status."""
@@ -50,8 +48,10 @@ class Outcome:
 
 
 class Zygote:
-    """A running fork server. Raises `SandboxUnavailableError` if it does not come up. Start it from a thread that lives on:
-    the kernel ends it with the thread that started it."""
+    """A running fork server. Raises `SandboxUnavailableError` if it does not start.
+
+    The kernel ends it with the thread that started it.
+    """
 
     def __init__(self, isolation: Isolation, limits: Limits, place: int) -> None:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
@@ -83,7 +83,7 @@ class Zygote:
         if self._process.stderr:
             self._process.stderr.close()
 
-    def exchange(self, request: bytes, reply_bound: int) -> Outcome:
+    def exchange(self, request: bytes, reply_bound: int) -> ChildExit:
         """Run one child on ``request`` (a frame). Raises `ZygoteLost`."""
         self.served += 1
         ours, theirs = socket.socketpair()
@@ -100,12 +100,12 @@ class Zygote:
                 report = self._report(_REPORT.size)
             if len(report) < _REPORT.size:
                 report = self._converse(ours, pending, reply, reply_bound + 5, report)
-            while _receive(ours, reply, reply_bound + 5):  # the child is dead: what it wrote lies ready
+            while _receive(ours, reply, reply_bound + 5):  # the child is dead: all that it wrote is in the buffer
                 continue
-            return Outcome(reply[:1] == b"R", bytes(reply[1:]), *_REPORT.unpack(report))
+            return ChildExit(reply[:1] == b"R", bytes(reply[1:]), *_REPORT.unpack(report))
 
     def _converse(self, ours: socket.socket, pending: bytes, reply: bytearray, bound: int, report: bytes) -> bytes:
-        """Send what is pending and take what comes until the report is complete."""
+        """Send the pending bytes and receive until the report is complete."""
         deadline = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
@@ -134,7 +134,7 @@ class Zygote:
         return data
 
     def close(self) -> None:
-        """End the zygote and its child, politely first; returns when it is gone."""
+        """End the zygote and its child and wait for their end; kill them after two seconds."""
         self._control.close()
         try:
             self._process.wait(2)
@@ -142,7 +142,7 @@ class Zygote:
             self.kill()
 
     def kill(self) -> None:
-        """End the zygote at once; the kernel ends its child with it. Another thread that waits for a child learns that it is lost."""
+        """Kill the zygote; the kernel ends its child with it. A thread that waits for the child gets `ZygoteLost`."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -155,7 +155,7 @@ def _readable(channel: socket.socket, seconds: float) -> bool:
 
 
 def _send(channel: socket.socket, data: bytes) -> bytes:
-    """What is left to send; nothing if nobody will read it."""
+    """Send what the socket takes. Returns the rest, or nothing if there is no reader."""
     try:
         return data[channel.send(data) :]
     except BlockingIOError:
@@ -165,7 +165,7 @@ def _send(channel: socket.socket, data: bytes) -> bytes:
 
 
 def _receive(channel: socket.socket, reply: bytearray, bound: int) -> bool:
-    """Append what lies ready. False when there is no more, or more than an honest child would send."""
+    """Append what the socket holds. Returns False when there is no more, or more than an honest child would send."""
     try:
         data = channel.recv(65536)
     except (BlockingIOError, ConnectionResetError):

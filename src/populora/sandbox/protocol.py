@@ -1,7 +1,7 @@
-"""What crosses the border of the sandbox: jobs go in, verdicts come out.
+"""The messages of the sandbox: jobs go in, verdicts come out.
 
-A frame is a 4-byte big-endian length and JSON. The trainer reads replies with `json.loads` only, of bounded size and checked
-field by field; whatever a program writes on its own channel, the worst it can do is to claim another value for itself.
+A frame is a 4-byte big-endian length and JSON. The trainer reads replies of bounded size with `json.loads` and checks them field by
+field. Whatever a program writes on its own channel, it can at worst claim another value for itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ REASONS = frozenset(
     "syntax not_a_literal no_entry_point banned_import output_limit unsupported_value memory signal "
     "exit_without_result source_limit".split()
 )
-"""Reasons of ``error``, beside ``exception:<TypeName>`` with the nearest built-in type. ``timeout`` has ``cpu`` and ``wall``,
-``blocked`` has ``seccomp``."""
+"""Reasons of ``error``, in addition to ``exception:<TypeName>`` with the nearest built-in type. ``timeout`` has ``cpu`` and
+``wall``, ``blocked`` has ``seccomp``."""
 
 _EXCEPTION = re.compile(r"exception:[A-Za-z]{1,40}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -34,20 +34,20 @@ class Limits:
     cpu_seconds: float = 2.0
     """The limit that decides."""
     wall_seconds: float = 10.0
-    """Catches programs that wait: extended for as long as a program computes at 5 % of a core, so load makes no timeouts."""
+    """Limit for programs that wait; extended while a program computes at 5 % of a core, so that load causes no timeouts."""
     memory_mb: int = 1024
     max_output_chars: int = 400
-    """Longest literal of one returned value; longer ones are refused, never cut."""
+    """Longest literal of one returned value; longer ones are refused."""
     max_source_chars: int = 65536
     """Longest program and longest text of arguments or answer."""
     packages: tuple[str, ...] = ()
-    """Third-party packages that programs may import; the standard library they always may."""
+    """Third-party packages that programs may import in addition to the standard library."""
     expressions: bool = False
-    """Whether arguments may be pure expressions (`populora.sandbox.expressions`) and not only literals."""
+    """Accept pure expressions as arguments (`populora.sandbox.expressions`), not only literals."""
     threads: bool = False
-    """Whether programs may start threads (where a system-call filter holds); processes they never may."""
+    """Let programs start threads (where a system-call filter holds); they may never start processes."""
     harness: tuple[str, ...] = ()
-    """Python files of ours, loaded one after the other into the module ``harness`` before programs are forked; they may import the
+    """Python files of this package, loaded in order into the module ``harness`` before programs are forked; they may import
     ``packages``."""
 
     def __post_init__(self) -> None:
@@ -68,9 +68,11 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to do with model text. ``run`` calls ``f`` of ``program`` once for every text, an argument list of literals
-    such as ``"[1, 2], 3"``; ``parse`` reads each text as one literal, or as an argument list with ``as_arguments``;
-    ``measure`` computes the program's complexity and never executes it.
+    """A job for a sandbox child.
+
+    ``run`` calls ``f`` of ``program`` once for every text, an argument list of literals such as ``"[1, 2], 3"``. ``parse`` reads
+    each text as one literal, or as an argument list with ``as_arguments``. ``measure`` computes the program's complexity and
+    never executes it.
     """
 
     mode: Literal["run", "parse", "measure"]
@@ -78,12 +80,12 @@ class Job:
     texts: tuple[str, ...] = ()
     as_arguments: bool = False
     banned_imports: tuple[str, ...] = ()
-    """``run``: a domain rule, not a defence. A word bans every import with that component, ``a.b`` also the attribute."""
+    """``run``: a rule of the task, not a protection. A word bans every import with that component, ``a.b`` also the attribute."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a job. Only ``ok`` carries values (``run``, ``parse``: one for each text) or measures."""
+    """The result of a job. Only ``ok`` carries values (``run``, ``parse``: one for each text) or measures."""
 
     kind: VerdictKind
     reason: str = ""
@@ -98,19 +100,19 @@ class Verdict:
 
 
 def encode_request(jobs: list[Job], calls: int) -> bytes:
-    """The frame that a child reads; every ``run`` calls ``f`` ``calls`` times for each text."""
+    """Build the frame that a child reads; every ``run`` calls ``f`` ``calls`` times for each text."""
     body = json.dumps({"calls": calls, "jobs": [vars(job) for job in jobs]}).encode("ascii")
     return struct.pack(">I", len(body)) + body
 
 
 def reply_bound(jobs: list[Job], limits: Limits) -> int:
-    """Bytes that an honest reply cannot exceed: an escaped character takes at most 12, a tag less than 8."""
+    """Upper bound of an honest reply in bytes: an escaped character takes at most 12, a tag less than 8."""
     chars = sum(limits.max_output_chars * len(job.texts) if job.mode == "run" else sum(map(len, job.texts)) for job in jobs)
     return 65536 + 16 * chars
 
 
 def decode_reply(reply: bytes, jobs: list[Job], limits: Limits) -> list[Verdict] | None:
-    """The verdicts in a child's reply, or None if it is not one complete well-formed frame for these jobs."""
+    """Read the verdicts in a child's reply. Returns None unless it is one complete well-formed frame for these jobs."""
     if len(reply) < 4 or struct.unpack(">I", reply[:4])[0] != len(reply) - 4:
         return None
     try:
@@ -143,7 +145,7 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
 
 
 def settle(first: Verdict, second: Verdict) -> Verdict:
-    """One verdict from two runs in different processes; ours before blocked, timeout, nondeterministic, error, ok."""
+    """Combine two runs in different processes; the order is internal, blocked, timeout, nondeterministic, error, ok."""
     for kind in (VerdictKind.INTERNAL, VerdictKind.BLOCKED, VerdictKind.TIMEOUT, VerdictKind.REJECTED_NONDETERMINISTIC):
         for verdict in (first, second):
             if verdict.kind is kind:

@@ -1,12 +1,12 @@
 """The system-call filters as classic BPF, for x86-64 and AArch64 (Linux `seccomp(2)`, no library needed).
 
-Two of them, because loading a long one costs a child a tenth of its life: the zygote puts the long one on once, as an allowlist
-of what computing, memory, reading files and clocks need and what it needs itself to fork and to watch. A child inherits it and adds
-the short one, which takes the zygote's own calls away. Of two filters the kernel takes the stricter verdict.
+There are two, because loading a long one takes a tenth of a child's time. The zygote loads the long one once, an allowlist for
+computing, memory, reading files and clocks, and for its own forking and watching. A child inherits it and adds the short one, which
+forbids the zygote's own calls. Of two filters the kernel applies the stricter verdict.
 
-What is on no list fails with EPERM, so that an ordinary slip is an ordinary exception; calls that only an attack makes kill the
+Calls on no list fail with EPERM, so that an ordinary slip is an ordinary exception. Calls that only an attack makes kill the
 process, which no handler can hide. `open` for writing fails, and so do process numbers (`os.getpid()` is -1), the machine's
-name, its load and its uptime: they would differ from run to run.
+name, its load and its uptime, as they would differ from run to run.
 """
 
 import struct
@@ -27,17 +27,17 @@ ALLOWED = {  # name: (x86_64, aarch64); None where the architecture has no such 
     "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "dup": (32, 23), "exit": (60, 93), "exit_group": (231, 94),
     "restart_syscall": (219, 128), "rseq": (334, 293), "set_robust_list": (273, 99), "set_tid_address": (218, 96),
 }  # fmt: skip
-"""What a program may call."""
+"""Calls that a program may make."""
 
 ZYGOTE_ONLY = {
     "recvmsg": (47, 212), "sendto": (44, 206), "wait4": (61, 260), "waitid": (247, 95), "setpgid": (109, 154), "prctl": (157, 167),
     "getppid": (110, 173), "getpid": (39, 172), "dup2": (33, None), "dup3": (292, 24), "close_range": (436, 436),
     "setitimer": (38, 103), "setrlimit": (160, 164), "prlimit64": (302, 261), "seccomp": (317, 277),
 }  # fmt: skip
-"""What the fork server needs beside, up to the moment in which a child loads the short filter."""
+"""Further calls of the fork server and of a child until it loads the short filter."""
 
 ZYGOTE_KILLS = {"kill": (62, 129), "fork": (57, None)}
-"""The same, of calls that kill a program."""
+"""Further calls of the fork server that kill a program."""
 
 KILLED = {
     "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "socket": (41, 198), "connect": (42, 203),
@@ -65,7 +65,7 @@ _Table = dict[str, tuple[int | None, int | None]]
 
 
 def zygote_filter(machine: str, threads: bool = False) -> bytes:
-    """The long filter for ``platform.machine()``, 8 bytes an instruction. Raises `KeyError` where there is no table."""
+    """Build the long filter for ``platform.machine()``, 8 bytes per instruction. Raises `KeyError` where there is no table."""
     column = _column(machine)
     openat, clone, clone3 = (CONDITIONAL[name][column] for name in ("openat", "clone", "clone3"))
     steps: list[_Step] = [
@@ -83,7 +83,7 @@ def zygote_filter(machine: str, threads: bool = False) -> bytes:
 
 
 def child_filter(machine: str, threads: bool = False) -> bytes:
-    """The short filter, to be put on top of the long one. Raises `KeyError` where there is no table."""
+    """Build the short filter, to be added to the long one. Raises `KeyError` where there is no table."""
     column = _column(machine)
     steps: list[_Step] = [
         (_LOAD, _NR, "", ""), (_EQUAL, CONDITIONAL["clone"][column] or 0, "clone", ""),
@@ -104,7 +104,7 @@ def _each(table: _Table, column: int, verdict: str) -> list[_Step]:
 
 
 def _assemble(steps: list[_Step], **branches: list[_Step]) -> bytes:
-    """Machine code of the steps, then of the branches and verdicts that they jump to: jumps only go forwards."""
+    """Assemble the steps, then the branches and verdicts that they jump to (jumps only go forwards)."""
     code, places = list(steps), {}
     for name, branch in [*branches.items(), *((name, [(_RETURN, verdict, "", "")]) for name, verdict in _VERDICTS.items())]:
         places[name] = len(code)

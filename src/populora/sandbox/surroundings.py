@@ -1,8 +1,8 @@
-"""What a program can learn of where and when it runs, changed before any program is loaded. Standard library only.
+"""Change the clock and the machine's name that a program sees, before any program is loaded. Standard library only.
 
-The two zygotes of a pair live on different days, so a value that depends on the clock differs between them however coarsely it is
-read (year, date, hour). This is against honest mistakes and cheap tricks: a program that asks the C library for the time by itself
-is still told the real one. Sleeping is not changed.
+The two zygotes of a pair have clocks of different days, so a value that depends on the clock differs between them however coarsely
+it is read (year, date, hour). This catches honest mistakes and cheap tricks: a program that calls the C library itself still gets the
+real time. Sleeping is not changed.
 """
 
 import ctypes
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 STEP = datetime.timedelta(days=401, hours=5, minutes=17, seconds=23, microseconds=371_093)
-"""How far the clocks of two neighbours are apart: year, month, day, weekday, hour, minute, second and its tenth all differ."""
+"""Difference between the clocks of two zygotes: year, month, day, weekday, hour, minute, second and its tenth all differ."""
 
 _COUNTING = "time monotonic perf_counter process_time thread_time clock_gettime".split()
 
 
 def settle(place: int) -> None:
-    """Take the surroundings of the ``place``-th zygote of a pair: its clock, and a machine without a name."""
+    """Set the clock of the ``place``-th zygote, and hide the machine's name."""
     _shift_time(place * STEP)
     _shift_datetime(place * STEP)
     machine = os.uname_result(("Linux", "sandbox", "", "", platform.machine()))

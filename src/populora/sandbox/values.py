@@ -1,6 +1,6 @@
-"""Python values as data: the trainer's side never parses literals, it renders them from the tagged tree that a child sends.
+"""Python values as data: the trainer never parses literals, it renders them from the tagged tree that a child sends.
 
-A tree is JSON: None, booleans and strings stand for themselves; ``["i", "12"]`` int, ``["f", "0.5"]`` float,
+A tree is JSON: None, booleans and strings are themselves; ``["i", "12"]`` int, ``["f", "0.5"]`` float,
 ``["c", "0.0", "1.0"]`` complex, ``["y", "00ff"]`` bytes in hex, ``["l", …]`` list, ``["t", …]`` tuple, ``["s", …]`` set,
 ``["z", …]`` frozenset, ``["d", k, v, …]`` dict.
 Literal and both canonical texts come from the same tree, so a forged reply cannot show one value and compare as another.
@@ -34,11 +34,11 @@ class Value:
 
 
 class TooLong(ValueError):
-    """The literal has more characters than it may have."""
+    """The literal is longer than allowed."""
 
 
 def value_from_tree(tree: Any, *, longest: float = math.inf, as_arguments: bool = False) -> Value:
-    """The value of a tagged tree. ``as_arguments`` drops the outer tuple's parentheses from the literal.
+    """Build the value of a tagged tree. ``as_arguments`` drops the outer tuple's parentheses from the literal.
 
     Raises `ValueError` for a tree that no Python value has (also NaN, and elements of a set that are equal or unhashable), `TooLong`
     for a literal of more than ``longest`` characters, as soon as its scalars alone have more.

@@ -1,27 +1,26 @@
-"""One worker of a pool: zygotes that differ in hash seed, address layout and clock, and what they agree on.
+"""One worker of a pool: it runs programs in zygotes that differ in hash seed, address layout and clock, and compares the results.
 
-A lost zygote is replaced and its job tried once more, then the verdict is ``internal``; one that has served long is replaced too.
+A lost zygote is replaced and its job tried once more, then the verdict is ``internal``. A zygote that has served long is replaced too.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 
 from populora.core.errors import SandboxFault, SandboxUnavailableError
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Isolation
-from populora.sandbox.process import Outcome, Zygote, ZygoteLost
+from populora.sandbox.process import ChildExit, Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
 
 _PAIR = (0, 1)
 _IN_DOUBT = range(2, 8)
-"""More zygotes for doubtful programs: two words of a set come out in the same order in two processes every other time, in eight
+"""More zygotes for doubtful programs: two words of a set have the same order in two processes every other time, in eight
 processes once in 128."""
 _ATTEMPTS = 2
 _SERVICE = 20_000
-"""Jobs after which a zygote is replaced. It keeps nothing of them; this bounds what nobody has thought of."""
+"""Jobs after which a zygote is replaced, as a bound on leaks."""
 _ENDINGS = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result"})
 """Reasons that concern a whole child, not one of its jobs."""
 _CONTROL = Job("run", "def f(x):\n    return len([x] * 250_000)", ("1",))
@@ -30,14 +29,12 @@ now and then took half a second of CPU time to hand the pages over.)"""
 
 
 class Worker:
-    """A pair of zygotes, and more of them from the first program that needs them. Everything but `kill` and `at_work` is for one
-    thread at a time."""
+    """A pair of zygotes, and more of them from the first program that needs them. Only `kill` may be called from another thread."""
 
-    def __init__(self, found: Isolation, limits: Limits) -> None:
-        self._isolation = found
+    def __init__(self, isolation: Isolation, limits: Limits) -> None:
+        self._isolation = isolation
         self._limits = limits
         self._zygotes: dict[int, Zygote] = {}
-        self._job: tuple[Job, float] | None = None
         self.closing = False
 
     def start(self) -> None:
@@ -55,26 +52,12 @@ class Worker:
             zygote.close()
 
     def kill(self) -> None:
-        """End what runs at once, from another thread; `close` has to follow."""
+        """Kill the running programs; `close` has to follow."""
         for zygote in list(self._zygotes.values()):
             zygote.kill()
 
-    def at_work(self) -> str:
-        """What this worker does and for how long, in one line of plain ASCII; empty if it waits for work."""
-        doing = self._job  # once: the worker's thread goes on
-        if doing is None:
-            return ""
-        job, since = doing
-        return f"{job.mode} {(job.program or ' '.join(job.texts))[:60]!a} for {time.monotonic() - since:.0f} s"
-
     def judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
-        self._job = unit[0], time.monotonic()
-        try:
-            return self._judge(unit, twice)
-        finally:
-            self._job = None
-
-    def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
+        """Run one unit of jobs; ``twice`` compares two calls in each of two processes."""
         verdicts = self._attempt(_PAIR[0], unit, calls=2 if twice else 1)
         if len(unit) > 1 and verdicts[0].reason in _ENDINGS:  # one of them ended the child: find out which
             return [self._attempt(_PAIR[0], [job], calls=1)[0] for job in unit]
@@ -83,7 +66,7 @@ class Worker:
         return verdicts
 
     def _agreed(self, unit: list[Job], first: Verdict) -> Verdict:
-        """What all processes of the unit's one program say: two, or more if their agreement may be luck."""
+        """Compare the processes of the unit's one program: two, or more if their agreement may be luck."""
         settled = settle(first, self._attempt(_PAIR[1], unit, calls=2)[0])
         for place in _IN_DOUBT if settled.doubtful else ():
             settled = settle(settled, self._attempt(place, unit, calls=1)[0])
@@ -119,8 +102,8 @@ class Worker:
         return self._zygotes[place]
 
 
-def _verdicts(outcome: Outcome, unit: list[Job], limits: Limits) -> list[Verdict]:
-    """From how the child ended, as the kernel tells it; its own words count only after a clean exit."""
+def _verdicts(outcome: ChildExit, unit: list[Job], limits: Limits) -> list[Verdict]:
+    """Verdicts from the child's end as the kernel reports it; the child's reply counts only after a clean exit."""
     ended = _ending(outcome, limits)
     if ended is None:
         ended = Verdict(VerdictKind.ERROR, "exit_without_result")
@@ -129,7 +112,7 @@ def _verdicts(outcome: Outcome, unit: list[Job], limits: Limits) -> list[Verdict
     return [ended] * len(unit)
 
 
-def _ending(outcome: Outcome, limits: Limits) -> Verdict | None:
+def _ending(outcome: ChildExit, limits: Limits) -> Verdict | None:
     signalled = os.WTERMSIG(outcome.status) if os.WIFSIGNALED(outcome.status) else 0
     if signalled == signal.SIGSYS:
         return Verdict(VerdictKind.BLOCKED, "seccomp")

@@ -1,7 +1,7 @@
 """The fork server of one jail: a small interpreter that forks a child for every job and watches it.
 
-It gets a socket for each job and passes it on unread, so what a child inherits holds nothing of other jobs. The status of a
-child comes from the kernel (`wait4`), never from what the child says.
+It receives a socket for each job and passes it on unread, so a child inherits nothing of other jobs. The status of a child comes
+from the kernel (`wait4`), never from the child.
 """
 
 import gc
@@ -24,20 +24,20 @@ PRELOADED = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools math operator random re "
     "statistics string textwrap time typing"
 ).split()
-"""What programs usually import: loaded once here, inherited by every child."""
+"""Modules that programs often import: loaded once here, inherited by every child."""
 
 BUSY_SHARE = 0.05
-"""A child that used this share of a core is not waiting but computing, if slowly on a loaded machine: the CPU limit decides."""
+"""A child that used this share of a core is computing on a loaded machine, not waiting: the CPU limit decides."""
 
 _ballast: list[object] = []
-"""Takes up a few places of every size, more in the second zygote, so that the low bits of `id` differ between the two as well."""
+"""Objects of every size, more in the second zygote, so that the low bits of `id` differ between the two."""
 
-_decode = json.JSONDecoder().raw_decode  # `json.loads` runs regular expressions beside
+_decode = json.JSONDecoder().raw_decode  # `json.loads` also runs regular expressions
 _JOB = 3  # the job's socket in the child
 
 REHEARSALS = 16
 REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts": ["1"], "banned_imports": ["random"]}
-"""Done a few times before the first program: caches are filled and the interpreter has specialised its own code."""
+"""Done a few times before the first program, so that caches are filled and the interpreter has specialised its code."""
 
 
 def serve(control: int, settings: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def serve(control: int, settings: dict[str, Any]) -> None:
 
 
 def _fork() -> int:
-    """A child; where the machine has no room for one more process at the moment, it is tried for ten seconds."""
+    """Fork a child; try for ten seconds while the machine has no room for another process."""
     for _ in range(200):
         try:
             return jail.fork()
@@ -89,7 +89,7 @@ def _fork() -> int:
 
 @dataclass
 class Jailed:
-    """What a child puts on."""
+    """The restrictions that a child applies to itself."""
 
     limits: dict[str, Any]
     files: int
@@ -99,7 +99,7 @@ class Jailed:
 
 
 def _preload(packages: list[str], folders: list[str], harness: list[str], place: int) -> None:
-    """Surroundings first, as modules keep the functions that they find. Packages are found once and not searched for again."""
+    """Import modules for all children, after the surroundings are settled, as modules keep the functions that they find."""
     surroundings.settle(place)
     for name in PRELOADED:
         importlib.import_module(name)
@@ -117,7 +117,7 @@ def _preload(packages: list[str], folders: list[str], harness: list[str], place:
 
 
 def _notice_endings() -> int:
-    """A descriptor that can be read when a child has ended."""
+    """Return a descriptor that is readable when a child has ended."""
     wakeup, ring = os.pipe()
     for end in (wakeup, ring):
         os.set_blocking(end, False)
@@ -127,7 +127,7 @@ def _notice_endings() -> int:
 
 
 def _settle_memory(limits: dict[str, Any], place: int) -> None:
-    """What children touch is brought into its final shape: every page that one of them writes to costs it a copy."""
+    """Bring the memory that children touch into its final shape: every page that a child writes to is copied."""
     for _ in range(REHEARSALS):
         request = _decode(json.dumps({"calls": 2, "jobs": [REHEARSAL]}))[0]
         json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]])
@@ -160,7 +160,7 @@ def _watch(pid: int, wall_seconds: float, channel: socket.socket, wakeup: int) -
                 expired = True
                 break
             deadline, computed = deadline + wall_seconds, used
-    _kill_group(pid)  # before it is reaped, while its number cannot be anybody else's
+    _kill_group(pid)  # before it is reaped, while no other process can have its number
     _, status, usage = os.wait4(pid, 0)
     if abandoned:
         sys.exit()
@@ -183,7 +183,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
-    leave = os._exit  # the program may patch the module's name, to its own harm only
+    leave = os._exit  # the program may patch the module's name, which harms only itself
     try:
         signal.set_wakeup_fd(-1)
         os.setpgid(0, 0)  # no session of its own: the scheduler would treat every child as a group of its own, and let it wait
@@ -205,7 +205,7 @@ def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
 
 
 def _request() -> str:
-    """The body of the frame that the trainer sends. It is ours, and may be trusted to be whole."""
+    """Read the body of the trainer's frame, which is trusted."""
     data = bytearray()
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
         part = os.read(_JOB, 1 << 16)

@@ -58,7 +58,7 @@ def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
 
 
 def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:
-    """The job that runs or parses this answer."""
+    """Build the job that runs or parses this answer."""
     if problem.task is TaskType.CODE_O:
         return Job("parse", texts=(answer,))
     if problem.task is TaskType.CODE_I:
@@ -87,7 +87,7 @@ def grade_attempt(
 
 
 def compare(verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:
-    """The reason why an answer is not correct; empty if its values are the expected ones."""
+    """Return the reason why an answer is not correct; empty if its values are the expected ones."""
     if not verdict.ok:
         return reason_of(verdict)
     return "" if _keys(verdict.values, key) == _keys(expected, key) else "wrong"

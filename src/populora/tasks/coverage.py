@@ -1,11 +1,10 @@
 """Problem-space coverage: a CVT archive of 4096 cells over the four program metrics (paper, appendix "Problem-Space Coverage").
 
-A centroidal Voronoi tessellation (Vassiliades et al. 2018) of the unit cube [0, 1]^4: each program belongs to the nearest
-centroid of its normalised descriptor. The paper gives neither ranges nor centroids, and coverage depends on both, so both are
-pinned here and travel with the archive's state: `RANGES` (values outside are clipped to the rim) and `centroids.npz`, made by
-``python -m populora.tasks.coverage`` from a named random stream and compared by a test with a fresh computation.
+In a centroidal Voronoi tessellation (Vassiliades et al. 2018) of the unit cube [0, 1]^4 each program belongs to the nearest centroid
+of its normalised descriptor. The paper gives neither ranges nor centroids, and coverage depends on both, so both are fixed here:
+`RANGES` (values outside are clipped) and `centroids.npz`, made by ``python -m populora.tasks.coverage`` from a named random stream.
 
-Deviation: the paper reads true coverage for the population but (all problems) / 4096 for its baseline. Here every arm gets
+Deviation: the paper reports true coverage for the population but (all problems) / 4096 for its baseline. Here every arm gets
 both numbers, ``coverage`` and ``proxy``; they must not be compared with each other.
 """
 
@@ -32,7 +31,7 @@ CENTROIDS_FILE = Path(__file__).with_name("centroids.npz")
 
 
 def lloyd(samples: int = 50_000, rounds: int = 25) -> NDArray[np.float32]:
-    """Centroids [4096, 4] of a uniform sample of the unit cube by Lloyd's algorithm; an empty cell keeps its centroid."""
+    """Compute centroids [4096, 4] of a uniform sample of the unit cube by Lloyd's algorithm; an empty cell keeps its centroid."""
     points = stream(0, "coverage", "centroids").random((samples, len(METRICS)))
     centroids = points[:CELLS].copy()
     for _ in range(rounds):
@@ -45,7 +44,7 @@ def lloyd(samples: int = 50_000, rounds: int = 25) -> NDArray[np.float32]:
 
 @cache
 def centroids() -> NDArray[np.float32]:
-    """The pinned centroids [4096, 4]; read-only."""
+    """Load the shipped centroids [4096, 4]; read-only."""
     with np.load(CENTROIDS_FILE, allow_pickle=False) as archive:
         loaded: NDArray[np.float32] = archive["centroids"]
     loaded.setflags(write=False)
@@ -58,7 +57,7 @@ def _tree() -> KDTree:
 
 
 def normalise(descriptors: ArrayLike, ranges: NDArray[np.float64] = RANGES) -> NDArray[np.float64]:
-    """Descriptors [n, 4] in the unit cube, clipped to ``ranges`` [4, 2]. Raises `PopuloraError` for another shape."""
+    """Map descriptors [n, 4] to the unit cube, clipped to ``ranges`` [4, 2]. Raises `PopuloraError` for another shape."""
     values = np.asarray(descriptors, dtype=np.float64)
     values = values.reshape(0, len(METRICS)) if values.size == 0 else values
     if values.ndim != 2 or values.shape[1] != len(METRICS):
@@ -67,7 +66,7 @@ def normalise(descriptors: ArrayLike, ranges: NDArray[np.float64] = RANGES) -> N
 
 
 def covered(descriptors: ArrayLike, ranges: NDArray[np.float64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-    """How many cells [n] are filled after each of the descriptors [n, 4], in a tessellation that a run kept."""
+    """Count the cells [n] that are filled after each of the descriptors [n, 4], in the tessellation of a run."""
     cells = _nearest(KDTree(centres), normalise(descriptors, ranges))
     first = np.zeros(len(cells), dtype=np.int64)
     first[np.unique(cells, return_index=True)[1]] = 1
@@ -75,7 +74,7 @@ def covered(descriptors: ArrayLike, ranges: NDArray[np.float64], centres: NDArra
 
 
 def cells_of(descriptors: ArrayLike) -> NDArray[np.int64]:
-    """The cell [n] of each descriptor [n, 4]."""
+    """Find the cell [n] of each descriptor [n, 4]."""
     return _nearest(_tree(), normalise(descriptors))
 
 
@@ -84,20 +83,20 @@ def _nearest(tree: KDTree, points: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def tessellation() -> NDArray[np.uint8]:
-    """SHA-256 [32] of ranges and centroids: coverage numbers are comparable exactly when it is equal."""
+    """Compute the SHA-256 [32] of ranges and centroids; coverage numbers are comparable exactly when it is equal."""
     digest = hashlib.sha256(RANGES.astype("<f8").tobytes() + centroids().astype("<f4").tobytes())
     return np.frombuffer(digest.digest(), dtype=np.uint8)
 
 
 def tessellation_file() -> bytes:
-    """What every cell number of a run refers to, as the bytes of an ``.npz``: ``centroids`` [4096, 4], ``ranges`` [4, 2], ``metrics``."""
+    """Return the tessellation as the bytes of an ``.npz``: ``centroids`` [4096, 4], ``ranges`` [4, 2], ``metrics``."""
     file = io.BytesIO()
     np.savez(file, centroids=centroids(), ranges=RANGES, metrics=np.array(METRICS))
     return file.getvalue()
 
 
 class Archive:
-    """How many of a run's valid programs fell into each cell, and which descriptors they had."""
+    """Counts of a run's valid programs by cell, and their distinct descriptors."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(CELLS, dtype=np.int64)
@@ -119,7 +118,7 @@ class Archive:
         return int(self._counts.sum())
 
     def summary(self) -> dict[str, float]:
-        """``coverage`` (filled cells, fraction), ``distinct_descriptors``, ``total_problems`` and the paper's ``proxy``."""
+        """Return ``coverage`` (filled cells, fraction), ``distinct_descriptors``, ``total_problems`` and the paper's ``proxy``."""
         return {
             "coverage": self.filled / CELLS,
             "distinct_descriptors": float(len(self._descriptors)),
@@ -128,13 +127,13 @@ class Archive:
         }
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Plain arrays: ``counts`` [4096], ``descriptors`` [n, 4] in sorted order, and the ``tessellation`` they refer to."""
+        """Return plain arrays: ``counts`` [4096], ``descriptors`` [n, 4] in sorted order, and the ``tessellation`` they refer to."""
         descriptors = np.array(sorted(self._descriptors), dtype=np.int64).reshape(-1, len(METRICS))
         return {"counts": self._counts.copy(), "descriptors": descriptors, "tessellation": tessellation()}
 
     @classmethod
     def restore(cls, state: dict[str, NDArray[np.generic]]) -> Archive:
-        """The archive that `state` came from. Raises `RunDirectoryError` if its cells are not this version's cells."""
+        """Rebuild the archive from `state`. Raises `RunDirectoryError` if its cells are not this version's cells."""
         if not np.array_equal(state["tessellation"], tessellation()):
             found, expected = state["tessellation"].tobytes().hex()[:12], tessellation().tobytes().hex()[:12]
             raise RunDirectoryError(

@@ -1,4 +1,4 @@
-"""What the verifier asks of the sandbox, and how a verdict's name is written in the records."""
+"""Jobs of the verifier for the sandbox, and the names of verdicts in the records."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from populora.sandbox.protocol import Job, Value, Verdict
 
 Verdicts = Mapping[Job, Verdict]
 Key = Callable[[Value], str]
-"""Two values are equal where their keys are."""
+"""Two values are equal if their keys are."""
 
 
 def key_of(tasks: TasksConfig) -> Key:
-    """``comparable`` (Python's ``==``, as AZR) or ``canonical`` (equal types too)."""
+    """Select the key: ``comparable`` (Python's ``==``, as AZR) or ``canonical`` (equal types too)."""
     return attrgetter("canonical" if tasks.equality == "strict" else "comparable")
 
 
 def run_job(program: str, inputs: tuple[str, ...], tasks: TasksConfig) -> Job:
-    """Call the program's ``f`` on each argument list."""
+    """Build the job that calls the program's ``f`` on each argument list."""
     return Job("run", program=program, texts=inputs, banned_imports=tasks.banned_imports)
 
 
 def measure_job(program: str) -> Job:
-    """Complexity and fingerprint of the program, without running it."""
+    """Build the job that computes the program's complexity and fingerprint without running it."""
     return Job("measure", program=program)
 
 
 def reason_of(verdict: Verdict) -> str:
-    """The name of a verdict that is not ok: ``error:exception:ValueError``, ``out_of_resources``, ``rejected_nondeterministic``.
+    """Name a verdict that is not ok: ``error:exception:ValueError``, ``out_of_resources``, ``rejected_nondeterministic``.
 
-    A program that grows without end meets the CPU limit or the memory limit, whichever comes first on the day; both are one
-    reason, or equal seeds would not give equal records.
+    A program that grows without end meets the CPU limit or the memory limit by chance. Both are one reason, so that equal seeds
+    give equal records.
     """
     if verdict.kind is VerdictKind.TIMEOUT or verdict.reason in ("memory", "exception:MemoryError"):
         return "out_of_resources"

@@ -1,11 +1,11 @@
-"""Responses taken apart: format check, proposals, solutions. Pure string work in linear time; nothing is evaluated here.
+"""Parse responses: format check, proposals, solutions. String work in linear time; nothing is evaluated here.
 
-Follows the Absolute Zero Reasoner (AZR): the first python fence and first input fence of a code_i or code_o proposal, the
-last n input fences and first message fence of a code_f proposal, the last fitting fence of a solution; a fence without a
-language counts as python. Deviations: fences are read one after the other, so an input fence before the program is not
-mistaken for it; functions are neither renamed nor counted (the entry point is a top-level ``f``, helpers are allowed); markup
-inside a proposal is a rejection, because it would break the prompts of the students. Only fences count as answers;
-AZR's search beyond them is `search_solution`, which the settings can turn on.
+The rules are those of the Absolute Zero Reasoner (AZR): the first python fence and first input fence of a code_i or code_o proposal,
+the last n input fences and first message fence of a code_f proposal, the last fitting fence of a solution; a fence without a
+language counts as python. Deviations: fences are read one after the other, so an input fence before the program is not mistaken for
+it; functions are neither renamed nor counted (the entry point is a top-level ``f``, helpers are allowed); markup inside a proposal
+is a rejection, because it would break the students' prompts. Only fences count as answers unless a setting turns on
+`search_solution`, AZR's search outside them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from populora.core.types import Measures, TaskType
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
 _MARKUP = re.compile(
-    r"</?(?:think|answer)>|```|Assistant:"  # what the parser and the conversation template live on
+    r"</?(?:think|answer)>|```|Assistant:"  # markup of the parser and the conversation template
     r"|<(?:propose|solve|code_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of the tiny base and of chat models
 )
 _PYTHON = ("python", "")
@@ -40,26 +40,26 @@ class ProposalText:
 
 
 def reasons(response: str) -> bool:
-    """Whether the response says anything before it ends the think part, which the prompt opened."""
+    """Return True if the response says anything before it ends the think part, which the prompt opened."""
     return not response.lstrip().startswith("</think>")
 
 
 def _first_turn(response: str) -> str:
-    """The response up to the next ``Assistant:``: base models go on to invent further turns (AZR cuts there too)."""
+    """Cut the response at the next ``Assistant:``, where base models invent further turns (AZR cuts there too)."""
     return response.partition("Assistant:")[0]
 
 
 def is_formatted(response: str) -> bool:
-    """Whether the response is ``... </think> <answer> ... </answer>``; the prompt opened ``<think>``, any text may follow."""
+    """Return True for ``... </think> <answer> ... </answer>``; the prompt opened ``<think>``, any text may follow."""
     turn = _first_turn(response)
-    found = _FORMAT.search(turn)
-    return found is not None and "</answer>" in turn[found.end() :]
+    opening = _FORMAT.search(turn)
+    return opening is not None and "</answer>" in turn[opening.end() :]
 
 
 def answer_text(response: str) -> str:
-    """What follows the last ``<answer>``, up to the next ``</answer>``; empty where there is none."""
-    _, found, rest = _first_turn(response).rpartition("<answer>")
-    return rest.partition("</answer>")[0] if found else ""
+    """Return the text from the last ``<answer>`` to the next ``</answer>``; empty if there is none."""
+    _, tag, rest = _first_turn(response).rpartition("<answer>")
+    return rest.partition("</answer>")[0] if tag else ""
 
 
 def _fences(answer: str, tags: tuple[str, ...]) -> list[str]:
@@ -68,7 +68,7 @@ def _fences(answer: str, tags: tuple[str, ...]) -> list[str]:
 
 
 def parse_proposal(task: TaskType, answer: str, code_f_inputs: int) -> ProposalText | str:
-    """The parts of a proposal, or the name of the reason for its rejection.
+    """Parse a proposal. Returns its parts, or the reason for its rejection.
 
     Reasons: ``no_answer``, ``no_program``, ``no_input``, ``wrong_input_count``, ``no_message``, ``contains_markup``,
     ``multiline_input``.
@@ -104,12 +104,12 @@ def _inputs_and_message(answer: str, wanted: int) -> ProposalText | str:
 
 
 def has_markup(*texts: str) -> bool:
-    """Whether a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
+    """Return True if a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
     return any(_MARKUP.search(text) for text in texts)
 
 
 def parse_solution(task: TaskType, answer: str) -> str | None:
-    """The last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` where it is missing.
+    """Return the last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` if it is missing.
 
     An empty input fence is an empty list of arguments, ``""``; an empty output or program is ``None``.
     """
@@ -120,13 +120,16 @@ def parse_solution(task: TaskType, answer: str) -> str | None:
 
 
 def search_solution(task: TaskType, answer: str) -> str:
-    """What AZR takes for an answer to code_i and code_o where no fence fits: what follows the last ``# Input:``, else ``input(…)``,
-    an ``<input>`` tag, "the input is" to the end of the line, else the whole text. Empty for code_f."""
+    """Search for an answer to code_i or code_o outside fences, as AZR does. Returns an empty text for code_f.
+
+    It is the text after the last ``# Input:``, else in ``input(…)``, in an ``<input>`` tag, after "the input is" to the end of the
+    line, else the whole text.
+    """
     if task not in _NAMES:
         return ""
     for mark in _MARKS:
-        for found in [*re.finditer(mark.format(_NAMES[task]), answer, re.IGNORECASE)][-1:]:
-            closing, rest = _CLOSING.get(found[0][-1], "\n"), answer[found.end() :]
+        for last in [*re.finditer(mark.format(_NAMES[task]), answer, re.IGNORECASE)][-1:]:
+            closing, rest = _CLOSING.get(last[0][-1], "\n"), answer[last.end() :]
             content = rest.partition("\n")[0].rpartition(closing)[0] if closing == ")" else rest.partition(closing)[0]
             if content.strip().rstrip("."):
                 return content.strip().rstrip(".")
@@ -134,5 +137,5 @@ def search_solution(task: TaskType, answer: str) -> str:
 
 
 def leaks_program(message: str, program: str) -> bool:
-    """Whether the message contains the whole program, up to white space."""
+    """Return True if the message contains the whole program, up to white space."""
     return "".join(program.split()) in "".join(message.split())

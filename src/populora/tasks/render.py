@@ -1,4 +1,4 @@
-"""Prompts for proposers and solvers, rendered from versioned data files (``prompts/*.toml``).
+"""Render the prompts of proposers and solvers from versioned data files (``prompts/*.toml``).
 
 Two sets ship: ``azr`` (R1-style, for real models; after the Absolute Zero Reasoner) and ``compact`` (for the tiny base).
 Both open the ``<think>`` tag inside the prompt, so a response is ``…</think> <answer>…</answer>`` in either.
@@ -36,7 +36,7 @@ class PromptSet:
 
 @cache
 def load_prompts(name: str, tasks: TasksConfig | None = None) -> PromptSet:
-    """The shipped prompt set of that name, with what the settings change. Raises ``FileNotFoundError`` for an unknown name."""
+    """Load a shipped prompt set and apply the settings. Raises ``FileNotFoundError`` for an unknown name."""
     text = files("populora.tasks").joinpath("prompts").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     shipped, tasks = PromptSet(**tomllib.loads(text)), tasks or TasksConfig()
     banned = ", ".join(tasks.banned_imports) or "(none)"
@@ -53,7 +53,7 @@ def fill(template: str, **values: object) -> str:
 
 
 def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Problem]) -> str:
-    """Prompt of a proposer. code_i and code_o are shown up to K references, code_f the one program to work on."""
+    """Render the prompt of a proposer: up to K references for code_i and code_o, the one program to describe for code_f."""
     if task is TaskType.CODE_F:
         return fill(prompts.propose[task], program=references[0].program, inputs_wanted=prompts.code_f_inputs)
     shown = "".join(
@@ -64,7 +64,7 @@ def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Prob
 
 
 def solve_prompt(prompts: PromptSet, problem: Problem) -> str:
-    """Prompt of a solver. The side that has to be inferred is not in the values that fill the template."""
+    """Render the prompt of a solver. The side that has to be inferred is not among the values for the template."""
     task, example = problem.task, problem.shown[0]
     if task is TaskType.CODE_I:
         return fill(prompts.solve[task], program=problem.program, output=example.output)

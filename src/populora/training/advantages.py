@@ -7,8 +7,8 @@ Two steps for one member:
 2. every response token carries its sequence's centred reward, and these are whitened over all tokens of the batch:
    ``(x - mean) / sqrt(var + 1e-8)`` with the unbiased variance. Long responses weigh more, as in verl's ``masked_whiten``.
 
-All tokens of a sequence share one value, so one number a sequence is returned. ``batches`` names the batch that a sequence is
-whitened in; what shares one is decided in ``populora/training/batch.py``.
+All tokens of a sequence share one value, so one number per sequence is returned. `populora.training.train_rows` decides which sequences
+are whitened together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from populora.core.errors import PopuloraError
 
 EPSILON = 1e-8
 ROUNDING = 1e-12
-"""Centred rewards that spread less than this differ by rounding alone."""
+"""Centred rewards whose range is smaller differ by rounding alone."""
 
 
 def advantages(
@@ -31,10 +31,10 @@ def advantages(
     lengths: ArrayLike,
     batches: Sequence[Hashable] | None = None,
 ) -> NDArray[np.float64]:
-    """Advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
+    """Compute the advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
 
-    ``rewards`` [n]; ``groups`` [n] names each sequence's prompt; ``lengths`` [n] counts response tokens; ``batches`` [n] names the
-    batch it is whitened in (all in one by default). In a batch whose centred rewards are equal the advantages are 0.
+    ``groups`` [n] names each sequence's prompt, ``lengths`` [n] counts response tokens, ``batches`` [n] names the batch in which it
+    is whitened (by default one for all). In a batch whose centred rewards are equal the advantages are 0.
     Raises `PopuloraError` for sizes that do not match, negative token counts, or rewards that are not finite.
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
@@ -43,8 +43,8 @@ def advantages(
     codes = np.zeros(len(values), dtype=np.int64) if batches is None else _codes(batches)
     result = np.zeros_like(centred)
     for batch in np.unique(codes):
-        chosen = codes == batch
-        result[chosen] = _whitened(centred[chosen], tokens[chosen])
+        in_batch = codes == batch
+        result[in_batch] = _whitened(centred[in_batch], tokens[in_batch])
     return result
 
 
@@ -65,7 +65,7 @@ def _whitened(values: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray
 
 
 def _codes(names: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Equal names as equal small integers, in order of first appearance."""
+    """Number the names in order of first appearance; equal names get equal numbers."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
@@ -73,9 +73,7 @@ def _codes(names: Sequence[Hashable]) -> NDArray[np.int64]:
 def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDArray[np.int64], batches: Sequence[Hashable] | None) -> None:
     n = len(rewards)
     if rewards.shape != (n,) or tokens.shape != (n,) or len(groups) != n or (batches is not None and len(batches) != n):
-        sizes = (
-            f"rewards {rewards.shape}, lengths {tokens.shape}, groups {len(groups)}, batches {None if batches is None else len(batches)}"
-        )
+        sizes = f"rewards {rewards.shape}, lengths {tokens.shape}, groups {len(groups)}, batches {batches and len(batches)}"
         raise PopuloraError(f"expected one reward, group, length and batch a sequence, got {sizes}")
     if not np.isfinite(rewards).all() or (tokens < 0).any():
         raise PopuloraError(f"expected finite rewards and token counts of at least 0, got {rewards.tolist()} and {tokens.tolist()}")

@@ -27,7 +27,7 @@ class ProblemBuffer:
 
     def add(self, problem: Problem, fingerprint: str) -> bool:
         """Store a problem and return True, unless its program is there already; code_f compares message and inputs as well."""
-        inputs = "|".join(sorted(example.inputs for example in (*problem.shown, *problem.hidden)))  # whichever half is hidden
+        inputs = "|".join(sorted(example.inputs for example in (*problem.shown, *problem.hidden)))  # independent of which half is hidden
         key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task is TaskType.CODE_F else fingerprint
         entries = self._entries[problem.task]
         if key in entries:

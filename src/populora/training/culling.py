@@ -1,9 +1,9 @@
-"""Phase 5, the choices: who is replaced, by which operator, from which parents (paper, "Training Step", phase 5).
+"""Phase 5, the choices: members to replace, their parents and the operator (paper, "Training Step", phase 5).
 
-Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` goes, parents
-come from the top half. Three rules go beyond the paper's text: a newborn is not judged before it has trained for one
-interval; a teacher that hardly makes a valid problem plays no games, so its rating would protect it for ever, and goes
-first, and is a parent last; and a child is believed to be like its parents, with a wider doubt.
+Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` is replaced, parents
+come from the top half. Three rules go beyond the paper's text. A newborn is not judged before it has trained for one interval. A
+teacher that hardly makes a valid problem plays no games, so that its rating would protect it for ever: it is replaced first, and a
+parent last. A child is rated like its parents, with a larger sigma.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from populora.core.types import Member, Rating
 from populora.training.ratings import lower_bound
 
 BROKEN_VALID_RATE = 0.1
-"""A teacher whose share of valid proposals is below this goes first, whatever its rating."""
+"""A teacher whose share of valid proposals is below this is replaced first, whatever its rating."""
 
 
 def cull_count(size: int, cull_fraction: float) -> int:
-    """``floor(cull_fraction * N)``, but at least one of two or more, and none of one alone or where ``cull_fraction`` is 0."""
+    """Return ``floor(cull_fraction * size)``, but at least one of two or more, and 0 for one alone or a ``cull_fraction`` of 0."""
     if size < 2 or cull_fraction == 0:
         return 0
     return min(max(1, math.floor(cull_fraction * size + 1e-9)), size - 1)
@@ -32,11 +32,10 @@ def cull_count(size: int, cull_fraction: float) -> int:
 def to_cull(
     members: Sequence[Member], cull_fraction: float, lcb_k: float, step: int, valid_rates: Mapping[str, float] | None = None
 ) -> tuple[Member, ...]:
-    """The members of one role to replace after ``step``, weakest first.
+    """Select the members of one role to replace after ``step``, weakest first, at most `cull_count`.
 
-    At most `cull_count` of them. A newborn (``protected_until >= step``) among them stays, and nobody stronger goes in its
-    stead: fewer are replaced. ``valid_rates`` are shares of valid proposals by member id; equal bounds are decided by them,
-    then by the slot.
+    A newborn (``protected_until >= step``) among them stays, and fewer are replaced. ``valid_rates`` are shares of valid proposals
+    by member id; equal bounds are decided by them, then by the slot.
     """
     _check_one_role(members)
     rates = valid_rates or {}
@@ -50,7 +49,7 @@ def to_cull(
 
 
 def choose_operator(arities: Mapping[str, int], parents_available: int, rng: np.random.Generator) -> str:
-    """An operator's name, uniformly among those whose arity does not exceed ``parents_available`` distinct parents.
+    """Draw an operator's name, uniformly among those that need at most ``parents_available`` parents.
 
     ``arities`` maps names to numbers of parents. Raises `ConfigError` when none fits.
     """
@@ -71,19 +70,18 @@ def choose_parents(
     rng: np.random.Generator,
     valid_rates: Mapping[str, float] | None = None,
 ) -> tuple[Member, ...]:
-    """``arity`` distinct parents in random order, uniformly from the top half (rounded up) of one role's ``members``.
+    """Draw ``arity`` distinct parents in random order, uniformly from the top half (rounded up) of one role's ``members``.
 
-    The culled are no parents, and broken teachers rank last, as in `to_cull`. Raises `PopuloraError` when there are too few:
-    choose an operator of smaller arity.
+    The culled are no parents, and broken teachers rank last. Raises `PopuloraError` when there are too few.
     """
     _check_one_role(members)
     gone = {member.id for member in culled}
     rates = valid_rates or {}
 
-    def place(member: Member) -> tuple[bool, float, int]:
+    def rank(member: Member) -> tuple[bool, float, int]:
         return rates.get(member.id, 1.0) < BROKEN_VALID_RATE, -lower_bound(member.rating, lcb_k), member.slot
 
-    ranked = sorted((member for member in members if member.id not in gone), key=place)
+    ranked = sorted((member for member in members if member.id not in gone), key=rank)
     top = ranked[: math.ceil(len(members) / 2)]
     if len(top) < arity:
         raise PopuloraError(f"expected {arity} distinct parents, got {len(top)}: choose an operator that needs fewer")
@@ -91,7 +89,7 @@ def choose_parents(
 
 
 def child_rating(parents: Sequence[Rating], child_sigma: float) -> Rating:
-    """A newborn's rating: the parents' mean mu, and the largest of their sigmas but at least ``child_sigma``."""
+    """Return a newborn's rating: the parents' mean mu, and the largest of their sigmas but at least ``child_sigma``."""
     return Rating(fmean(parent.mu for parent in parents), max(child_sigma, *(parent.sigma for parent in parents)))
 
 

@@ -36,7 +36,7 @@ def proposal_requests(run: Run, step: int) -> list[ProposalRequest]:
 
 
 def _fitting_prompt(run: Run, step: int, member: Member, task: TaskType, group: int) -> tuple[str, list[Problem]]:
-    """A prompt that fits: references are drawn again until one does (as AZR), with one fewer after every tenth draw."""
+    """Draw references until the prompt fits (as AZR), with one fewer after every tenth draw."""
     rng = stream(run.config.seed, "references", step, member.id, group)
     for draw in range(10 * run.prompts.references):
         references = run.buffer.references(task, run.prompts.references - draw // 10, rng)

@@ -4,9 +4,8 @@ With c^2 = 2 beta^2 + sigma_w^2 + sigma_l^2 and t = (mu_w - mu_l) / c, a game mo
 loser by -sigma_l^2/c * v(t), and shrinks each variance by the factor 1 - sigma^2/c^2 * w(t), where v = pdf/cdf and w = v (v + t).
 Before the game ``tau`` widens both beliefs, so that ratings keep following members that learn.
 
-The paper's "came out above its conditional expectation" is read as: the student wins when mean rho exceeds the predicted
-probability that it wins. This calibrates: predictions settle at the solve rate. The fixed ``threshold`` of the other mode
-drives ratings apart for ever, and PFSP with them.
+The paper's "came out above its conditional expectation" is read as follows: the student wins when mean rho exceeds the predicted
+probability that it wins. Predictions then settle at the solve rate. With a fixed ``threshold`` the ratings drift apart for ever.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from populora.core.config import LeagueConfig
 from populora.core.types import Rating
 
 DRAW_MARGIN = 1e-6
-"""Mean rho this near to the bar is no evidence for either side: no game."""
+"""A mean rho this close to the bar is no evidence for either side, so there is no game."""
 TAIL = -30.0
 """Below this the normal cdf nears the smallest float; an asymptotic series takes over."""
 
 
 def win_probability(student: Rating, teacher: Rating, beta: float) -> float:
-    """Probability that ``student`` beats ``teacher``: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2))."""
+    """Return the probability that ``student`` beats ``teacher``, Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2))."""
     return _cdf((student.mu - teacher.mu) / _spread(student, teacher, beta))
 
 
 def update(winner: Rating, loser: Rating, league: LeagueConfig) -> tuple[Rating, Rating]:
-    """Ratings of winner and loser after one decided game."""
+    """Return the ratings of winner and loser after one decided game."""
     winner, loser = _widened(winner, league.tau), _widened(loser, league.tau)
     c = _spread(winner, loser, league.beta)
     v, w = _corrections((winner.mu - loser.mu) / c)
@@ -37,16 +36,16 @@ def update(winner: Rating, loser: Rating, league: LeagueConfig) -> tuple[Rating,
 
 
 def lower_bound(rating: Rating, k: float) -> float:
-    """Lower confidence bound mu - k sigma, by which members are ranked for replacement."""
+    """Return the lower confidence bound mu - k sigma, by which members are ranked for replacement."""
     return rating.mu - k * rating.sigma
 
 
 def decide(
     expected: float, mean_rho: float | None, mode: Literal["expected", "threshold"], threshold: float
 ) -> Literal["student", "teacher", "none"]:
-    """Who wins a matchup in which the student was ``expected`` to win and solved ``mean_rho`` of the teacher's problems.
+    """Decide a matchup in which the student was ``expected`` to win and solved ``mean_rho`` of the teacher's problems.
 
-    ``mean_rho`` is None when the teacher had no valid problem: no game, neither side learns anything about the other.
+    ``mean_rho`` is None when the teacher had no valid problem; then there is no game.
     """
     bar = expected if mode == "expected" else threshold
     if mean_rho is None or abs(mean_rho - bar) < DRAW_MARGIN:
@@ -63,8 +62,8 @@ def _moved(rating: Rating, v: float, w: float, c: float) -> Rating:
     return Rating(rating.mu + share * v, rating.sigma * math.sqrt(1.0 - share / c * w))
 
 
-def _spread(one: Rating, other: Rating, beta: float) -> float:
-    return math.sqrt(2.0 * beta**2 + one.sigma**2 + other.sigma**2)
+def _spread(rating: Rating, other: Rating, beta: float) -> float:
+    return math.sqrt(2.0 * beta**2 + rating.sigma**2 + other.sigma**2)
 
 
 def _pdf(x: float) -> float:
@@ -76,6 +75,6 @@ def _cdf(x: float) -> float:
 
 
 def _corrections(t: float) -> tuple[float, float]:
-    """v(t) and w(t): how surprising the result was, and how much it narrows the beliefs."""
+    """Return v(t) and w(t), the sizes of the change of the mean and of the variance."""
     v = _pdf(t) / _cdf(t) if t >= TAIL else -t / (1.0 - 1.0 / t**2 + 3.0 / t**4)
     return v, v * (v + t)

@@ -142,7 +142,7 @@ class BackgroundVerifier:
 
 
 class RolloutFeed:
-    """The sampler's requests: the proposers' prompts, then the problems that come of them, then those that fill the students' batches."""
+    """The sampler's source of requests: proposers' prompts, then validated problems, then problems that fill the students' batches."""
 
     def __init__(self, run: Run, step: int, matchups: Sequence[Matchup]):
         self._run, self._step, self._matchups = run, step, matchups

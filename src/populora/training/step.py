@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from populora.core.types import Measures, Proposal, TaskType
 from populora.runs.step_record import StepRecord
-from populora.training.batch import train_rows
 from populora.training.evolution import evolve_if_due
 from populora.training.held_out import evaluation_due, held_out_accuracy
 from populora.training.matchmaking import match
@@ -20,6 +19,7 @@ from populora.training.population import rate
 from populora.training.rewards import cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.run import PhaseTimer, Run
+from populora.training.train_rows import train_rows
 
 
 def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None) -> StepRecord:

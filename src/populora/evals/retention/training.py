@@ -16,9 +16,9 @@ from populora.core.types import Attempt, TaskType
 from populora.evals.retention.problems import Source
 from populora.evals.retention.settings import RetentionConfig
 from populora.runs.checkpoint import FOLDER, Checkpoint, load_checkpoint, save_checkpoint
-from populora.training.batch import train_on_attempts
 from populora.training.run import Run
 from populora.training.solve import solve, solve_request
+from populora.training.train_rows import train_on_attempts
 
 Counts = dict[str, dict[str, list[int]]]
 """By pupil and task: how many of the samples of each problem were correct."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from populora.core.types import Generation, TaskType
-from populora.training.batch import Sample, member_rows
+from populora.training.train_rows import Sample, member_rows
 
 
 def sample(reward, group, role, task=TaskType.CODE_I, length=4):
