@@ -34,7 +34,7 @@ from roofline import Base  # noqa: E402
 
 from populora.core.config import Config, LoraConfig  # noqa: E402
 from populora.core.config_file import load_config  # noqa: E402
-from populora.engine.model.shapes import base_shapes  # noqa: E402
+from populora.engine.model.base_shape import base_shapes  # noqa: E402
 from populora.engine.planning.assumptions import Assumptions  # noqa: E402
 from populora.engine.planning.hardware import Hardware  # noqa: E402
 from populora.engine.planning.model_shape import qwen2  # noqa: E402

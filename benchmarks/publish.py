@@ -62,10 +62,10 @@ def measure(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         config = settings(Path(folder))
         with closing(backend.VllmSampler(config, build_tokenizer(), SLOTS, CONTEXT)) as sampler:
-            sampler.publish(bank, range(SLOTS))
+            sampler.sync_weights(bank, range(SLOTS))
             adapter, measured = bank.adapter(0).to(torch.bfloat16), backend.SHARED_MEMORY / f"populora.measured.{os.getpid()}"
             work: dict[str, Callable[[], object]] = {
-                "publish": lambda: sampler.publish(bank, [1]),
+                "publish": lambda: sampler.sync_weights(bank, [1]),
                 "copy out of the bank": lambda: bank.adapter(1),
                 "write to shared memory": lambda: measured.write_bytes(weights_bytes(adapter)),
             }
@@ -75,8 +75,8 @@ def measure(rounds: int) -> dict[str, Any]:
         with join_ray(config) as cluster:
             engines = engine_pool(config, cluster, published := {})
             sampler = ClusterSampler(engines, published, build_tokenizer(), torch.bfloat16, eager=False)
-            sampler.publish(bank, range(SLOTS))
-            seconds |= timed({"publish to an engine's actor": lambda: sampler.publish(bank, [1])}, rounds)
+            sampler.sync_weights(bank, range(SLOTS))
+            seconds |= timed({"publish to an engine's actor": lambda: sampler.sync_weights(bank, [1])}, rounds)
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     return {
         "adapter_mib": round(size / 2**20, 1),

@@ -40,7 +40,7 @@ def co_evolve(config: Config) -> dict[str, Adapter]:
             # (4) Rewards, one mixed batch, one optimiser step per member, ratings.
             outcome = cross_evaluate(config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
             updates = run.learner.update(train_rows(config.learner, run.population, rollouts, outcome))
-            run.publish()
+            run.sync_weights()
             run.population = rate(run.population, outcome.matchups, config.league)
             store(run, rollouts.proposals, outcome.void)
 

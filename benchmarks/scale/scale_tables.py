@@ -50,7 +50,16 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _balance(cases: Sequence[Mapping[str, Any]]) -> str:
-    header = ["adapters on ranks", "population", "alone", "with helpers", "goal", "pairs (across nodes)", "GB a step", "`cut` + `assign`"]
+    header = [
+        "adapters on ranks",
+        "population",
+        "alone",
+        "with helpers",
+        "goal",
+        "pairs (across nodes)",
+        "GB a step",
+        "`split_work` + `assign`",
+    ]
     return _table(header, [_case(case) for case in cases])
 
 

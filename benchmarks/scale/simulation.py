@@ -1,4 +1,4 @@
-"""Makespan over ideal of made-up steps: owners alone, and with helpers, through the real `cut` and `assign`."""
+"""Makespan over ideal of made-up steps: owners alone, and with helpers, through the real `split_work` and `assign`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traffic import FAR_HELP_TOKENS, GRADIENT_GB, HELP_TOKENS, RANKS_PER_NODE, W
 from populora.core.config import LearnerConfig
 from populora.engine.cluster.load_balancing import Assignment, assign, owners_of
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.work_splitting import Piece, cut
+from populora.engine.learning.work_splitting import WorkItem, split_work
 
 BUDGET = LearnerConfig().micro_batch_tokens
 
@@ -38,7 +38,7 @@ def simulate(case: Case) -> dict[str, Any]:
 def played(case: Case, rows: Sequence[TrainRow]) -> dict[str, float]:
     """One step. The ideal is the mean load without helpers, or the longest row if that is more."""
     started = time.process_time()
-    pieces = cut(rows, BUDGET, case.adapters)
+    pieces = split_work(rows, BUDGET, case.adapters)
     cutting = time.process_time() - started
     work = {slot: [piece.tokens for piece in own] for slot, own in pieces.items()}
     owners = owners_of(case.adapters, case.ranks)
@@ -69,7 +69,7 @@ def played(case: Case, rows: Sequence[TrainRow]) -> dict[str, float]:
 
 
 def computed(
-    rows: Sequence[TrainRow], pieces: Mapping[int, Sequence[Piece]], shares: Mapping[int, Sequence[tuple[int, int]]]
+    rows: Sequence[TrainRow], pieces: Mapping[int, Sequence[WorkItem]], shares: Mapping[int, Sequence[tuple[int, int]]]
 ) -> list[float]:
     """Tokens by rank, ``shares`` being its pieces as (slot, index): each prompt once a rank, as in its micro-batches."""
     loads: list[float] = []
@@ -86,7 +86,7 @@ def _by_node(loads: Sequence[float]) -> float:
     return max(nodes) / statistics.fmean(nodes)
 
 
-def _by_owner(pieces: Mapping[int, Sequence[Piece]], owners: Mapping[int, int]) -> dict[int, list[tuple[int, int]]]:
+def _by_owner(pieces: Mapping[int, Sequence[WorkItem]], owners: Mapping[int, int]) -> dict[int, list[tuple[int, int]]]:
     shares: dict[int, list[tuple[int, int]]] = {}
     for slot, own in pieces.items():
         shares.setdefault(owners[slot], []).extend((slot, index) for index in range(len(own)))

@@ -21,7 +21,7 @@ from roofline import Base, decoding_bytes, training_flops
 from timing import Case, Times, interleaved, ratio, spread
 
 from populora.engine.model.model import AdaptedModel, Checkpointing
-from populora.engine.sampling.graphs import without_graph
+from populora.engine.sampling.decoders import without_graph
 from training import batch
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ NO_ROOM = "does not fit into memory"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured. Training: micro-batches of ``tokens``, cut into sequences of ``row``. Decoding: ``rows`` at a time, each with a
+    """What is measured. Training: micro-batches of ``tokens``, cut into sequences of ``row``. DecoderPool: ``rows`` at a time, each with a
     prompt of its own of ``prompt`` tokens and ``new`` ones. Roofline: matrices of ``side`` x ``side``, copies of ``mib`` MiB."""
 
     device: str

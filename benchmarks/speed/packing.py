@@ -12,12 +12,12 @@ from timing import Case
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 
 PROMPT = 32
 
 
-def learn(adapted: AdaptedModel, groups: list[Group]) -> Case:
+def learn(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
     """One forward and backward of the groups."""
 
     def run() -> None:
@@ -26,12 +26,12 @@ def learn(adapted: AdaptedModel, groups: list[Group]) -> Case:
     return run
 
 
-def uneven(slots: int, rows: int = 32) -> tuple[list[Group], float]:
+def uneven(slots: int, rows: int = 32) -> tuple[list[PromptGroup], float]:
     """Rows of log-normal lengths (mean 121, at most 396), and the share of a padded rectangle that they fill."""
     sizes = [max(PROMPT + 2, length) for length in lengths(rows, 121, 396)]
     draw = np.random.default_rng(0)
     groups = [
-        Group(at * slots // rows, draw.integers(2, 512, PROMPT).tolist(), (draw.integers(2, 512, size - PROMPT + 1).tolist(),))
+        PromptGroup(at * slots // rows, draw.integers(2, 512, PROMPT).tolist(), (draw.integers(2, 512, size - PROMPT + 1).tolist(),))
         for at, size in enumerate(sizes)
     ]
     return groups, sum(sizes) / (rows * max(sizes))
@@ -51,7 +51,7 @@ class Padded:
         return sdpa_attention_forward(module, queries, keys, values, self.mask, scaling=scaling)[0].flatten(0, 1)  # type: ignore[arg-type]
 
 
-def padded(adapted: AdaptedModel, groups: list[Group]) -> Case:
+def padded(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
     """One forward and backward of the same rows in a rectangle as wide as the longest, attended over as transformers does."""
     longest = max(len(group.responses[0]) for group in groups)
     filled = [replace(group, responses=([*group.responses[0], *[0] * (longest - len(group.responses[0]))],)) for group in groups]
@@ -66,11 +66,11 @@ def padded(adapted: AdaptedModel, groups: list[Group]) -> Case:
     return run
 
 
-def shared(slots: int, prompt: int, response: int, samples: int = 8) -> tuple[list[Group], list[Group]]:
+def shared(slots: int, prompt: int, response: int, samples: int = 8) -> tuple[list[PromptGroup], list[PromptGroup]]:
     """The same rows, with each prompt once for its samples and once for each of them."""
     draw = np.random.default_rng(0)
     together = [
-        Group(slot, draw.integers(2, 512, prompt).tolist(), tuple(draw.integers(2, 512, (samples, response)).tolist()))
+        PromptGroup(slot, draw.integers(2, 512, prompt).tolist(), tuple(draw.integers(2, 512, (samples, response)).tolist()))
         for slot in range(slots)
     ]
-    return together, [Group(group.slot, group.prompt, (one,)) for group in together for one in group.responses]
+    return together, [PromptGroup(group.slot, group.prompt, (one,)) for group in together for one in group.responses]

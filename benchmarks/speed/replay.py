@@ -16,8 +16,8 @@ from processes import timed
 
 from populora.core.config import Config
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.protocol import Updater
-from populora.engine.learning.update import SlotUpdate
+from populora.engine.learning.learner import Learner
+from populora.engine.learning.update import UpdateStats
 from populora.runs.checkpoint import Checkpoint
 from populora.runs.step_record import StepRecord
 from populora.sandbox.pool import SandboxPool, limits_of
@@ -44,11 +44,11 @@ class RecordedPool(SandboxPool):
 class RecordedLearner:
     """A run's learner, and the rows of its last update."""
 
-    def __init__(self, learner: Updater):
+    def __init__(self, learner: Learner):
         self._learner, self.agreement, self.logprobs = learner, learner.agreement, learner.logprobs
         self.rows: tuple[TrainRow, ...] = ()
 
-    def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         self.rows = tuple(rows)
         return self._learner.update(rows)
 

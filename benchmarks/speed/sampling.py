@@ -15,12 +15,11 @@ from timing import Case, Times
 from populora.core.types import Request
 from populora.engine.model.decode_cache import DecodeAttention
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
-from populora.engine.sampling.batch import Job, Rows
-from populora.engine.sampling.decoders import Decoding
-from populora.engine.sampling.graphs import Capture
+from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch
+from populora.engine.sampling.decoders import Capture, DecoderPool, EagerDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
-from populora.engine.sampling.token_sampling import Ending, Uniforms
+from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 
 PROMPT, NEW = 32, 24
 """Tokens of a prompt and of a response."""
@@ -52,7 +51,7 @@ def sampler(adapted: AdaptedModel, rows: int = 512, capture: Capture | None = No
     adapted.model.generation_config.eos_token_id = None
     made = InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
     if capture is not None:
-        made.decoding = Decoding(adapted, rows, capture)
+        made.decoders = DecoderPool(adapted, rows, capture)
     return made
 
 
@@ -69,12 +68,12 @@ def whole(sampling: InProcessSampler, slots: Sequence[int], samples: int = 1, le
 def prefill(adapted: AdaptedModel, prompts: int, length: int, each: int) -> Case:
     """The keys and values of ``prompts`` prompts of ``length`` tokens under each adapter, every prompt computed ``each`` times."""
     asked = requests([at // (prompts * each) for at in range(adapted.bank.slots * prompts * each)], 1, length)
-    groups = [Group(one.slot, Numbers()(one.prompt)["input_ids"]) for one in asked]
+    groups = [PromptGroup(one.slot, Numbers()(one.prompt)["input_ids"]) for one in asked]
 
     @torch.inference_mode()
     def run() -> None:
         packed = pack(groups, keep=True)
-        adapted.forward(packed.ids, packed.positions, packed.route, packed.plan)
+        adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)
         DecodeAttention(adapted.device).add_prompts(packed.plan.kept, [length] * len(groups))
 
     return run
@@ -138,7 +137,7 @@ def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds:
     times: Times = {name: [] for name in cases}
     with torch.inference_mode():
         for _ in range(rounds):
-            decks = {name: _deck(Rows, adapted, requests(slots), 512, NEW + 1) for name, slots in cases.items()}
+            decks = {name: _deck(ContinuousBatch, adapted, requests(slots), 512, NEW + 1) for name, slots in cases.items()}
             for deck in decks.values():
                 deck.step()
             took = dict.fromkeys(cases, 0.0)
@@ -152,19 +151,19 @@ def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds:
     return times
 
 
-def _deck(kind: type[Rows], adapted: AdaptedModel, asked: Sequence[Request], rows: int, longest: int) -> Rows:
+def _deck(kind: type[ContinuousBatch], adapted: AdaptedModel, asked: Sequence[Request], rows: int, longest: int) -> ContinuousBatch:
     """Rows that wait for their first step."""
-    deck = kind(adapted, Ending(Numbers(), 512, "", frozenset()), rows, longest, 1.0)
-    deck.add([Job(one, tuple(Numbers()(one.prompt)["input_ids"]), Uniforms(0, one.key, 1)) for one in asked])
+    deck = kind(adapted, StopCondition(Numbers(), 512, "", frozenset()), rows, longest, 1.0, EagerDecoder(adapted))
+    deck.add([ActiveRequest(one, tuple(Numbers()(one.prompt)["input_ids"]), UniformStream(0, one.key, 1)) for one in asked])
     return deck
 
 
-class _OfLength(Rows):
+class _OfLength(ContinuousBatch):
     """Every response ends after as many tokens as its request's key says."""
 
     def _write(self) -> list[bool]:
         super()._write()
-        return [len(row.tokens) >= int(row.job.request.key[-1]) for row in self._rows]
+        return [len(row.tokens) >= int(row.owner.request.key[-1]) for row in self._rows]
 
 
 class _Wave(_OfLength):

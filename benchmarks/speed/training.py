@@ -10,17 +10,17 @@ from models import ALPHA, RANK, adapted_model, random_base
 from timing import Case
 
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 
 ROW = 64
 """Tokens of a row: half prompt, half response."""
 
 
-def batch(slots: Sequence[int], seed: int = 0, row: int = ROW) -> list[Group]:
+def batch(slots: Sequence[int], seed: int = 0, row: int = ROW) -> list[PromptGroup]:
     """One row of ``row`` tokens for each entry of ``slots``."""
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randint(2, 512, (len(slots), row + 1), generator=generator).tolist()
-    return [Group(slot, draw[: row // 2], (draw[row // 2 :],)) for slot, draw in zip(slots, draws, strict=True)]
+    return [PromptGroup(slot, draw[: row // 2], (draw[row // 2 :],)) for slot, draw in zip(slots, draws, strict=True)]
 
 
 def stacked(adapted: AdaptedModel, slots: Sequence[int]) -> Case:
@@ -44,7 +44,7 @@ def bare(shape: str, rows: int) -> Case:
     return lambda: adapted.logprobs(pack(groups))[0].sum().backward()
 
 
-def rows_of(groups: Sequence[Group]) -> torch.Tensor:
+def rows_of(groups: Sequence[PromptGroup]) -> torch.Tensor:
     return torch.tensor([[*group.prompt, *group.responses[0]] for group in groups])
 
 

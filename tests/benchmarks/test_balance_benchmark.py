@@ -45,7 +45,7 @@ def test_helpers_even_a_step_out_and_their_cost_is_counted(load, monkeypatch):
 def test_a_prompt_is_counted_once_on_each_rank_that_has_some_of_its_responses(load):
     simulation, cutting = load("simulation"), load("populora.engine.learning.work_splitting")
     rows = load("synthetic").rows_of("small step", 1, seed=0)[:8]
-    pieces = {0: [cutting.Piece((0, 1, 2), 0), cutting.Piece((3,), 0), cutting.Piece((4, 5, 6, 7), 0)]}
+    pieces = {0: [cutting.WorkItem((0, 1, 2), 0), cutting.WorkItem((3,), 0), cutting.WorkItem((4, 5, 6, 7), 0)]}
     together, apart = (
         sum(simulation.computed(rows, pieces, shares)) for shares in ({0: [(0, 0), (0, 1), (0, 2)]}, {0: [(0, 0), (0, 2)], 1: [(0, 1)]})
     )

@@ -18,7 +18,7 @@ from populora.core.config import BaseConfig, Config, EvaluationConfig, Evolution
 from populora.core.types import TASK_TYPES
 from populora.engine.model.loading import base_folder
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 from populora.runs.metrics_log import read_log
 from populora.runs.records import read_table
 from populora.tasks.render import load_prompts
@@ -158,7 +158,7 @@ def test_peft_loads_the_members_and_gives_our_log_probabilities(undisturbed, mem
         theirs = model(torch.tensor([ids])).logits[0].log_softmax(-1)[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
         adapted = AdaptedModel(AutoModelForCausalLM.from_pretrained(folder), SMALL.lora.targets, 1, 4, 8.0)
         adapted.bank.load(0, load_adapter(undisturbed / "adapters" / member))
-        ours, _ = adapted.logprobs(pack([Group(0, tuple(ids[:1]), (tuple(ids[1:]),))], adapted.device))
+        ours, _ = adapted.logprobs(pack([PromptGroup(0, tuple(ids[:1]), (tuple(ids[1:]),))], adapted.device))
     assert not adapted.bank.untrained(0)
     assert float((ours - theirs).abs().max()) < 1e-5
 

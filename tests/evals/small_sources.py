@@ -13,8 +13,8 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, Config
+from populora.engine.model.base_shape import base_shapes
 from populora.engine.model.loading import base_name, fingerprint, load_base
-from populora.engine.model.shapes import base_shapes
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
 from populora.training.population import initial_population

@@ -16,8 +16,8 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.engine.model.base_shape import base_shapes
 from populora.engine.model.loading import base_folder
-from populora.engine.model.shapes import base_shapes
 from populora.evals.loaded_adapters import load_adapters, open_engine, read_checked
 from populora.evals.models import find_models
 from populora.evals.records import EvalModel

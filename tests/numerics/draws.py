@@ -8,8 +8,8 @@ import torch
 
 from populora.core.types import Generation, Request
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
-from populora.engine.sampling.token_sampling import BLOCK, Uniforms
+from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.sampling.token_sampling import BLOCK, UniformStream
 
 NEAR = 1e-6
 """Ten times the rounding of a cumulative probability: a draw closer to the boundary between two tokens may give either."""
@@ -20,7 +20,7 @@ def same_draws(adapted: AdaptedModel, seed: int, request: Request, left: Sequenc
 
     Tokens are equal and log-probabilities within 1e-5, in each response up to the first draw that rounding decided, if there is one.
     """
-    uniforms = Uniforms(seed, request.key, request.samples)
+    uniforms = UniformStream(seed, request.key, request.samples)
     for sample, (ours, theirs) in enumerate(zip(left, right, strict=True)):
         pairs = zip(ours.tokens, theirs.tokens, strict=False)
         shared = next((place for place, (token, other) in enumerate(pairs) if token != other), min(len(ours.tokens), len(theirs.tokens)))
@@ -37,6 +37,6 @@ def distance_to_boundary(adapted: AdaptedModel, slot: int, prompt: tuple[int, ..
     """How far a number in [0, 1) is from the nearest boundary between two tokens, by the learner's forward."""
     tokens = range(adapted.model.config.vocab_size)
     with torch.no_grad():
-        logprobs = adapted.logprobs(pack([Group(slot, prompt, tuple((*response, token) for token in tokens))]))[0]
+        logprobs = adapted.logprobs(pack([PromptGroup(slot, prompt, tuple((*response, token) for token in tokens))]))[0]
     cumulative = logprobs.view(len(tokens), -1)[:, -1].double().exp().cumsum(0)
     return float((cumulative / cumulative[-1] - number).abs().min())

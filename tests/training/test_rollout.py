@@ -53,12 +53,12 @@ class Noted:
         self.sampler, self.starts, self.waits = sampler, [], []
         self.generate = sampler.generate
 
-    def stream(self, feed, *settings):
+    def stream(self, source, *settings):
         class Spy:
-            def take(_, idle):
+            def next(_, block):
                 started = time.perf_counter()
-                requests = feed.take(idle)
-                self.waits += [] if idle else [time.perf_counter() - started]
+                requests = source.next(block)
+                self.waits += [] if block else [time.perf_counter() - started]
                 self.starts.append(tuple(request.key for request in requests))
                 return requests
 

@@ -21,7 +21,7 @@ from populora.core.errors import PopuloraError
 from populora.core.installed import versions
 
 if TYPE_CHECKING:
-    from populora.engine.sampling.sync_check import Effect
+    from populora.engine.sampling.sync_check import SyncCheck
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,17 @@ def _canary() -> str:
     )
 
 
-def random_adapter_effect(model: Any, tokenizer: Any) -> Effect:
+def random_adapter_effect(model: Any, tokenizer: Any) -> SyncCheck:
     """Run the canary on a random rank-4 adapter. Raises `AdapterEffectError`."""
     import torch
 
     from populora.core.config import LearnerConfig, LoraConfig
-    from populora.engine.learning.learner import Learner
+    from populora.engine.learning.learner import InProcessLearner
     from populora.engine.model.model import AdaptedModel
     from populora.engine.sampling.inprocess import InProcessSampler
-    from populora.engine.sampling.sync_check import check_effect
+    from populora.engine.sampling.sync_check import check_adapter_sync
 
     adapted = AdaptedModel(model, LoraConfig().targets, slots=1, rank=4, alpha=8.0)
     adapted.bank.master.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-    learner = Learner(adapted, LearnerConfig())
-    return check_effect(learner, InProcessSampler(adapted, tokenizer, seed=0), adapted.bank, ["def f(x):"])
+    learner = InProcessLearner(adapted, LearnerConfig())
+    return check_adapter_sync(learner, InProcessSampler(adapted, tokenizer, seed=0), adapted.bank, ["def f(x):"])

@@ -18,7 +18,7 @@ from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.core.presets import DEFAULT
-from populora.engine.model.shapes import base_shapes
+from populora.engine.model.base_shape import base_shapes
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.hardware import CPU, cluster_settings, count_idle_gpus, fill_gpus, find_gpu
 from populora.engine.planning.planner import Plan, bottleneck, make_plan, suggest_fix

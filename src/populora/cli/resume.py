@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     cluster = parse(Resume, arguments, "resume", default=Resume(folder, config.cluster)).cluster
     check(replace(config, cluster=cluster))
     for change in changed_versions(folder):
-        sys.stderr.write(f"populora: {change}: the run goes on, but may not be bit-identical to an undisturbed one\n")
+        sys.stderr.write(f"populora: {change}: the run goes on, but perhaps not to the bytes of an undisturbed one\n")
 
     def work(display: OpenDisplay, stop: StopRequest) -> Summary:
         from populora.training.loop import resume

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from populora.core.config import Config
-from populora.engine.learning.learner import Learner
-from populora.engine.learning.protocol import Updater
+from populora.engine.learning.learner import InProcessLearner, Learner
 from populora.engine.model.bank import LoraBank
+from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import fingerprint, load_base
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.shapes import check_room
 from populora.engine.planning.planner import check_context
-from populora.engine.sampling.backends import check_backend, open_sampler
-from populora.engine.sampling.protocol import Sampler
+from populora.engine.sampling.inprocess import InProcessSampler
+from populora.engine.sampling.sampler import Sampler
+from populora.engine.sampling.vllm import VllmSampler, check_vllm
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool, limits_of
 from populora.tasks.verifier import Judge
@@ -30,11 +30,11 @@ class Backend:
 
     tokenizer: Any
     sampler: Sampler
-    learner: Updater
+    learner: Learner
     bank: LoraBank
     judge: Judge
     tier: Tier
-    """The sandbox's isolation."""
+    """The sandbox's isolation tier."""
     base_sha256: str
 
 
@@ -44,7 +44,7 @@ def local_backend(config: Config) -> Iterator[Backend]:
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
-    check_room(config)
+    check_memory(config)
     model, tokenizer = load_base(config.base)
     base, lora = fingerprint(model), config.lora
     adapted = AdaptedModel(model, lora.targets, config.population.members, lora.rank, lora.alpha, config.learner.activation_checkpointing)
@@ -54,4 +54,23 @@ def local_backend(config: Config) -> Iterator[Backend]:
         SandboxPool(limits_of(box), box.workers, box.allow_weak) as pool,
         open_sampler(config, tokenizer, adapted) as sampler,
     ):
-        yield Backend(tokenizer, sampler, Learner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
+        yield Backend(tokenizer, sampler, InProcessLearner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
+
+
+def check_backend(config: Config) -> None:
+    """Raise `ConfigError`, before any model is loaded, if the sampling backend of the settings is not available here."""
+    if config.engine.backend == "vllm":
+        check_vllm(config.base.device)
+
+
+@contextmanager
+def open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) -> Iterator[Sampler]:
+    """Open the sampler of a run, for its longest prompt and response. vLLM needs no ``adapted`` model, it has its own base."""
+    if adapted is None or config.engine.backend == "vllm":
+        context = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens
+        with closing(VllmSampler(config, tokenizer, config.population.members, context)) as sampler:
+            yield sampler
+        return
+    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)
+    sampler.rows_at_a_time(config.selfplay.max_response_tokens)  # refuses a cache that is too small
+    yield sampler

@@ -17,10 +17,9 @@ from typing import Any
 
 from populora.core.config import Config
 from populora.core.types import Generation, Request
+from populora.engine.model.base_shape import base_shapes
 from populora.engine.model.loading import load_tokenizer
-from populora.engine.model.shapes import base_shapes
-from populora.engine.sampling.protocol import Sampler
-from populora.engine.sampling.requests import Given
+from populora.engine.sampling.sampler import Sampler, StaticRequests
 from populora.engine.sampling.token_sampling import decode
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
 from populora.evals.eval_task import EvalPrompts, EvalTask, render_prompts
@@ -130,7 +129,7 @@ def _run_batch(batch: EngineBatch, engine: Engine, tokenizer: Any) -> None:
             group[Request(log.prompts.prompts[item], batch.slots[log.model], 1, key)] = log
     with engine(batch.loaded.config(batch.config, longest - response, response), batch.loaded, batch.base_sha256) as sampler:
         for (max_tokens, stop), requests in groups.items():
-            for request, (generation,) in sampler.stream(Given(list(requests)), max_tokens, 0.0, stop):
+            for request, (generation,) in sampler.stream(StaticRequests(list(requests)), max_tokens, 0.0, stop):
                 log = requests[request]
                 log.add(to_completion(str(request.key[-1]), request.prompt, generation, log.prompts.template, tokenizer))
 

@@ -14,12 +14,12 @@ from populora.adapters.peft_format import Folder, read_folder
 from populora.adapters.peft_settings import CARRIED
 from populora.core.config import Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError
+from populora.engine.backend import check_backend, open_sampler
+from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.shapes import check_room
 from populora.engine.planning.model_shape import ModelShape
-from populora.engine.sampling.backends import check_backend, open_sampler
-from populora.engine.sampling.protocol import Sampler
+from populora.engine.sampling.sampler import Sampler
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LoadedAdapters:
     targets: tuple[str, ...]
 
     def adapter(self, slot: int) -> Adapter:
-        """See `populora.engine.sampling.protocol.Adapters`."""
+        """See `populora.engine.sampling.sampler.AdapterSource`."""
         return self.adapters[slot]
 
     def config(self, config: Config, prompt_tokens: int, response_tokens: int) -> Config:
@@ -81,7 +81,7 @@ def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -
     if config.engine.backend == "vllm":
         adapted, tokenizer = None, load_tokenizer(config.base)
     else:
-        check_room(config)
+        check_memory(config)
         model, tokenizer = load_base(config.base)
         if base_sha256 and (sha256 := fingerprint(model)) != base_sha256:
             raise ConfigError(
@@ -90,7 +90,7 @@ def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -
             )
         adapted = AdaptedModel(model, config.lora.targets, len(loaded.adapters), config.lora.rank, config.lora.alpha)
     with open_sampler(config, tokenizer, adapted) as sampler:
-        sampler.publish(loaded, range(len(loaded.adapters)))
+        sampler.sync_weights(loaded, range(len(loaded.adapters)))
         yield sampler
 
 

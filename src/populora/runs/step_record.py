@@ -9,7 +9,7 @@ from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal
 
 if TYPE_CHECKING:  # torch, which readers of a run need not load
     from populora.adapters.adapter import Adapter
-    from populora.engine.learning.update import SlotUpdate
+    from populora.engine.learning.update import UpdateStats
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StepRecord:
     student_rewards: tuple[float, ...]
     trained: tuple[bool, ...]
     members: tuple[Member, ...]
-    updates: dict[str, SlotUpdate]
+    updates: dict[str, UpdateStats]
     children: tuple[Lineage, ...]
     parents: dict[str, Adapter]
     """Adapters of the children's parents by name; empty if no child was born or ``evolution.keep_parents`` is off."""

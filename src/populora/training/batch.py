@@ -19,7 +19,7 @@ from typing import Literal
 from populora.core.config import LearnerConfig
 from populora.core.types import Attempt, Generation, TaskType
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.update import SlotUpdate
+from populora.engine.learning.update import UpdateStats
 from populora.training.advantages import advantages
 from populora.training.population import Population
 from populora.training.rewards import CrossEvaluation, student_reward
@@ -53,14 +53,14 @@ def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts
     ]
 
 
-def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, SlotUpdate]:
+def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, UpdateStats]:
     """Update each slot once from its own attempts, as a student learns, without proposers. Void attempts are left out."""
     rows: list[TrainRow] = []
     for slot, attempts_of_slot in attempts.items():
         scored = [(a, student_reward(a.formatted, a.correct, run.config.rewards)) for a in attempts_of_slot if not a.void]
         rows += member_rows(slot, [_solve_sample(attempt, reward) for attempt, reward in scored], run.config.learner.whitening)
     updates = run.learner.update(rows)
-    run.publish(updates)
+    run.sync_weights(updates)
     return updates
 
 

@@ -50,7 +50,7 @@ def evolve_if_due(run: Run, step: int) -> tuple[tuple[Lineage, ...], dict[str, A
     valid_rates = {author: valid / total for author, (valid, total) in run.valid_counts.items() if total}
     run.population, children, parents = evolve(run.population, run.bank, run.config, step, valid_rates)
     run.valid_counts = {}
-    run.publish(child.slot for child in children)
+    run.sync_weights(child.slot for child in children)
     return tuple(child.lineage for child in children), parents
 
 

@@ -19,7 +19,7 @@ from populora.core.types import Member, TaskType
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
-from populora.engine.sampling.sync_check import check_effect
+from populora.engine.sampling.sync_check import check_adapter_sync
 from populora.runs.archive import keep_tessellation
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import check_fingerprints, new_run, open_run
@@ -64,7 +64,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             restore(run, checkpoint)
-            run.publish()
+            run.sync_weights()
             link_adapters(folder)
         else:
             display.phase("filling the buffer")
@@ -107,7 +107,7 @@ def build_run(config: Config) -> Iterator[Run]:
             archive=Archive(),
             held_out=suite,
         )
-        run.publish()
+        run.sync_weights()
         yield run
 
 
@@ -143,7 +143,7 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
 def check_sync(run: Run, members: Sequence[Member]) -> None:
     """Raise `AdapterEffectError` unless every trained adapter differs from the base, and sampler and learner have the same ones."""
     prompts = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[:SYNC_CHECK_PROMPTS]]
-    check_effect(run.learner, run.sampler, run.bank, prompts, [member.slot for member in members])
+    check_adapter_sync(run.learner, run.sampler, run.bank, prompts, [member.slot for member in members])
 
 
 def _changed_members(run: Run, record: StepRecord) -> list[Member]:

@@ -156,13 +156,13 @@ class RolloutFeed:
         # Known when all proposals are validated, in the order of `_rollout_in_phases`:
         self.proposals, self.solve_requests, self.trained = [], [], set()
 
-    def take(self, idle: bool) -> Sequence[Request]:
-        """See `populora.engine.sampling.protocol.Feed`."""
+    def next(self, block: bool) -> Sequence[Request]:
+        """See `populora.engine.sampling.sampler.RequestSource`."""
         self.calls += 1
-        if idle or self.calls % BATCH_CALLS == 0:
+        if block or self.calls % BATCH_CALLS == 0:
             self.validation.submit(self.calls)
             self.judgement.submit(self.calls)
-        while self.validation.pending and (self._is_due() or (idle and not self._ready)):
+        while self.validation.pending and (self._is_due() or (block and not self._ready)):
             self._offer(self.validation.collect())
         if not self._complete and len(self.validation.results) == len(self._proposal_requests):
             self._finish()

@@ -17,9 +17,9 @@ import torch
 
 from populora.core.config import Config
 from populora.core.types import Generation, Lineage, Member, Problem, Rating, Request, Role
-from populora.engine.learning.protocol import Updater
+from populora.engine.learning.learner import Learner
 from populora.engine.model.bank import LoraBank
-from populora.engine.sampling.protocol import Feed, Sampler
+from populora.engine.sampling.sampler import RequestSource, Sampler
 from populora.runs.checkpoint import Checkpoint
 from populora.tasks.coverage import Archive
 from populora.tasks.render import PromptSet
@@ -39,7 +39,7 @@ class Run:
     config: Config
     prompts: PromptSet
     sampler: Sampler
-    learner: Updater
+    learner: Learner
     bank: LoraBank
     """The adapters, one slot a member. In one process sampler and learner use these tensors, else they have copies."""
     verifier: Verifier
@@ -56,18 +56,18 @@ class Run:
     valid_counts: dict[str, list[int]] = field(default_factory=dict)
     """Number of valid and of all proposals by proposer, since the last evolution."""
 
-    def publish(self, slots: Iterable[int] | None = None) -> None:
+    def sync_weights(self, slots: Iterable[int] | None = None) -> None:
         """Tell the sampler that the adapters of these slots (default: all) have changed."""
-        self.sampler.publish(self.bank, range(self.bank.slots) if slots is None else slots)
+        self.sampler.sync_weights(self.bank, range(self.bank.slots) if slots is None else slots)
 
     def sample(self, requests: Sequence[AnyRequest], temperature: float = 1.0) -> list[tuple[AnyRequest, list[Generation]]]:
         """Pair each request with its responses. Temperature 1 is the policy that the learner differentiates, 0 is greedy."""
         generations = self.sampler.generate(requests, self.config.selfplay.max_response_tokens, temperature, self.prompts.stop)
         return list(zip(requests, generations, strict=True))
 
-    def stream(self, feed: Feed) -> Iterator[tuple[Request, list[Generation]]]:
+    def stream(self, source: RequestSource) -> Iterator[tuple[Request, list[Generation]]]:
         """As `sample`, for requests that arrive while others are sampled."""
-        return self.sampler.stream(feed, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
+        return self.sampler.stream(source, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
 
 
 class PhaseTimer:

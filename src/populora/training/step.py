@@ -40,7 +40,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     with timer("update"):
         updates = run.learner.update(train_rows(config.learner, run.population, rollouts, outcome))
     with timer("publish"):
-        run.publish(slot for slot, update in updates.items() if not update.skipped)
+        run.sync_weights(slot for slot, update in updates.items() if not update.skipped)
     run.population = rate(run.population, outcome.matchups, config.league)
     with timer("store"):
         repeats = store(run, rollouts.proposals, outcome.void)

@@ -220,6 +220,12 @@ def test_every_strength_is_checked_with_one_clear_error(make_adapter, operator, 
         child_of(parents_for(make_adapter, operator), operator, **strength)
 
 
+@pytest.mark.parametrize("strength", [{"epsilon": "much"}, {"epsilon": True}, {"epsilon": math.nan}, {"rotation": 1.0}])
+def test_strengths_of_the_wrong_type_are_errors(make_adapter, strength):
+    with pytest.raises(ConfigError, match=next(iter(strength))):
+        child_of([make_adapter(1)], "m1", **strength)
+
+
 @pytest.mark.parametrize(("operator", "count"), [("m1", 2), ("x1", 1), ("x1", 3), ("copy_parent", 0)])
 def test_a_wrong_number_of_parents_is_an_error(make_adapter, operator, count):
     with pytest.raises(ConfigError, match=f"takes {OPERATORS[operator].arity} parent"):

@@ -9,18 +9,18 @@ from local_pool import SETTINGS, SLOTS, VOCABULARY, randomise
 from populora.core.config import BaseConfig
 from populora.engine.cluster.learner_actor import LearnerActor
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.learner import InProcessLearner
 from populora.engine.model.loading import load_base
 from populora.engine.model.model import AdaptedModel
 
 
 @pytest.fixture
-def single() -> Learner:
+def single() -> InProcessLearner:
     """One process's learner: the oracle."""
     lora = SETTINGS.lora
     adapted = AdaptedModel(load_base(BaseConfig())[0], lora.targets, SLOTS, lora.rank, lora.alpha)
     randomise(adapted.bank)
-    return Learner(adapted, SETTINGS.learner, agreement=float("inf"))
+    return InProcessLearner(adapted, SETTINGS.learner, agreement=float("inf"))
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ class Stub:
         self.go = threading.Event()
         self.go.set()
 
-    def stream(self, feed, max_tokens, temperature, stop):
+    def stream(self, source, max_tokens, temperature, stop):
         if temperature == 2.0:
             raise ConfigError("too hot")
         self.log.append("begin")
         waiting: list[Request] = []
         while True:
-            taken = feed.take(idle=not waiting)
+            taken = source.next(block=not waiting)
             if any(request.prompt == "bad" for request in taken):
                 raise ConfigError("bad prompt")
             waiting += taken

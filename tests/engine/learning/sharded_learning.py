@@ -9,7 +9,7 @@ import torch
 from populora.core.config import BaseConfig, LearnerConfig
 from populora.core.types import Generation
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
 from populora.engine.model.loading import load_base
 from populora.engine.model.model import AdaptedModel
@@ -42,7 +42,7 @@ def rows(count: int) -> list[TrainRow]:
     ]
 
 
-def learn(learner: Learner) -> dict[str, torch.Tensor]:
+def learn(learner: InProcessLearner) -> dict[str, torch.Tensor]:
     """Two updates: of batches that come out even and of one that leaves a process without any."""
     updates = [learner.update(rows(count)) for count in (12, 1)]
     losses = torch.tensor([[update.loss, update.grad_norm, update.max_difference] for one in updates for update in one.values()])

@@ -11,16 +11,16 @@ import torch
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, ConfigError, PopuloraError
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import Learner
-from populora.engine.learning.update import SlotUpdate
+from populora.engine.learning.learner import InProcessLearner
+from populora.engine.learning.update import UpdateStats
 
 # At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
 CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)
 
 
-def off_policy(adapted, config=CONFIG) -> Learner:
+def off_policy(adapted, config=CONFIG) -> InProcessLearner:
     """A learner for rows with made-up old log-probabilities."""
-    return Learner(adapted, config, agreement=math.inf)
+    return InProcessLearner(adapted, config, agreement=math.inf)
 
 
 def peft_loss(model, row: TrainRow, tokens: int) -> torch.Tensor:
@@ -125,7 +125,7 @@ def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
     updates = off_policy(adapted).update(rows)
     assert list(updates) == [0, 2]
     assert not updates[0].skipped
-    assert updates[2] == SlotUpdate(tokens=sum(len(row.tokens) for row in rows if row.slot == 2), skipped=True)
+    assert updates[2] == UpdateStats(tokens=sum(len(row.tokens) for row in rows if row.slot == 2), skipped=True)
     for slot in (1, 2, 3):
         assert all(torch.equal(tensor[slot], before[name][slot]) for name, tensor in adapted.bank.state().items())
     assert not torch.equal(adapted.bank.master[0], before["master"][0])
@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, m
 def test_rows_that_older_weights_sampled_stop_the_update(adapted, make_rows):
     before = adapted.bank.master.clone()
     with pytest.raises(AdapterEffectError, match=r"slot \d: sampler and learner must agree"):
-        Learner(adapted, CONFIG).update(make_rows(6))
+        InProcessLearner(adapted, CONFIG).update(make_rows(6))
     assert torch.equal(before, adapted.bank.master)
 
 

@@ -11,9 +11,8 @@ import torch
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import Learner
-from populora.engine.learning.loss import policy_loss, truncation
-from populora.engine.model.packing import Group, pack
+from populora.engine.learning.learner import InProcessLearner, policy_loss, truncation
+from populora.engine.model.packing import PromptGroup, pack
 
 CONFIG = LearnerConfig(learning_rate=1e-3, grad_clip=1e9)
 
@@ -23,7 +22,7 @@ def exact(adapted, rows: list[TrainRow], shift: float = 0.0) -> list[TrainRow]:
     with torch.no_grad():
         return [
             dataclasses.replace(
-                row, logprobs=(adapted.logprobs(pack([Group(row.slot, row.prompt_tokens, (row.tokens,))]))[0] - shift).tolist()
+                row, logprobs=(adapted.logprobs(pack([PromptGroup(row.slot, row.prompt_tokens, (row.tokens,))]))[0] - shift).tolist()
             )
             for row in rows
         ]
@@ -31,7 +30,7 @@ def exact(adapted, rows: list[TrainRow], shift: float = 0.0) -> list[TrainRow]:
 
 def gradient(adapted, config: LearnerConfig, rows: list[TrainRow]) -> torch.Tensor:
     state = adapted.bank.state()
-    Learner(adapted, config, agreement=math.inf).update(rows)
+    InProcessLearner(adapted, config, agreement=math.inf).update(rows)
     found = adapted.bank.gradient.clone()
     adapted.bank.restore(state)
     return found
@@ -74,7 +73,7 @@ def test_kl_and_effective_sample_size_of_each_member_are_those_of_their_formulas
         shift = 0.3 * row.slot * torch.randn(len(row.tokens), generator=noise)
         moved[row.slot] += (-shift).tolist()
         shifted.append(dataclasses.replace(row, logprobs=(torch.tensor(row.logprobs) + shift).tolist()))
-    updates = Learner(adapted, CONFIG, agreement=math.inf).update(shifted)
+    updates = InProcessLearner(adapted, CONFIG, agreement=math.inf).update(shifted)
     for slot, update in updates.items():
         log_weights = torch.tensor(moved[slot], dtype=torch.float64)
         weights = log_weights.exp()
@@ -87,7 +86,7 @@ def test_one_token_far_off_is_left_to_the_cap(adapted, make_rows):
     rows = exact(adapted, [row for row in make_rows(0) if row.slot == 0])
     far = dataclasses.replace(rows[0], logprobs=(rows[0].logprobs[0] - 4.0, *rows[0].logprobs[1:]))
     settings = dataclasses.replace(CONFIG, max_kl=10.0)  # so few tokens have a large mean
-    (update,) = Learner(adapted, settings, agreement=1.0).update([far, *rows[1:]]).values()
+    (update,) = InProcessLearner(adapted, settings, agreement=1.0).update([far, *rows[1:]]).values()
     assert update.ess > 0.9
 
 
@@ -101,6 +100,6 @@ def test_a_sampler_that_drifted_away_stops_the_update_before_any_change(adapted,
     ]
     before = adapted.bank.state()
     with pytest.raises(AdapterEffectError, match=r"slot 0: expected a KL .* effective\s+sample size"):
-        Learner(adapted, dataclasses.replace(CONFIG, **bound), agreement=10.0).update(rows)
+        InProcessLearner(adapted, dataclasses.replace(CONFIG, **bound), agreement=10.0).update(rows)
     assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
-    Learner(adapted, CONFIG, agreement=10.0).update(rows)
+    InProcessLearner(adapted, CONFIG, agreement=10.0).update(rows)

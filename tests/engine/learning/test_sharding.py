@@ -9,7 +9,7 @@ import torch
 from sharded_learning import CONFIG, SIZE, learn, made, process
 from torch import multiprocessing
 
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.learner import InProcessLearner
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_two_processes_with_half_the_base_each_learn_as_one_with_all_of_it(tmp_p
     share = [float(part.pop("share")) for part in (first, second)]
     assert sum(share) == pytest.approx(1.0) and max(share) < 0.6
     assert all(torch.equal(first[name], second[name]) for name in first)  # adapters are whole in each, and the same
-    alone = learn(Learner(made(), CONFIG, agreement=float("inf")))
+    alone = learn(InProcessLearner(made(), CONFIG, agreement=float("inf")))
     for name, value in alone.items():
         if name != "master":
             torch.testing.assert_close(first[name], value, rtol=1e-4, atol=1e-6)

@@ -10,7 +10,7 @@ from populora.core.config import BaseConfig
 from populora.core.types import Generation, Request
 from populora.engine.model.loading import base_folder, load_base
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.training.held_out import load_held_out
@@ -42,7 +42,7 @@ def generations(adapted, model_and_tokenizer) -> list[Generation]:
 
 def learners(adapted, generations) -> torch.Tensor:
     with torch.no_grad():
-        return torch.cat([adapted.logprobs(pack([Group(0, one.prompt_tokens, (one.tokens,))]))[0] for one in generations])
+        return torch.cat([adapted.logprobs(pack([PromptGroup(0, one.prompt_tokens, (one.tokens,))]))[0] for one in generations])
 
 
 def pefts(folder, generations, dtype) -> torch.Tensor:

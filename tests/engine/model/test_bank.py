@@ -146,7 +146,7 @@ def test_slots_that_start_with_smaller_ranks_share_the_first_rows_and_the_scale(
 def test_a_bank_of_another_precision_computes_with_a_copy_that_follows_the_master():
     def follows(slot: int | slice = slice(None)) -> bool:
         """Whether the copy of the slot is the master's, rounded."""
-        mine = [x for family in bank.families for x in (family.a, *family.b)]
+        mine = [x for family in bank.projections for x in (family.a, *family.b)]
         masters = [x for a, b in bank._parts(bank.master) for x in (a, *b)]
         return all(torch.equal(left[slot], right[slot].bfloat16()) for left, right in zip(mine, masters, strict=True))
 
@@ -158,7 +158,7 @@ def test_a_bank_of_another_precision_computes_with_a_copy_that_follows_the_maste
     bank.master += 1.0
     bank.sync(0)
     assert follows(0) and not follows(1)
-    assert all(x.is_contiguous() for family in bank.families for x in (family.a, *(b.mT for b in family.b)))
+    assert all(x.is_contiguous() for family in bank.projections for x in (family.a, *(b.mT for b in family.b)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 
 
 def made(checkpointing) -> AdaptedModel:
@@ -26,7 +26,7 @@ def measured(adapted: AdaptedModel) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Log-probabilities, gradient, and bytes that the forward keeps for the backward."""
     draw = torch.Generator().manual_seed(1)
     rows = [torch.randint(2, 64, (30 + 5 * slot,), generator=draw).tolist() for slot in range(3)]
-    packed = pack([Group(slot, row[:10], (row[10:20], row[20:])) for slot, row in enumerate(rows)])
+    packed = pack([PromptGroup(slot, row[:10], (row[10:20], row[20:])) for slot, row in enumerate(rows)])
     kept: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -54,14 +54,14 @@ def test_gradients_are_the_same_and_less_is_kept():
 def test_without_gradients_nothing_is_checkpointed():
     with torch.no_grad():
         adapted = made("layer")
-        packed = pack([Group(1, [5, 6, 7], ([8, 9],))])
+        packed = pack([PromptGroup(1, [5, 6, 7], ([8, 9],))])
         torch.testing.assert_close(adapted.logprobs(packed)[0], made("none").logprobs(packed)[0])
 
 
 def test_the_route_of_another_forward_does_not_reach_a_recomputed_layer():
     """A second forward between the first and its backward must not change what is recomputed."""
     adapted, plain = made("layer"), made("none")
-    first, second = pack([Group(0, [5, 6, 7], ([8, 9, 10],))]), pack([Group(2, [4, 3, 2, 9], ([11, 12],))])
+    first, second = pack([PromptGroup(0, [5, 6, 7], ([8, 9, 10],))]), pack([PromptGroup(2, [4, 3, 2, 9], ([11, 12],))])
     for model in (adapted, plain):
         logprobs, _ = model.logprobs(first)
         with torch.no_grad():
@@ -74,9 +74,9 @@ def test_the_route_of_another_forward_does_not_reach_a_recomputed_layer():
 def test_two_forwards_may_go_before_one_backward(slots):
     """Micro-batches in any order: the outputs kept for siblings belong to one input."""
     adapted, other = made("none"), made("none")
-    packs = [pack([Group(slot, [5, 6, 7 + at], ([8, 9],))]) for at, slot in enumerate(slots)]
+    packs = [pack([PromptGroup(slot, [5, 6, 7 + at], ([8, 9],))]) for at, slot in enumerate(slots)]
     torch.stack([adapted.logprobs(packed)[0].sum() for packed in packs]).sum().backward()
     for packed in packs:
-        if packed.route.counts:
+        if packed.segments.counts:
             other.logprobs(packed)[0].sum().backward()
     torch.testing.assert_close(adapted.bank.gradient, other.bank.gradient)

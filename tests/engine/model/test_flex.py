@@ -15,7 +15,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from populora.core.errors import BaseModelError
 from populora.engine.model.flex import BLOCK, attend_in_blocks, flex_plan, kernel
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, Packed, flex_packed, pack, sdpa_packed
+from populora.engine.model.packing import Packed, PromptGroup, flex_packed, pack, sdpa_packed
 
 sizes = st.integers(0, 150)
 lengths = st.lists(st.lists(sizes, min_size=1, max_size=4).map(lambda group: [group[0] + 1, *group[1:]]), min_size=1, max_size=4)
@@ -77,12 +77,12 @@ def adapted_model(checkpointing="none", size: int = 16, dtype: torch.dtype = tor
     return adapted
 
 
-def groups() -> list[Group]:
+def groups() -> list[PromptGroup]:
     """A prompt with one response, one with two, one with three of which one has a single token."""
     draw = torch.Generator().manual_seed(1)
     wanted = [(40, 30), (25, 60, 31), (70, 20, 1, 33)]
     made = ((torch.randint(2, 64, (size,), generator=draw).tolist() for size in own) for own in wanted)
-    return [Group(slot, prompt, tuple(responses)) for slot, (prompt, *responses) in enumerate(made)]
+    return [PromptGroup(slot, prompt, tuple(responses)) for slot, (prompt, *responses) in enumerate(made)]
 
 
 def packs(device: str = "cpu") -> tuple[Packed, Packed]:
@@ -124,12 +124,12 @@ def test_a_response_in_the_wrong_group_changes_the_outputs():
 
 def test_prompts_are_kept_as_with_sdpa():
     adapted = adapted_model()
-    prompts = [Group(group.slot, group.prompt) for group in groups()]
+    prompts = [PromptGroup(group.slot, group.prompt) for group in groups()]
     packed = pack(prompts)
     plans = [make(prompts, "cpu", True) for make in (sdpa_packed, flex_packed)]
     with torch.inference_mode():
         for plan in plans:
-            adapted.forward(packed.ids, packed.positions, packed.route, plan)
+            adapted.forward(packed.ids, packed.positions, packed.segments, plan)
     assert plans[0].kept.keys() == plans[1].kept.keys() == {0, 1}
     for layer, pair in plans[0].kept.items():
         torch.testing.assert_close(plans[1].kept[layer], pair, rtol=1e-5, atol=1e-5)

@@ -13,7 +13,7 @@ from populora.core.config import BaseConfig
 from populora.core.errors import BaseModelError
 from populora.engine.model import loading
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 
 
 def test_a_saved_model_comes_back_frozen(tmp_path, make_base, tokenizer):
@@ -113,7 +113,7 @@ def test_a_sliding_window_bounds_the_context_of_a_base():
 
 
 def test_the_adapted_model_cannot_be_called_around_its_route(adapted):
-    with pytest.raises(BaseModelError, match="without its route"):
+    with pytest.raises(BaseModelError, match="without its segments"):
         adapted.model(torch.tensor([[1, 2, 3]]))
 
 
@@ -132,6 +132,6 @@ def test_other_families_of_causal_lms_work_too(config, target):
     adapted = AdaptedModel(AutoModelForCausalLM.from_config(config), (target,), 2, 4, 8.0)
     adapted.bank.initialise(0)
     adapted.bank.master += 0.1
-    packed = pack([Group(0, [1, 2, 3], ([4, 5, 6],)), Group(1, [7], ([8, 9],))])
+    packed = pack([PromptGroup(0, [1, 2, 3], ([4, 5, 6],)), PromptGroup(1, [7], ([8, 9],))])
     adapted.logprobs(packed)[0].sum().backward()
     assert bool((adapted.bank.gradient != 0).any(dim=1).all())

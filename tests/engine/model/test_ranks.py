@@ -9,8 +9,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.adapters.adapter import Adapter
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
-from populora.engine.model.routing import Route
+from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.model.segments import SegmentMap
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 RANKS = (4, 8, 32)
@@ -59,7 +59,7 @@ def rows(slot: int) -> list[list[int]]:
 
 
 def test_logprobs_and_gradients_of_each_rank_equal_pefts_and_its_padding_gets_none(adapted):
-    groups = [Group(slot, row[:8], (row[8:],)) for slot in range(len(RANKS)) for row in rows(slot)]
+    groups = [PromptGroup(slot, row[:8], (row[8:],)) for slot in range(len(RANKS)) for row in rows(slot)]
     logprobs, _ = adapted.logprobs(pack(groups))
     logprobs.sum().backward()
     gradients = adapted.bank.by_module(adapted.bank.gradient)
@@ -84,7 +84,7 @@ def test_logprobs_and_gradients_of_each_rank_equal_pefts_and_its_padding_gets_no
 @torch.no_grad()
 def test_scales_of_other_members_are_noticed(adapted):
     """The negative control: with the alphas of two members exchanged, the log-probabilities are far apart."""
-    group = [Group(0, rows(0)[0][:8], (rows(0)[0][8:],))]
+    group = [PromptGroup(0, rows(0)[0][:8], (rows(0)[0][8:],))]
     right = adapted.logprobs(pack(group))[0]
     adapted.bank.alphas[0] = ALPHAS[1]
     assert float((adapted.logprobs(pack(group))[0] - right).abs().max()) > 1e-2
@@ -94,4 +94,4 @@ def test_ranks_of_one_run_have_one_scale_and_alphas_are_not_rounded():
     bank = AdaptedModel(random_base(), TARGETS, 3, 48, 10.1).bank
     bank.initialise(0, (48, 20, 7))
     assert bank.adapter(0).alpha == 10.1
-    assert bank.scale(Route.of([0, 1, 2], [2, 2, 2])) == pytest.approx(10.1 / 48)
+    assert bank.scale(SegmentMap.build([0, 1, 2], [2, 2, 2])) == pytest.approx(10.1 / 48)

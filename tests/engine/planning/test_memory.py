@@ -48,7 +48,7 @@ def _saved_bytes(shape: ModelShape, dtype: str, checkpointing: str) -> float:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from populora.engine.model.model import AdaptedModel
-    from populora.engine.model.packing import Group, pack
+    from populora.engine.model.packing import PromptGroup, pack
 
     config = Qwen2Config(
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
@@ -56,7 +56,7 @@ def _saved_bytes(shape: ModelShape, dtype: str, checkpointing: str) -> float:
     )  # fmt: skip
     model = Qwen2ForCausalLM(config).to(getattr(torch, dtype))
     adapted = AdaptedModel(model, ("q_proj", "k_proj", "v_proj", "o_proj"), 1, 8, 16.0, checkpointing)  # type: ignore[arg-type]
-    families = [tensor for family in adapted.bank.families for tensor in (family.a, *family.b)]
+    families = [tensor for family in adapted.bank.projections for tensor in (family.a, *family.b)]
     weights = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *families)}
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -66,9 +66,9 @@ def _saved_bytes(shape: ModelShape, dtype: str, checkpointing: str) -> float:
             kept[storage.data_ptr()] = storage
         return tensor
 
-    packed = pack([Group(0, [1], (tuple(range(64)),))], torch.device("cpu"))
+    packed = pack([PromptGroup(0, [1], (tuple(range(64)),))], torch.device("cpu"))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        hidden = adapted.forward(packed.ids, packed.positions, packed.route, packed.plan)
+        hidden = adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)
     return sum(storage.nbytes() for storage in kept.values()) / len(hidden)
 
 
@@ -79,9 +79,9 @@ def test_the_chunk_of_logits_is_the_head_s_own():
 
 
 def test_rows_at_a_time_are_about_the_sampler_s_own():
+    from populora.engine.model.base_shape import base_shapes
     from populora.engine.model.loading import load_base
     from populora.engine.model.model import AdaptedModel
-    from populora.engine.model.shapes import base_shapes
     from populora.engine.sampling.inprocess import InProcessSampler
 
     config = Config(selfplay=SelfplayConfig(max_response_tokens=224), engine=EngineConfig(cache_mb=100))

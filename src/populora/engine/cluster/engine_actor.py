@@ -12,17 +12,17 @@ from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.installed import versions
 from populora.core.types import Generation, Request
+from populora.engine.backend import check_backend, open_sampler
 from populora.engine.cluster.placement import init_process
 from populora.engine.cluster.sampler_thread import SamplerThread, SamplingParams
+from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.shapes import check_room
-from populora.engine.sampling.backends import check_backend, open_sampler
 
 
 @dataclass(frozen=True)
 class _AdapterMapping:
-    """Adapters by slot, as `Sampler.publish` takes them."""
+    """Adapters by slot, as `Sampler.sync_weights` takes them."""
 
     adapters: Mapping[int, Adapter]
 
@@ -41,12 +41,12 @@ class EngineActor:
         return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
     def open(self, config: Config, adapters: Mapping[int, Adapter]) -> tuple[str, dict[str, str]]:
-        """Load the base model and publish ``adapters``, if there are any yet. Returns the fingerprint of the base model, if it was loaded
+        """Load the base model and load ``adapters``, if there are any yet. Returns the fingerprint of the base model, if it was loaded
         here, and the versions of installed libraries. Raises the same errors as a run in one process."""
         init_process(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_backend(config)
-        check_room(config)
+        check_memory(config)
         adapted, base = None, ""
         if config.engine.backend == "vllm":
             tokenizer = load_tokenizer(config.base)
@@ -57,12 +57,12 @@ class EngineActor:
         self._sampler = self._open.enter_context(open_sampler(config, tokenizer, adapted))
         self._thread = SamplerThread(self._sampler)
         if adapters:
-            self.publish(adapters)
+            self.sync_weights(adapters)
         return base, versions()
 
-    def publish(self, adapters: Mapping[int, Adapter]) -> None:
+    def sync_weights(self, adapters: Mapping[int, Adapter]) -> None:
         """Load changed adapters by slot. Call it between `end_stream` and the next batch."""
-        self._sampler.publish(_AdapterMapping(adapters), sorted(adapters))
+        self._sampler.sync_weights(_AdapterMapping(adapters), sorted(adapters))
 
     async def sample(self, requests: Sequence[Request], params: SamplingParams) -> list[list[Generation]]:
         """Return the generations of each request. This has no side effect, so it can be repeated here or on another engine."""

@@ -18,17 +18,17 @@ from populora.core.installed import versions
 from populora.core.types import Generation
 from populora.engine.cluster.placement import init_process
 from populora.engine.learning.batching import TrainRow, micro_batches
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
 from populora.engine.model.bank import Shape
+from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import fingerprint, load_base, torch_device
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.shapes import check_room
 
 State = dict[str, torch.Tensor]
 """`LoraBank.state` of some slots."""
 Sums = dict[int, list[float]]
-"""Sums of `Learner.accumulate` by slot."""
+"""Sums of `InProcessLearner.accumulate` by slot."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LearnerActor:
         share the base model, which meet at ``address``. Raises the same errors as a run in one process."""
         part = Shard(self._process, len(gpus), address) if len(gpus) > 1 else None
         init_process(config, gpus[self._process])
-        check_room(config)
+        check_memory(config)
         model, _ = load_base(replace(config.base, device="cpu") if part else config.base)
         base = fingerprint(model)
         if part:
@@ -70,7 +70,7 @@ class LearnerActor:
         self._local = {slot: index for index, slot in enumerate(owned)}
         """Index in this bank of each owned slot."""
         self._budget, self._part = config.learner.micro_batch_tokens, part
-        self._learner = ShardedLearner(adapted, config.learner, part) if part else Learner(adapted, config.learner)
+        self._learner = ShardedLearner(adapted, config.learner, part) if part else InProcessLearner(adapted, config.learner)
         return LearnerInfo(adapted.bank.layout, adapted.context, adapted.agreement, base, versions(), socket.gethostname())
 
     def load(self, slots: Sequence[int], state: State) -> None:
@@ -105,7 +105,7 @@ class LearnerActor:
         return self._bank.state([self._local[slot] for slot in norms]) if self._is_first else None
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """See `populora.engine.learning.protocol.Updater.logprobs`. ``slot`` is an owned slot or -1."""
+        """See `populora.engine.learning.learner.Learner.logprobs`. ``slot`` is an owned slot or -1."""
         return self._learner.logprobs(self._local[slot] if slot >= 0 else -1, answers)
 
     @property

@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from populora.core.types import Generation, Request
-from populora.engine.sampling.protocol import Sampler
-from populora.engine.sampling.requests import Named
+from populora.engine.sampling.sampler import RequestKey, Sampler
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class _Batch:
     requests: Sequence[Request]
     params: SamplingParams
     result: Future[list[list[Generation]]]
-    done: dict[Named, list[Generation]] = field(default_factory=dict)
+    done: dict[RequestKey, list[Generation]] = field(default_factory=dict)
 
 
 Work = _Batch | Future[None]
@@ -39,13 +38,13 @@ Work = _Batch | Future[None]
 
 
 class SamplerThread:
-    """Runs streams of ``sampler`` and is their feed. A stream stays open between batches, until `end_stream` or other parameters."""
+    """Runs streams of ``sampler`` and supplies their requests. A stream stays open until `end_stream` or other parameters."""
 
     def __init__(self, sampler: Sampler):
         self._sampler = sampler
         self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._next: Work | None = None
-        self._batches: dict[Named, _Batch] = {}
+        self._batches: dict[RequestKey, _Batch] = {}
         """The unfinished batch of each request in the stream."""
         threading.Thread(target=self._serve, name="sampler", daemon=True).start()
 
@@ -61,10 +60,10 @@ class SamplerThread:
         self._queue.put(ended)
         return ended
 
-    def take(self, idle: bool) -> Sequence[Request]:
-        """See `populora.engine.sampling.protocol.Feed`."""
+    def next(self, block: bool) -> Sequence[Request]:
+        """See `populora.engine.sampling.sampler.RequestSource`."""
         if self._next is None:
-            self._next = self._poll(block=idle)
+            self._next = self._poll(block=block)
         taken: list[Request] = []
         while isinstance(batch := self._next, _Batch) and batch.params == self._params:
             self._batches |= {(request.slot, request.key): batch for request in batch.requests}

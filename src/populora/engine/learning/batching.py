@@ -1,19 +1,19 @@
-"""Rows to learn from, grouped by shared prompt and cut into micro-batches by a token budget."""
+"""Group training rows by shared prompt and split them into micro-batches by a token budget."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from populora.core.errors import ConfigError
-from populora.engine.model.packing import Group
+from populora.engine.model.packing import PromptGroup
 
 
 @dataclass(frozen=True)
 class TrainRow:
     """One response to learn from, under the adapter in ``slot``.
 
-    ``logprobs`` are the sampler's, one (nats) for each of ``tokens``, which share one ``advantage``.
+    ``logprobs`` (nats) are the sampler's, one for each of ``tokens``. All tokens share one ``advantage``.
     """
 
     slot: int
@@ -24,31 +24,37 @@ class TrainRow:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """Rows that share slot and prompt, so that the prompt is computed once."""
+class TrainGroup:
+    """Rows that share slot and prompt, so that the prompt is computed once. ``prompt_group`` holds their tokens."""
 
-    group: Group
+    prompt_group: PromptGroup
     rows: tuple[TrainRow, ...]
 
 
-def micro_batches(rows: Sequence[TrainRow], budget: int) -> list[list[Unit]]:
-    """Units of similar prompt length, at most ``budget`` tokens a micro-batch, sorted by slot inside each.
+def micro_batches(rows: Sequence[TrainRow], budget: int) -> list[list[TrainGroup]]:
+    """Split rows into micro-batches of similar prompt length and at most ``budget`` tokens, each sorted by slot.
 
     Raises `ConfigError` if a single row exceeds the budget.
     """
-    batches: list[list[Unit]] = []
+    added = [added_tokens(row, budget) for row in rows]
+    groups = [
+        TrainGroup(PromptGroup(slot, prompt, tuple(rows[index].tokens for index in chunk)), tuple(rows[index] for index in chunk))
+        for (slot, prompt), indices in rows_by_prompt(rows).items()
+        for chunk, _ in split_by_tokens(indices, added, len(prompt), budget)
+    ]
+    batches: list[list[TrainGroup]] = []
     filled = budget
-    for unit in sorted(_units(rows, budget), key=lambda unit: (len(unit.group.prompt), unit.group.tokens)):
-        if filled + unit.group.tokens > budget:
+    for group in sorted(groups, key=lambda group: (len(group.prompt_group.prompt), group.prompt_group.tokens)):
+        if filled + group.prompt_group.tokens > budget:
             batches.append([])
             filled = 0
-        batches[-1].append(unit)
-        filled += unit.group.tokens
-    return [sorted(batch, key=lambda unit: unit.group.slot) for batch in batches]
+        batches[-1].append(group)
+        filled += group.prompt_group.tokens
+    return [sorted(batch, key=lambda group: group.prompt_group.slot) for batch in batches]
 
 
 def added_tokens(row: TrainRow, budget: int) -> int:
-    """Tokens of a forward over a row, without its prompt: a response's last token is predicted but never fed.
+    """Count the tokens of a forward over a row, without its prompt. A response's last token is predicted but never fed.
 
     Raises `ConfigError` if the row and its prompt exceed ``budget``.
     """
@@ -61,24 +67,25 @@ def added_tokens(row: TrainRow, budget: int) -> int:
     return added
 
 
-def _units(rows: Sequence[TrainRow], budget: int) -> list[Unit]:
-    sharing: dict[tuple[int, tuple[int, ...]], list[TrainRow]] = {}
-    for row in rows:
-        sharing.setdefault((row.slot, tuple(row.prompt_tokens)), []).append(row)
-    units: list[Unit] = []
-    for (slot, prompt), members in sharing.items():
-        chosen: list[TrainRow] = []
-        size = len(prompt)
-        for row in members:
-            added = added_tokens(row, budget)
-            if size + added > budget:
-                units.append(_unit(slot, prompt, chosen))
-                chosen, size = [], len(prompt)
-            chosen.append(row)
-            size += added
-        units.append(_unit(slot, prompt, chosen))
-    return units
+def rows_by_prompt(rows: Sequence[TrainRow]) -> dict[tuple[int, tuple[int, ...]], list[int]]:
+    """Return the indices of the rows of each slot and prompt."""
+    indices: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    for index, row in enumerate(rows):
+        indices.setdefault((row.slot, tuple(row.prompt_tokens)), []).append(index)
+    return indices
 
 
-def _unit(slot: int, prompt: tuple[int, ...], rows: Sequence[TrainRow]) -> Unit:
-    return Unit(Group(slot, prompt, tuple(row.tokens for row in rows)), tuple(rows))
+def split_by_tokens(indices: Sequence[int], added: Sequence[int], prompt: int, limit: int) -> Iterator[tuple[list[int], int]]:
+    """Split one prompt's rows, in order, into as few parts of at most ``limit`` tokens as possible. Yield each with its tokens.
+
+    ``added`` is `added_tokens` of all rows, ``prompt`` the length of the prompt. A row that is longer than the limit is a part by itself.
+    """
+    chosen: list[int] = []
+    tokens = prompt
+    for index in indices:
+        if chosen and tokens + added[index] > limit:
+            yield chosen, tokens
+            chosen, tokens = [], prompt
+        chosen.append(index)
+        tokens += added[index]
+    yield chosen, tokens

@@ -1,29 +1,57 @@
-"""One mixed update of all members, in this process.
+"""One mixed update of all members: the clipped policy loss, its gradients, and AdamW, per adapter slot.
 
-Updating N adapters in one batch equals N separate updates (`populora.engine.learning.update`). Gradient clip, step count and skipping are
-per slot. Nothing changes unless every loss and gradient is finite and sampler and learner agree.
+Updating N adapters in one batch equals N separate updates (`populora.engine.learning.update`). Gradient clipping, step count and skipping
+are per slot. Weights change only if every loss and gradient is finite and sampler and learner agree.
+
+The loss is PPO's (Schulman et al. 2017) with separate bounds (DAPO's clip-higher). The old log-probabilities are the sampler's own, or the
+learner's of this forward. Either way a token's weight learner / sampler is truncated, because an engine of another precision may find a
+token far less likely.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError
 from populora.core.types import Generation
-from populora.engine.learning.batching import TrainRow, Unit, micro_batches
-from populora.engine.learning.loss import divergence, policy_loss, truncation
-from populora.engine.learning.optimizer import adamw_step, clip_coefficient
-from populora.engine.learning.update import SlotUpdate, batch_of, guarded
+from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batches
+from populora.engine.learning.update import UpdateStats, check_update, make_batch
+from populora.engine.model.bank import LoraBank
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, pack
+from populora.engine.model.packing import PromptGroup, pack
 
 
-class Learner:
-    """Updates the adapters of ``adapted`` in place. ``agreement`` (nats; default: the model's) bounds
-    `SlotUpdate.mean_difference`; infinity allows rows that older weights sampled."""
+class Learner(Protocol):
+    """Updates the adapters of a run's bank, in this process or in others."""
+
+    @property
+    def agreement(self) -> float:
+        """The largest allowed mean difference (nats) of log-probabilities between sampler and learner."""
+        ...
+
+    def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
+        """Compute the log-probabilities (nats) of all tokens of the answers [N], on the CPU, under a slot's adapter (-1: the bare base)."""
+        ...
+
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
+        """Make one optimiser step for every slot that has rows and an advantage other than zero.
+
+        Raises `PopuloraError` with the slot for a loss or gradient that is not finite, `AdapterEffectError` when sampler
+        and learner disagree and `ConfigError` for a row over the token budget; weights are then as before. Raises
+        `AdapterEffectError` as well for a slot whose gradient changes no weight.
+        """
+        ...
+
+
+class InProcessLearner:
+    """Updates the adapters of ``adapted`` in place.
+
+    ``agreement`` (nats; default: the model's) bounds `UpdateStats.mean_difference`; infinity allows rows that older weights sampled.
+    """
 
     def __init__(self, adapted: AdaptedModel, config: LearnerConfig, agreement: float | None = None):
         self.adapted, self.config = adapted, config
@@ -31,43 +59,43 @@ class Learner:
 
     @torch.no_grad()
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
-        """See `populora.engine.learning.protocol.Updater.logprobs`."""
-        packed = pack([Group(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers], self.adapted.device)
+        """See `Learner.logprobs`."""
+        packed = pack([PromptGroup(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers], self.adapted.device)
         return self.adapted.logprobs(packed)[0].cpu()
 
-    def update(self, rows: Sequence[TrainRow]) -> dict[int, SlotUpdate]:
-        """See `populora.engine.learning.protocol.Updater.update`."""
+    def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
+        """See `Learner.update`."""
         bank = self.adapted.bank
-        batch = batch_of(rows, bank.slots)
+        batch = make_batch(rows, bank.slots)
         if not batch.active:
             return batch.skipped
         bank.gradient.zero_()
         sums = self.accumulate(micro_batches(batch.rows, self.config.micro_batch_tokens), batch.tokens)
         norms = self.norms()
-        updates = guarded(batch, sums, norms, self.agreement, self.config)
+        updates = check_update(batch, sums, norms, self.agreement, self.config)
         for slot in batch.active:
             self.step(slot, norms[slot])
         return dict(sorted((updates | batch.skipped).items()))
 
-    def accumulate(self, batches: Iterable[Sequence[Unit]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
+    def accumulate(self, batches: Iterable[Sequence[TrainGroup]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
         """Add the gradients of some of a step's micro-batches to the bank's; ``tokens`` are the response tokens of the whole step.
 
-        Returns the sums that `guarded` takes, by slot: loss, entropy, clipped tokens, divergence, difference, importance weight and its
+        Returns the sums that `check_update` takes, by slot: loss, entropy, clipped tokens, KL, difference, importance weight and its
         square, and the largest difference.
         """
         device, slots = self.adapted.device, self.adapted.bank.slots
         shares = torch.tensor([1.0 / max(tokens.get(slot, 0), 1) for slot in range(slots)], device=device)
         sums = torch.zeros(slots, 8, dtype=torch.float64, device=device)
-        for units in batches:
-            self._backward(units, shares, sums)
+        for groups in batches:
+            self._backward(groups, shares, sums)
         return dict(enumerate(sums.tolist()))
 
     def norms(self) -> dict[int, float]:
-        """Norm of the gradient of each slot, before clipping."""
+        """Return the norm of each slot's gradient, before clipping."""
         return dict(enumerate(self.adapted.bank.gradient.norm(dim=1).tolist()))
 
     def step(self, slot: int, norm: float) -> None:
-        """Clip the gradient of a slot, which has this norm, and step. Raises `AdapterEffectError` if that moves no weight."""
+        """Clip the gradient of a slot, which has this norm, and step. Raises `AdapterEffectError` if that changes no weight."""
         bank, config = self.adapted.bank, self.config
         only_decayed = bank.master[slot] * (1.0 - config.learning_rate * config.weight_decay)
         adamw_step(bank, slot, clip_coefficient(norm, config.grad_clip), config)
@@ -77,29 +105,71 @@ class Learner:
                 "Start a new run with a higher learner.learning_rate."
             )
 
-    def _backward(self, units: Sequence[Unit], shares: torch.Tensor, sums: torch.Tensor) -> None:
-        """One micro-batch: its gradients, and its terms [8] added to ``sums`` [S, 8]."""
+    def _backward(self, groups: Sequence[TrainGroup], shares: torch.Tensor, sums: torch.Tensor) -> None:
+        """Add the gradients of one micro-batch to the bank's, and its terms [8] to ``sums`` [S, 8]."""
         device, config = self.adapted.device, self.config
-        slot, sampled, advantages = _columns(units, device)
-        packed = pack([unit.group for unit in units], device)
+        slot, sampled, advantages = _columns(groups, device)
+        packed = pack([group.prompt_group for group in groups], device)
         logprobs, entropies = self.adapted.logprobs(packed)
-        # The batch is one optimiser step: before it, the learner's own log-probabilities are those of this very forward.
+        # The batch is one optimiser step, so the learner's old log-probabilities are those of this very forward.
         old = logprobs.detach() if config.old_logprobs == "recomputed" else sampled
         losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
         losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
         (losses * shares[slot]).sum().backward()
         gap = logprobs.detach() - sampled
         differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap)
-        terms = (losses.detach(), entropies, clipped.float(), divergence(gap), differences, weights, weights**2)
+        # The fourth term estimates KL(sampler || learner), exp(d) - 1 - d with d = learner - sampler (Schulman's k3).
+        terms = (losses.detach(), entropies, clipped.float(), gap.expm1() - gap, differences, weights, weights**2)
         sums[:, :7].index_add_(0, slot, torch.stack(terms, 1).double())
         for present in slot.unique().tolist():
             sums[present, 7] = torch.maximum(sums[present, 7], differences[slot == present].max().double())
 
 
-def _columns(units: Sequence[Unit], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Slot, old log-probability and advantage of each response token, in the order of `pack`."""
-    rows = [row for unit in units for row in unit.rows]
+def _columns(groups: Sequence[TrainGroup], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return slot, old log-probability and advantage of each response token, in the order of `pack`."""
+    rows = [row for group in groups for row in group.rows]
     slot = torch.tensor([row.slot for row in rows for _ in row.tokens], device=device)
     old = torch.tensor([value for row in rows for value in row.logprobs], dtype=torch.float32, device=device)
     advantages = torch.tensor([row.advantage for row in rows for _ in row.tokens], dtype=torch.float32, device=device)
     return slot, old, advantages
+
+
+def policy_loss(
+    logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the loss per token, max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = exp(new - old), and where it is clipped."""
+    ratio = (logprobs - old).exp()
+    plain = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    return torch.maximum(plain, clipped), (clipped > plain).detach()
+
+
+def truncation(logprobs: torch.Tensor, old: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:
+    """Compute the constant factor per token that turns the ratio of `policy_loss` into the truncated weight min(new / sampler, cap)."""
+    new = logprobs.detach()
+    return (new - sampled).exp().clamp(max=cap) / (new - old).exp()
+
+
+def clip_coefficient(norm: float, bound: float) -> float:
+    """Return the factor that scales a gradient of this norm to at most ``bound`` (as torch's ``clip_grad_norm_``)."""
+    return min(1.0, bound / (norm + 1e-6))
+
+
+@torch.no_grad()
+def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: LearnerConfig) -> None:
+    """Make one AdamW step (Loshchilov and Hutter 2019) of ``slot`` from its row of ``bank.gradient`` times ``gradient_scale``.
+
+    torch's optimiser has one step count per parameter and would move every slot of a stacked tensor. Here other slots stay
+    bit-identical, and a child's bias correction starts at its own first step.
+    """
+    bank.steps[slot] += 1
+    step = int(bank.steps[slot])
+    first, second = config.betas
+    gradient = bank.gradient[slot] * gradient_scale
+    weights, mean, square = bank.master[slot], bank.first_moment[slot], bank.second_moment[slot]
+    weights.mul_(1.0 - config.learning_rate * config.weight_decay)
+    mean.lerp_(gradient, 1.0 - first)
+    square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
+    denominator = (square.sqrt() / (1.0 - second**step) ** 0.5).add_(config.epsilon)
+    weights.addcdiv_(mean, denominator, value=-config.learning_rate / (1.0 - first**step))
+    bank.sync(slot)

@@ -20,8 +20,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from populora.core.config import LearnerConfig
-from populora.engine.learning.batching import Unit
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.batching import TrainGroup
+from populora.engine.learning.learner import InProcessLearner
 from populora.engine.model.model import AdaptedModel
 
 
@@ -53,15 +53,15 @@ def shard(model: Any, part: Shard, device: torch.device) -> Any:
     return model
 
 
-class ShardedLearner(Learner):
-    """A `Learner` in each of the processes, all of which are asked the same."""
+class ShardedLearner(InProcessLearner):
+    """A `InProcessLearner` in each of the processes, all of which are asked the same."""
 
     def __init__(self, adapted: AdaptedModel, config: LearnerConfig, part: Shard):
         super().__init__(adapted, config)
         self._part = part
 
-    def accumulate(self, batches: Iterable[Sequence[Unit]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
-        """See `Learner.accumulate`; the gradients and sums are those of all processes."""
+    def accumulate(self, batches: Iterable[Sequence[TrainGroup]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
+        """See `InProcessLearner.accumulate`; the gradients and sums are those of all processes."""
         every = list(batches)
         mine = every[self._part.rank :: self._part.size]
         sums = super().accumulate(mine, tokens)

@@ -1,7 +1,7 @@
-"""What one mixed update is made of, and what must hold before any weight changes.
+"""The batch of one mixed update, and the checks that must pass before any weight changes.
 
 The loss of a slot is the mean over all response tokens of that slot in the whole batch (DAPO's token mean). Its denominator is
-known before the first backward and its sums can be added up from parts, so that it does not matter who computes which rows.
+computed before the first backward and its sums add up over parts of the batch, so several processes can share the work.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, PopuloraError
 from populora.engine.learning.batching import TrainRow
-from populora.engine.model.model import RARE
+from populora.engine.model.model import MAX_TOKEN_FACTOR
 
 
 @dataclass(frozen=True)
-class SlotUpdate:
-    """What one update did to one slot; means are over its response tokens. A ``skipped`` slot had no advantage to learn from."""
+class UpdateStats:
+    """Statistics of one update of one slot; means are over its response tokens. A ``skipped`` slot had no advantage to learn from."""
 
     loss: float = 0.0
     grad_norm: float = 0.0
@@ -33,23 +33,23 @@ class SlotUpdate:
     mean_difference: float = 0.0
     """Mean of |log-probability in the learner - in the sampler|, nats."""
     max_difference: float = 0.0
-    """Largest of them."""
+    """The largest of these differences."""
     tokens: int = 0
     skipped: bool = False
 
 
 @dataclass(frozen=True)
 class Batch:
-    """``rows`` of the slots that have an advantage to learn from, which are ``active``; response tokens by slot; and who has none."""
+    """``rows`` of the ``active`` slots, which have an advantage to learn from; response ``tokens`` by slot; stats of ``skipped`` slots."""
 
     rows: list[TrainRow]
     tokens: Counter[int]
     active: list[int]
-    skipped: dict[int, SlotUpdate]
+    skipped: dict[int, UpdateStats]
 
 
-def batch_of(rows: Sequence[TrainRow], slots: int) -> Batch:
-    """Raises `ValueError` for a row that cannot be learned from by one of ``slots`` adapters."""
+def make_batch(rows: Sequence[TrainRow], slots: int) -> Batch:
+    """Check the rows and sort out slots without advantages. Raises `ValueError` for an incomplete row or a slot not below ``slots``."""
     tokens = Counter[int]()
     for row in rows:
         if not (0 <= row.slot < slots and row.prompt_tokens and row.tokens and len(row.tokens) == len(row.logprobs)):
@@ -59,30 +59,30 @@ def batch_of(rows: Sequence[TrainRow], slots: int) -> Batch:
             )
         tokens[row.slot] += len(row.tokens)
     active = {row.slot for row in rows if row.advantage}
-    skipped = {slot: SlotUpdate(tokens=tokens[slot], skipped=True) for slot in sorted(set(tokens) - active)}
+    skipped = {slot: UpdateStats(tokens=tokens[slot], skipped=True) for slot in sorted(set(tokens) - active)}
     return Batch([row for row in rows if row.slot in active], tokens, sorted(active), skipped)
 
 
-def guarded(
+def check_update(
     batch: Batch, sums: Mapping[int, Sequence[float]], norms: Mapping[int, float], agreement: float, config: LearnerConfig
-) -> dict[int, SlotUpdate]:
-    """The update of every active slot, from its sums (`Learner.accumulate`) and the norm of its gradient, if all may be made.
+) -> dict[int, UpdateStats]:
+    """Compute the statistics of every active slot from its sums (`InProcessLearner.accumulate`) and the norm of its gradient.
 
-    Raises `PopuloraError` naming the slot for a loss or gradient that is not finite, and `AdapterEffectError` when sampler and
-    learner disagree: by more than ``agreement`` nats in the mean, or more than the settings allow.
+    Raises `PopuloraError` with the slot for a loss or gradient that is not finite, and `AdapterEffectError` when sampler and
+    learner disagree by more than ``agreement`` nats in the mean, or more than the settings allow.
     """
-    updates = {slot: _summary(sums[slot], norms[slot], batch.tokens[slot]) for slot in batch.active}
+    updates = {slot: _stats(sums[slot], norms[slot], batch.tokens[slot]) for slot in batch.active}
     for slot, update in updates.items():
-        _guard(slot, update, agreement, config)
+        _check_slot(slot, update, agreement, config)
     return updates
 
 
-def _summary(sums: Sequence[float], norm: float, tokens: int) -> SlotUpdate:
+def _stats(sums: Sequence[float], norm: float, tokens: int) -> UpdateStats:
     loss, entropy, clipped, kl, difference, weight, square = (value / tokens for value in sums[:7])
-    return SlotUpdate(loss, norm, entropy, clipped, kl, weight**2 / square if square else math.nan, difference, sums[7], tokens)
+    return UpdateStats(loss, norm, entropy, clipped, kl, weight**2 / square if square else math.nan, difference, sums[7], tokens)
 
 
-def _guard(slot: int, update: SlotUpdate, agreement: float, config: LearnerConfig) -> None:
+def _check_slot(slot: int, update: UpdateStats, agreement: float, config: LearnerConfig) -> None:
     if not (math.isfinite(update.loss) and math.isfinite(update.grad_norm)):
         raise PopuloraError(
             f"slot {slot}: expected a finite loss and gradient, got loss {update.loss} and gradient norm {update.grad_norm}. "
@@ -90,10 +90,10 @@ def _guard(slot: int, update: SlotUpdate, agreement: float, config: LearnerConfi
         )
     if math.isinf(agreement):
         return
-    if not (update.mean_difference <= agreement and update.max_difference <= RARE * agreement):
+    if not (update.mean_difference <= agreement and update.max_difference <= MAX_TOKEN_FACTOR * agreement):
         raise AdapterEffectError(
             f"slot {slot}: sampler and learner must agree on log-probabilities within {agreement} nats in the mean and "
-            f"{RARE * agreement} for each token, but differ by {update.mean_difference:.2e} and {update.max_difference:.2e}. "
+            f"{MAX_TOKEN_FACTOR * agreement} for each token, but differ by {update.mean_difference:.2e} and {update.max_difference:.2e}. "
             "The sampler has other weights than the learner (a stale copy?); no weight was changed."
         )
     if not (update.kl <= config.max_kl and update.ess >= config.min_ess):

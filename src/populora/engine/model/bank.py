@@ -1,13 +1,12 @@
 """All adapters of a run as one stacked tensor.
 
-Each adapted module has A [S, r, in] and B [S, out, r] for S slots. They are views into one flat fp32 master [S, P], and
-their gradients arrive in one flat gradient of the same layout, so copying, resetting, saving, clipping and updating a member
-each touch one contiguous row. Sampler and learner read these very tensors: there is no copy that could be stale. Only where the
-base computes in another precision do both read one shared copy of the master in that precision (`sync`); in it the slots of a
-module lie together, so that all adapters of a module are one matrix.
+Each adapted module has A [S, r, in] and B [S, out, r] for S slots. They are views into one flat fp32 master [S, P], and their gradients
+go to one flat tensor of the same layout. So copying, resetting, saving, clipping and updating a member each touch one contiguous row.
+Sampler and learner read these very tensors, and no copy can be stale. If the base computes in another precision, both read one shared
+copy of the master in that precision (`sync`), where the slots of a module are adjacent, so that all its adapters are one matrix.
 
-Modules that read the same input (q, k and v of a layer) lie together, their A's on top of each other: [S, 3 r, in] meets the input
-once. Ranks may differ by member: r is the largest, a smaller adapter is padded with zeros, which get no gradient and stay zero.
+Modules that read the same input (q, k and v of a layer) are stored together with their A's stacked: [S, 3 r, in] meets the input
+once. Ranks may differ by member: r is the largest, and a smaller adapter is padded with zeros, which get no gradient and stay zero.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.core.errors import AdapterError
 from populora.core.rng import stream
-from populora.engine.model.routing import Route
+from populora.engine.model.segments import SegmentMap
 
 STATE = ("master", "first_moment", "second_moment", "steps", "ranks", "alphas")
-"""What a slot is, by the names of the bank's tensors."""
+"""The bank's tensors that make up the state of a slot."""
 Shape = tuple[int, int]
 """(in, out) of a linear module."""
 Stacked = tuple[torch.Tensor, torch.Tensor]
@@ -32,32 +31,32 @@ Stacked = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Family:
-    """Views for the K modules that read one input: ``a`` [S, K r, in] and ``b``, one [S, out, r] each; gradients alike."""
+class FusedProjections:
+    """Views for the K modules that read one input: ``a`` [S, K r, in] and ``b``, one [S, out, r] each, and the same for gradients."""
 
     a: torch.Tensor
     b: tuple[torch.Tensor, ...]
     grad_a: torch.Tensor
     grad_b: tuple[torch.Tensor, ...]
 
-    def of(self, slots: slice) -> Family:
-        """The views of some slots."""
-        return Family(self.a[slots], tuple(b[slots] for b in self.b), self.grad_a[slots], tuple(grad[slots] for grad in self.grad_b))
+    def for_slots(self, slots: slice) -> FusedProjections:
+        """Return the views of some slots."""
+        grad_b = tuple(grad[slots] for grad in self.grad_b)
+        return FusedProjections(self.a[slots], tuple(b[slots] for b in self.b), self.grad_a[slots], grad_b)
 
 
 class LoraBank:
-    """S slots of factors of rank ``rank`` at most, for ``families`` of modules by name that read the same input.
+    """S slots of factors of rank ``rank`` at most. ``layout`` lists, for each input, the modules that read it with their shapes.
 
     ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps,
-    ``ranks`` and ``alphas`` [S] are the adapters' own. ``changes`` counts per slot how often it was written as a whole, not by an
-    optimiser: who has a copy of it elsewhere can tell that it is an old one. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r])
-    of views into the master; the model multiplies with ``families``, views into the master itself where ``dtype`` is float32. ``layout``
-    are the families that it was made from.
+    ``ranks`` and ``alphas`` [S] are the adapters' own. ``changes`` counts per slot how often it was written other than by an optimiser
+    step, so that holders of a copy can tell whether it is outdated. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r])
+    of views into the master. The model multiplies with ``projections``, which are views into the master if ``dtype`` is float32.
     """
 
     def __init__(
         self,
-        families: Sequence[Mapping[str, Shape]],
+        layout: Sequence[Mapping[str, Shape]],
         slots: int,
         rank: int,
         alpha: float,
@@ -66,8 +65,8 @@ class LoraBank:
     ):
         if slots < 1 or rank < 1:
             raise AdapterError(f"a bank needs at least one slot and rank 1, got {slots} slots of rank {rank}")
-        self.layout = [dict(family) for family in families]
-        self.modules = {name: shape for family in self.layout for name, shape in family.items()}
+        self.layout = [dict(modules) for modules in layout]
+        self.modules = {name: shape for modules in self.layout for name, shape in modules.items()}
         self.slots, self.rank = slots, rank
         size = sum(rank * (inner + outer) for inner, outer in self.modules.values())
         self.master = torch.zeros(slots, size, device=device)
@@ -79,24 +78,25 @@ class LoraBank:
         self.alphas = torch.full((slots,), alpha, dtype=torch.float64)
         self.changes = [0] * slots
         self.factors = self.by_module(self.master)
-        self.families = [Family(*own, *grad) for own, grad in zip(self._compute(dtype), self._parts(self.gradient), strict=True)]
+        weights, gradients = self._compute_copy(dtype), self._parts(self.gradient)
+        self.projections = [FusedProjections(*pair, *grads) for pair, grads in zip(weights, gradients, strict=True)]
 
-    def scale(self, route: Route) -> float | torch.Tensor:
-        """What the deltas B A of a route's adapted tokens are multiplied with, alpha / rank: one number, or one a token [N, 1]."""
-        scales = (self.alphas / self.ranks)[route.slots].float()  # the same for all ranks of a run, up to the rounding of alphas
+    def scale(self, segments: SegmentMap) -> float | torch.Tensor:
+        """Return alpha / rank of the adapted tokens' adapters: one number if all are equal, else one a token [N, 1]."""
+        scales = (self.alphas / self.ranks)[segments.slots].float()  # the same for all ranks of a run, up to the rounding of alphas
         if bool((scales == scales[0]).all()):
             return float(scales[0])
-        return scales.repeat_interleave(torch.tensor(route.counts))[:, None].to(self.master.device)
+        return scales.repeat_interleave(torch.tensor(segments.counts))[:, None].to(self.master.device)
 
     def weights(self) -> torch.Tensor:
-        """What each slot's adapter is weighed with for a token of each slot [S + 1, S], the last row being the bare base's."""
+        """Return the `SlotWeights` of a token of each slot [S + 1, S]; the last row is that of the bare base."""
         return torch.cat((torch.diag(self.alphas / self.ranks), torch.zeros(1, self.slots)))
 
     def initialise(self, seed: int, ranks: Sequence[int] | None = None) -> None:
-        """B = 0 and the *same* random A in every slot, so that factor-space crossovers share a gauge (reading 27).
+        """Set B = 0 and the *same* random A in every slot, so that factor-space crossovers share a gauge (reading 27).
 
-        A is Kaiming-uniform with a = sqrt(5), as PEFT does: uniform in +-1/sqrt(in); a slot of smaller rank (``ranks``, default: all
-        have the largest) has the first rows, and the same alpha / rank. All optimiser state is cleared.
+        A is Kaiming-uniform with a = sqrt(5) as in PEFT: uniform in +-1/sqrt(in). A slot of smaller rank (``ranks``, default: all
+        have the largest) gets the first rows and the same alpha / rank. All optimiser state is cleared.
         """
         generator = stream(seed, "lora-init")
         for tensor in (self.master, self.gradient, self.first_moment, self.second_moment, self.steps):
@@ -112,11 +112,13 @@ class LoraBank:
         self._changed(range(self.slots))
 
     def adapter(self, slot: int) -> Adapter:
-        """A copy of one slot's factors on the CPU, at the slot's own rank."""
+        """Copy one slot's factors to the CPU, at the slot's own rank."""
         rank = int(self.ranks[slot])
-        own = {name: (a[slot, :rank], b[slot, :, :rank]) for name, (a, b) in self.factors.items()}
-        plain = torch.contiguous_format
-        pairs = {name: (a.clone(memory_format=plain).cpu(), b.clone(memory_format=plain).cpu()) for name, (a, b) in own.items()}
+
+        def copy(x: torch.Tensor) -> torch.Tensor:
+            return x.clone(memory_format=torch.contiguous_format).cpu()
+
+        pairs = {name: (copy(a[slot, :rank]), copy(b[slot, :, :rank])) for name, (a, b) in self.factors.items()}
         return Adapter(pairs, rank, float(self.alphas[slot]))
 
     def load(self, slot: int, adapter: Adapter) -> None:
@@ -131,32 +133,32 @@ class LoraBank:
         self._changed([slot])
 
     def sync(self, slot: int | slice = slice(None)) -> None:
-        """Bring what the model multiplies with up to date with the master; nothing to do in float32, where they are one."""
-        if self.families[0].a.dtype == torch.float32:
+        """Update the model's copy of the master. In float32 there is no copy."""
+        if self.projections[0].a.dtype == torch.float32:
             return
-        for family, (a, b) in zip(self.families, self._parts(self.master), strict=True):
-            for mine, its in zip((family.a, *family.b), (a, *b), strict=True):
-                mine[slot] = its[slot]
+        for copies, (a, b) in zip(self.projections, self._parts(self.master), strict=True):
+            for copy, master in zip((copies.a, *copies.b), (a, *b), strict=True):
+                copy[slot] = master[slot]
 
     def untrained(self, slot: int) -> bool:
-        """Whether every B of the slot is zero: such an adapter is the bare base."""
+        """Whether every B of the slot is zero, so that the adapter has no effect."""
         return not any(bool(b[slot].count_nonzero()) for _, b in self.factors.values())
 
     def state(self, slots: Sequence[int] | None = None) -> dict[str, torch.Tensor]:
-        """Copies, on the CPU, of everything that a bit-exact resume needs: of all slots, or of these in this order."""
-        chosen = range(self.slots) if slots is None else slots
-        return {name: getattr(self, name)[list(chosen)].cpu() for name in STATE}
+        """Copy to the CPU all that a bit-exact resume needs, of all slots or of these in this order."""
+        chosen = list(range(self.slots) if slots is None else slots)
+        return {name: getattr(self, name)[chosen].cpu() for name in STATE}
 
     def restore(self, state: Mapping[str, torch.Tensor], slots: Sequence[int] | None = None) -> None:
-        """Undo to `state`, also to one of another bank's slots. Raises `AdapterError` for a state of other adapters, before any change."""
+        """Restore a `state`, which may be of another bank's slots. Raises `AdapterError`, before any change, if it does not fit."""
         chosen = list(range(self.slots) if slots is None else slots)
         for name in STATE:
             mine = getattr(self, name)
             shape = (len(chosen), *mine.shape[1:])
             if name not in state or tuple(state[name].shape) != shape or state[name].dtype != mine.dtype:
-                found = f"{tuple(state[name].shape)} {state[name].dtype}" if name in state else "nothing"
+                got = f"{tuple(state[name].shape)} {state[name].dtype}" if name in state else "nothing"
                 raise AdapterError(
-                    f"adapter state '{name}': expected {shape} {mine.dtype}, got {found}. "
+                    f"adapter state '{name}': expected {shape} {mine.dtype}, got {got}. "
                     "It was saved with other adapter settings or another base; resume with the configuration of that run."
                 )
         for name in STATE:
@@ -171,31 +173,37 @@ class LoraBank:
             self.sync(slot)
 
     def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
-        """Per family, views of ``flat``: the A's on top of each other [S, K r, in], then each module's B [S, out, r], which lies
-        transposed: so it is read in order when it expands a few tokens."""
+        """View ``flat`` as the factors of each entry of the layout: the stacked A's [S, K r, in], then each module's B [S, out, r].
+
+        A B is stored transposed, so that it is read in order when it expands a few tokens.
+        """
         parts, start = [], 0
-        for family in self.layout:
-            inner = next(iter(family.values()))[0]
-            sizes = [len(family) * self.rank * inner, *(self.rank * outer for _, outer in family.values())]
+        for modules in self.layout:
+            inner, outers = next(iter(modules.values()))[0], [outer for _, outer in modules.values()]
+            sizes = [len(modules) * self.rank * inner, *(self.rank * outer for outer in outers)]
             a, *b = flat[:, start : start + sum(sizes)].split(sizes, 1)
             start += sum(sizes)
-            outers = [outer for _, outer in family.values()]
-            parts.append(
-                (a.view(-1, len(family) * self.rank, inner), tuple(x.view(-1, self.rank, o).mT for x, o in zip(b, outers, strict=True)))
-            )
+            stacked_b = tuple(x.view(-1, self.rank, outer).mT for x, outer in zip(b, outers, strict=True))
+            parts.append((a.view(-1, len(modules) * self.rank, inner), stacked_b))
         return parts
 
-    def _compute(self, dtype: torch.dtype) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
-        """What the model multiplies with, in the precision of the base."""
+    def _compute_copy(self, dtype: torch.dtype) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
+        """Return the factors in the precision of the base: contiguous copies, or in float32 the views themselves."""
         parts = self._parts(self.master)
-        return parts if dtype == torch.float32 else [(_together(a, dtype), tuple(_together(x.mT, dtype).mT for x in b)) for a, b in parts]
+        if dtype == torch.float32:
+            return parts
+
+        def copy(x: torch.Tensor) -> torch.Tensor:
+            return x.to(dtype, memory_format=torch.contiguous_format)
+
+        return [(copy(a), tuple(copy(x.mT).mT for x in b)) for a, b in parts]
 
     def by_module(self, flat: torch.Tensor) -> dict[str, Stacked]:
-        """Views of a tensor in the layout of the master, [S, P], as A and B of each module."""
+        """View a tensor in the layout of the master, [S, P], as A and B of each module."""
         return {
             name: pair
-            for family, (a, b) in zip(self.layout, self._parts(flat), strict=True)
-            for name, pair in zip(family, zip(a.split(self.rank, 1), b, strict=True), strict=True)
+            for modules, (a, b) in zip(self.layout, self._parts(flat), strict=True)
+            for name, pair in zip(modules, zip(a.split(self.rank, 1), b, strict=True), strict=True)
         }
 
     def _check(self, adapter: Adapter) -> None:
@@ -216,7 +224,3 @@ class LoraBank:
                 )
             if not (a.isfinite().all() and b.isfinite().all()):
                 raise AdapterError(f"adapter module '{name}' has NaN or infinite weights: it cannot be loaded; use an earlier checkpoint")
-
-
-def _together(part: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return part.to(dtype, memory_format=torch.contiguous_format)

@@ -1,7 +1,7 @@
 """A frozen Hugging Face causal LM whose linear modules carry a bank of stacked adapters.
 
-The route is handed to each forward of `AdaptedModel`; it lives only as long as that forward. Dropout is not supported (sampler and
-learner would disagree).
+Each forward of `AdaptedModel` gets its own segments of tokens by adapter. Dropout is not supported, because sampler and learner would
+disagree.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from populora.engine.model import attention
 from populora.engine.model.attention import AttentionPlan
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.head import chosen_logprobs
-from populora.engine.model.linear import Current, StackedLinears, StackedLoraLinear
-from populora.engine.model.packing import Group, Packed, pack
-from populora.engine.model.routing import Mixture, Route
+from populora.engine.model.linear import ForwardContext, FusedLinears, LoraLinear
+from populora.engine.model.packing import Packed, PromptGroup, pack
+from populora.engine.model.segments import SegmentMap, SlotWeights
 from populora.engine.planning.model_shape import targeted
 
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
-"""Largest mean difference (nats) between the log-probabilities of tokens in sampler and learner, by precision of the base."""
-RARE = 100.0
-"""A single token may differ by so many times the mean's bound: rounding grows on a token that is badly conditioned."""
+"""The largest allowed mean difference (nats) between log-probabilities in sampler and learner, by precision of the base."""
+MAX_TOKEN_FACTOR = 100.0
+"""A single token may differ by this many times the mean's bound, because rounding grows on a badly conditioned token."""
 Checkpointing = Literal["none", "mlp", "layer"]
-"""What is computed again in the backward instead of being kept: nothing, the MLPs, or whole layers."""
-PROBE = 8  # tokens of the check that the base is the plain causal LM we take it for
+"""The parts that the backward recomputes instead of keeping their activations: none, the MLPs, or whole layers."""
+PROBE = 8  # tokens of the check that the base is a plain causal LM
 
 
 class AdaptedModel:
-    """``model`` frozen in eval mode, its ``targets`` replaced in place, and the ``bank`` they read.
+    """``model`` frozen in eval mode, with its ``targets`` replaced in place, and the ``bank`` that they read.
 
     Raises `BaseModelError` for a target that matches no linear module and for a base that is not a plain causal LM with full
     attention and an untouched linear head.
@@ -49,54 +49,56 @@ class AdaptedModel:
         self.context = min(int(model.config.max_position_embeddings), window or sys.maxsize)
         self.device, dtype = self.head.weight.device, self.head.weight.dtype
         self.agreement = AGREEMENT[dtype]
-        expected, families = self._probed(linears)
-        shapes = [{name: (linears[name].in_features, linears[name].out_features) for name in names} for names in families]
+        expected, layout = self._probed(linears)
+        shapes = [{name: (linears[name].in_features, linears[name].out_features) for name in names} for names in layout]
         self.bank = LoraBank(shapes, slots, rank, alpha, self.device, dtype)
-        self._current = Current(self.device)
-        for names, family in zip(families, self.bank.families, strict=True):
-            shared = StackedLinears([linears[name] for name in names], family, self._current)
+        self._context = ForwardContext(self.device)
+        for names, projections in zip(layout, self.bank.projections, strict=True):
+            shared = FusedLinears([linears[name] for name in names], projections, self._context)
             for index, name in enumerate(names):
-                model.set_submodule(name, StackedLoraLinear(linears[name], index, shared))
+                model.set_submodule(name, LoraLinear(linears[name], index, shared))
         model.set_attn_implementation(attention.NAME)
         self._check_base(expected)
         if checkpointing != "none":
             for layer in self.backbone.layers:
-                again = layer if checkpointing == "layer" else layer.mlp
-                again.forward = self._recomputed_in_backward(again.forward)
+                module = layer if checkpointing == "layer" else layer.mlp
+                module.forward = self._recomputed_in_backward(module.forward)
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, route: Route | Mixture, plan: AttentionPlan) -> torch.Tensor:
-        """Last hidden states [N, d] of a packed row of tokens: ids and positions [N]. With gradients on, a backward from them
-        adds to ``bank.gradient``, but not from a mixture."""
-        scale = self.bank.scale(route) if isinstance(route, Route) and route.counts else 1.0
-        with self._current.follow(route, scale):
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, segments: SegmentMap | SlotWeights, plan: AttentionPlan) -> torch.Tensor:
+        """Compute the last hidden states [N, d] of a packed row of tokens: ids and positions [N].
+
+        With gradients on, a backward from them adds to ``bank.gradient``. `SlotWeights` support no backward.
+        """
+        scale = self.bank.scale(segments) if isinstance(segments, SegmentMap) and segments.counts else 1.0
+        with self._context.follow(segments, scale):
             output = self.backbone(input_ids=ids[None], position_ids=positions[None], use_cache=False, attention_plan=plan)
         return output.last_hidden_state[0]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """fp32 logits [..., V] of hidden states [..., d]."""
+        """Compute fp32 logits [..., V] of hidden states [..., d]."""
         return self.head(hidden).float()
 
     def logprobs(self, packed: Packed) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities (differentiable) and entropies [M] of a pack's response tokens, at temperature 1, in nats."""
-        hidden = self.forward(packed.ids, packed.positions, packed.route, packed.plan)
+        """Compute log-probabilities (differentiable) and entropies [M] of a pack's response tokens, at temperature 1, in nats."""
+        hidden = self.forward(packed.ids, packed.positions, packed.segments, packed.plan)
         return chosen_logprobs(self.head, hidden.index_select(0, packed.predictors), packed.targets)
 
     def _recomputed_in_backward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """``forward`` without its activations kept; its second run, in the backward, follows the route of the first."""
+        """Wrap ``forward`` so that the backward recomputes its activations, with the segments of the first run."""
 
         def checkpointed(*arguments: Any, **named: Any) -> Any:
             if not torch.is_grad_enabled():
                 return forward(*arguments, **named)
-            again = self._current.follow(self._current.route, self._current.scale)
+            again = self._context.follow(self._context.segments, self._context.scale)
             return checkpoint(
                 forward, *arguments, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), again), **named
             )
 
         return checkpointed
 
-    @torch.no_grad()  # not inference mode: what shards of a base gather in it could not be used in a backward
+    @torch.no_grad()  # not inference mode: weights that a sharded base gathers in it could not be used in a backward
     def _probed(self, linears: dict[str, nn.Linear]) -> tuple[torch.Tensor, list[list[str]]]:
-        """The base's own logits for a probe, and its adapted modules by the input that they read."""
+        """Return the base's own logits for a probe, and its adapted modules grouped by the input that they read."""
         readers: list[tuple[torch.Tensor, list[str]]] = []
 
         def read(linear: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -109,19 +111,19 @@ class AdaptedModel:
         logits = self.model(self._probe()[None]).logits[0].float()
         for hook in hooks:
             hook.remove()
-        idle = sorted(set(linears) - {name for _, found in readers for name in found})
+        idle = sorted(set(linears) - {name for _, group in readers for name in group})
         if idle:
             raise BaseModelError(f"lora.targets: the base never uses its module '{idle[0]}': leave it out of lora.targets")
-        return logits, [found for _, found in readers]
+        return logits, [group for _, group in readers]
 
     def _probe(self) -> torch.Tensor:
         return torch.arange(PROBE, device=self.device) % self.head.out_features
 
     def _check_base(self, expected: torch.Tensor) -> None:
         kinds = set(getattr(self.model.config, "layer_types", None) or {"full_attention"})
-        packed = pack([Group(-1, self._probe().tolist())], self.device)
+        packed = pack([PromptGroup(-1, self._probe().tolist())], self.device)
         with torch.no_grad():
-            ours = self.logits(self.forward(packed.ids, packed.positions, packed.route, packed.plan))
+            ours = self.logits(self.forward(packed.ids, packed.positions, packed.segments, packed.plan))
         tolerance = 1e-4 if self.head.weight.dtype == torch.float32 else 0.05
         difference = float((ours - expected).abs().max() / expected.abs().max())
         if kinds != {"full_attention"} or not difference < tolerance:
@@ -132,6 +134,6 @@ class AdaptedModel:
 
 
 def _matching(model: Any, targets: Sequence[str], head: nn.Module) -> dict[str, nn.Linear]:
-    """Linear modules by name, in the model's order, whose last name part is one of the targets."""
+    """Return the linear modules whose last name part is one of the targets, in the model's order."""
     linears = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head}
     return {name: linears[name] for name in targeted(linears, targets)}

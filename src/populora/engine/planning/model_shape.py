@@ -1,7 +1,7 @@
 """Sizes of a base model: enough to count parameters, keys and values, and adapters.
 
 The Qwen2.5-Coder family ships as data, from each model's published ``config.json``, so that a run on it can be planned without its files.
-`populora.engine.model.shapes` reads any other base model.
+`populora.engine.model.base_shape` reads any other base model.
 """
 
 from __future__ import annotations

@@ -1,23 +1,39 @@
-"""How rows are given one token each: on a CPU in the shapes that there are, on CUDA in static shapes by CUDA graphs."""
+"""Compute one decoding step for all rows: eagerly in the shapes at hand, or in static shapes by CUDA graphs.
+
+A CUDA graph is a captured forward that is replayed without the host. Its rows are padded to one of a few sizes, and each size is
+captured once (twice if it also occurs without any adapter). A replay reads tokens, positions, pages and adapters from tensors at fixed
+addresses. Adapters are applied as `SlotWeights`: grouped products need aligned widths and, in float32 or on cards older than Hopper, read
+their segments on the host, which a capture forbids (pytorch/pytorch#169970).
+
+A graph is captured again when the pools of keys have grown and so moved. Otherwise it lives as long as its decoder, which the sampler
+reuses from stream to stream (`DecoderPool`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from populora.core.errors import BaseModelError
 from populora.engine.model.attention import KeyValues
 from populora.engine.model.decode_cache import DecodeAttention
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.routing import Route
-from populora.engine.sampling.graphs import Capture, StaticSteps, cuda_graph
+from populora.engine.model.paged import Mirror, PagedDecodeAttention
+from populora.engine.model.segments import SegmentMap, SlotWeights
+
+SMALLEST = 8  # rows of the smallest graph: fewer take as long
+Forward = Callable[[], torch.Tensor]
+Capture = Callable[[Forward], Forward]
+"""Turns a forward over tensors at fixed addresses into one that can be repeated. A repetition may overwrite the result of the last one."""
 
 
 class Cache(Protocol):
-    """Keys and values of prompts and rows; see `populora.engine.model.decode_cache.DecodeAttention`."""
+    """Keys and values of prompts and rows: `DecodeAttention` or `PagedDecodeAttention`."""
 
     def add_prompts(self, kept: dict[int, KeyValues], lengths: Sequence[int]) -> list[int]: ...
     def drop_prompts(self, numbers: Sequence[int]) -> None: ...
@@ -25,46 +41,116 @@ class Cache(Protocol):
     def keep_rows(self, rows: np.ndarray) -> None: ...
 
 
-class Steps(Protocol):
-    """The cache of the rows, which are sorted by slot, and a step of all of them."""
+class Decoder(Protocol):
+    """The cache of the rows, which are sorted by slot, and the forward of their next tokens."""
 
     @property
     def cache(self) -> Cache: ...
     def __call__(self, tokens: Sequence[int], slots: Sequence[int]) -> torch.Tensor:
-        """Hidden states [n, d] of the n rows' new tokens, given the rows' slots."""
+        """Return the hidden states [n, d] of the n rows' new tokens, given the rows' slots."""
         ...
 
 
-class EagerSteps:
-    """Steps in the shapes that there are."""
+class EagerDecoder:
+    """Decodes in the shapes at hand."""
 
     def __init__(self, adapted: AdaptedModel):
         self.adapted, self.cache = adapted, DecodeAttention(adapted.device)
 
     def __call__(self, tokens: Sequence[int], slots: Sequence[int]) -> torch.Tensor:
-        """See `Steps`."""
+        """See `Decoder`."""
         counts = {slot: len(list(rows)) for slot, rows in groupby(slots)}
-        route = Route.of(list(counts), list(counts.values()), self.adapted.device)
-        return self.adapted.forward(torch.tensor(tokens, device=self.adapted.device), self.cache.step(), route, self.cache)
+        segments = SegmentMap.build(list(counts), list(counts.values()), self.adapted.device)
+        return self.adapted.forward(torch.tensor(tokens, device=self.adapted.device), self.cache.step(), segments, self.cache)
 
 
-class Decoding:
-    """Makes the steps of a sampler's streams. Static ones are used again when their stream is over, for the graphs they hold;
-    ``capture`` makes these, by default on CUDA only."""
+class GraphDecoder:
+    """Decodes at most ``rows`` rows in static shapes. Raises `BaseModelError` for a base whose forward depends on values."""
+
+    def __init__(self, adapted: AdaptedModel, rows: int, capture: Capture):
+        rope = getattr(adapted.model.config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "dynamic":
+            raise BaseModelError(
+                "expected a base whose rotary frequencies are fixed, which CUDA graphs need; this one's depend on the longest row of a "
+                'batch (rope_type "dynamic"). Choose another base.path, or base.device = "cpu".'
+            )
+        self.adapted, self.rows, self.cache = adapted, rows, PagedDecodeAttention(adapted.device, rows, adapted.context)
+        self._capture = capture
+        self._ids = Mirror((rows,), torch.int64, adapted.device)
+        self._weights = torch.zeros(rows, adapted.bank.slots, dtype=adapted.head.weight.dtype, device=adapted.device)
+        self._slots: list[int] = []
+        self._graphs: dict[tuple[int, bool], Forward] = {}  # by size, and whether any row has an adapter
+        self._generation = 0
+
+    def __call__(self, tokens: Sequence[int], slots: Sequence[int]) -> torch.Tensor:
+        """See `Decoder`."""
+        live = len(tokens)
+        size = min(self.rows, max(SMALLEST, 1 << (live - 1).bit_length()))
+        self._ids.host[:live], self._ids.host[live:] = tokens, 0
+        self._ids.send()
+        if slots != self._slots:
+            self._weights[:live] = self.adapted.bank.weights()[list(slots)].to(self._weights)
+            self._weights[live:] = 0.0
+            self._slots = list(slots)
+        positions = self.cache.step(size)
+        if self._generation != self.cache.generation:
+            self._graphs, self._generation = {}, self.cache.generation
+        key = size, any(slot >= 0 for slot in slots)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(partial(self._forward, positions, self._segments(*key)))
+        return self._graphs[key]()[:live].clone()
+
+    def forget(self) -> None:
+        """Forget the rows' adapters: another stream may have other adapters in the same slots."""
+        self._slots = []
+
+    def _segments(self, size: int, adapted: bool) -> SegmentMap | SlotWeights:
+        return SlotWeights(self._weights[:size]) if adapted else SegmentMap.build([-1], [size], self.adapted.device)
+
+    def _forward(self, positions: torch.Tensor, segments: SegmentMap | SlotWeights) -> torch.Tensor:
+        return self.adapted.forward(self._ids.device[: len(positions)], positions, segments, self.cache)
+
+
+class DecoderPool:
+    """Makes the decoders of a sampler's streams, and keeps graph decoders for reuse. ``capture`` makes graphs, by default on CUDA only."""
 
     def __init__(self, adapted: AdaptedModel, rows: int, capture: Capture | None = None):
         self.adapted, self.rows = adapted, rows
         self.capture = cuda_graph if capture is None and adapted.device.type == "cuda" else capture
-        self._idle: list[StaticSteps] = []
+        self._idle: list[GraphDecoder] = []
 
-    def start(self) -> Steps:
-        """Steps for a stream, without any rows."""
+    def acquire(self) -> Decoder:
+        """Return a decoder without any rows."""
         if self.capture is None:
-            return EagerSteps(self.adapted)
-        return self._idle.pop() if self._idle else StaticSteps(self.adapted, self.rows, self.capture)
+            return EagerDecoder(self.adapted)
+        return self._idle.pop() if self._idle else GraphDecoder(self.adapted, self.rows, self.capture)
 
-    def finish(self, steps: Steps) -> None:
-        """Give back the steps of a stream whose rows have all left; those of one that broke off are not given back."""
-        if isinstance(steps, StaticSteps):
-            steps.forget()
-            self._idle.append(steps)
+    def release(self, decoder: Decoder) -> None:
+        """Take back the decoder of a stream whose rows have all left. Do not give back one whose stream broke off."""
+        if isinstance(decoder, GraphDecoder):
+            decoder.forget()
+            self._idle.append(decoder)
+
+
+def cuda_graph(forward: Forward) -> Forward:
+    """Capture a forward, after two runs on a side stream that compile kernels and allocate workspaces."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        forward()
+        forward()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = forward()
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def without_graph(forward: Forward) -> Forward:
+    """Return the forward itself: the same static shapes launched one by one, for comparison."""
+    return forward

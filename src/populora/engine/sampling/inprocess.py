@@ -1,7 +1,7 @@
-"""The sampler of the embedded scale: it reads the very tensors that train.
+"""The sampler that reads the very tensors that train.
 
-Every prompt is computed once for all its samples, rows are sorted by slot so that the adapters are segments of one batch, and the
-places of finished rows are filled again from the requests that wait (`populora.engine.sampling.batch`).
+Every prompt is computed once for all its samples. Rows are sorted by slot, so that the adapters are segments of one batch, and finished
+rows are replaced by waiting ones (`populora.engine.sampling.batch`).
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from populora.core.errors import ConfigError
 from populora.core.types import Generation, Request
 from populora.engine.model.decode_cache import PAGE
 from populora.engine.model.model import AdaptedModel
-from populora.engine.sampling.batch import Job, Row, Rows
-from populora.engine.sampling.decoders import Decoding
-from populora.engine.sampling.protocol import Adapters, Feed
-from populora.engine.sampling.requests import Named, all_of, check_request, check_sampling
-from populora.engine.sampling.token_sampling import Ending, Uniforms, decode
+from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch, Row
+from populora.engine.sampling.decoders import DecoderPool
+from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_request, check_sampling, generate_all
+from populora.engine.sampling.token_sampling import StopCondition, UniformStream, decode
 
 
 class InProcessSampler:
-    """Samples from an `AdaptedModel`; ``rows`` bounds the responses decoded at a time, and so does ``cache_mb``, MiB for the keys and
-    values that all of them can come to have."""
+    """Samples from an `AdaptedModel`, at most ``rows`` responses at a time.
+
+    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit.
+    """
 
     def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
         self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
-        self.decoding = Decoding(adapted, rows)
+        self.decoders = DecoderPool(adapted, rows)
         self._bytes_per_token = _cache_bytes_per_token(adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
-        self._endings: dict[str, Ending] = {}
+        self._stops: dict[str, StopCondition] = {}
 
-    def publish(self, adapters: Adapters, slots: Iterable[int]) -> None:
-        """Copy adapters that come from elsewhere. Nothing is to be done for those of the bank that is sampled from."""
+    def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
+        """Copy adapters from elsewhere. Those of the bank that is sampled from need no copy."""
         if adapters is not self.adapted.bank:
             for slot in slots:
                 self.adapted.bank.load(slot, adapters.adapter(slot))
 
     def count_tokens(self, prompt: str) -> int:
-        """Length of the prompt in tokens."""
+        """Return the length of the prompt in tokens."""
         return len(self._encode(prompt))
 
     def rows_at_a_time(self, max_tokens: int) -> int:
-        """How many responses of ``max_tokens`` tokens are decoded at a time. Raises `ConfigError` if the cache cannot hold one."""
+        """Return how many responses of ``max_tokens`` tokens fit into the cache. Raises `ConfigError` if none does."""
         size = self._bytes_per_token * -(-max_tokens // PAGE) * PAGE
         if size > self.cache_mb << 20:
             raise ConfigError(
@@ -54,56 +55,54 @@ class InProcessSampler:
         return min(self.rows, (self.cache_mb << 20) // size)
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-        """See `populora.engine.sampling.protocol.Sampler.generate`."""
-        return all_of(self, requests, max_tokens, temperature, stop)
+        """See `populora.engine.sampling.sampler.Sampler.generate`."""
+        return generate_all(self, requests, max_tokens, temperature, stop)
 
     @torch.inference_mode()
-    def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
-        """See `populora.engine.sampling.protocol.Sampler.stream`."""
+    def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
+        """See `populora.engine.sampling.sampler.Sampler.stream`."""
         check_sampling(max_tokens, temperature)
-        limit, steps = self.rows_at_a_time(max_tokens), self.decoding.start()
-        rows = Rows(self.adapted, self._ending(stop), limit, max_tokens, temperature, steps)
-        keys: set[Named] = set()
+        limit, decoder = self.rows_at_a_time(max_tokens), self.decoders.acquire()
+        batch = ContinuousBatch(self.adapted, self._stop_condition(stop), limit, max_tokens, temperature, decoder)
+        keys: set[RequestKey] = set()
         while True:
-            requests = feed.take(idle=not rows.busy)
-            jobs = self._jobs(requests, max_tokens, keys)
-            yield from ((job.request, []) for job in jobs if job.request.samples == 0)
-            rows.add(jobs)
-            if not requests and not rows.busy:
-                self.decoding.finish(steps)
+            requests = [self._prepare(request, max_tokens, keys) for request in source.next(block=not batch.busy)]
+            yield from ((active.request, []) for active in requests if active.request.samples == 0)
+            batch.add(requests)
+            if not requests and not batch.busy:
+                self.decoders.release(decoder)
                 return
-            for job in rows.step() if rows.busy else ():
-                yield job.request, [self._generation(job, job.done[sample]) for sample in range(job.request.samples)]
+            for active in batch.step() if batch.busy else ():
+                yield active.request, [self._generation(active, active.done[sample]) for sample in range(active.request.samples)]
 
-    def _jobs(self, requests: Sequence[Request], max_tokens: int, keys: set[Named]) -> list[Job]:
-        """Tokenise and check everything before any work; ``keys`` are those of the stream so far."""
-        jobs = [Job(request, self._encode(request.prompt), Uniforms(self.seed, request.key, request.samples)) for request in requests]
-        for job in jobs:
-            check_request(job.request, len(job.prompt), keys, self.adapted.context, max_tokens, self.adapted.bank.slots)
-        return jobs
+    def _prepare(self, request: Request, max_tokens: int, keys: set[RequestKey]) -> ActiveRequest:
+        """Tokenise and check a request; ``keys`` are those of the stream so far."""
+        prompt = self._encode(request.prompt)
+        check_request(request, len(prompt), keys, self.adapted.context, max_tokens, self.adapted.bank.slots)
+        return ActiveRequest(request, prompt, UniformStream(self.seed, request.key, request.samples))
 
-    def _ending(self, stop: str) -> Ending:
-        if stop not in self._endings:
-            self._endings[stop] = Ending(self.tokenizer, self.adapted.head.out_features, stop, self._eos)
-        return self._endings[stop]
+    def _stop_condition(self, stop: str) -> StopCondition:
+        if stop not in self._stops:
+            self._stops[stop] = StopCondition(self.tokenizer, self.adapted.head.out_features, stop, self._eos)
+        return self._stops[stop]
 
     def _encode(self, prompt: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(prompt)["input_ids"])
 
-    def _generation(self, job: Job, row: Row) -> Generation:
+    def _generation(self, active: ActiveRequest, row: Row) -> Generation:
         text = decode(self.tokenizer, row.tokens)
-        return Generation(text, job.prompt, tuple(row.tokens), tuple(row.logprobs), row.entropy / len(row.tokens), row.stopped)
+        return Generation(text, active.prompt, tuple(row.tokens), tuple(row.logprobs), row.entropy / len(row.tokens), row.stopped)
 
 
 def _cache_bytes_per_token(model: Any) -> int:
-    """Bytes of one token's keys and values in all layers."""
-    shape = model.config
-    size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-    return 2 * shape.num_hidden_layers * heads * size * model.dtype.itemsize
+    """Compute the bytes of one token's keys and values in all layers."""
+    config = model.config
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    named = model.generation_config.eos_token_id
-    ids = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
+    configured = model.generation_config.eos_token_id
+    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
     return frozenset(token for token in ids if token is not None)

@@ -1,8 +1,8 @@
-"""The effect canary: the classic silent failures of LoRA training, an adapter that does nothing and a sampler with other
-weights than the learner, stop the run.
+"""Check that the sampler applies the learner's adapters, and that trained adapters have an effect.
 
-The learner itself compares the log-probabilities of every row before each update; this check asks the sampler again after
-the update, so that weights which did not reach it are found before the next step is built on them.
+An adapter that does nothing and a sampler with other weights than the learner are the silent failures of LoRA training. The learner
+compares the log-probabilities of every row before each update. This check queries the sampler again after the update, so that the run
+stops before a step is built on weights that did not reach it.
 """
 
 from __future__ import annotations
@@ -14,58 +14,65 @@ import torch
 
 from populora.core.errors import AdapterEffectError
 from populora.core.types import Request
-from populora.engine.learning.protocol import Updater
+from populora.engine.learning.learner import Learner
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.model import RARE
-from populora.engine.sampling.protocol import Sampler
+from populora.engine.model.model import MAX_TOKEN_FACTOR
+from populora.engine.sampling.sampler import Sampler
 
 TOKENS = 8  # greedy tokens per probe
 
 
 @dataclass(frozen=True)
-class Effect:
+class SyncCheck:
     """Absolute differences in log-probability (nats) over the probes' tokens."""
 
     against_base: dict[int, float]
-    """Per trained slot: adapter against bare base, the largest."""
+    """The largest difference between adapter and bare base, per trained slot."""
     sampler: float
-    """Sampler against learner: the mean of a slot without its worst token, and of those the largest."""
+    """The mean difference between sampler and learner without the worst token, of the slot where it is largest."""
 
 
-def check_effect(learner: Updater, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None) -> Effect:
+def check_adapter_sync(
+    learner: Learner, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None
+) -> SyncCheck:
     """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base.
 
-    Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` naming the slot when a trained adapter changes
-    no log-probability, or the sampler's differ from the learner's by more than their agreement: in the mean without the worst
-    token, which may differ by `RARE` times as much, as in the learner's guard. In the mean of so few tokens it would decide alone.
+    Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` with the slot when a trained adapter changes no
+    log-probability, or when sampler and learner differ by more than ``learner.agreement`` in the mean without the worst token, or by
+    more than `MAX_TOKEN_FACTOR` times that in the worst token (which would decide the mean of so few).
     """
-    chosen = range(bank.slots) if slots is None else sorted(slots)
-    agreement = learner.agreement
-    requests = [Request(probe, slot, 1, ("canary", slot, index)) for slot in chosen for index, probe in enumerate(probes)]
+    slots = range(bank.slots) if slots is None else sorted(slots)
+    requests = [Request(probe, slot, 1, ("canary", slot, index)) for slot in slots for index, probe in enumerate(probes)]
     answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
     against_base: dict[int, float] = {}
-    worst = 0.0
-    for slot in chosen:
-        mine = [answer for request, answer in zip(requests, answers, strict=True) if request.slot == slot]
-        learned, bare = learner.logprobs(slot, mine), learner.logprobs(-1, mine)
-        sampled = torch.tensor([value for answer in mine for value in answer.logprobs])
-        differences, effect = (sampled - learned).abs(), float((learned - bare).abs().max())
-        rare, difference = float(differences.max()), float(differences.sort().values[:-1].sum() / max(len(differences) - 1, 1))
-        if not (difference <= agreement and rare <= RARE * agreement):
-            ignored = float((sampled - bare).abs().max()) <= RARE * agreement < effect
-            raise AdapterEffectError(
-                f"slot {slot}: sampler and learner must agree within {agreement} nats in the mean and {RARE * agreement} "
-                f"for each token, but differ by {difference:.2e} and {rare:.2e} over its probes. The sampler "
-                f"{'answers as the bare base' if ignored else 'has another adapter, perhaps an older one'}: "
-                "go on from the last checkpoint with `populora resume`, which is intact; if that does not cure it, set engine.backend to "
-                "'inprocess', whose sampler reads the learner's own weights, and report it."
-            )
-        worst = max(worst, difference)
+    largest = 0.0
+    for slot in slots:
+        own = [answer for request, answer in zip(requests, answers, strict=True) if request.slot == slot]
+        learned, bare = learner.logprobs(slot, own), learner.logprobs(-1, own)
+        sampled = torch.tensor([value for answer in own for value in answer.logprobs])
+        difference = _check_agreement(slot, learner.agreement, sampled, learned, bare)
+        largest = max(largest, difference)
         if not bank.untrained(slot):
-            against_base[slot] = effect
-            if effect == 0.0:
+            against_base[slot] = float((learned - bare).abs().max())
+            if against_base[slot] == 0.0:
                 raise AdapterEffectError(
                     f"slot {slot}: a trained adapter must change the base's log-probabilities, but changes none on {len(probes)} probes. "
                     "Its scale (lora.alpha) is zero or the model does not read it."
                 )
-    return Effect(against_base, worst)
+    return SyncCheck(against_base, largest)
+
+
+def _check_agreement(slot: int, agreement: float, sampled: torch.Tensor, learned: torch.Tensor, bare: torch.Tensor) -> float:
+    """Return the mean difference between sampler and learner without the worst token. Raises `AdapterEffectError` if it is too large."""
+    differences = (sampled - learned).abs().sort().values
+    mean, worst = float(differences[:-1].sum() / max(len(differences) - 1, 1)), float(differences.max())
+    limit = MAX_TOKEN_FACTOR * agreement
+    if not (mean <= agreement and worst <= limit):
+        ignored = float((sampled - bare).abs().max()) <= limit < float((learned - bare).abs().max())
+        cause = "answers as the bare base" if ignored else "has another adapter, perhaps an older one"
+        raise AdapterEffectError(
+            f"slot {slot}: sampler and learner must agree within {agreement} nats in the mean and {limit} for each token, but differ by "
+            f"{mean:.2e} and {worst:.2e}: the sampler {cause}. Go on from the last checkpoint with `populora resume`; if it happens "
+            "again, set engine.backend to 'inprocess', whose sampler reads the learner's own weights, and report it."
+        )
+    return mean

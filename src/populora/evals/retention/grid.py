@@ -133,7 +133,7 @@ def _occupy(
         adapter, lineage = breed(adapters, _plan(child, run.config.seed, snapshot), names, allow_copy=True)
         run.bank.load(slots[child.name], adapter)
         born[child.name] = asdict(lineage)
-    run.publish()
+    run.sync_weights()
     return born
 
 

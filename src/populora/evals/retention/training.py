@@ -91,7 +91,7 @@ def _restored(run: Run, folder: Path) -> tuple[int, Curve, float]:
     if checkpoint is None:
         return 0, [], 0.0
     run.bank.restore(checkpoint.tensors)
-    run.publish()
+    run.sync_weights()
     return checkpoint.step, checkpoint.state["curve"], checkpoint.state["seconds"]
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from populora.core.rng import stream
-from populora.engine.sampling.token_sampling import BLOCK, Uniforms, choose
+from populora.engine.sampling.token_sampling import BLOCK, UniformStream, sample_tokens
 
 
 def test_draws_follow_the_softmax_and_logprobs_are_at_temperature_one():
     logits = torch.tensor([2.0, 0.0, -1.0, -torch.inf, 1.0])
     grid = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
     for temperature in (1.0, 0.5):
-        tokens, logprobs, entropies = choose(logits.expand(len(grid), -1), temperature, grid)
+        tokens, logprobs, entropies = sample_tokens(logits.expand(len(grid), -1), temperature, grid)
         expected = (logits / temperature).softmax(-1)
         shares = torch.bincount(tokens, minlength=5) / len(grid)
         torch.testing.assert_close(shares, expected, atol=1e-4, rtol=0)
@@ -24,13 +24,13 @@ def test_draws_follow_the_softmax_and_logprobs_are_at_temperature_one():
 
 def test_the_ends_of_the_unit_interval_never_draw_impossible_tokens():
     logits = torch.tensor([[-torch.inf, 0.0, 3.0, -torch.inf]]).expand(2, -1)
-    tokens, _, _ = choose(logits, 1.0, torch.tensor([0.0, np.nextafter(1.0, 0.0)], dtype=torch.float64))
+    tokens, _, _ = sample_tokens(logits, 1.0, torch.tensor([0.0, np.nextafter(1.0, 0.0)], dtype=torch.float64))
     assert tokens.tolist() == [1, 2]
 
 
 def test_temperature_zero_takes_the_best_token():
     logits = torch.tensor([[0.1, 0.9, 0.3]])
-    tokens, logprobs, _ = choose(logits, 0.0, torch.tensor([0.99], dtype=torch.float64))
+    tokens, logprobs, _ = sample_tokens(logits, 0.0, torch.tensor([0.99], dtype=torch.float64))
     assert tokens.tolist() == [1]
     torch.testing.assert_close(logprobs, logits.log_softmax(-1)[:, 1])
 
@@ -38,7 +38,7 @@ def test_temperature_zero_takes_the_best_token():
 def test_uniforms_depend_on_the_request_alone_and_on_no_order_of_asking():
     first = stream(3, "sample", "b", 2)
     expected = [first.random((BLOCK, 3)) for _ in range(3)]
-    asked = Uniforms(3, ("b", 2), 3)
+    asked = UniformStream(3, ("b", 2), 3)
     for sample, number in ((2, 1), (0, 0), (1, 2), (2, 0)):
         assert np.array_equal(asked.block(sample, number), expected[number][:, sample])
-    assert not np.array_equal(Uniforms(3, ("b", 3), 3).block(0, 0), expected[0][:, 0])
+    assert not np.array_equal(UniformStream(3, ("b", 3), 3).block(0, 0), expected[0][:, 0])

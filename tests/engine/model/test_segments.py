@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from populora.engine.model.routing import BACKENDS, Route, _choose, outer, product
+from populora.engine.model.segments import BACKENDS, SegmentMap, _choose, outer, product
 
 INNER, OUTER, SLOTS = 8, 12, 5
 segments = st.lists(st.tuples(st.integers(-1, SLOTS - 1), st.integers(1, 6)), min_size=1, max_size=8).map(sorted)
@@ -17,7 +17,7 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def backends_for(route: Route) -> list[str]:
+def backends_for(route: SegmentMap) -> list[str]:
     return ["auto", *(name for name in BACKENDS if name != "bmm" or len(set(route.counts)) == 1)]
 
 
@@ -25,7 +25,7 @@ def backends_for(route: Route) -> list[str]:
 @settings(max_examples=30, deadline=None)
 def test_every_backend_sends_each_token_through_its_slot(parts):
     slots, lengths = [slot for slot, _ in parts], [length for _, length in parts]
-    route = Route.of(slots, lengths)
+    route = SegmentMap.build(slots, lengths)
     per_token = [slot for slot, length in parts for _ in range(length) if slot >= 0]
     assert (route.tokens, route.bare) == (sum(lengths), sum(lengths) - len(per_token))
     if not per_token:
@@ -53,12 +53,12 @@ def test_every_backend_sends_each_token_through_its_slot(parts):
 
 def test_unsorted_segments_are_refused():
     with pytest.raises(ValueError, match="sorted by slot"):
-        Route.of([1, 0], [3, 3])
+        SegmentMap.build([1, 0], [3, 3])
 
 
 def test_operands_that_grouped_products_cannot_take_go_through_the_loop():
     x, w = draw(3, 5), draw(2, 5, 7)
-    route = Route.of([0, 1], [1, 2])
+    route = SegmentMap.build([0, 1], [1, 2])
     with pytest.raises(RuntimeError):
         product(x, w, route, None, 1.0, "grouped")
     torch.testing.assert_close(product(x, w, route), torch.cat((x[:1] @ w[0], x[1:] @ w[1])), rtol=1e-5, atol=1e-5)
@@ -67,6 +67,6 @@ def test_operands_that_grouped_products_cannot_take_go_through_the_loop():
 def test_operands_that_begin_between_two_aligned_places_go_through_the_loop():
     whole = torch.zeros(3, 24)
     weights = torch.zeros(2, 8, 8)
-    route = Route.of([0, 1], [1, 2])
+    route = SegmentMap.build([0, 1], [1, 2])
     assert _choose(whole[:, 8:16], weights, route, None) == "grouped"
     assert _choose(whole[:, 2:10], weights, route, None) == "loop"

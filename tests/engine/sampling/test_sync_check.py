@@ -10,15 +10,15 @@ from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError
 from populora.core.types import Request
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import Learner
+from populora.engine.learning.learner import InProcessLearner
 from populora.engine.sampling.inprocess import InProcessSampler
-from populora.engine.sampling.sync_check import check_effect
+from populora.engine.sampling.sync_check import check_adapter_sync
 
 PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")
 
 
 def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
-    effect = check_effect(Learner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
+    effect = check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
     assert sorted(effect.against_base) == [0, 1, 2]
     assert min(effect.against_base.values()) > 1e-3
     assert effect.sampler < 1e-5
@@ -26,23 +26,23 @@ def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
 
 def test_untrained_adapters_need_no_effect(adapted, sampler):
     adapted.bank.initialise(0)
-    assert check_effect(Learner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES).against_base == {}
+    assert check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES).against_base == {}
 
 
 def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
     adapted = make_adapted(alpha=0.0)
     with pytest.raises(AdapterEffectError, match="slot 0: a trained adapter must change"):
-        check_effect(Learner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
 
 
 def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, tokenizer):
     stale = InProcessSampler(make_adapted(), tokenizer, 0)
-    check_effect(Learner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
     child = adapted.bank.adapter(1)
     adapted.bank.load(1, dataclasses.replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
-    check_effect(Learner(adapted, LearnerConfig()), stale, adapted.bank, PROBES, slots=(0, 2))
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES, slots=(0, 2))
     with pytest.raises(AdapterEffectError, match="slot 1: sampler and learner must agree"):
-        check_effect(Learner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), stale, adapted.bank, PROBES)
 
 
 class Rounded:
@@ -65,15 +65,15 @@ def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sam
     rounded = Rounded(sampler, error, every)
     if stops:
         with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
-            check_effect(Learner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
+            check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
     else:
-        assert check_effect(Learner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES).sampler < 1e-5
+        assert check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES).sampler < 1e-5
 
 
 def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):
     stale = InProcessSampler(make_adapted(), tokenizer, 0)
     adapted.bank.master[2] *= 1.5
-    learner = Learner(adapted, LearnerConfig(learning_rate=1e-3))
+    learner = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3))
     for source in (stale, sampler):
         asked = [Request(PROBES[0], slot, 2, (slot,)) for slot in range(3)]
         answers = source.generate(asked, 12, 1.0, "</answer>")
@@ -101,7 +101,7 @@ def test_one_token_may_round_worse_than_all_of_them(adapted, sampler, every, err
         TrainRow(0, each.prompt_tokens, each.tokens, tuple(logprobs), advantage)
         for each, logprobs, advantage in ((one, first, 1.0), (two, second, -1.0))
     ]
-    learner = Learner(adapted, LearnerConfig(learning_rate=1e-3))
+    learner = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3))
     if stops:
         with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
             learner.update(rows)

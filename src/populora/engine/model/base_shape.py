@@ -62,7 +62,7 @@ def model_shapes(name: str, model: Any) -> ModelShape:
     )  # fmt: skip
 
 
-def check_room(config: Config) -> None:
+def check_memory(config: Config) -> None:
     """Raise `ConfigError`, before any weight is read, for a GPU that cannot hold the base, or for vLLM the base twice."""
     import torch
 

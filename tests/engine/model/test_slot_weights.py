@@ -7,8 +7,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import Group, Packed, pack
-from populora.engine.model.routing import Mixture
+from populora.engine.model.packing import Packed, PromptGroup, pack
+from populora.engine.model.segments import SlotWeights
 
 SLOTS, RANKS = (-1, 0, 0, 2, 3), (4, 8, 3, 8)
 
@@ -31,19 +31,19 @@ def adapted_model(dtype: torch.dtype) -> AdaptedModel:
 
 
 def prompts() -> Packed:
-    return pack([Group(slot, list(range(2, 9 + 3 * at))) for at, slot in enumerate(SLOTS)])
+    return pack([PromptGroup(slot, list(range(2, 9 + 3 * at))) for at, slot in enumerate(SLOTS)])
 
 
-def mixture(adapted: AdaptedModel, slots: tuple[int, ...] = SLOTS) -> Mixture:
+def mixture(adapted: AdaptedModel, slots: tuple[int, ...] = SLOTS) -> SlotWeights:
     tokens = torch.tensor([slot for at, slot in enumerate(slots) for _ in range(7 + 3 * at)])
-    return Mixture(adapted.bank.weights()[tokens].to(adapted.head.weight))
+    return SlotWeights(adapted.bank.weights()[tokens].to(adapted.head.weight))
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
 def test_weighed_adapters_are_those_of_the_segments(dtype, tolerance):
     adapted, packed = adapted_model(dtype), prompts()
     with torch.inference_mode():
-        expected = adapted.forward(packed.ids, packed.positions, packed.route, packed.plan)
+        expected = adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)
         found = adapted.forward(packed.ids, packed.positions, mixture(adapted), packed.plan)
         other = adapted.forward(packed.ids, packed.positions, mixture(adapted, (-1, 0, 0, 3, 2)), packed.plan)
     assert float((found - expected).float().norm() / expected.float().norm()) < tolerance

@@ -12,8 +12,8 @@ import torch
 
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.errors import BaseModelError, ConfigError
+from populora.engine.model.base_shape import base_shapes, check_memory, model_shapes
 from populora.engine.model.loading import load_base
-from populora.engine.model.shapes import base_shapes, check_room, model_shapes
 from populora.training.loop import build_run
 
 
@@ -53,15 +53,15 @@ def test_a_gpu_too_small_for_the_base_is_refused_before_any_weight_is_read(monke
     config = Config(base=BaseConfig(path="Qwen/Qwen2.5-Coder-7B", dtype="bfloat16", device="cuda", prompts="azr"))
     with pytest.raises(ConfigError, match=r"needs 15\.2 GB for its weights alone, cuda has 12\.0: take a smaller base"), build_run(config):
         pass
-    check_room(replace(config, base=replace(config.base, path="Qwen/Qwen2.5-Coder-1.5B")))
+    check_memory(replace(config, base=replace(config.base, path="Qwen/Qwen2.5-Coder-1.5B")))
     with pytest.raises(ConfigError, match=r"tensor_parallel is 4: expected as many GPUs, found 1"):
-        check_room(replace(config, engine=EngineConfig("vllm", tensor_parallel=4)))
+        check_memory(replace(config, engine=EngineConfig("vllm", tensor_parallel=4)))
     shared = replace(config, engine=EngineConfig("vllm", tensor_parallel=4), cluster=ClusterConfig(learners=1, shards=4))
-    check_room(shared)  # a quarter of the base twice; a process of a cluster sees only its own GPU
+    check_memory(shared)  # a quarter of the base twice; a process of a cluster sees only its own GPU
     with pytest.raises(ConfigError, match=r"needs 19\.0 GB for its weights alone"):
-        check_room(replace(shared, cluster=ClusterConfig(learners=4)))
+        check_memory(replace(shared, cluster=ClusterConfig(learners=4)))
 
 
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(BaseModelError, match="device 'cuda:99' is not available"):
-        check_room(Config(base=BaseConfig(device="cuda:99")))
+        check_memory(Config(base=BaseConfig(device="cuda:99")))
