@@ -22,7 +22,7 @@ from populora.runs.checkpoint import Checkpoint
 from populora.runs.step_record import StepRecord
 from populora.sandbox.pool import SandboxPool, limits_of
 from populora.sandbox.protocol import Job, Limits, Verdict
-from populora.tasks.verifier import Verifier
+from populora.tasks.verifier import TaskVerifier
 from populora.training.loop import build_run
 from populora.training.run import Run, restore, snapshot
 from populora.training.seed_buffer import fill_buffer
@@ -89,7 +89,7 @@ class Replay:
         """Put the run back and do the step."""
         run, config = self.run, self.run.config
         restore(run, self.before)
-        run.verifier = Verifier(self.pool, run.prompts, config.tasks, config.seed, run.fits)
+        run.verifier = TaskVerifier(self.pool, run.prompts, config.tasks, config.seed, run.fits)
         self.pool.judged.clear()
         record, wall, cpu = timed(lambda: selfplay_step(run))
         judged = sorted(self.pool.judged, key=repr)  # proposals and attempts are judged by two threads

@@ -1,0 +1,145 @@
+"""populora: populations of LoRA adapters that co-evolve by self-play (PopuLoRA).
+
+Train a population, read its run, breed adapters, judge programs. The functions import what they need when they are called, so that
+importing populora costs nothing.
+
+>>> import populora
+>>> from dataclasses import replace
+>>> run = populora.train(replace(populora.load_config("tiny"), steps=1), "runs/first", verbose=False)
+>>> sorted(run.members)
+['S0', 'S1', 'T0', 'T1']
+>>> run.metrics.num_rows, "student/solve_rate" in run.metrics.column_names
+(1, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from populora.adapters.adapter import Adapter
+    from populora.core.config import Config
+    from populora.core.types import Lineage
+    from populora.runs.reader import RunDirectory
+    from populora.tasks.checks import Verifier
+
+__all__ = [
+    "Adapter", "Config", "Lineage", "RunDirectory", "Verifier", "breed", "load_adapter", "load_config", "load_run", "save_adapter", "train",
+]  # fmt: skip
+
+_CLASSES = {
+    "Adapter": "populora.adapters.adapter", "Config": "populora.core.config", "Lineage": "populora.core.types",
+    "RunDirectory": "populora.runs.reader", "Verifier": "populora.tasks.checks",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module 'populora' has no attribute '{name}': it has {', '.join(__all__)}")
+    return getattr(import_module(_CLASSES[name]), name)
+
+
+def load_config(name: str | Path = "tiny") -> Config:
+    """Read the settings of a preset or of a TOML file. Raises `ConfigError` for what is neither, or has an unknown setting.
+
+    >>> populora.load_config("tiny_4t4s").population.teachers
+    4
+    """
+    from populora.core.config_file import load_config
+    from populora.core.presets import settings_file
+
+    return load_config(settings_file(str(name)))
+
+
+def train(config: Config | str | Path = "tiny", out: str | Path | None = None, verbose: bool = True) -> RunDirectory:
+    """Train a population, or the single-agent baseline, to the last step of ``config``. Returns the run directory.
+
+    Args:
+        config: Settings, the name of a preset, or a TOML file.
+        out: The run directory, which must not exist or be empty. By default ``runs/`` and the preset's name, numbered if that exists.
+        verbose: Print a line for each step, and the closing summary.
+
+    Raises `PopuloraError` before anything is written if the settings cannot work here. After an interrupt `populora resume` goes on.
+    """
+    from rich.console import Console
+
+    from populora.core.config import Config
+    from populora.runs.directory import RUNS, free_folder
+    from populora.runs.display import PlainDisplay
+    from populora.runs.reader import RunDirectory
+    from populora.training.loop import train
+
+    settings, name = (config, "run") if isinstance(config, Config) else (load_config(config), Path(config).stem)
+    folder = Path(out) if out is not None else free_folder(RUNS, name)
+    console = Console(highlight=False, quiet=not verbose)
+    train(settings, folder, PlainDisplay(folder, settings.steps, lambda: False, console))
+    return RunDirectory(folder)
+
+
+def load_run(folder: str | Path) -> RunDirectory:
+    """Open a run directory for reading. Raises `RunDirectoryError` if it is none.
+
+    >>> populora.load_run("runs/first").ratings.column_names[:5]
+    ['step', 'member', 'role', 'slot', 'mu']
+    >>> populora.load_run("no/such/run")
+    Traceback (most recent call last):
+    populora.core.errors.RunDirectoryError: 'no/such/run' is not a run directory: expected a 'config.json' in it. ...
+    """
+    from populora.runs.reader import load_run
+
+    return load_run(Path(folder))
+
+
+def breed(
+    parents: Sequence[Adapter | str | Path], operator: str, seed: int = 0, refactor: str = "", **strength: float | str
+) -> tuple[Adapter, Lineage]:
+    """Breed a child of one or two adapters by a weight-space operator (paper, section 3.3; docs/operators.md).
+
+    Args:
+        parents: Adapters, or PEFT folders. They stay as they are.
+        operator: Name or alias, such as ``"m1"`` or ``"x1"``.
+        seed: The operator's random draws depend on it alone.
+        refactor: How the child's singular values are split between its factors; by default ``"revive"``.
+        strength: The operator's own parameters, such as ``epsilon=0.1``.
+
+    Returns the child and its record, with which it can be bred again. Raises `ConfigError` for an unknown operator or a strength out
+    of range, `AdapterError` for parents that do not fit together.
+
+    >>> child, lineage = populora.breed(["runs/first/adapters/T0", "runs/first/adapters/T1"], "x1", seed=3)
+    >>> lineage.operator, len(child.modules) > 0
+    ('dare', True)
+    """
+    from populora.adapters.operators.breeding import breed
+    from populora.adapters.peft_format import read_folder
+    from populora.core.types import Lineage
+
+    adapters = [read_folder(Path(parent)).adapter if isinstance(parent, str | Path) else parent for parent in parents]
+    names = [str(parent) if isinstance(parent, str | Path) else f"parent {index}" for index, parent in enumerate(parents, start=1)]
+    plan = Lineage("child", 1, 0, operator, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
+    return breed(adapters, plan, names)
+
+
+def load_adapter(folder: str | Path) -> Adapter:
+    """Read a PEFT LoRA folder. Raises `AdapterError` with the reason if it is not plain LoRA, or not whole and finite."""
+    from populora.adapters.peft_format import load_adapter
+
+    return load_adapter(Path(folder))
+
+
+def save_adapter(adapter: Adapter, folder: str | Path, like: str | Path) -> None:
+    """Write an adapter as a PEFT folder, with the settings of the PEFT folder ``like``: for a child, one of its parents.
+
+    Raises `AdapterError` if ``folder`` exists and is not empty, or if the settings do not describe the adapter.
+
+    >>> child, _ = populora.breed(["runs/first/adapters/S0"], "m1", seed=3)
+    >>> populora.save_adapter(child, "child", like="runs/first/adapters/T0")
+    >>> populora.load_adapter("child").fingerprint() == child.fingerprint()
+    True
+    """
+    from populora.adapters.peft_format import read_folder, save_folder
+    from populora.adapters.peft_settings import CONFIG_FILE
+
+    save_folder(adapter, Path(folder), {CONFIG_FILE: read_folder(Path(like)).text})

@@ -13,7 +13,7 @@ from populora.tasks import jobs
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
-from populora.tasks.verifier import Verifier
+from populora.tasks.verifier import TaskVerifier
 
 I, O, F = TASK_TYPES
 TASKS = TasksConfig()
@@ -62,8 +62,8 @@ def ok(*texts: str) -> Verdict:
     return Verdict(VerdictKind.OK, values=tuple(map(value, texts)))
 
 
-def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> Verifier:
-    return Verifier(pool, replace(load_prompts("compact"), code_f_inputs=4), TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
+def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> TaskVerifier:
+    return TaskVerifier(pool, replace(load_prompts("compact"), code_f_inputs=4), TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
 
 
 def generation(text: str) -> Generation:
@@ -93,11 +93,11 @@ def attempt(problem: Problem, content: str, **changes):
     return SolveRequest("", 0, 1, (), "S0", problem, **changes), [answered(content)]
 
 
-def validate(subject: Verifier, *responses):
+def validate(subject: TaskVerifier, *responses):
     return [proposal for proposals in subject.validate(responses) for proposal in proposals]
 
 
-def judge(subject: Verifier, *responses):
+def judge(subject: TaskVerifier, *responses):
     return [result for results in subject.judge(responses) for result in results]
 
 
@@ -218,7 +218,7 @@ def test_a_problem_that_no_prompt_could_show_is_rejected(task, shown_as):
             prompts.append(prompt)
             return len(prompts) <= longest
 
-        subject = Verifier(ScriptedPool(), replace(load_prompts("compact"), code_f_inputs=4), TASKS, 0, fits)
+        subject = TaskVerifier(ScriptedPool(), replace(load_prompts("compact"), code_f_inputs=4), TASKS, 0, fits)
         (proposal,) = validate(subject, response)
         assert (proposal.problem, proposal.measures, proposal.rejection) == (None, None, "prompt_too_long") and proposal.formatted
 
@@ -327,7 +327,7 @@ def test_nothing_to_do_asks_nothing():
 
 @pytest.mark.parametrize(("extraction", "correct"), [("strict", False), ("lenient", True)])
 def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_always_noticed(extraction, correct):
-    subject = Verifier(ScriptedPool(), load_prompts("compact"), TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
+    subject = TaskVerifier(ScriptedPool(), load_prompts("compact"), TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
     texts = ["the output is 4.", fenced("output", "4"), " "]
     loose, fenced_one, nothing = judge(subject, *(attempt(problem(O), text) for text in texts))
     assert (loose.correct, loose.lenient, loose.reason) == (correct, True, "" if correct else "no_answer")
@@ -337,11 +337,11 @@ def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_a
 
 def test_azrs_fixed_halves_hide_the_last_pairs():
     prompts = replace(load_prompts("compact"), code_f_inputs=4)
-    (fixed,) = validate(Verifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0), described("1", "2", "3", "4"))
+    (fixed,) = validate(TaskVerifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0), described("1", "2", "3", "4"))
     assert [pair.inputs for pair in fixed.problem.shown] == ["1", "2"] and [pair.inputs for pair in fixed.problem.hidden] == ["3", "4"]
 
 
 def test_banned_imports_are_a_setting():
     pool = ScriptedPool()
-    validate(Verifier(pool, load_prompts("compact"), TasksConfig(banned_imports=("math",)), 0), proposed())
+    validate(TaskVerifier(pool, load_prompts("compact"), TasksConfig(banned_imports=("math",)), 0), proposed())
     assert {job.banned_imports for job in pool.ran() if job.mode == "run"} == {("math",)}

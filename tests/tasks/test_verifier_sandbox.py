@@ -15,7 +15,7 @@ from populora.sandbox.protocol import Limits
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
-from populora.tasks.verifier import Verifier
+from populora.tasks.verifier import TaskVerifier
 
 I, O, F = TASK_TYPES
 ADD = "def f(x):\n    return x + 1"
@@ -30,8 +30,8 @@ def pool():
 
 
 @pytest.fixture(scope="module")
-def verifier(pool) -> Verifier:
-    return Verifier(pool, load_prompts("compact"), TasksConfig(), seed=0)
+def verifier(pool) -> TaskVerifier:
+    return TaskVerifier(pool, load_prompts("compact"), TasksConfig(), seed=0)
 
 
 def generation(content: str) -> Generation:
@@ -100,7 +100,7 @@ def replied(thought: str, *parts: str) -> Generation:
 
 
 def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(pool):
-    judge = Verifier(pool, load_prompts("azr"), TasksConfig(), 0)
+    judge = TaskVerifier(pool, load_prompts("azr"), TasksConfig(), 0)
     program = "def helper(word):\n    return word[::-1]\n\n\ndef f(word, times):\n    return helper(word) * times"
     told = fenced("message", "The first argument is a word.")
     ten = [fenced("input", f"'ab{letter}', {n}") for n, letter in enumerate("cdefghijkl", start=1)]
@@ -236,7 +236,7 @@ def test_hostile_answers_are_never_correct(verifier, problem, tag, texts):
 def test_code_o_compares_values(pool, gold, answer, python, strict):
     problem = Problem("o", O, returning(gold), (Example("3", gold),))
     for equality, correct in (("python", python), ("strict", strict)):
-        judge = Verifier(pool, load_prompts("compact"), TasksConfig(equality=equality), 0)
+        judge = TaskVerifier(pool, load_prompts("compact"), TasksConfig(equality=equality), 0)
         ((result,),) = judge.judge([attempt(problem, fenced("output", answer))])
         assert result.correct is correct
 

@@ -1,24 +1,19 @@
-"""The verifier without a trainer: check one program or answer in a sandbox pool.
-
-    with SandboxPool(PROFILES["training"]) as pool:
-        run_program(pool, "def f(x):\\n    return x + 1", "41").values[0].literal   # "42"
-        check_input(pool, program, answer="41", output="42").correct               # code_i: any input with that output
-        check_answer(pool, answer="42", output="42").correct                       # code_o: equal values
-        check_solution(pool, answer=program, pairs=[("1", "2"), ("5", "6")]).correct  # code_f: all pairs
+"""The verifier without a trainer: check single programs and answers in the sandbox.
 
 The rules are those of the tasks (`populora.tasks.attempts`). Expected outputs come from the caller: they are parsed, not computed
-again, and in another process than the answer. Several threads may call the functions with one pool.
+again, and in another process than the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from populora.core.config import TasksConfig
 from populora.core.types import Example, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import Job, Verdict
+from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
 from populora.tasks.attempts import answer_job, compare
 from populora.tasks.jobs import key_of, run_job
 
@@ -35,6 +30,49 @@ class Check:
     kind: str
     """Empty if it is right, else ``wrong`` or the verdict's reason. With the prefix ``expected_output:`` the caller's output is not
     a literal, and nothing was judged."""
+
+
+class Verifier:
+    """The sandbox and the rules of the three tasks, for single programs and answers. Several threads may use one verifier.
+
+    >>> import populora
+    >>> with populora.Verifier() as verifier:
+    ...     program = "def f(x):\\n    return x + 1"
+    ...     value = verifier.run_program(program, "41").values[0].literal
+    ...     code_i = verifier.check_input(program, answer="41", output="42").correct
+    ...     code_o = verifier.check_answer(answer="43", output="42").kind
+    ...     code_f = verifier.check_solution(answer=program, pairs=[("1", "2"), ("5", "7")]).correct
+    >>> value, code_i, code_o, code_f
+    ('42', True, 'wrong', False)
+    """
+
+    def __init__(self, limits: Limits = PROFILES["training"], workers: int = 1, allow_weak: bool = False):
+        """``limits`` bound a program's time, memory and output. Raises `SandboxUnavailableError` where this machine's kernel cannot
+        confine programs, unless ``allow_weak``."""
+        self._open = lambda: SandboxPool(limits, workers, allow_weak)
+
+    def __enter__(self) -> Verifier:
+        self._pool = self._open().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._pool.__exit__(*error)
+
+    def run_program(self, program: str, inputs: str) -> Verdict:
+        """See `run_program`."""
+        return run_program(self._pool, program, inputs)
+
+    def check_input(self, program: str, answer: str, output: str) -> Check:
+        """See `check_input` (code_i)."""
+        return check_input(self._pool, program, answer, output)
+
+    def check_answer(self, answer: str, output: str) -> Check:
+        """See `check_answer` (code_o)."""
+        return check_answer(self._pool, answer, output)
+
+    def check_solution(self, answer: str, pairs: Sequence[tuple[str, str]]) -> Check:
+        """See `check_solution` (code_f)."""
+        return check_solution(self._pool, answer, pairs)
 
 
 def run_program(pool: SandboxPool, program: str, inputs: str, tasks: TasksConfig = ANY_IMPORT, twice: bool = True) -> Verdict:

@@ -27,7 +27,7 @@ class Judge(Protocol):
     def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]: ...
 
 
-class Verifier:
+class TaskVerifier:
     """Validates and judges with one pool; two threads may use it at once.
 
     ``seed`` is the run's and decides which half of a code_f problem's pairs is hidden. ``fits`` tells whether a prompt is within

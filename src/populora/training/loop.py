@@ -29,7 +29,7 @@ from populora.runs.step_record import StepRecord
 from populora.runs.summary import Summary, summarise
 from populora.tasks.coverage import Archive, tessellation
 from populora.tasks.render import load_prompts, solve_prompt
-from populora.tasks.verifier import Verifier
+from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.evolution import check_operators
 from populora.training.held_out import held_out_suite
@@ -92,7 +92,7 @@ def build_run(config: Config) -> Iterator[Run]:
             sampler=backend.sampler,
             learner=backend.learner,
             bank=backend.bank,
-            verifier=Verifier(backend.judge, prompts, config.tasks, config.seed, fits),
+            verifier=TaskVerifier(backend.judge, prompts, config.tasks, config.seed, fits),
             fits=fits,
             fingerprints={
                 "base_sha256": backend.base_sha256,

@@ -23,7 +23,7 @@ from populora.engine.sampling.sampler import RequestSource, Sampler
 from populora.runs.checkpoint import Checkpoint
 from populora.tasks.coverage import Archive
 from populora.tasks.render import PromptSet
-from populora.tasks.verifier import Verifier
+from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.population import Population
 
@@ -42,7 +42,7 @@ class Run:
     learner: Learner
     bank: LoraBank
     """The adapters, one slot a member. In one process sampler and learner use these tensors, else they have copies."""
-    verifier: Verifier
+    verifier: TaskVerifier
     fits: Callable[[str], bool]
     """Tells whether a prompt is within ``selfplay.max_prompt_tokens``."""
     fingerprints: dict[str, str]

@@ -16,7 +16,7 @@ from populora.evals.records import Grade, Item
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.render import load_prompts
-from populora.tasks.verifier import Judge, Verifier
+from populora.tasks.verifier import Judge, TaskVerifier
 from populora.training.buffer import problem_from
 
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
@@ -46,7 +46,7 @@ class CachedJudge:
 
 def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
-    verifier = Verifier(pool, load_prompts("compact"), _LENIENT, seed=0)
+    verifier = TaskVerifier(pool, load_prompts("compact"), _LENIENT, seed=0)
     request = SolveRequest("", -1, 1, (), student="", problem=problem_from(dict(item.fields)))
     ((attempt,),) = verifier.judge([(request, [Generation(completion, (), (), (), 0.0)])])
     modes = {"strict": attempt.correct and not attempt.lenient, "lenient": attempt.correct}
