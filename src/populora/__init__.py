@@ -112,13 +112,14 @@ def breed(
     >>> lineage.operator, len(child.modules) > 0
     ('dare', True)
     """
+    from populora.adapters.operators import get_operator
     from populora.adapters.operators.breeding import breed
     from populora.adapters.peft_format import read_folder
     from populora.core.types import Lineage
 
     adapters = [read_folder(Path(parent)).adapter if isinstance(parent, str | Path) else parent for parent in parents]
     names = [str(parent) if isinstance(parent, str | Path) else f"parent {index}" for index, parent in enumerate(parents, start=1)]
-    plan = Lineage("child", 1, 0, operator, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
+    plan = Lineage("child", 1, 0, get_operator(operator).name, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
     return breed(adapters, plan, names)
 
 
