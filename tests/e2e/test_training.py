@@ -109,7 +109,7 @@ def test_matchups_ratings_and_children_are_on_record(undisturbed):
 def test_children_are_bred_again_to_the_byte(undisturbed, capsys):
     before = contents(undisturbed)
     assert main(["replay", str(undisturbed)]) == 0
-    assert "2 of 2 equal to the byte" in capsys.readouterr().out and contents(undisturbed) == before
+    assert "2 of 2 bit-identical" in capsys.readouterr().out and contents(undisturbed) == before
 
 
 @pytest.mark.slow

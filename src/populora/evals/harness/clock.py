@@ -1,7 +1,7 @@
 """CPU time limits inside a child of the sandbox, where no timer may be set. Loaded before a harness, into the same module.
 
-A thread looks at the clock and wakes the main one; what cannot be woken (one long call into the C library) fails when it is back, and
-what will not be woken ends with its process.
+A thread watches the clock and interrupts the main one. A long call into the C library, which cannot be interrupted, fails when it returns;
+a program that ignores the interrupt ends with its process.
 """
 
 import _thread
@@ -14,25 +14,25 @@ import time
 
 _cpu_time, _sleep, _end_process = time.process_time, time.sleep, os._exit  # as they are before a program could change them
 GRACE_SECONDS = 3.0
-"""For a program that catches what wakes it."""
+"""Seconds for a program that catches the interrupt."""
 
 
 class TimeOut(BaseException):
-    """A test's time is over. Not an `Exception`: programs catch those."""
+    """A test exceeded its time. Not an `Exception`, which programs catch."""
 
 
 class Clock:
-    """Limits for parts of what this process does; ``left`` is what all parts have together. One a process at a time."""
+    """Time limits for parts of this process; ``left`` is the total of all parts. One clock a process."""
 
     def __init__(self, seconds):
         self.left, self.expired, self._end = seconds, False, math.inf
         signal.signal(signal.SIGALRM, self._woken)
-        with contextlib.suppress(RuntimeError):  # where threads are refused, the sandbox's own limit has to do
+        with contextlib.suppress(RuntimeError):  # without threads, the sandbox's limit remains
             threading.Thread(target=self._look, daemon=True).start()
 
     @property
     def running(self):
-        """Whether a part is under way."""
+        """Whether a limit is active."""
         return self._end != math.inf
 
     def _look(self):
@@ -50,7 +50,7 @@ class Clock:
 
     @contextlib.contextmanager
     def limit(self, seconds):
-        """Raises `TimeOut` in a block that takes longer."""
+        """Raise `TimeOut` in a block that takes longer."""
         started = _cpu_time()
         self._end = end = started + min(seconds, self.left)
         try:

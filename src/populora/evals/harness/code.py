@@ -1,11 +1,11 @@
 """HumanEval+ and MBPP+ inside the sandbox: evalplus's own functions decide, this file feeds them. Loaded by a zygote as ``harness``.
 
-Deviations from ``evalplus.evaluate`` 0.3.1, each for a reason:
-- Its guards are left to the sandbox, and its time limits (wall clock, by signals) count CPU time: a busy machine fails nobody.
+Deviations from ``evalplus.evaluate`` 0.3.1:
+- The sandbox replaces its guards. Its time limits (wall clock, by signals) count CPU time, so that a busy machine changes no verdict.
 - Expected outputs come from the reference solution when a test needs them, in the same process; evalplus pickles all of them (MBPP+: 4 GB).
-- HumanEval/32: 0.3.1 leaves the test unrecorded, so that no solution passes (fixed in its repository, never released). Here the found
-  root is put into the polynomial by a function of ours, whose value is then compared as any other.
-As in evalplus, solution and expected outputs share a process: a solution made to cheat this grader could. The verifier of training
+- HumanEval/32: 0.3.1 does not record the test, so that no solution passes (fixed in its repository, never released). Here our function puts
+  the root into the polynomial, and its value is compared as any other.
+As in evalplus, solution and expected outputs share a process, so a solution could be made to cheat this grader. The verifier of training
 is another one (`populora.tasks.verifier`).
 """
 
@@ -20,7 +20,7 @@ from harness import Clock, TimeOut, _cpu_time  # clock.py
 
 
 class _Absent(types.ModuleType):
-    """Stands for a library that evalplus needs to download data or to show progress, which nobody does in here."""
+    """A stub of a library that evalplus needs only to download data or to show progress."""
 
     def __getattr__(self, name):
         return lambda *_, **__: None
@@ -34,14 +34,14 @@ from evalplus.eval._special_oracle import MBPP_OUTPUT_NOT_NONE_TASKS, _poly  # n
 from evalplus.gen.util import trusted_exec  # noqa: E402
 from evalplus.sanitize import sanitize  # noqa: E402
 
-for _name in _ABSENT:  # a solution may not find what is not there
+for _name in _ABSENT:  # solutions must not see the stubs
     del sys.modules[_name]
 
 _swallow_io = evaluation.swallow_io
 
 
-class _Asked:
-    """A sequence whose elements are computed when they are asked for."""
+class _LazySequence:
+    """A sequence whose elements are computed on access."""
 
     def __init__(self, element):
         self._element = element
@@ -53,25 +53,25 @@ class _Asked:
 def f(request):
     """The JSON of a solution with its item, to the JSON of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
 
-    ``extract`` asks for evalplus's extraction instead, and gives ``{"solution"}`` or ``{"failure"}``. ``times`` are those of
+    A request with ``extract`` returns evalplus's extraction instead, ``{"solution"}`` or ``{"failure"}``. ``times`` are those of
     `populora.evals.graders.code`.
     """
-    asked = json.loads(request)
-    if "extract" in asked:
-        return json.dumps(_extracted(asked["extract"], asked["entry_point"], asked["times"]))
-    dataset = "mbpp" if asked["task_id"].startswith("Mbpp") else "humaneval"
+    question = json.loads(request)
+    if "extract" in question:
+        return json.dumps(_extracted(question["extract"], question["entry_point"], question["times"]))
+    dataset = "mbpp" if question["task_id"].startswith("Mbpp") else "humaneval"
     for check in ("base", "plus"):
-        inputs = list(asked[f"{check}_input"])
+        inputs = list(question[f"{check}_input"])
         if dataset == "mbpp":
-            inputs = list(mbpp.mbpp_deserialize_inputs(asked["task_id"], inputs))
-        verdict, test = _checked(dataset, asked, inputs)
+            inputs = list(mbpp.mbpp_deserialize_inputs(question["task_id"], inputs))
+        verdict, test = _checked(dataset, question, inputs)
         if verdict != "pass":
             return json.dumps({"verdict": verdict, "check": check, "test": test})
     return json.dumps({"verdict": "pass"})
 
 
 def _extracted(text, entry_point, times):
-    """What evalplus takes for the solution in a text; the text itself where that is none that it can read."""
+    """Extract the solution with evalplus; the text itself where it cannot read it."""
     try:
         with Clock(times["extraction_seconds"]).limit(math.inf):
             return {"solution": sanitize(text, entry_point)}
@@ -82,7 +82,7 @@ def _extracted(text, entry_point, times):
 
 
 def _checked(dataset, item, inputs):
-    """One check by evalplus: its verdict, and the number of the first test that failed."""
+    """Run one check of evalplus; returns its verdict, and the number of the first test that failed."""
     clock = Clock(item["times"]["check_seconds"])
     evaluation.time_limit, evaluation.swallow_io = clock.limit, lambda: _quiet(clock)
     status, progress, details = types.SimpleNamespace(value=3), types.SimpleNamespace(value=0), [False] * len(inputs)
@@ -102,29 +102,29 @@ def _checked(dataset, item, inputs):
 
 
 def _reference(item, inputs):
-    """Time limits and expected outputs of the tests. A test's limit is asked for before it runs, its output after."""
+    """Time limits and expected outputs of the tests. evalplus reads a test's limit before it runs, and its output afterwards."""
     program, entry_point = compile(item["prompt"] + item["canonical_solution"], "<reference>", "exec"), item["entry_point"]
     outputs = {}
 
     def limit(index):
         started = _cpu_time()
-        found = trusted_exec(program, [inputs[index]], entry_point, output_not_none=entry_point in MBPP_OUTPUT_NOT_NONE_TASKS)
+        expected = trusted_exec(program, [inputs[index]], entry_point, output_not_none=entry_point in MBPP_OUTPUT_NOT_NONE_TASKS)
         outputs.clear()  # they can be huge: one at a time
-        outputs[index] = True if entry_point == "find_zero" else found[0]
+        outputs[index] = True if entry_point == "find_zero" else expected[0]
         return max(item["times"]["test_seconds"], item["times"]["reference_factor"] * (_cpu_time() - started))
 
-    return _Asked(limit), _Asked(outputs.__getitem__)
+    return _LazySequence(limit), _LazySequence(outputs.__getitem__)
 
 
 @contextlib.contextmanager
 def _quiet(clock):
-    """As evalplus has it; what it does outside of any test, loading the solution, has a limit too."""
+    """Silence output as evalplus does; loading the solution, outside of any test, has a limit, too."""
     with contextlib.nullcontext() if clock.running else clock.limit(math.inf), _swallow_io():
         yield
 
 
 def root_check(solution, atol):
-    """HumanEval/32: whether what ``find_zero`` of a solution finds is a root. Several are right, so outputs cannot be compared."""
+    """HumanEval/32: check that ``find_zero`` of a solution finds a root. Several are right, so outputs cannot be compared."""
     namespace = {}
     exec(solution, namespace)
     find_zero = namespace["find_zero"]

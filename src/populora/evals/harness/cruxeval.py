@@ -1,8 +1,8 @@
-"""CRUXEval inside the sandbox: the value of an answer, which is an expression beside the item's program. Loaded as ``harness``.
+"""CRUXEval inside the sandbox: evaluate an answer, an expression, after the item's program. Loaded as ``harness``.
 
-The official grader executes ``assert <gold output> == <answer>`` after the program. Here the answer is read as that statement would read
-it, but its value leaves the sandbox and is compared outside, so that no program can know or change what it is compared with.
-Deviation: ``<answer>`` has to be part of the comparison; in ``5 or [1]`` it would decide alone.
+The official grader executes ``assert <gold output> == <answer>`` after the program. Here the answer is parsed as that statement would be,
+but its value leaves the sandbox and is compared outside, so that no program can know or change what it is compared with.
+Deviation: ``<answer>`` has to be part of the comparison; ``5 or [1]`` would decide alone.
 """
 
 import ast
@@ -35,7 +35,7 @@ def f(request):
 
 
 def _call(statement):
-    """The call in a whole assertion: of ``assert f(x) == y, "message"`` it is ``f(x)``, whatever y is."""
+    """Return the call in an assertion: ``f(x)`` of ``assert f(x) == y, "message"``."""
     match statement:
         case ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name("f")) as call, ops=[ast.Eq(), *_])):
             return ast.Expression(call)
@@ -43,7 +43,7 @@ def _call(statement):
 
 
 def _sides(statement):
-    """What ``_`` is compared with, and the rest of the chain: in ``_ == a == b`` it is ``a``, and ``a == b`` has to hold."""
+    """Split a chain of comparisons: of ``_ == a == b``, ``a`` is the answer, and ``a == b`` has to hold."""
     match statement:
         case ast.Assert(test=ast.Compare(left=ast.Name("_"), ops=[ast.Eq(), *ops], comparators=[value, *rest])):
             chain = ast.Expression(ast.Compare(value, ops, rest)) if ops else None
@@ -52,7 +52,7 @@ def _sides(statement):
 
 
 def _plain(value):
-    """The value as the built-in type that it is equal to: a Counter equals a dict, ``numpy.int64(5)`` equals 5."""
+    """Convert a value to the built-in type that it is equal to: a Counter to a dict, ``numpy.int64(5)`` to 5."""
     if isinstance(value, numpy.generic):
         return _plain(value.item())
     if isinstance(value, (decimal.Decimal, fractions.Fraction)) and value == float(value):

@@ -24,15 +24,15 @@ RECURSION = 50_000
 
 def f(request):
     """The JSON of ``{"code", "function", "inputs", "seconds"}`` to that of ``{"outputs", "failure"}``: outputs up to the first failure."""
-    asked = json.loads(request)
+    question = json.loads(request)
     sys.setrecursionlimit(RECURSION)
     clock, outputs = Clock(math.inf), []
     try:
-        with clock.limit(asked["seconds"]):
-            call = _by_call(asked["code"], asked["function"]) if asked["function"] else _by_stdin(asked["code"])
-        for given in asked["inputs"]:
-            with clock.limit(asked["seconds"]):
-                outputs.append(call(given))
+        with clock.limit(question["seconds"]):
+            call = _by_call(question["code"], question["function"]) if question["function"] else _by_stdin(question["code"])
+        for text in question["inputs"]:
+            with clock.limit(question["seconds"]):
+                outputs.append(call(text))
     except BaseException as error:  # the solution's own failure, whatever it raises, is its result
         return json.dumps({"outputs": outputs, "failure": "timeout" if clock.expired else type(error).__name__})
     return json.dumps({"outputs": outputs, "failure": ""})
@@ -55,11 +55,11 @@ def _names(name):
 def _by_stdin(code):
     program = compile(code, "<solution>", "exec")
 
-    def call(given):
-        stdin, stdout = io.TextIOWrapper(io.BytesIO(given.encode())), _Output(io.BytesIO(), write_through=True)
+    def call(text):
+        stdin, stdout = io.TextIOWrapper(io.BytesIO(text.encode())), _Output(io.BytesIO(), write_through=True)
         kept = sys.stdin, sys.stdout, builtins.open
         sys.stdin, sys.stdout = stdin, stdout
-        builtins.open = lambda *_, **__: io.StringIO(given)  # as upstream: programs open file 0, or /dev/stdin
+        builtins.open = lambda *_, **__: io.StringIO(text)  # as upstream: programs open file 0, or /dev/stdin
         try:
             exec(program, _names("__main__"))
         except SystemExit:
@@ -75,7 +75,7 @@ def _by_call(code, name):
     namespace = _names("solution")
     exec(compile(code, "<solution>", "exec"), namespace)
     function = getattr(namespace["Solution"](), name) if "Solution" in namespace else namespace[name]
-    return lambda given: json.dumps(_json(function(*[json.loads(line) for line in given.split("\n")]), outermost=True))
+    return lambda text: json.dumps(_json(function(*[json.loads(line) for line in text.split("\n")]), outermost=True))
 
 
 def _json(value, outermost=False):

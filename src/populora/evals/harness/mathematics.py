@@ -1,8 +1,8 @@
-"""Whether two answers are the same mathematics, inside the sandbox: math-verify decides. Loaded by a zygote as ``harness``.
+"""Compare mathematical answers with math-verify inside the sandbox. Loaded by a zygote as ``harness``.
 
-math-verify hands text to sympy, which evaluates it, and some answers (``10^{10^{10}}``) keep it busy for ever: so it runs here. Its own
-time limits are signals, which the sandbox refuses; the sandbox's limit of CPU time stands for them. As in AZR's evaluation both
-sides are put into a box, and the gold answer is the first argument, since the comparison is not symmetric.
+math-verify passes text to sympy, which evaluates it and does not finish with some answers (``10^{10^{10}}``). Its own time limits are
+signals, which the sandbox refuses; the sandbox's limit of CPU time replaces them. As in AZR's evaluation both sides are put into a box,
+and the gold answer is the first argument, since the comparison is not symmetric.
 """
 
 import json
@@ -20,13 +20,13 @@ def f(request):
 
 def _compared(gold, answer):
     try:
-        wanted, found = (parse(f"\\boxed{{{text}}}", parsing_timeout=0) for text in (gold, answer))
-        equal = verify(wanted, found, timeout_seconds=0)
+        expected, actual = (parse(f"\\boxed{{{text}}}", parsing_timeout=0) for text in (gold, answer))
+        equal = verify(expected, actual, timeout_seconds=0)
     except Exception as error:
         return f"unreadable:{type(error).__name__}"
     if equal:
         return "equal"
-    return "different" if found else "unreadable:nothing"
+    return "different" if actual else "unreadable:nothing"
 
 
 _REHEARSAL = [["\\frac{x}{2}", "0.5x"], ["\\{1, 2\\}", "(1, 2]"], ["x = 5", "5\\%"]]
