@@ -64,9 +64,9 @@ test-install: .venv/dev.stamp
 
 # One after the other: they share the cores.
 bench: .venv/dev.stamp
-	$(BIN)/python benchmarks/multi_lora.py
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/speed/table.py
+	$(BIN)/python -m benchmarks.multi_lora
+	$(BIN)/python -m benchmarks.step
+	$(BIN)/python -m benchmarks.speed.table
 
 test-thorough: .venv/dev.stamp
 	$(BIN)/pytest $(PYTEST_ARGS) -m thorough

@@ -1,84 +1,157 @@
-"""How evenly learners share a step, and what a population of 1,000 adapters costs beside sampling and learning.
+"""Simulate how evenly learners share a step: makespan over ideal, owners alone and with helpers.
 
-    python benchmarks/balance.py        writes scale/results.json and the tables of docs/scale.md; about two minutes on one core
+    python -m benchmarks.balance        writes balance.json; about two minutes on one core
 
-`balance` simulates steps of 8 adapters on 8 ranks, 64 on 64 and 1,000 on 64, 256 and 1,000, through the real functions that cut and assign.
-`controller` measures the controller's other functions. `traffic` is arithmetic from the assumptions beside it.
+Steps of 8 adapters on 8 ranks, 64 on 64 and 1,000 on 64, 256 and 1,000, through the functions that split and assign the work of a run.
+Response lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the planner are CPU time.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "scale.md"
-sys.path[:0] = [str(HERE / "scale"), str(HERE / "speed")]
+import numpy as np
+from benchmarks.measuring import bar, machine, options, write_results
 
-from controller import measure  # noqa: E402
-from machine import machine  # noqa: E402
-from scale_tables import tables, with_tables  # noqa: E402
-from simulation import Case, simulate  # noqa: E402
-from synthetic import BETWEEN, LONGEST, POPULATIONS, PROMPT_TOKENS, PROMPTS, SAMPLES, WITHIN, rows_of  # noqa: E402
-from traffic import assumptions, traffic  # noqa: E402
+from populora.core.config import LearnerConfig
+from populora.core.rng import stream
+from populora.engine.cluster.load_balancing import Assignment, assign, owners_of
+from populora.engine.learning.batching import TrainRow
+from populora.engine.learning.work_splitting import WorkItem, split_work
 
-from populora.core.config import EvolutionConfig, SelfplayConfig  # noqa: E402
-from populora.core.types import TASK_TYPES  # noqa: E402
-from populora.training.culling import cull_count  # noqa: E402
+BUDGET = LearnerConfig().micro_batch_tokens
+PROMPTS, SAMPLES, PROMPT_TOKENS, LONGEST = 72, 8, 500, 8096
+BETWEEN, WITHIN = 0.5, 0.85
+"""Standard deviations of the logarithm of a response's length: between the prompts of an adapter, and within a prompt."""
+POPULATIONS = {
+    "alike": "all adapters have a mean of 1,000 tokens a response, before the cut",
+    "means x 2": "their means lie within a factor of 2, log-uniform",
+    "means x 4": "their means lie within a factor of 4, log-uniform",
+    "idle and short": "of eight adapters one has no rows and two have a mean of 250",
+    "small step": "alike, but 7 prompts an adapter instead of 72",
+}
+RANKS_PER_NODE = 8
+HELP_TOKENS, FAR_HELP_TOKENS = 1000.0, 2000.0
+"""Cost of a pair of adapter and helper in `assign`, on one node and across nodes."""
 
-RANKS, MEMBERS = (64, 256, 1000), (8, 64, 256, 1000)
-CASES = [
-    *(Case(8, 8, population, 100, None if population == "small step" else 1.05) for population in POPULATIONS),
-    *(Case(64, 64, population, 20, None if population == "small step" else 1.08) for population in POPULATIONS),
-    *(Case(1000, ranks, population, 3) for population in ("alike", "means x 4") for ranks in RANKS),
+
+@dataclass(frozen=True)
+class Simulation:
+    """Steps of a population, one a seed; ``goal`` bounds the worst makespan over ideal with helpers."""
+
+    adapters: int
+    ranks: int
+    population: str
+    seeds: int
+    goal: float | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.adapters} on {self.ranks}, {self.population}"
+
+
+SIMULATIONS = [
+    *(Simulation(8, 8, population, 100, None if population == "small step" else 1.05) for population in POPULATIONS),
+    *(Simulation(64, 64, population, 20, None if population == "small step" else 1.08) for population in POPULATIONS),
+    *(Simulation(1000, ranks, population, 3) for population in ("alike", "means x 4") for ranks in (64, 256, 1000)),
 ]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HERE / "scale" / "results.json")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    chosen = parser.parse_args(arguments)
-    measured = [measure(members) for members in MEMBERS]
-    found = {
-        "machine": machine(),
-        "step": step(),
-        "balance": [simulate(case) for case in CASES],
-        "controller": measured,
-        "elsewhere": elsewhere(measured[-1]),
-        "assumptions": assumptions(),
-        "traffic": {str(ranks): traffic(max(MEMBERS), ranks) for ranks in RANKS},
-    }
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    chosen.page.write_text(with_tables(chosen.page.read_text(encoding="utf-8"), tables(found)), encoding="utf-8")
+def main() -> None:
+    args = options(__doc__, Path(__file__).with_suffix(".json")).parse_args()
+    step = {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT_TOKENS, "longest": LONGEST, "populations": POPULATIONS}
+    write_results(args.out, {"machine": machine("numpy"), "step": step, "balance": {case.name: simulate(case) for case in SIMULATIONS}})
 
 
-def step() -> dict[str, Any]:
-    """What the made-up rows are, and the mean length that the cut leaves."""
-    lengths = [len(row.tokens) for seed in range(5) for row in rows_of("alike", 8, seed)]
-    given = {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT_TOKENS, "longest": LONGEST}
-    spread = {"log_sd_between_prompts": BETWEEN, "log_sd_within_a_prompt": WITHIN, "populations": POPULATIONS}
-    return {**given, **spread, "mean_response": round(statistics.fmean(lengths), 1), "longest_response": max(lengths)}
+def simulate(case: Simulation) -> dict[str, Any]:
+    """Return median and worst of each figure over the seeds, and whether the worst seed meets the goal."""
+    steps = [simulate_step(case, make_rows(case.population, case.adapters, seed)) for seed in range(case.seeds)]
+    results: dict[str, Any] = {"seeds": len(steps)}
+    for name in steps[0]:
+        values = [step[name] for step in steps]
+        results[name] = {"median": round(statistics.median(values), 4), "worst": round(max(values), 4)}
+    return results | ({} if case.goal is None else {"goal": case.goal, "met": bar(case.goal, results["helped"]["worst"])["met"]})
 
 
-def elsewhere(largest: Mapping[str, Any]) -> dict[str, float]:
-    """One core's seconds of breeding the children of one evolution and of judging one step, from what other benchmarks measured."""
-    operators = json.loads((HERE / "operators" / "results.json").read_text())["children"]
-    children = 2 * cull_count(largest["members"] // 2, EvolutionConfig().cull_fraction)
-    each = statistics.fmean(operators[name]["median"] for name in EvolutionConfig().operators)
-    ways = json.loads((HERE / "sandbox" / "results.json").read_text())["speed"]["ways"]
-    check = ways["populora, tier full, 1 worker, complete check"]["cpu_ms"]["median"] / 1000
-    checks = largest["proposals"] + largest["attempts"]
+def make_rows(population: str, adapters: int, seed: int) -> list[TrainRow]:
+    """Return the rows of a step, adapter by adapter. Only lengths matter; tokens are placeholders."""
+    rng = stream(seed, "balance", population, adapters)
+    factor = {"means x 2": 2.0, "means x 4": 4.0}.get(population, 1.0)
+    means = 1000.0 * factor ** rng.uniform(-0.5, 0.5, adapters)
+    if population == "idle and short":
+        index = np.arange(adapters) % 8
+        means = np.where(index == 7, 0.0, np.where(index >= 5, 250.0, means))
+    rows: list[TrainRow] = []
+    for slot, mean in enumerate(means.tolist()):
+        prompts = 7 if population == "small step" else PROMPTS if mean else 0
+        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (prompts, 1)))
+        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (prompts, SAMPLES)))
+        for number, sampled in enumerate(np.clip(lengths, 1, LONGEST).astype(int).tolist()):
+            prompt = (number, *(0,) * (PROMPT_TOKENS - 1))
+            rows += [TrainRow(slot, prompt, range(length), range(length), 1.0) for length in sampled]
+    return rows
+
+
+def simulate_step(case: Simulation, rows: Sequence[TrainRow]) -> dict[str, float]:
+    """Split and assign one step. The ideal is the mean load without helpers, or the longest row if that is more."""
+    started = time.process_time()
+    pieces = split_work(rows, BUDGET, case.adapters)
+    cutting = time.process_time() - started
+    owners = owners_of(case.adapters, case.ranks)
+    nodes = [rank // RANKS_PER_NODE for rank in range(case.ranks)]
+    started = time.process_time()
+    tokens = {slot: [piece.tokens for piece in of_slot] for slot, of_slot in pieces.items()}
+    assignment = assign(tokens, owners, case.ranks, HELP_TOKENS, nodes, FAR_HELP_TOKENS)
+    assigning = time.process_time() - started
+    alone = loads(rows, pieces, {rank: [] for rank in range(case.ranks)} | by_owner(pieces, owners))
+    shared = loads(rows, pieces, by_rank(assignment, owners, case.ranks))
+    far = [nodes[owners[slot]] != nodes[helper] for slot, helper in assignment.moved]
+    for (_, helper), distant in zip(assignment.moved, far, strict=True):
+        shared[helper] += FAR_HELP_TOKENS if distant else HELP_TOKENS
+    ideal = max(sum(alone) / case.ranks, *(len(row.prompt_tokens) + len(row.tokens) - 1 for row in rows))
     return {
-        "children": children, "seconds_a_child": round(each, 4), "breeding_seconds": round(children * each, 1),
-        "checks": checks, "seconds_a_check": round(check, 4), "checking_seconds": round(checks * check),
-        "buffer_turned_over": round(largest["valid"] / (len(TASK_TYPES) * SelfplayConfig().buffer_size), 2),
-    }  # fmt: skip
+        "alone": max(alone) / ideal,
+        "helped": max(shared) / ideal,
+        "pairs": len(far),
+        "far_pairs": sum(far),
+        "cut_ms": 1000 * cutting,
+        "assign_ms": 1000 * assigning,
+    }
+
+
+Shares = dict[int, list[tuple[int, int]]]
+"""The pieces of each rank, as (slot, index)."""
+
+
+def loads(rows: Sequence[TrainRow], pieces: Mapping[int, Sequence[WorkItem]], shares: Shares) -> list[float]:
+    """Return tokens by rank. A rank computes each prompt of its rows once."""
+    tokens: list[float] = []
+    for rank in sorted(shares):
+        chosen = [rows[row] for slot, piece in shares[rank] for row in pieces[slot][piece].rows]
+        prompts = {(row.slot, row.prompt_tokens[0]): len(row.prompt_tokens) for row in chosen}
+        tokens.append(sum(len(row.tokens) - 1 for row in chosen) + sum(prompts.values()))
+    return tokens
+
+
+def by_owner(pieces: Mapping[int, Sequence[WorkItem]], owners: Mapping[int, int]) -> Shares:
+    shares: Shares = {}
+    for slot, of_slot in pieces.items():
+        shares.setdefault(owners[slot], []).extend((slot, index) for index in range(len(of_slot)))
+    return shares
+
+
+def by_rank(assignment: Assignment, owners: Mapping[int, int], ranks: int) -> Shares:
+    shares: Shares = {rank: [] for rank in range(ranks)}
+    for (slot, helper), pieces in assignment.moved.items():
+        shares[helper] += [(slot, piece) for piece in pieces]
+    for slot, pieces in assignment.kept.items():
+        shares[owners[slot]] += [(slot, piece) for piece in pieces]
+    return shares
 
 
 if __name__ == "__main__":

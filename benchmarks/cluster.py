@@ -1,16 +1,14 @@
-"""A run on Ray's actors beside the same run in one process: seconds of a step, publishing's share of it, and what a killed process costs.
+"""Compare a run on Ray's actors with the same run in one process: seconds of a step, share of publishing, cost of killed processes.
 
-    python benchmarks/cluster.py [--steps 8] [--kills 12]     writes cluster.json; about six minutes on two cores
+    python -m benchmarks.cluster [--steps 8] [--kills 12]     writes cluster.json; about six minutes on two cores
 
-Needs Ray (`pip install 'populora[cluster]'`). The run is `configs/tiny.toml` with overlap "off": alone, on two engines, two learners and
-two verifiers, and on these again while processes of all three kinds die by SIGKILL at moments that chance chooses. On two cores the
-actors share what one process has to itself, so this measures what being apart costs, not what more machines bring.
+Needs Ray (`pip install 'populora[cluster]'`). The run is `configs/tiny.toml` with overlap "off": in one process, on two engines, two
+learners and two verifiers, and on these again while processes of all three kinds are killed at random moments. On two cores the actors
+share what one process has to itself: this measures the cost of separate processes, not the gain of more machines.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import re
 import statistics
@@ -21,42 +19,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent / "speed"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/engine/cluster"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/e2e"))
-
 import numpy as np
-from actor_processes import KINDS, actors, kill
-from machine import machine
-from small_run import Silent, contents
+from benchmarks.measuring import ROOT, machine, options, write_results
 
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_file import load_config
+from populora.runs.metrics_log import TIMINGS, read_log
 from populora.training.loop import train
+
+sys.path[:0] = [str(ROOT / "tests/engine/cluster"), str(ROOT / "tests/e2e")]
+
+from actor_processes import KINDS, actors, kill  # noqa: E402
+from small_run import Silent, contents  # noqa: E402
 
 APART = ClusterConfig(learners=2, engines=2, verifiers=2)
 GOAL_PUBLISH, GOAL_RECOVERY = 0.02, 30.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, Path(__file__).with_suffix(".json"))
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--kills", type=int, default=12)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = {"machine": machine(), "steps": chosen.steps, **measure(settings(chosen.steps), Path(folder), chosen.kills)}
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        results = measure(settings(args.steps), Path(folder), args.kills)
+    write_results(args.out, {"machine": machine("torch", "ray"), "steps": args.steps, **results})
 
 
 def settings(steps: int) -> Config:
-    config = load_config(Path(__file__).parents[1] / "configs/tiny.toml")
+    config = load_config(ROOT / "configs" / "tiny.toml")
     return replace(config, steps=steps, threads=1, selfplay=replace(config.selfplay, overlap="off"))
 
 
 def measure(config: Config, folder: Path, kills: int) -> dict[str, Any]:
-    """Three runs of ``config``."""
+    """Train ``config`` three times."""
     apart = replace(config, cluster=APART)
     train(config, folder / "alone", Silent())
     train(apart, folder / "apart", Silent())
@@ -74,14 +70,14 @@ def measure(config: Config, folder: Path, kills: int) -> dict[str, Any]:
 
 
 def phases(folder: Path) -> dict[str, float]:
-    """Median seconds of the steps of a run by phase, but for the first."""
-    lines = [json.loads(line) for line in (folder / "timings.jsonl").read_text().splitlines()][1:]
+    """Return the median seconds of a run's steps by phase, without the first."""
+    lines = read_log(folder, TIMINGS)[1:]
     phases = [name for name in lines[-1] if name.startswith("seconds/")]
     return {name.removeprefix("seconds/"): round(statistics.median(line.get(name, 0.0) for line in lines), 4) for name in phases}
 
 
 def killed_run(config: Config, folder: Path, kills: int) -> dict[str, Any]:
-    """Kill processes of each kind by turns, 1 to 5 seconds apart, while the run goes on; how long each recovery took, by kind."""
+    """Kill processes of each kind in turn, 1 to 5 seconds apart; return how long each recovery took, by kind."""
     log, ended, chance, killed = Recoveries(), threading.Event(), np.random.default_rng(0), []
 
     def strike() -> None:
@@ -103,7 +99,7 @@ def killed_run(config: Config, folder: Path, kills: int) -> dict[str, Any]:
 
 
 class Recoveries(logging.Handler):
-    """The seconds that replacements took, from the warnings that a run gives of them."""
+    """Collects the seconds of replacements from the warnings of a run."""
 
     def __init__(self) -> None:
         super().__init__()

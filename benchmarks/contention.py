@@ -1,17 +1,15 @@
 """Measure what a busy machine costs a run: steps of the tiny presets beside endless loops, with one torch thread and with two.
 
-    python benchmarks/contention.py [--steps 5] [--rounds 1]      writes contention.json here; an idle machine with two cores, half an hour
+    python -m benchmarks.contention [--steps 5] [--rounds 1]      writes contention.json; an idle machine with two cores, half an hour
 
 Each run is `populora train` in a process of its own, with the same seed; its first step is not counted. With ``loops`` endless loops
-beside it on ``cores`` cores, a run that keeps one core busy has a fair share of ``cores / (loops + 1)`` of a core, at most 1.
-``of_fair_time`` is the measured time of a step over the time that this share gives, ``quiet seconds x max(1, (loops + 1) / cores)``: the
-goal is at most 2. ``relative_speed`` compares the numbers of threads: the default must have at least 0.97 of the best on a quiet machine.
+on ``cores`` cores, a run that keeps one core busy has a fair share of ``cores / (loops + 1)`` of a core, at most 1. ``of_fair_time`` is the
+time of a step over ``quiet seconds x max(1, (loops + 1) / cores)``: the goal is at most 2. ``relative_speed`` compares numbers of threads:
+the default must have at least 0.97 of the best on a quiet machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 import statistics
@@ -23,40 +21,35 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from populora.core.installed import processor, versions
+from benchmarks.measuring import POPULORA, machine, options, write_results
+
 from populora.runs.metrics_log import TIMINGS, read_log
 
-RESULTS = Path(__file__).with_suffix(".json")
 PRESETS, LOOPS, THREADS = ("tiny", "tiny_4t4s"), (0, 1, 2), (1, 2)
 LOOP = """
 import os
 parent = os.getppid()
-while os.getppid() == parent:  # none outlives the benchmark
+while os.getppid() == parent:  # end with the benchmark
     for _ in range(1_000_000):
         pass
 """
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=1)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run under way ends too
     seconds: dict[tuple[str, int, int], list[float]] = {}
     for _, preset, loops, threads in product(range(args.rounds), PRESETS, LOOPS, THREADS):
         with busy_loops(loops):
-            times = step_seconds(preset, threads, args.steps)[1:]
-        seconds.setdefault((preset, loops, threads), []).extend(times)
-        print(f"{preset}, {loops} loops, threads = {threads}: {statistics.fmean(times):.1f} s a step", flush=True)
-    machine = {"cores": os.cpu_count(), "processor": processor(), **versions(("populora", "torch"))}
-    results = {"machine": machine, "steps": args.steps - 1, "rounds": args.rounds, "rows": result_rows(seconds, os.cpu_count() or 1)}
-    args.out.write_text(json.dumps(results, indent=1) + "\n")
+            seconds.setdefault((preset, loops, threads), []).extend(step_seconds(preset, threads, args.steps)[1:])
+    rows = result_rows(seconds, os.cpu_count() or 1)
+    write_results(args.out, {"machine": machine("populora", "torch"), "steps": args.steps - 1, "rounds": args.rounds, "rows": rows})
 
 
 def result_rows(seconds: Mapping[tuple[str, int, int], Sequence[float]], cores: int) -> list[dict[str, float | str]]:
-    """One row for each preset, number of loops and number of threads. ``seconds``: the times of steps by these three."""
+    """Return a row for each preset, number of loops and number of threads, from the times of steps by these three."""
     means = {key: statistics.fmean(times) for key, times in seconds.items()}
     return [
         {
@@ -81,11 +74,11 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def step_seconds(preset: str, threads: int, steps: int) -> list[float]:
-    """Seconds of each step of a run of ``steps`` steps, started by the command."""
+    """Return the seconds of each step of a run of ``steps`` steps, started by the command."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         settings = ("--steps", str(steps), "--threads", str(threads), "--evaluation.every", "0", "--out", str(run))
-        subprocess.run([sys.executable, "-m", "populora.cli.main", "train", preset, *settings], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*POPULORA, "train", preset, *settings], check=True, stdout=subprocess.DEVNULL)
         return [line["seconds/step"] for line in read_log(run, TIMINGS)]
 
 

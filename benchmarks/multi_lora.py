@@ -1,72 +1,49 @@
-"""Many adapters in one batch, measured: training and sampling beside PEFT, merged weights, transformers and the bare base.
+"""Measure many adapters in one batch: training and sampling beside PEFT, merged weights, transformers and the bare base.
 
-    python benchmarks/multi_lora.py [--rounds 15]       writes speed/multi_lora.json; about 40 minutes on one core
+    python -m benchmarks.multi_lora [--rounds 15]       writes speed/multi_lora.json; about 40 minutes on one core
 
-One thread; times are CPU seconds of this process, every round runs all cases of a group, and a ratio is the median over the rounds of
-the ratio within a round, with the smallest and the largest beside it. Models have random weights: speed does not depend on them.
+One thread; times are CPU seconds of this process. Models have random weights: speed does not depend on them.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent / "speed"
-sys.path.insert(0, str(HERE))
-
-import torch  # noqa: E402
-
-torch.set_num_threads(1)
-warnings.filterwarnings("ignore", module="transformers|peft")
-
-import head  # noqa: E402
-import packing  # noqa: E402
-import sampling  # noqa: E402
-from machine import machine  # noqa: E402
-from models import SHAPES, adapted_model, peft_model  # noqa: E402
-from timing import Times, interleaved, medians, ratio  # noqa: E402
-
-import training  # noqa: E402
+import torch
+from benchmarks.measuring import Case, Times, interleaved, machine, medians, options, ratio, write_results
+from benchmarks.speed import head, sampling, training
+from benchmarks.speed.models import SHAPES, adapted_model, peft_model
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="of cases that take seconds; a third, but at least 5, of longer ones")
-    parser.add_argument("--only", nargs="*", default=list(GROUPS), choices=list(GROUPS), help="measure these, keep the file's others")
-    parser.add_argument("--out", type=Path, default=HERE / "multi_lora.json")
-    chosen = parser.parse_args()
-    kept = json.loads(chosen.out.read_text()) if chosen.out.exists() and set(chosen.only) < set(GROUPS) else {}
-    found: dict[str, Any] = {**kept, "machine": machine(), "rounds": chosen.rounds}
-    if kept and (kept["machine"], kept["rounds"]) != (found["machine"], found["rounds"]):
-        parser.error(f"{chosen.out} was measured on another machine or with other rounds: measure everything, or write to another --out")
-    for name in chosen.only:
-        found[name] = GROUPS[name](chosen.rounds)
-        print(name, json.dumps(found[name], indent=1), flush=True)
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+    parser = options(__doc__, Path(__file__).parent / "speed" / "multi_lora.json", rounds=15)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="transformers|peft")
+    groups = {name: measure(args.rounds) for name, measure in GROUPS.items()}
+    write_results(args.out, {"machine": machine("torch", "transformers", "peft"), "rounds": args.rounds, **groups})
 
 
-def group(cases: dict[str, Any], rounds: int, pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Median milliseconds of the cases, and the ratios of ``pairs``."""
+def group(cases: dict[str, Case], rounds: int, pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return median milliseconds of the cases, and the ratios of ``pairs``."""
     times = interleaved(cases, rounds)
-    return {"milliseconds": medians(times), "ratios": of(times, pairs)}
+    return {"milliseconds": medians(times), "ratios": ratios(times, pairs)}
 
 
 def fewer(rounds: int) -> int:
-    """For cases that take long."""
+    """Return the rounds of cases that take long."""
     return max(5, rounds // 3)
 
 
-def of(times: Times, pairs: list[tuple[str, str]]) -> dict[str, dict[str, float]]:
+def ratios(times: Times, pairs: list[tuple[str, str]]) -> dict[str, dict[str, float]]:
     return {f"{above} / {below}": ratio(times, above, below) for above, below in pairs}
 
 
-def of_training(shape: str, rounds: int) -> dict[str, Any]:
-    """Rows of 64 tokens, 16 of them: the same tokens for 1, 8 and 16 adapters; and one row for each of 8."""
+def measure_training(shape: str, rounds: int) -> dict[str, Any]:
+    """Train 16 rows of 64 tokens, shared by 1, 8 and 16 adapters; and one row for each of 8."""
     total, sixteen, eight = 16, adapted_model(shape, 16), adapted_model(shape, 8)
     peft, even, single = peft_model(eight, shape), [row % 8 for row in range(16)], list(range(8))
     cases = {
@@ -87,21 +64,21 @@ def of_training(shape: str, rounds: int) -> dict[str, Any]:
     return group(cases, rounds, [*pairs, ("8 in PEFT, sequential, 64 tokens each", "8 adapters, 64 tokens each")])
 
 
-def of_rows(rounds: int) -> dict[str, Any]:
-    """Packing against padding, shared prompts against repeated ones; hidden size 256, 8 adapters."""
+def measure_rows(rounds: int) -> dict[str, Any]:
+    """Compare packing with padding, and shared with repeated prompts; hidden size 256, 8 adapters."""
     adapted = adapted_model("hidden 256", 8)
-    uneven, fill = packing.uneven(8)
-    cases = {"packed": packing.learn(adapted, uneven), "padded": packing.padded(adapted, uneven)}
+    uneven, fill = training.uneven(8)
+    cases = {"packed": training.learn(adapted, uneven), "padded": training.padded(adapted, uneven)}
     found = group(cases, rounds, [("padded", "packed")])
     for length in (64, 256):
-        together, apart = packing.shared(4 if length == 64 else 1, length, length)
-        cases = {"prompts once": packing.learn(adapted, together), "prompts repeated": packing.learn(adapted, apart)}
+        together, apart = training.shared(4 if length == 64 else 1, length, length)
+        cases = {"prompts once": training.learn(adapted, together), "prompts repeated": training.learn(adapted, apart)}
         found[f"P = T = {length}, n = 8"] = group(cases, rounds, [("prompts repeated", "prompts once")])
     return {"fill": round(fill, 3), **found}
 
 
-def of_decoding(shape: str, rounds: int) -> dict[str, Any]:
-    """32 rows, prompts of 32 tokens, 24 new ones; tokens are the same in all cases, so ratios of times are ratios of speeds."""
+def measure_decoding(shape: str, rounds: int) -> dict[str, Any]:
+    """Sample 24 tokens after 32 prompts of 32 tokens: as many in all cases, so ratios of times are ratios of speeds."""
     adapted, slots = adapted_model(shape, 8), [row // 4 for row in range(32)]
     peft = peft_model(adapted, shape)
     cases = {
@@ -114,11 +91,11 @@ def of_decoding(shape: str, rounds: int) -> dict[str, Any]:
     }
     found = group(cases, rounds, [(name, "8 adapters") for name in list(cases)[1:]])
     steps = sampling.decode_steps(adapted, {"8 adapters": slots, "base only": [-1] * 32}, rounds)
-    return {**found, "decoding alone": {"milliseconds": medians(steps), "ratios": of(steps, [("base only", "8 adapters")])}}
+    return {**found, "decoding alone": {"milliseconds": medians(steps), "ratios": ratios(steps, [("base only", "8 adapters")])}}
 
 
-def of_scheduling(rounds: int) -> dict[str, Any]:
-    """Refill against waves (192 responses of log-normal lengths, 64 rows), and prompts computed once for 8 samples; hidden size 256."""
+def measure_scheduling(rounds: int) -> dict[str, Any]:
+    """Compare refill with waves (192 responses, 64 rows), and prompts computed once or for each of 8 samples; hidden size 256."""
     adapted = adapted_model("hidden 256", 8)
     wanted = sampling.lengths(192, 33, 160)
     cases = {name: sampling.refilled(adapted, 64, wanted, refill) for name, refill in (("refill", True), ("waves", False))}
@@ -129,25 +106,25 @@ def of_scheduling(rounds: int) -> dict[str, Any]:
     return found
 
 
-def of_head(rounds: int) -> dict[str, Any]:
-    """1,024 tokens at a vocabulary of 151,936, forward and backward, each in processes of their own."""
+def measure_head(rounds: int) -> dict[str, Any]:
+    """Run forward and backward of 1,024 tokens at a vocabulary of 151,936, each way in processes of its own."""
     runs = {way: [head.measure(way) for _ in range(fewer(rounds))] for way in ("plain", "chunked")}
     seconds = {way: [statistics.median(run["seconds"]) for run in many] for way, many in runs.items()}
     mib = {way: statistics.median(run["mib"] for run in many) for way, many in runs.items()}
     norms = {way: many[0]["gradient_norm"] for way, many in runs.items()}
-    ratios = {
+    compared = {
         "time, chunked / plain": ratio(seconds, "chunked", "plain"),
         "memory, plain / chunked": round(mib["plain"] / mib["chunked"], 1),
     }
-    return {"milliseconds": medians(seconds), "mib": mib, "gradient_norm": norms, "ratios": ratios}
+    return {"milliseconds": medians(seconds), "mib": mib, "gradient_norm": norms, "ratios": compared}
 
 
 GROUPS = {
-    **{f"training, {shape}": lambda rounds, shape=shape: of_training(shape, rounds) for shape in SHAPES},
-    "rows": of_rows,
-    **{f"decoding, {shape}": lambda rounds, shape=shape: of_decoding(shape, rounds) for shape in SHAPES},
-    "scheduling": of_scheduling,
-    "head": of_head,
+    **{f"training, {shape}": lambda rounds, shape=shape: measure_training(shape, rounds) for shape in SHAPES},
+    "rows": measure_rows,
+    **{f"decoding, {shape}": lambda rounds, shape=shape: measure_decoding(shape, rounds) for shape in SHAPES},
+    "scheduling": measure_scheduling,
+    "head": measure_head,
 }
 
 if __name__ == "__main__":

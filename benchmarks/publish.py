@@ -1,22 +1,18 @@
-"""What it takes to give an engine a changed adapter: rank 32 on q, k, v and o of Qwen2.5-7B, from the learner's bank to vLLM.
+"""Measure giving an engine a changed adapter: rank 32 on q, k, v and o of Qwen2.5-7B, from the learner's bank to vLLM.
 
-    .vllm/bin/python benchmarks/publish.py [--rounds 9]      writes publish.json; two minutes, 8 GB of memory and 2 of disk
+    .vllm/bin/python -m benchmarks.publish [--rounds 9]      writes publish.json; two minutes, 8 GB of memory and 2 of disk
 
 `make test-vllm` makes .vllm; its comments in the Makefile say how vLLM is set up for a small machine.
 
 The base has the attention of Qwen2.5-7B (28 layers, hidden size 3584, 512 for keys and values), next to no MLP and a small vocabulary:
 adapters are as large as those of the whole, 38.5 MiB in bfloat16. A publish copies one slot's factors out of the bank, writes them as
-a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. The second and third line are parts of it, done
-apart; the last is the same to an engine in a Ray actor. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
+a PEFT folder in shared memory, has vLLM load it under a new name and retire the old one. The second and third line are parts of it; the
+last is the same to an engine in a Ray actor. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,13 +20,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent / "speed"))
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import torch
-from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
-from machine import machine
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from benchmarks.measuring import bar, machine, options, spread, take_turns, write_results
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from populora.adapters.peft_format import weights_bytes
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig, PopulationConfig, SelfplayConfig
@@ -38,30 +32,24 @@ from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
 from populora.engine.model.bank import LoraBank
+from populora.engine.model.loading import base_folder
 from populora.engine.sampling import vllm as backend
 
 LAYERS, HIDDEN, KEY_VALUE, HEADS, RANK, SLOTS, CONTEXT = 28, 3584, 512, 28, 32, 2, 128
-TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
 GOAL_SECONDS = 0.2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
-    chosen = parser.parse_args()
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    found = {"machine": machine(), "rounds": chosen.rounds, **measure(chosen.rounds)}
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    args = options(__doc__, Path(__file__).with_suffix(".json"), rounds=9).parse_args()
+    write_results(args.out, {"machine": machine("torch", "vllm", "ray"), "rounds": args.rounds, **measure(args.rounds)})
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Seconds of whole publishes and of their parts, in turns."""
-    bank = random_bank()
+    """Return the seconds of whole publishes and of their parts."""
+    bank, tokenizer = random_bank(), shipped_tokenizer()
     with tempfile.TemporaryDirectory() as folder:
         config = settings(Path(folder))
-        with closing(backend.VllmSampler(config, build_tokenizer(), SLOTS, CONTEXT)) as sampler:
+        with closing(backend.VllmSampler(config, tokenizer, SLOTS, CONTEXT)) as sampler:
             sampler.sync_weights(bank, range(SLOTS))
             adapter, measured = bank.adapter(0).to(torch.bfloat16), backend.SHARED_MEMORY / f"populora.measured.{os.getpid()}"
             work: dict[str, Callable[[], object]] = {
@@ -74,29 +62,29 @@ def measure(rounds: int) -> dict[str, Any]:
             measured.unlink()
         with join_ray(config) as cluster:
             engines = engine_pool(config, cluster, published := {})
-            sampler = ClusterSampler(engines, published, build_tokenizer(), torch.bfloat16, eager=False)
-            sampler.sync_weights(bank, range(SLOTS))
-            seconds |= timed({"publish to an engine's actor": lambda: sampler.sync_weights(bank, [1])}, rounds)
-    middle = {name: statistics.median(found) for name, found in seconds.items()}
+            apart = ClusterSampler(engines, published, tokenizer, torch.bfloat16, eager=False)
+            apart.sync_weights(bank, range(SLOTS))
+            seconds |= timed({"publish to an engine's actor": lambda: apart.sync_weights(bank, [1])}, rounds)
     return {
         "adapter_mib": round(size / 2**20, 1),
-        "seconds": {
-            name: {"median": round(middle[name], 4), "min": round(min(of), 4), "max": round(max(of), 4)} for name, of in seconds.items()
-        },
-        "goal_seconds": GOAL_SECONDS,
-        "met": middle["publish"] <= GOAL_SECONDS,
+        "seconds": {name: spread(times) for name, times in seconds.items()},
+        "goal": bar(GOAL_SECONDS, spread(seconds["publish"])["median"]),
     }
 
 
+def shipped_tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(base_folder(BaseConfig(path="tiny")))
+
+
 def timed(work: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, in turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
-        for name, one in work.items():
-            started = time.perf_counter()
-            one()
-            seconds[name].append(time.perf_counter() - started)
-    return seconds
+    """Return the seconds of each, in turns."""
+
+    def seconds(case: Callable[[], object]) -> float:
+        started = time.perf_counter()
+        case()
+        return time.perf_counter() - started
+
+    return take_turns({name: lambda case=case: seconds(case) for name, case in work.items()}, rounds)
 
 
 def random_bank() -> LoraBank:
@@ -113,12 +101,13 @@ def random_bank() -> LoraBank:
 
 
 def settings(folder: Path) -> Config:
-    """A random base with its tokenizer in ``folder``, and a cluster of one engine."""
-    tokenizer = build_tokenizer()
+    """Write a random base with its tokenizer to ``folder``; return the settings of a cluster of one engine."""
+    tokenizer = shipped_tokenizer()
     shape = Qwen2Config(
-        vocab_size=vocabulary_size(tokenizer), hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        vocab_size=len(tokenizer), hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
         num_key_value_heads=KEY_VALUE * HEADS // HIDDEN, intermediate_size=64, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
-        eos_token_id=1, bos_token_id=None, dtype="bfloat16",     )  # fmt: skip
+        eos_token_id=1, bos_token_id=None, dtype="bfloat16",
+    )  # fmt: skip
     torch.set_default_dtype(torch.bfloat16)
     Qwen2ForCausalLM(shape).save_pretrained(folder)
     torch.set_default_dtype(torch.float32)

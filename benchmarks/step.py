@@ -1,76 +1,202 @@
-"""A whole step of 4T+4S on the tiny base, measured: beside the plain composition, and for each adapter beside 1T+1S.
+"""Measure a whole step of 4T+4S on the tiny base: beside the plain step, and for each adapter beside 1T+1S.
 
-    python benchmarks/step.py [--rounds 5] [--threads 1]        writes speed/step.json; about half an hour on two quiet cores
+    python -m benchmarks.step [--rounds 5] [--threads 1]        writes speed/step.json; about half an hour on two quiet cores
 
-The plain composition does the same step with PEFT, transformers and a process a program (`speed/composition.py` says where it is
-favoured); the benchmark stops if its adapters come out elsewhere. Every round replays the same step of a real run, from the same
-adapters, moments, ratings and buffer. Arms take turns within a round, and a ratio is the median over the rounds of the ratio within a
-round, with the smallest and the largest beside it. Seconds are wall time, and CPU time with all processes below.
+The plain step does the same work with PEFT, transformers and a process a program (`speed/plain_step.py`); the benchmark stops if its
+adapters differ. Every round replays the same step of a real run. Seconds are wall time, and CPU time with all processes below.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent / "speed"
-CONFIGS = Path(__file__).parents[1] / "configs"
-sys.path += [str(HERE), str(HERE.parent / "sandbox")]
+import torch
+from benchmarks.measuring import ROOT, columns, machine, noise, options, ratio, spread, take_turns, timed, write_results
+from benchmarks.speed.plain_step import PlainModel, Responses, plain_model, run_all, sample, train
+from benchmarks.speed.replay import Replay, ReplayedStep, before_step, check_same
 
-warnings.filterwarnings("ignore", module="transformers|peft")
+from populora.core.config import Config
+from populora.core.config_file import load_config
 
-from adapter_steps import adapter_steps, name_of  # noqa: E402
-from machine import machine  # noqa: E402
-from side_by_side import side_by_side  # noqa: E402
-
-from populora.core.config import Config  # noqa: E402
-from populora.core.config_file import load_config, to_mapping  # noqa: E402
-
-PARTS = ("plain composition", "adapter steps")
+TOLERANCE = 1e-4
+"""Largest distance of the two steps' adapters, as a share of the update's length. Single weights differ by more of theirs: where a
+gradient is a sum that cancels, AdamW turns its rounding into a step."""
+BATCHES = (512, 128, 64, 32)
+"""Responses in one ``generate``: the fastest for one teacher and one student is taken. 512 is all that a member has."""
+Phases = dict[str, float]
+"""Wall seconds, and ``cpu`` seconds of the whole."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="torch's threads; everything is measured with each")
+    parser = options(__doc__, Path(__file__).parent / "speed" / "step.json", rounds=5)
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
     parser.add_argument("--step", type=int, default=3, help="the step of the run that is measured: adapters and moments are trained before")
-    parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--toy", action="store_true", help="a few short prompts, to see that it works: the figures mean nothing")
-    parser.add_argument("--out", type=Path, default=HERE / "step.json")
-    chosen = parser.parse_args(arguments)
-    many, one = (load_config(CONFIGS / file) for file in ("tiny_4t4s.toml", "tiny_1t1s.toml"))
-    if chosen.toy:
-        many, one = toy(many), toy(one)
-    facts = {name: value for name, value in machine().items() if name != "threads"}
-    found: dict[str, Any] = {"machine": facts, "rounds": chosen.rounds, "toy": chosen.toy, "settings": to_mapping(many)}
-    for threads in chosen.threads:
-        for part in chosen.only:
-            measured = measure(part, replace(many, threads=threads), replace(one, threads=threads), chosen.step, chosen.rounds)
-            name = f"{part}, {name_of(many)}, threads {threads}"
-            found[name] = measured
-            print(name, json.dumps(measured, indent=1), flush=True)
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def measure(part: str, many: Config, one: Config, step: int, rounds: int) -> dict[str, Any]:
-    if part == "adapter steps":
-        return adapter_steps(many, one, step, rounds)
-    return side_by_side(many, step, rounds)
+    args = parser.parse_args(arguments)
+    warnings.filterwarnings("ignore", module="transformers|peft")
+    configs = [replace(load_config(ROOT / "configs" / name), threads=args.threads) for name in ("tiny_4t4s.toml", "tiny_1t1s.toml")]
+    many, one = map(toy, configs) if args.toy else configs
+    results = {
+        "machine": machine("torch", "transformers", "peft"), "rounds": args.rounds, "toy": args.toy,
+        "plain step": compare_with_plain(many, args.step, args.rounds),
+        "adapter steps": compare_populations(many, one, args.step, args.rounds),
+    }  # fmt: skip
+    write_results(args.out, results)
 
 
 def toy(config: Config) -> Config:
-    """Of the same make, done in seconds. So few tokens have many gradients that cancel: epsilon keeps AdamW from magnifying them."""
+    """Shrink a run to seconds. So few tokens have many gradients that cancel: epsilon keeps AdamW from magnifying them."""
     small = replace(config.selfplay, prompts_per_type=1, rho_samples=2, max_response_tokens=48, seeds=16)
     teachers = (config.population.teachers + 1) // 2
     population, learner = replace(config.population, teachers=teachers, students=teachers), replace(config.learner, epsilon=1e-5)
-    sandbox = replace(config.sandbox, cpu_seconds=2.0)  # on a busy machine too, a replay must meet the same verdicts
+    sandbox = replace(config.sandbox, cpu_seconds=2.0)  # on a busy machine too, a replay must get the same verdicts
     return replace(config, selfplay=small, population=population, learner=learner, sandbox=sandbox)
+
+
+def compare_with_plain(config: Config, step: int, rounds: int) -> dict[str, Any]:
+    """Replay a step with populora and with the plain step, which take turns in beginning."""
+    with before_step(config, step) as replay:
+        first = replay.once()
+        responses, plain = responses_by_slot(first), plain_model(config, replay.run.bank)
+        trials = seconds_by_batch(plain, replay, responses)
+        fastest = min(trials, key=lambda rows: trials[rows])
+        distances: list[dict[str, float]] = []
+
+        def ours() -> Phases:
+            again = replay.once()
+            check_same(first, again)
+            return {**again.seconds, "cpu": again.cpu}
+
+        def theirs() -> Phases:
+            phases = plain_step(plain, replay, first, responses, fastest)
+            distances.append(distance(plain.weights(), replay, first))
+            return phases
+
+        times, disturbance = noise(lambda: take_turns({"ours": ours, "plain": theirs}, rounds))
+    return {
+        "threads": config.threads, "step": step, "work": work(first, responses), "responses a generate": fastest,
+        "seconds of two members by responses a generate": {str(rows): round(seconds, 2) for rows, seconds in trials.items()},
+        "agreement": {name: max(row[name] for row in distances) for name in distances[0]},
+        "seconds": {arm: columns(rows) for arm, rows in times.items()},
+        "plain / ours": ratios(times), "noise": disturbance,
+    }  # fmt: skip
+
+
+def responses_by_slot(step: ReplayedStep) -> Responses:
+    """Return all responses of the step by slot, those with short prompts first."""
+    slots = {member.id: member.slot for member in step.record.members}
+    responses: Responses = {slot: [] for slot in slots.values()}
+    for proposal in step.record.proposals:
+        responses[slots[proposal.author]].append(proposal.generation)
+    for attempt in step.record.attempts:
+        responses[slots[attempt.student]].append(attempt.generation)
+    return {slot: sorted(generations, key=lambda generation: len(generation.prompt_tokens)) for slot, generations in responses.items()}
+
+
+def programs_of(step: ReplayedStep) -> list[Any]:
+    return [job for job in step.jobs if job.mode == "run"]
+
+
+def seconds_by_batch(plain: PlainModel, replay: Replay, responses: Responses) -> dict[int, float]:
+    """Return seconds of sampling for the first and the last member, by the number of responses in one ``generate``."""
+    plain.restore(replay.adapters)
+    ends = {slot: responses[slot] for slot in (min(responses), max(responses))}
+    most = replay.run.config.selfplay.max_response_tokens
+    return {rows: timed(lambda rows=rows: sample(plain, ends, rows, most))[1] for rows in BATCHES}
+
+
+def plain_step(plain: PlainModel, replay: Replay, step: ReplayedStep, responses: Responses, rows: int) -> Phases:
+    """Do the plain step. ``verify again`` is a second process for each program, which populora always has; the whole is without it."""
+    config, programs = replay.run.config, programs_of(step)
+    plain.restore(replay.adapters)
+    phases = {
+        "sample": timed(lambda: sample(plain, responses, rows, config.selfplay.max_response_tokens)),
+        "verify": timed(lambda: run_all(programs, config.sandbox.workers, replay.limits)),
+        "train": timed(lambda: train(plain, step.rows, config.learner)),
+    }
+    again = timed(lambda: run_all(programs, config.sandbox.workers, replay.limits))
+    seconds = {phase: wall for phase, (_, wall, _) in phases.items()}
+    return {**seconds, "verify again": again[1], "whole": sum(seconds.values()), "cpu": sum(cpu for _, _, cpu in phases.values())}
+
+
+def distance(weights: torch.Tensor, replay: Replay, step: ReplayedStep) -> dict[str, float]:
+    """Return the distance of the two steps' adapters. Stops if they are too far apart to come from the same work."""
+    start = replay.adapters["master"]
+    distances, updates = (weights - step.after).norm(dim=1), (step.after - start).norm(dim=1)
+    for slot, (apart, update) in enumerate(zip(distances.tolist(), updates.tolist(), strict=True)):
+        if not apart <= TOLERANCE * update:
+            raise SystemExit(f"slot {slot}: the adapters are {apart:.1e} apart after updates of {update:.1e}: not the same work")
+    moved = updates > 0
+    relative = float((distances[moved] / updates[moved]).max()) if bool(moved.any()) else 0.0
+    largest = {"largest difference": float((weights - step.after).abs().max()), "largest update": float((step.after - start).abs().max())}
+    return {"distance / update": relative, **largest}
+
+
+def work(step: ReplayedStep, responses: Responses) -> dict[str, int]:
+    """Return the size of the step."""
+    generations = [generation for of_slot in responses.values() for generation in of_slot]
+    return {
+        "members": len(responses), "responses": len(generations), "prompt tokens": sum(len(each.prompt_tokens) for each in generations),
+        "sampled tokens": step.sampled, "trained tokens": step.record.tokens["update"], "programs": len(programs_of(step)),
+    }  # fmt: skip
+
+
+def ratios(times: Mapping[str, Sequence[Phases]]) -> dict[str, dict[str, float]]:
+    """Return plain / ours within a round."""
+
+    def of(phase: str, *more: str) -> dict[str, float]:
+        plain = [sum(row[name] for name in (phase, *more)) for row in times["plain"]]
+        return ratio({"plain": plain, "ours": [row[phase] for row in times["ours"]]}, "plain", "ours")
+
+    return {
+        **{phase: of(phase) for phase in ("whole", "cpu", "sample", "train")},
+        "whole, two processes a program": of("whole", "verify again"),
+    }
+
+
+def compare_populations(many: Config, one: Config, step: int, rounds: int) -> dict[str, Any]:
+    """Replay a step of ``many`` and steps of ``one``, of different seeds, that have as many adapters together.
+
+    The two differ in the population alone, and in the length of their responses, which the ratios for each token take out.
+    """
+    if replace(many, population=one.population) != one:
+        raise SystemExit("the two configurations must agree in everything but the population")
+    names = [f"{config.population.teachers}T+{config.population.students}S" for config in (many, one)]
+    copies = many.population.teachers // one.population.teachers
+    with ExitStack() as stack:
+        seeds = {names[0]: [many], names[1]: [replace(one, seed=one.seed + copy) for copy in range(copies)]}
+        replays = {name: [stack.enter_context(before_step(config, step)) for config in configs] for name, configs in seeds.items()}
+        first = {name: [replay.once() for replay in runs] for name, runs in replays.items()}
+        cases = {name: lambda name=name: costs(replays[name], first[name]) for name in names}
+        rows, disturbance = noise(lambda: take_turns(cases, rounds))
+    times = {clock: {name: [row[clock] for row in rows[name]] for name in names} for clock in rows[names[0]][0]}
+    return {
+        "threads": many.threads, "step": step, "tokens of an adapter": {name: tokens_of(steps) for name, steps in first.items()},
+        "seconds of an adapter's step": {clock: {name: spread(times[clock][name]) for name in names} for clock in ("wall", "cpu")},
+        " / ".join(names): {clock: ratio(seconds, *names) for clock, seconds in times.items()}, "noise": disturbance,
+    }  # fmt: skip
+
+
+def costs(replays: Sequence[Replay], first: Sequence[ReplayedStep]) -> dict[str, float]:
+    """Return seconds for each adapter, and for each token that was sampled, of one step of each run."""
+    steps = [replay.once() for replay in replays]
+    for before, again in zip(first, steps, strict=True):
+        check_same(before, again)
+    adapters, tokens = sum(len(step.record.members) for step in steps), sum(step.sampled for step in steps)
+    wall, cpu = sum(step.wall for step in steps), sum(step.cpu for step in steps)
+    return {"wall": wall / adapters, "cpu": cpu / adapters, "wall, for each token": wall / tokens, "cpu, for each token": cpu / tokens}
+
+
+def tokens_of(steps: Sequence[ReplayedStep]) -> dict[str, float]:
+    """Return sampled and trained tokens of an adapter, on average."""
+    adapters = sum(len(step.record.members) for step in steps)
+    trained = sum(step.record.tokens["update"] for step in steps)
+    return {"sampled": round(sum(step.sampled for step in steps) / adapters, 1), "trained": round(trained / adapters, 1)}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What the graders say of answers whose verdict is known: the benchmarks' own solutions, and answers that cannot be right.
+"""Grade answers whose verdict is known: the benchmarks' own solutions, and answers that cannot be right.
 
-    python benchmarks/evaluation/gold.py --data FOLDER [--only BENCHMARK …] [--workers 2]      writes gold.json and gold.md; ten minutes
+    python -m benchmarks.evaluation.gold --data FOLDER [--only BENCHMARK …] [--workers 2]      writes gold.json and gold.md; ten minutes
 
-FOLDER has the benchmarks' files. Every check is graded as `populora evaluate grade` does it, in the sandbox; what fails is graded twice.
-An item's *neighbour* is the next one, and the first one's for the last. CRUXEval's own answers are graded a second time from nothing, and
-the two files of verdicts have to be the same. Expected numbers that are not 0 or all:
+Failures are graded twice, as by `populora evaluate grade`. An item's *neighbour* is the next one, and the first one's for the last.
+CRUXEval's own answers are graded a second time, and the two files of verdicts have to be bit-identical. Expected numbers
+other than 0 or all:
 - CRUXEval: a neighbour's input may lead to the right output (18 do); of the neighbours' outputs 3 are the same literal, and 5 are True or
   False against 1 or 0.
 - MATH-500: the neighbour of one item has the same answer, ``x=5`` after ``5``.
@@ -14,17 +14,15 @@ the two files of verdicts have to be the same. Expected numbers that are not 0 o
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader import Parts, canonical, items_of, keep, machine, nothing
+from benchmarks.evaluation.grader import HERE, Parts, canonical, items_of, keep, nothing
+from benchmarks.measuring import bar, options
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.data import digest
@@ -32,7 +30,6 @@ from populora.evals.graders.mathematics import gold_of
 from populora.evals.grading import GraderPool, GradingJob, grade, open_grader
 from populora.evals.records import Item
 
-HERE = Path(__file__).parent
 ALL = -1
 FORMS = ("its own answer in a box", "its own answer in a sentence", "one more, of integers", "the neighbour's answer, if another")
 SENTENCE = "We see 3 of them.\n\nThe final answer is $\\boxed{%s}$."
@@ -42,7 +39,7 @@ Answer = Callable[[Item, Item], str | None]
 
 @dataclass(frozen=True)
 class Check:
-    """A completion for each item of a benchmark, made of the item and its neighbour, or None; and how many of them are right."""
+    """A completion, or None, for each item of a benchmark, made of the item and its neighbour; and the expected number of right ones."""
 
     what: str
     answer: Answer
@@ -52,7 +49,7 @@ class Check:
 
 
 def checks_of(benchmark: str) -> list[Check]:
-    """The checks of a benchmark."""
+    """Return the checks of a benchmark."""
     which = BENCHMARKS[benchmark]
     match which.grading:
         case "code":
@@ -74,7 +71,7 @@ def checks_of(benchmark: str) -> list[Check]:
 
 
 def mathematics(benchmark: str) -> list[Check]:
-    """Gold answers in two forms, one more than an integer, and the neighbour's where it is written otherwise."""
+    """Return checks of gold answers in two forms, of integers plus one, and of the neighbour's answers."""
     which = BENCHMARKS[benchmark]
 
     def gold(item: Item) -> str:
@@ -108,49 +105,40 @@ NAMES = [one.name for one in BENCHMARKS.values() if one.grading in ("code", "mat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, HERE)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, metavar="BENCHMARK", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=HERE)
-    chosen = parser.parse_args()
-    for name in chosen.only:
-        path, items = items_of(name, chosen.data)
-        started = time.perf_counter()
-        with open_grader(BENCHMARKS[name], chosen.workers) as court:
-            rows = [row(name, items, check, court) for check in checks_of(name)]
-        part = {"machine": machine(), "data_sha256": digest(path.read_bytes()), "rows": rows}
-        results = keep(chosen.out / "gold.json", {name: {**part, "seconds": round(time.perf_counter() - started)}}, bars)
-        print(name, json.dumps(rows, indent=1), flush=True)
-    (chosen.out / "gold.md").write_text(table(results), encoding="utf-8")
+    args = parser.parse_args()
+    for name in args.only:
+        path, items = items_of(name, args.data)
+        with open_grader(BENCHMARKS[name], args.workers) as grader:
+            rows = [row(name, items, check, grader) for check in checks_of(name)]
+        part = {"data_sha256": digest(path.read_bytes()), "rows": rows}
+        results = keep(args.out / "gold.json", {name: part}, bars)
+    (args.out / "gold.md").write_text(table(results), encoding="utf-8")
 
 
-def row(benchmark: str, items: Sequence[Item], check: Check, court: GraderPool) -> dict[str, Any]:
+def row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool) -> dict[str, Any]:
     """Grade the answers of a check, as often as it says."""
     neighbours = [*items[1:], items[0]]
     texts = {item.id: text for item, other in zip(items, neighbours, strict=True) if (text := check.answer(item, other)) is not None}
-    asked = [item for item in items if item.id in texts]
-    work = GradingJob(BENCHMARKS[benchmark], asked, texts, "", len(asked), BENCHMARKS[benchmark].grading == "code")
+    answered = [item for item in items if item.id in texts]
+    job = GradingJob(BENCHMARKS[benchmark], answered, texts, "", len(answered), BENCHMARKS[benchmark].grading == "code")
     with tempfile.TemporaryDirectory() as folder:
         outs = [Path(folder) / f"{number}.jsonl" for number in range(check.times)]
-        summaries = [grade(work, out, court) for out in outs]
+        summaries = [grade(job, out, grader) for out in outs]
         same = len({out.read_bytes() for out in outs}) == 1
-    expected = len(asked) if check.right == ALL else check.right
-    found = {
-        "answers": check.what,
-        "reading": check.reading,
-        "items": len(asked),
-        "right": summaries[0].modes[check.reading],
-        "readings": summaries[0].modes,
-    }
-    agreed = {"times": check.times, "same_bytes": same} if check.times > 1 else {}
-    return {**found, "expected": expected, "overturned": list(summaries[0].passed_on_retry), **agreed}
+    right, expected = summaries[0].modes[check.reading], len(answered) if check.right == ALL else check.right
+    repeated = {"same_bytes": same} if check.times > 1 else {}
+    return {"answers": check.what, "reading": check.reading, "items": len(answered), "right": right, "expected": expected, **repeated}
 
 
 def bars(parts: Parts) -> dict[str, dict[str, Any]]:
-    """By benchmark: the rows that are not as expected."""
-    missed = {name: [one["answers"] for one in part["rows"] if not as_expected(one)] for name, part in parts.items()}
-    return {f"{name}: rows that are not as expected": {"at_most": 0, "found": len(rows), "met": not rows} for name, rows in missed.items()}
+    """Count the rows of each benchmark that are not as expected."""
+    return {
+        f"{name}: rows that are not as expected": bar(0, sum(not as_expected(row) for row in part["rows"])) for name, part in parts.items()
+    }
 
 
 def as_expected(one: Mapping[str, Any]) -> bool:
@@ -158,7 +146,7 @@ def as_expected(one: Mapping[str, Any]) -> bool:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Right of how many, in Markdown: a line a check, and mathematics with a line a benchmark. What is not as expected is bold."""
+    """Return counts in Markdown: a line a check, and a line a benchmark of mathematics. Unexpected ones are bold."""
     rows = [(name, one) for name in NAMES if name in results["parts"] for one in results["parts"][name]["rows"]]
     lines = ["| benchmark | graded answers | right | expected |", "|---|---|---|---|"]
     for name, one in rows:

@@ -1,16 +1,14 @@
-"""`populora evaluate RUN --suite tiny --members all` for 8 members: seconds of the whole command, and of generation and grading.
+"""Time `populora evaluate RUN --suite tiny --members all` for 8 members: the whole command, generation and grading.
 
-    python benchmarks/evaluation/tiny_suite.py [--run RUN] [--steps 10] [--rounds 3]      writes tiny_suite.json; eight minutes
+    python -m benchmarks.evaluation.tiny_suite [--run RUN] [--steps 10] [--rounds 3]      writes tiny_suite.json; eight minutes
 
-Without --run, a run of `configs/tiny_4t4s.toml` of so many steps is made first: its members have learned for that long, so that their
-adapters and their answers differ. Members answer together, and the verdicts on equal answers are made once: the more they differ, the
-longer it takes. ``generation`` ends with the last completion, ``grading`` with the last verdict; starting and loading are the former's,
-and the table makes up the rest. A command of its own is timed in each round, which begins from nothing.
+Without --run, `configs/tiny_4t4s.toml` is trained for ``--steps`` first, so that the members' answers differ. Members answer together, and
+equal answers are judged once: the more they differ, the longer it takes. ``generation`` ends with the last completion and includes start
+and loading, ``grading`` ends with the last verdict, the table makes up the rest.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import tempfile
@@ -19,38 +17,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader import POPULORA, at_most, columns, machine, spent
+from benchmarks.evaluation.grader import HERE, LIBRARIES, spent
+from benchmarks.measuring import POPULORA, ROOT, bar, columns, machine, options, write_results
 
 from populora.evals.folder import read_evaluation
+from populora.runs.metrics_log import read_log
 
-HERE = Path(__file__).parent
-CONFIG = HERE.parents[1] / "configs" / "tiny_4t4s.toml"
+CONFIG = ROOT / "configs" / "tiny_4t4s.toml"
 BAR_SECONDS = 90.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, HERE / "tiny_suite.json", rounds=3)
     parser.add_argument("--run", type=Path, help="an existing run of the tiny base")
-    parser.add_argument("--steps", type=int, default=10, help="of the run that is made")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=HERE / "tiny_suite.json")
-    chosen = parser.parse_args()
-    found: dict[str, Any] = {"machine": machine()}
+    parser.add_argument("--steps", type=int, default=10, help="of the run that is trained")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        run = chosen.run or Path(temporary) / "run"
-        if not chosen.run:
-            subprocess.run([*POPULORA, "train", str(CONFIG), "--steps", str(chosen.steps), "--out", str(run)], check=True)
-        folders = [Path(temporary) / f"evaluation_{number}" for number in range(chosen.rounds)]
-        rounds = [evaluated(["evaluate", str(run), "--suite", "tiny", "--members", "all"], folder) for folder in folders]
-        found |= {"steps": steps(run), **scores(folders[-1]), "distinct_completions": distinct(folders[-1])}
-    found |= {"rounds": len(rounds), "seconds": columns(rounds)}
-    found["bars"] = bars(found)
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+        run = args.run or Path(temporary) / "run"
+        if not args.run:
+            subprocess.run([*POPULORA, "train", str(CONFIG), "--steps", str(args.steps), "--out", str(run)], check=True)
+        folders = [Path(temporary) / f"evaluation_{number}" for number in range(args.rounds)]
+        rounds = [evaluate(["evaluate", str(run), "--suite", "tiny", "--members", "all"], folder) for folder in folders]
+        results = {"machine": machine(*LIBRARIES), "steps": len(read_log(run)), **scores(folders[-1])}
+        results |= {"distinct_completions": distinct(folders[-1]), "rounds": len(rounds), "seconds": columns(rounds)}
+    write_results(args.out, results | {"bars": bars(results)})
 
 
-def evaluated(command: Sequence[str], folder: Path) -> dict[str, float]:
-    """Seconds of the command by part."""
+def evaluate(command: Sequence[str], folder: Path) -> dict[str, float]:
+    """Return the seconds of the command by part."""
     started = time.time()
     whole = spent([*POPULORA, *command, "--out", str(folder)], folder.with_suffix(".log"))
     generated, graded = (last_change(folder / name) - started for name in ("generations", "verdicts"))
@@ -60,29 +54,25 @@ def evaluated(command: Sequence[str], folder: Path) -> dict[str, float]:
 
 
 def last_change(folder: Path) -> float:
-    """When the last file below was written to, in seconds since 1970."""
+    """Return the time of the last write below, in seconds since 1970."""
     return max(file.stat().st_mtime for file in folder.rglob("*.jsonl"))
 
 
 def scores(folder: Path) -> dict[str, Any]:
-    """Per cent right of each member, and the number of items."""
-    found = read_evaluation(folder).scores
-    return {"items": found[0].graded, "members": len(found), "right_percent": {one.model: round(one.rate, 2) for one in found}}
+    """Return the number of items and members, and per cent right of each member."""
+    rows = read_evaluation(folder).scores
+    return {"items": rows[0].graded, "members": len(rows), "right_percent": {row.model: round(row.rate, 2) for row in rows}}
 
 
 def distinct(folder: Path) -> int:
-    """How many different pairs of an item and a completion there are over all members."""
+    """Count the different pairs of an item and a completion over all members."""
     lines = (json.loads(line) for file in folder.glob("generations/*/*.jsonl") for line in file.read_text().splitlines())
-    return len({(one["item_id"], one["completion"]) for one in lines})
+    return len({(line["item_id"], line["completion"]) for line in lines})
 
 
-def steps(run: Path) -> int:
-    return len((run / "metrics.jsonl").read_text().splitlines())
-
-
-def bars(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    name = f"seconds for {found['members']} members on {found['machine']['cores']} cores"
-    return {name: at_most(BAR_SECONDS, found["seconds"]["whole"]["median"])}
+def bars(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    name = f"seconds for {results['members']} members on {results['machine']['cores']} cores"
+    return {name: bar(BAR_SECONDS, results["seconds"]["whole"]["median"])}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""What the first-run experiment keeps of one finished run: its conditions, its curves by step, and a number about the whole of it.
+"""Reduce a finished run to its conditions, its curves by step, and the number of held-out programs that it proposed.
 
-A file a run, small enough for the repository: the comparison can be made again, or otherwise, without the hours of training.
+A Parquet file a run: the comparison can be made again without the hours of training.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from populora.core.config_file import to_mapping
 from populora.core.files import read_json
@@ -37,13 +40,13 @@ CURVES = {
     "proposals/entropy": "entropy of proposals",
     "attempts/entropy": "entropy of answers",
 }
-"""Metric and what it is called."""
+"""Metric and title."""
 Curve = list[float | None]
 """A value a step; None where it was not measured."""
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """All that the comparison uses, as plain values."""
+    """Return everything that the comparison uses, as plain values."""
     log = [line | _held_out_tokens(line) | _from_tables(folder, int(line["step"])) for line in read_log(folder)]
     return {
         "conditions": _conditions(folder),
@@ -52,8 +55,21 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
+def write_measured(file: Path, run: dict[str, Any]) -> None:
+    """Write the curves as columns, a row a step, and the rest as JSON in the metadata."""
+    about = {name: json.dumps(value) for name, value in run.items() if name != "curves"}
+    pq.write_table(pa.table(run["curves"]).replace_schema_metadata(about), file, compression="zstd")
+
+
+def read_measured(file: Path) -> dict[str, Any]:
+    """Read what `write_measured` wrote."""
+    table = pq.read_table(file)
+    about = {name.decode(): json.loads(value) for name, value in (table.schema.metadata or {}).items()}
+    return about | {"curves": table.to_pydict()}
+
+
 def _conditions(folder: Path) -> dict[str, Any]:
-    """What must be equal for two runs to be compared: the base, and every setting in which the arms do not differ."""
+    """Return what two compared runs must share: the base, and every setting in which the arms do not differ."""
     settings, facts = to_mapping(read_config(folder)), read_json(folder / "run.json")
     for name in ("seed", "population"):
         del settings[name]
@@ -71,7 +87,7 @@ def _held_out_tokens(line: dict[str, float]) -> dict[str, float]:
 
 
 def _from_tables(folder: Path, step: int) -> dict[str, float]:
-    """Entropy (nats, mean over tokens) of proposals and answers, and how many answers to code_i and code_o reason."""
+    """Return entropies (nats, mean over tokens) of proposals and answers, and the share of answers to code_i and code_o that reason."""
     attempts = read_table(folder, "attempts", [step])
     counted = attempts.filter(pc.invert(pc.or_(attempts["void"], attempts["filled"]))).to_pydict()
     tables = {"proposals": read_table(folder, "proposals", [step]).to_pydict(), "attempts": counted}
@@ -81,7 +97,7 @@ def _from_tables(folder: Path, step: int) -> dict[str, float]:
 
 
 def _suite_programs_proposed(folder: Path) -> int:
-    """How many programs of the held-out suite the run's teachers wrote themselves: nothing keeps them from it."""
+    """Count the programs of the held-out suite that the run's teachers wrote: nothing keeps them from it."""
     suite = {fingerprint(problem.program) for problem in held_out_suite(read_config(folder))}
     written = pc.unique(read_table(folder, "proposals")["fingerprint"]).to_pylist()
     return len(suite.intersection(written))

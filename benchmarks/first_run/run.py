@@ -1,28 +1,23 @@
-"""The first-run experiment: baseline (and two controls of it), 1T+1S, 2T+2S and 4T+4S on the tiny base, several seeds, equal settings.
+"""Train the arms of the first-run experiment on the tiny base: baseline, two controls of it, 1T+1S, 2T+2S and 4T+4S, several seeds.
 
-    python benchmarks/first_run/run.py           trains what is not measured yet, resumes what stopped; a file a run in measured/
-    python benchmarks/first_run/summarise.py     writes results.json, table.md and the curves from those files
+    python -m benchmarks.first_run.run           trains what is not measured yet, resumes what stopped; a file a run in measured/
+    python -m benchmarks.first_run.summarise     writes results.json, table.md and the curves from those files
 
-Runs are made one after the other by the product's own command; the order puts the arms that are compared first.
-A run that stands in measured/ is not made again: to check it, delete its file, or measure into another folder.
+Runs are made one after the other by `populora train`, the arms that are compared first. A run with a file in measured/ is not made again:
+to check it, delete its file, or measure into another folder.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
-import sys
 from pathlib import Path
 
-from measures import measure
+from benchmarks.first_run.measures import measure, write_measured
+from benchmarks.measuring import POPULORA, ROOT, options
 
-from populora.core.files import write_file
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import read_log
 
-HERE = Path(__file__).parent
-CONFIGS = HERE.parent.parent / "configs"
 RUNS = [
     *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s", "baseline_equal")),
     ("2t2s", 0), ("baseline_b128", 0),
@@ -51,24 +46,20 @@ EVALUATION = ["--evaluation.every", "25", "--evaluation.problems-per-type", "216
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, Path(__file__).with_name("measured"))
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--root", type=Path, default=Path("runs/first_run"))
-    parser.add_argument("--measured", type=Path, default=HERE / "measured", help="where the file of each finished run goes")
     parser.add_argument("--only", nargs="*", default=sorted(ARMS), choices=sorted(ARMS), help="arms to run")
     parser.add_argument("settings", nargs="*", help="after `--`: further settings of the new runs, such as --selfplay.prompts-per-type 4")
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     for arm, seed in RUNS:
-        folder, file = chosen.root / f"{arm}-{seed}", chosen.measured / f"{arm}-{seed}.json"
-        if arm not in chosen.only:
-            continue
-        if file.exists():
-            print(f"{file} is there: not made again")
+        folder, file = args.root / f"{arm}-{seed}", args.out / f"{arm}-{seed}.parquet"
+        if arm not in args.only or file.exists():
             continue
         if not finished(folder):
-            subprocess.run(command(folder, arm, seed, chosen.steps, chosen.settings), check=True)
-        chosen.measured.mkdir(exist_ok=True)
-        write_file(file, json.dumps(measure(folder), allow_nan=False).encode() + b"\n")
+            subprocess.run(command(folder, arm, seed, args.steps, args.settings), check=True)
+        args.out.mkdir(exist_ok=True)
+        write_measured(file, measure(folder))
 
 
 def finished(folder: Path) -> bool:
@@ -77,14 +68,13 @@ def finished(folder: Path) -> bool:
 
 def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) -> list[str]:
     """Start a run, or go on with it. A folder with another number of steps is refused."""
-    populora = [sys.executable, "-m", "populora.cli.main"]
     if (folder / "config.json").exists():
         if (found := read_config(folder).steps) != steps:
             raise SystemExit(f"{folder} is a run of {found} steps, not {steps}: choose another --root, or --steps {found}")
-        return [*populora, "resume", str(folder)]
+        return [*POPULORA, "resume", str(folder)]
     config, *own = ARMS[arm]
     chosen = ["--out", str(folder), "--seed", str(seed), "--steps", str(steps), *ONE_THREAD, *LEARNING_RATE, *EVALUATION, *own, *settings]
-    return [*populora, "train", str(CONFIGS / config), *chosen]
+    return [*POPULORA, "train", str(ROOT / "configs" / config), *chosen]
 
 
 if __name__ == "__main__":

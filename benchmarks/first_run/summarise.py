@@ -1,4 +1,4 @@
-"""Results of the first-run experiment: means of the last 20 steps a run, differences with intervals over seeds, table, curves.
+"""Summarise the first-run experiment: means of the first and last 20 steps, differences with intervals over seeds, table, curves.
 
 Lines of code and cyclomatic complexity are what the experiment is about, named before it ran; the other rows are for looking.
 Each interval is Welch's at 95 % for one comparison alone, without a correction for their number.
@@ -6,13 +6,13 @@ Each interval is Welch's at 95 % for one comparison alone, without a correction 
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from measures import CURVES, Curve
+from benchmarks.first_run.measures import CURVES, Curve, read_measured
+from benchmarks.measuring import options, write_results
 from scipy import stats
 
 HERE = Path(__file__).parent
@@ -25,27 +25,26 @@ COLOURS = {
     "4t4s": "tab:blue",
 }
 BASELINES = ("baseline", "baseline_equal", "baseline_b128")
-"""The paper's single agent, and the controls of it."""
+"""The paper's single agent, and its controls."""
 BESIDE_CONTROLS = ("teacher/loc", "teacher/cyclomatic", "teacher/difficulty", "held_out/accuracy")
-"""What the table compares with the controls too."""
+"""Measures that are also compared with the controls."""
 LAST = 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, HERE)
     parser.add_argument("--measured", type=Path, default=HERE / "measured", help="a file a run, as run.py writes them")
-    parser.add_argument("--out", type=Path, default=HERE)
-    chosen = parser.parse_args()
-    measured = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(chosen.measured.glob("*.json"))}
+    args = parser.parse_args()
+    measured = {file.stem: read_measured(file) for file in sorted(args.measured.glob("*.parquet"))}
     if not measured:
-        raise SystemExit(f"no measured run in {chosen.measured}: run.py makes them")
+        raise SystemExit(f"no measured run in {args.measured}: run.py makes them")
     check_alike(measured)
-    results = summary(measured)
-    chosen.out.mkdir(exist_ok=True)
-    (chosen.out / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
-    (chosen.out / "table.md").write_text(table(results), encoding="utf-8")
-    draw({name: run["curves"] for name, run in measured.items()}, chosen.out)
-    print(table(results))
+    runs = run_ends(measured)
+    against = compare(runs)
+    conditions = next(iter(measured.values()))["conditions"]
+    write_results(args.out / "results.json", {"conditions": conditions, "against": against})
+    (args.out / "table.md").write_text(table(runs, against), encoding="utf-8")
+    draw({name: run["curves"] for name, run in measured.items()}, args.out)
 
 
 def check_alike(measured: dict[str, dict]) -> None:
@@ -57,8 +56,8 @@ def check_alike(measured: dict[str, dict]) -> None:
             raise SystemExit(f"{name} is not comparable with {first}: {difference}. Move one of them away")
 
 
-def summary(measured: dict[str, dict]) -> dict:
-    """All results as plain values."""
+def run_ends(measured: dict[str, dict]) -> dict[str, dict]:
+    """Return the ends of every curve of every run, coverage at equal numbers of programs, and held-out programs proposed."""
     programs = min(run["curves"]["archive/total_problems"][-1] for run in measured.values())
     runs = {}
     for name, run in measured.items():
@@ -68,28 +67,35 @@ def summary(measured: dict[str, dict]) -> dict:
         # Larger populations write more programs a step: coverage is compared at equal numbers of them too.
         runs[name][f"coverage at {programs:.0f} programs"] = {"last": round(coverage, 5)}
         runs[name]["held-out programs proposed"] = {"last": run["held_out_programs_proposed"]}
+    return runs
+
+
+def compare(runs: dict[str, dict]) -> dict[str, dict]:
+    """Return the differences of each arm to the baseline, and of the main measures to its controls."""
     arms = arms_of(runs)
-    bases = [base for base in BASELINES if base in arms]
-    against = {base: {arm: differences(runs, arm, base) for arm in arms if compared(arm, base)} for base in bases}
-    conditions = next(iter(measured.values()))["conditions"]
-    return {"conditions": conditions, "runs": runs, "against": against}
+    against = {}
+    for base in (base for base in BASELINES if base in arms):
+        rows = {arm: differences(runs, arm, base) for arm in arms if compared(arm, base)}
+        wanted = rows_of(runs) if base == BASELINES[0] else BESIDE_CONTROLS
+        against[base] = {arm: {name: row[name] for name in wanted if name in row} for arm, row in rows.items()}
+    return against
 
 
 def compared(arm: str, base: str) -> bool:
-    """Populations are compared with each baseline, its controls with the baseline itself."""
+    """Return whether two arms are compared: populations with each baseline, its controls with the baseline itself."""
     return arm not in BASELINES or (base == BASELINES[0] and arm != base)
 
 
 def ends(curve: Curve) -> dict[str, float]:
-    """Mean of a curve of one run over its first and its last `LAST` steps."""
+    """Return the means of a curve over its first and its last `LAST` steps."""
     parts = {"first": curve[:LAST], "last": curve[-LAST:]}
     return {when: round(float(np.mean([value for value in part if value is not None])), 4) for when, part in parts.items()}
 
 
 def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
-    """Of the arms' last values; Welch's 95 % interval over seeds where both arms have two or more."""
+    """Return differences of last values, with Welch's 95 % interval over seeds where both arms have two or more."""
     found = {}
-    for name in rows(runs):
+    for name in rows_of(runs):
         ours, theirs = (
             [run[name]["last"] for key, run in runs.items() if key.startswith(f"{kind}-") and name in run] for kind in (arm, base)
         )
@@ -104,24 +110,23 @@ def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
 
 
 def arms_of(runs: dict) -> list[str]:
-    """The arms that have a run, in the order of the table."""
+    """Return the arms that have a run, in the order of the table."""
     return [arm for arm in COLOURS if any(run.startswith(f"{arm}-") for run in runs)]
 
 
-def rows(runs: dict) -> list[str]:
-    """Names of everything that any run has, in order of appearance."""
+def rows_of(runs: dict) -> list[str]:
+    """Return the names of everything that any run has, in order of appearance."""
     return list(dict.fromkeys(name for run in runs.values() for name in run))
 
 
-def table(results: dict) -> str:
-    """Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference to a baseline."""
-    runs, against = results["runs"], results["against"].get(BASELINES[0], {})
-    arms = arms_of(runs)
-    titles = [arm + (", − baseline" if arm in against else "") for arm in arms]
+def table(runs: dict, against: dict) -> str:
+    """Return Markdown: a row a curve; for each arm the mean over its runs of the first and the last steps, and the difference."""
+    arms, to_baseline = arms_of(runs), against.get(BASELINES[0], {})
+    titles = [arm + (", − baseline" if arm in to_baseline else "") for arm in arms]
     lines = ["| first → last | " + " | ".join(titles) + " |", "|---" * (1 + len(arms)) + "|"]
-    for name in rows(runs):
-        lines.append(f"| {CURVES.get(name, name)} | " + " | ".join(_cell(runs, against, arm, name) for arm in arms) + " |")
-    return "\n".join(lines) + "\n" + _against_controls(results["against"])
+    for name in rows_of(runs):
+        lines.append(f"| {CURVES.get(name, name)} | " + " | ".join(_cell(runs, to_baseline, arm, name) for arm in arms) + " |")
+    return "\n".join(lines) + "\n" + _against_controls(against)
 
 
 def _cell(runs: dict, against: dict, arm: str, name: str) -> str:
@@ -146,7 +151,7 @@ def _against_controls(against: dict) -> str:
 
 
 def draw(runs: dict[str, dict[str, Curve]], folder: Path) -> None:
-    """Every curve, smoothed over five steps; one thin line a run."""
+    """Draw every curve, smoothed over five steps; one thin line a run."""
     figure, axes = plt.subplots(3, 5, figsize=(18, 9), constrained_layout=True)
     for axis, (name, title) in zip(axes.flat, CURVES.items(), strict=False):
         for run, curves in runs.items():

@@ -1,19 +1,18 @@
-"""What mergekit's functions of the same names do to the same tensors, as factors of ours.
+"""Apply mergekit's functions to the tensors that our operators of the same names get, and compare the results.
 
-    pip install mergekit==0.1.5 && python benchmarks/operators/differences.py        writes differences.json here; a minute
+    pip install mergekit==0.1.5 && python -m benchmarks.operators.differences        writes differences.json here; a minute
 
-mergekit works on whole models: an adapter is merged into its base first, and the functions below then see dense deltas. Here they are
-given two factors of an adapter, as populora's operators are, so that what differs is the function alone. It is no dependency and no
-test needs it; `tests/adapters/operators/test_peft_differences.py` has the same for PEFT.
+mergekit merges an adapter into its base first, and its functions then see dense deltas. Here both get two factors of an adapter, so that
+only the functions differ. `tests/adapters/operators/test_peft_differences.py` has the same for PEFT.
 """
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from benchmarks.measuring import write_results
 from mergekit.merge_methods.slerp import slerp as their_slerp
 from mergekit.sparsify import RescaleNorm, bernoulli, della_magprune, magnitude
 
@@ -21,7 +20,6 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.operators import OPERATORS, merges
 from populora.core.rng import stream
 
-HERE = Path(__file__).parent
 ROWS, COLUMNS, DRAWS = 32, 896, 1500
 
 
@@ -37,30 +35,28 @@ def main() -> None:
         "x7_della": della(one),
         "x8_slerp": slerp(one, two),
     }
-    text = json.dumps(found, indent=1) + "\n"
-    (HERE / "differences.json").write_text(text)
-    print(text)
+    write_results(Path(__file__).with_suffix(".json"), found)
 
 
 def ours(name: str, one: torch.Tensor, two: torch.Tensor, draw: int = 0, **strength: float) -> torch.Tensor:
-    """The child of two adapters whose only A are the tensors."""
+    """Return A of the child of two adapters whose only A are the tensors."""
     parents = [Adapter({"w": (tensor, torch.zeros(1, len(tensor)))}, len(tensor), 1.0) for tensor in (one, two)]
     return OPERATORS[name].function(parents, stream(0, "differences", draw), **strength).modules["w"][0]
 
 
 def kept(name: str, one: torch.Tensor, draw: int) -> torch.Tensor:
-    """One parent after our drop and rescale: the other parent is zero, and the child half of this."""
+    """Return one parent after our drop and rescale: with a zero parent, the child is half of it."""
     return 2 * ours(name, one, torch.zeros_like(one), draw)
 
 
 def slope(children: list[torch.Tensor], parent: torch.Tensor, where: torch.Tensor) -> float:
-    """The factor by which the mean child is the parent, over the entries ``where``."""
+    """Return the factor between the mean child and the parent, over the entries ``where``."""
     mean = torch.stack(children).mean(dim=0)
     return round(float((mean * parent)[where].sum() / parent[where].square().sum()), 3)
 
 
 def dare(one: torch.Tensor) -> dict[str, float]:
-    """Their rescaling matches the sum of magnitudes of each draw; ours is 1 / (1 - drop)."""
+    """Compare the rescaling: theirs matches the sum of magnitudes of each draw, ours is 1 / (1 - drop)."""
     everywhere, tiny = torch.ones_like(one, dtype=torch.bool), one[:2, :4]
     theirs = [bernoulli(one, density=0.3, rescale_norm=RescaleNorm.l1) for _ in range(DRAWS // 10)]
     on_few = [bernoulli(tiny, density=0.3, rescale_norm=RescaleNorm.l1) for _ in range(20 * DRAWS)]
@@ -72,7 +68,7 @@ def dare(one: torch.Tensor) -> dict[str, float]:
 
 
 def ties(one: torch.Tensor, two: torch.Tensor) -> dict[str, float]:
-    """Both trimmed to 80 %, then the sign of the sum and the mean of who has it."""
+    """Trim both to 80 %, elect the sign of the sum, and take the mean of the entries that have it."""
     trimmed = torch.stack([magnitude(tensor, density=0.8) for tensor in (one, two)])
     elected = trimmed.sum(dim=0).sign()
     agree = trimmed.sign() == elected
@@ -86,7 +82,7 @@ def ties(one: torch.Tensor, two: torch.Tensor) -> dict[str, float]:
 
 
 def della(one: torch.Tensor) -> dict[str, float]:
-    """Theirs ranks within rows, keeps from density - epsilon to density + epsilon, and matches the sum of magnitudes afterwards."""
+    """Compare the drop rates: theirs rank within rows, keep density ± epsilon, and match the sum of magnitudes afterwards."""
     by_size = one.abs().flatten().argsort()
     share = one.numel() // 10
     large, small = (torch.zeros(one.numel(), dtype=torch.bool).scatter(0, chosen, True).view_as(one)
@@ -101,7 +97,7 @@ def della(one: torch.Tensor) -> dict[str, float]:
 
 
 def slerp(one: torch.Tensor, two: torch.Tensor) -> dict[str, float]:
-    """Theirs is linear from a cosine of 0.9995 on, of either sign; ours from an angle of 1e-6."""
+    """Compare lengths: theirs is linear from a cosine of 0.9995 on, of either sign; ours from an angle of 1e-6."""
     across = two - (two * one).sum() / one.square().sum() * one
     across = across / across.norm() * one.norm()
 

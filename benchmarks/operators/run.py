@@ -1,72 +1,55 @@
-"""Every operator measured at the shapes of Qwen2.5-7B, beside a dense SVD and beside PEFT's merging.
+"""Measure every operator at the shapes of Qwen2.5-7B, beside a dense SVD and PEFT's merging.
 
-    python benchmarks/operators/run.py [--rounds 9]       writes results.json and table.md here; ten minutes on one idle core
+    python -m benchmarks.operators.run       writes results.json and table.md here; ten minutes on one idle core
 
-A child is a whole adapter: 28 layers of q, k, v and o, hidden size 3584, key-value size 512, rank 32. One thread; seconds are CPU
-seconds of this process and medians of the rounds, of which each runs all operators once. `children`: the operators themselves, without
-the checks and measures of `breed`. `measures`: what `breed` says of one child. `dense`: a full SVD of the dense delta, and X1 in delta
-space, for one module of each shape, times the number of such modules. `peft`: the mean of two deltas at the parents' rank, by PEFT's
-``add_weighted_adapter`` and by X1 in delta space without drops, on a random model of hidden size 896 with 8 adapted modules; the deltas
-are compared.
+A child is a whole adapter: 28 layers of q, k, v and o, hidden size 3584, key-value size 512, rank 32. One thread; CPU seconds of this
+process. `children`: the operators, without the checks and measures of `breed`. `measures`: norm, cosines and rank of one child.
+`dense`: a full SVD of the dense delta, and X1 in delta space, for one module of each shape, times the number of such modules. `peft`: the
+mean of two deltas at the parents' rank, by PEFT's ``add_weighted_adapter`` and by X1 in delta space without drops, on 8 modules of a
+random model of hidden size 896.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "speed")]
+import torch
+from benchmarks.measuring import bar, interleaved, machine, options, ratio, spread, write_results
+from benchmarks.speed.models import adapted_model, peft_model
 
-import torch  # noqa: E402
-
-torch.set_num_threads(1)
-
-from machine import machine  # noqa: E402
-from models import adapted_model, peft_model  # noqa: E402
-from tables import bars, table  # noqa: E402
-from timing import interleaved, ratio, spread  # noqa: E402
-
-from populora.adapters.adapter import Adapter  # noqa: E402
-from populora.adapters.operators import OPERATORS  # noqa: E402
-from populora.adapters.operators.breeding import breed  # noqa: E402
-from populora.adapters.operators.crossovers import dare  # noqa: E402
-from populora.core.rng import stream  # noqa: E402
-from populora.core.types import Lineage  # noqa: E402
+from populora.adapters.adapter import Adapter
+from populora.adapters.operators import OPERATORS
+from populora.adapters.operators.breeding import breed
+from populora.adapters.operators.crossovers import dare
+from populora.core.rng import stream
+from populora.core.types import Lineage
 
 LAYERS, HIDDEN, KEY_VALUE, RANK = 28, 3584, 512, 32
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
+SVD_OPERATORS = ("m1", "m3", "m6", "x3")
+"""The operators that decompose deltas; X1 in delta space is measured apart."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = options(__doc__, Path(__file__).parent, rounds=9)
     parser.add_argument("--dense-rounds", type=int, default=5, help="of SVDs that take ten seconds or more")
-    parser.add_argument("--out", type=Path, default=HERE)
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)  # before ten minutes of work
-    load, started = os.getloadavg()[0], time.perf_counter()
-    found: dict[str, Any] = {"machine": {**machine(), "load_before": round(load, 2)}, "rounds": chosen.rounds}
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {"machine": machine("torch", "peft"), "rounds": args.rounds}
     parents = [qwen_adapter(seed) for seed in (1, 2)]
-    found["children"], found["measures"] = measure_children(parents, chosen.rounds), describe_children(parents)
+    results["children"], results["measures"] = measure_children(parents, args.rounds), describe_children(parents)
     del parents
-    found["dense"] = measure_dense([qwen_adapter(seed, layers=1) for seed in (1, 2)], chosen.dense_rounds)
-    found["peft"] = measure_peft(chosen.rounds)
-    found["bars"] = bars(found)
-    found["seconds"] = round(time.perf_counter() - started)
-    (chosen.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
-    (chosen.out / "table.md").write_text(table(found))
-    print(table(found))
+    results["dense"] = measure_dense([qwen_adapter(seed, layers=1) for seed in (1, 2)], args.dense_rounds)
+    results["peft"] = measure_peft(args.rounds)
+    results["bars"] = bars(results)
+    write_results(args.out / "results.json", results)
+    (args.out / "table.md").write_text(table(results))
 
 
 def qwen_adapter(seed: int, layers: int = LAYERS) -> Adapter:
-    """A as LoRA starts, the same for every seed as in a population; B with singular values that fall as 1/k, as training leaves them."""
+    """Return an adapter with A as LoRA starts, alike for all seeds, and B with singular values that fall as 1/k, as after training."""
     shared, own = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     fall = 1e-2 / torch.arange(1, RANK + 1)
     modules = {}
@@ -80,7 +63,7 @@ def qwen_adapter(seed: int, layers: int = LAYERS) -> Adapter:
 
 
 def measure_children(parents: list[Adapter], rounds: int) -> dict[str, dict[str, float]]:
-    """CPU seconds of one child, by operator."""
+    """Return the CPU seconds of one child, by operator."""
 
     def case(name: str) -> Callable[[], Adapter]:
         operator = OPERATORS[name]
@@ -100,7 +83,7 @@ def describe_children(parents: list[Adapter]) -> dict[str, dict[str, Any]]:
 
 
 def measure_dense(parents: list[Adapter], rounds: int) -> dict[str, Any]:
-    """Seconds for one module of each shape, and what they amount to for all modules."""
+    """Return seconds for one module of each shape, and the sum over all modules."""
     one, two = (next(iter(parents[0].modules)), list(parents[0].modules)[1])
     cases = {f"SVD {out} x {HIDDEN}": dense_svd(parents[0], name) for name, out in ((one, HIDDEN), (two, KEY_VALUE))}
     cases |= {f"X1 {out} x {HIDDEN}": delta_space(parents, name) for name, out in ((one, HIDDEN), (two, KEY_VALUE))}
@@ -122,7 +105,7 @@ def delta_space(parents: list[Adapter], module: str) -> Callable[[], Adapter]:
 
 
 def measure_peft(rounds: int) -> dict[str, Any]:
-    """The same child from the same parents: milliseconds, ratio, and how far the two deltas are from each other."""
+    """Make the same child from the same parents; return milliseconds, ratios, and the distance of the two deltas."""
     adapted = adapted_model("hidden 896", 2)
     parents, model = [adapted.bank.adapter(slot) for slot in (0, 1)], peft_model(adapted, "hidden 896")
 
@@ -152,6 +135,53 @@ def difference(model: Any, child: Adapter, module: str) -> float:
     a, b = child.modules[module]
     theirs = model.base_model.model.get_submodule(module).get_delta_weight("child").detach()
     return float((child.alpha / child.rank * b @ a - theirs).norm() / theirs.norm())
+
+
+def bars(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Judge the bars."""
+    seconds = {name: spent["median"] for name, spent in results["children"].items()}
+    slowest = max(SVD_OPERATORS, key=lambda name: seconds[name])
+    other = max(seconds.keys() - set(SVD_OPERATORS), key=lambda name: seconds[name])
+    peft, dense = results["peft"], results["dense"]
+    return {
+        f"seconds of the slowest SVD operator ({slowest})": bar(0.3, seconds[slowest]),
+        f"seconds of the slowest other operator ({other})": bar(0.5, seconds[other]),
+        f"full dense SVDs in the time of {slowest}": bar(1000.0, round(dense["full_svd_child"] / seconds[slowest]), at_least=True),
+        "PEFT's time over ours": bar(20.0, peft["ratios"]["PEFT"]["median"], at_least=True),
+        "largest relative difference to PEFT's deltas": bar(1e-5, peft["largest_relative_difference"]),
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return medians with the smallest and largest of the rounds, in Markdown."""
+    where, dense, peft = results["machine"], results["dense"], results["peft"]
+    about = (
+        f"{where['processor']}, one thread, torch {where['torch']}, load before {where['load_before']}. CPU seconds of a whole adapter at "
+        f"the shapes of Qwen2.5-7B, rank 32; medians of {results['rounds']} rounds (smallest to largest)."
+    )
+    lines = [
+        about,
+        "",
+        "| operator | | seconds | a full SVD of its dense deltas takes | norm over the parents' | cosine to each | rank |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, seconds in results["children"].items():
+        times = f"{dense['full_svd_child'] / seconds['median']:,.0f} times as long" if name in SVD_OPERATORS else ""
+        child = results["measures"][name]
+        spent = f"{seconds['median']:.3f} ({seconds['min']:.3f} to {seconds['max']:.3f})"
+        cosines = ", ".join(f"{cosine:.2f}" for cosine in child["cosines"])
+        measured = f"{child['norm_ratio']:.2f} | {cosines} | {child['effective_rank']:g}"
+        lines.append(f"| `{name}` | {OPERATORS[name].alias} | {spent} | {times} | {measured} |")
+    lines += [f"| `x1`, space = delta | dare | {dense['x1_delta_child']:.0f}, from one module of each shape | | | | |", ""]
+    lines += ["| the mean of two deltas at their rank, 8 modules of hidden size 896 | milliseconds | times ours |", "|---|---|---|"]
+    for name, spent in peft["milliseconds"].items():
+        times = f"{peft['ratios'][name]['median']:.1f}" if name in peft["ratios"] else ""
+        lines.append(f"| {name} | {spent['median']:.1f} ({spent['min']:.1f} to {spent['max']:.1f}) | {times} |")
+    lines += ["", "| bar | | found | |", "|---|---|---|---|"]
+    for name, row in results["bars"].items():
+        limit = f"<= {row['at_most']:g}" if "at_most" in row else f">= {row['at_least']:,.0f}"
+        lines.append(f"| {name} | {limit} | {row['found']:.4g} | {'' if row['met'] else '**missed**'} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many mixed programs, one in ten of them hostile or broken, in one pool: what it costs in memory and what it leaves behind."""
+"""Run many mixed programs, one in ten of them hostile or broken, in one pool; measure its memory and what they leave behind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from processes import descendants, descriptors, memory_mb, noise
-from speed import is_value
+from benchmarks.measuring import descendants, noise
+from benchmarks.sandbox.speed import is_value
 
 from populora.core.config import TasksConfig
 from populora.sandbox.pool import SandboxPool
@@ -52,7 +52,7 @@ def f(x):
         except OSError:
             x += 1
     return x, @"""
-SORTS = {  # name: (how many in two hundred, program; @ is a number of its own)
+SORTS = {  # name: (count in two hundred, program; @ stands for the program's number)
     "trivial": (123, "def f(x):\n    return x + @"),
     "sorting": (15, "def f(x):\n    return sorted((k * 7919 + @) % 101 for k in range(50 * x))"),
     "words": (14, WORDS),
@@ -74,7 +74,7 @@ SORTS = {  # name: (how many in two hundred, program; @ is a number of its own)
 
 
 def measure_endurance(count: int) -> dict[str, Any]:
-    """One pool with two workers runs ``count`` programs completely checked, in chunks."""
+    """Run ``count`` programs, completely checked, in chunks in one pool with two workers."""
     adopt_orphans()
     verdicts: dict[str, Counter[str]] = {sort: Counter() for sort in SORTS}
     with fresh_folders() as folders:
@@ -96,14 +96,14 @@ def measure_endurance(count: int) -> dict[str, Any]:
         "programs": count,
         "limits": {"cpu_seconds": LIMITS.cpu_seconds, "memory_mb": LIMITS.memory_mb},
         "verdicts": verdicts,
-        "samples": samples,
+        "samples": [samples[0], *samples[1:2], samples[-1]],  # at the start, after the first chunk, at the end
         "left_after_closing": left,
         "noise": disturbed,
     }
 
 
 def run_mixed(pool: SandboxPool, count: int, verdicts: dict[str, Counter[str]]) -> Iterator[dict[str, Any]]:
-    """The state after every chunk. Counts what became of each sort of program."""
+    """Yield the state after every chunk, and count the verdicts on each sort of program."""
     for start in range(0, count, CHUNK):
         numbers = range(start, min(count, start + CHUNK))
         programs = [mixed(number) for number in numbers]
@@ -116,17 +116,17 @@ def run_mixed(pool: SandboxPool, count: int, verdicts: dict[str, Counter[str]]) 
 
 
 def mixed(number: int) -> tuple[str, str]:
-    """Sort and text of a program; two hundred in a row hold every sort in its share."""
-    place = number * 77 % 200
+    """Return sort and text of a program; two hundred in a row hold every sort in its share."""
+    index = number * 77 % 200
     for sort, (share, text) in SORTS.items():
-        if place < share:
+        if index < share:
             return sort, text.replace("@", str(number))
-        place -= share
+        index -= share
     raise AssertionError("the shares make two hundred")
 
 
 def state(programs: int) -> dict[str, Any]:
-    """Of this process, and of the pool's processes together, after so many programs."""
+    """Return memory and descriptors of this process, and of the pool's processes together, after ``programs`` programs."""
     gc.collect()
     below = [pid for pid, fields in descendants().items() if fields[0] != "Z"]
     return {
@@ -140,29 +140,29 @@ def state(programs: int) -> dict[str, Any]:
 
 
 def adopt_orphans() -> None:
-    """From here on a process below this one whose parent ends becomes a child of this one, so that none is overlooked."""
+    """Make this process the parent of every process below it whose own parent ends, so that none is overlooked."""
     set_child_subreaper = 36
     if ctypes.CDLL(None).prctl(set_child_subreaper, 1):
         raise SystemExit("the kernel does not let this process adopt orphans")
 
 
 def remaining(direct: set[int]) -> int:
-    """Processes below this one. Dead ones count if they were its own, as nobody asked how they ended; adopted ones have only us to ask."""
+    """Count processes below this one. Dead ones count only if the pool started them: it should have waited for them."""
     return sum(fields[0] != "Z" or pid in direct for pid, fields in descendants().items())
 
 
 @contextlib.contextmanager
 def fresh_folders() -> Iterator[tuple[Path, Path]]:
-    """An empty working folder and an empty folder for temporary files."""
+    """Give the block an empty working folder and an empty folder for temporary files."""
     home, kept = Path.cwd(), dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
-        places = Path(folder, "working"), Path(folder, "temporary")
-        for place in places:
-            place.mkdir()
-        os.chdir(places[0])
-        os.environ["TMPDIR"], tempfile.tempdir = str(places[1]), None
+        folders = Path(folder, "working"), Path(folder, "temporary")
+        for path in folders:
+            path.mkdir()
+        os.chdir(folders[0])
+        os.environ["TMPDIR"], tempfile.tempdir = str(folders[1]), None
         try:
-            yield places
+            yield folders
         finally:
             os.chdir(home)
             os.environ.clear()
@@ -172,3 +172,26 @@ def fresh_folders() -> Iterator[tuple[Path, Path]]:
 
 def marked_files() -> int:
     return sum(Path(folder, LEFT_FILE).exists() for folder in ("/", "/tmp", "/var/tmp", "/dev/shm"))  # noqa: S108 - where programs tried
+
+
+def memory_mb(pids: Iterable[int]) -> dict[str, float] | None:
+    """Return the resident, proportional and private memory of these processes together; None where only root may read it."""
+    sums = {"rss": 0, "pss": 0, "private": 0}
+    try:
+        for pid in pids:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+            sizes = {line.partition(":")[0]: int(line.split()[1]) for line in rollup}
+            sums["rss"] += sizes["Rss"]
+            sums["pss"] += sizes["Pss"]
+            sums["private"] += sizes["Private_Clean"] + sizes["Private_Dirty"]
+    except PermissionError:
+        return None
+    return {name: round(kilobytes / 1024, 3) for name, kilobytes in sums.items()}
+
+
+def descriptors(pids: Iterable[int]) -> int | None:
+    """Count the open files of these processes together; None where only root may read it."""
+    try:
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+    except PermissionError:
+        return None

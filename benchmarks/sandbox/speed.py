@@ -1,4 +1,4 @@
-"""Trivial programs, all different, run in several ways side by side: how many a second, how long each takes, what it costs."""
+"""Run trivial programs, all different, in several ways: how many a second, how long each takes, what it costs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from processes import noise, timed
+from benchmarks.measuring import noise, spread, take_turns, timed
 
 from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.layers import Tier
@@ -29,14 +29,13 @@ SUBPROCESS_BASE = "subprocess, python -I -c of the interpreter below the virtual
 BASE = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 FORK_GUARDED = "fork of a small parent, evalplus style, with guard"
 FORK = "fork of a small parent, bare"
-IN_PROCESS = "one warm interpreter, AZR style, no isolation"
-SUBPROCESSES = {SUBPROCESS: sys.executable, SUBPROCESS_LEAN: sys.executable, SUBPROCESS_BASE: BASE}
-PEERS = {FORK_GUARDED: "fork_guarded", FORK: "fork", IN_PROCESS: "in_process"}
-SHARES = {SUBPROCESS: 0.25, SUBPROCESS_LEAN: 0.25, SUBPROCESS_BASE: 0.1, IN_PROCESS: 5}
-"""Programs in a burst, as a share of what the other ways run: every burst is to take about as long."""
+SUBPROCESSES = {SUBPROCESS: (sys.executable, "-I"), SUBPROCESS_LEAN: (sys.executable, "-I", "-S"), SUBPROCESS_BASE: (BASE, "-I")}
+SHARES = {SUBPROCESS: 0.25, SUBPROCESS_LEAN: 0.25, SUBPROCESS_BASE: 0.1}
+"""Programs in a burst, as a share of those of the faster ways: every burst is to take about as long."""
 
-Way = Callable[[list[int], bool], list[float]]
-"""Runs one program a number; with True one by one, as far as it has workers, for the seconds of each. Wrong values are an error."""
+Way = Callable[[list[int], bool], Sequence[float]]
+"""Runs one program a number; with True one by one, to return the seconds of each. Raises `SystemExit` for wrong values."""
+Burst = dict[str, float]
 
 
 def pool_name(tier: Tier, workers: int, twice: bool) -> str:
@@ -44,90 +43,73 @@ def pool_name(tier: Tier, workers: int, twice: bool) -> str:
 
 
 def measure_speed(rounds: int, programs: int) -> dict[str, Any]:
-    """Every way once a round, each round beginning with another; medians over the rounds, ratios within each."""
+    """Run every way once a round; return medians over the rounds and ratios within each."""
     numbers = itertools.count()
-    measured: list[dict[str, dict[str, float]]] = []
-    noises = []
     with ExitStack() as stack:
-        ways, tier, lacking = start_ways(stack)
-        names = list(ways)
+        ways, tier, skipped = start_ways(stack)
         for way in ways.values():
             way(list(itertools.islice(numbers, 10)), False)
-        for turn in range(rounds):
-            first = turn % len(names)
-
-            def once_each(order: list[str] = names[first:] + names[:first]) -> dict[str, dict[str, float]]:
-                return {name: burst(ways[name], numbers, max(10, int(programs * SHARES.get(name, 1)))) for name in order}
-
-            found, disturbed = noise(once_each)
-            measured.append(found)
-            noises.append(disturbed)
-    figures = measured[0][names[0]]
+        cases = {
+            name: lambda name=name, way=way: burst(way, numbers, max(10, int(programs * SHARES.get(name, 1)))) for name, way in ways.items()
+        }
+        bursts, disturbance = noise(lambda: take_turns(cases, rounds))
     return {
         "tier": tier,
-        "skipped": lacking,
-        "ways": {name: {figure: spread(found[name][figure] for found in measured) for figure in figures} for name in names},
-        "ratios": {name: spread(compare(found) for found in measured) for name, compare in ratios(tier).items()},
-        "noise": {figure: spread(found[figure] for found in noises) for figure in noises[0]},
+        "skipped": skipped,
+        "ways": {name: {figure: spread([row[figure] for row in rows]) for figure in rows[0]} for name, rows in bursts.items()},
+        "ratios": ratios(bursts, tier),
+        "noise": disturbance,
     }
 
 
-def burst(way: Way, numbers: itertools.count[int], count: int) -> dict[str, float]:
-    """Figures of ``count`` programs in one burst. Ways that do not tell of each are asked for half as many again, one by one."""
-    each, wall, cpu = timed(lambda: way(list(itertools.islice(numbers, count)), False))
-    each = sorted(each or way(list(itertools.islice(numbers, (count + 1) // 2)), True))
+def burst(way: Way, numbers: itertools.count[int], count: int) -> Burst:
+    """Run ``count`` programs in one burst; ways that return no times run half as many again, one by one."""
+    seconds, wall, cpu = timed(lambda: way(list(itertools.islice(numbers, count)), False))
+    seconds = sorted(seconds or way(list(itertools.islice(numbers, (count + 1) // 2)), True))
     return {
         "programs_per_second": count / wall,
-        "p50_ms": 1000 * statistics.median(each),
-        "p99_ms": 1000 * each[int(0.99 * (len(each) - 1))],
+        "p50_ms": 1000 * statistics.median(seconds),
+        "p99_ms": 1000 * seconds[int(0.99 * (len(seconds) - 1))],
         "cpu_ms": 1000 * cpu / count,
     }
 
 
-def ratios(tier: Tier) -> dict[str, Callable[[dict[str, dict[str, float]]], float]]:
-    """Programs a second in relation, from the bursts of one round."""
-
-    def of(one: str, other: str) -> Callable[[dict[str, dict[str, float]]], float]:
-        return lambda found: found[one]["programs_per_second"] / found[other]["programs_per_second"]
-
-    once = pool_name(tier, 1, False)
+def ratios(bursts: Mapping[str, Sequence[Burst]], tier: Tier) -> dict[str, dict[str, float]]:
+    """Return ratios of programs a second within a round."""
+    (once, pair), (check, pair_check) = ((pool_name(tier, workers, twice) for workers in (1, 2)) for twice in (False, True))
+    pairs = {f"populora against {other}": (once, other) for other in (*SUBPROCESSES, FORK_GUARDED, FORK)}
+    pairs |= {f"populora by default, with 2 workers, against {other}": (pair, other) for other in SUBPROCESSES}
+    pairs |= {"two workers against one, once": (pair, once), "two workers against one, complete check": (pair_check, check)}
+    rates = {name: [row["programs_per_second"] for row in rows] for name, rows in bursts.items()}
     return {
-        **{f"populora against {other}": of(once, other) for other in (*SUBPROCESSES, FORK_GUARDED, FORK, IN_PROCESS)},
-        **{f"populora by default, with 2 workers, against {other}": of(pool_name(tier, 2, False), other) for other in SUBPROCESSES},
-        "two workers against one, once": of(pool_name(tier, 2, False), once),
-        "two workers against one, complete check": of(pool_name(tier, 2, True), pool_name(tier, 1, True)),
+        title: spread([ours / theirs for ours, theirs in zip(rates[one], rates[other], strict=True)])
+        for title, (one, other) in pairs.items()
     }
 
 
-def spread(values: Any) -> dict[str, float]:
-    found = sorted(values)
-    return {"min": round(found[0], 3), "median": round(statistics.median(found), 3), "max": round(found[-1], 3)}
-
-
 def start_ways(stack: ExitStack) -> tuple[dict[str, Way], Tier, dict[str, str]]:
-    """All ways that this machine has, its strongest tier, and why it lacks others."""
-    found: dict[str, Way] = {}
-    lacking: dict[str, str] = {}
+    """Return all ways that this machine has, its strongest tier, and the reasons why it lacks others."""
+    ways: dict[str, Way] = {}
+    skipped: dict[str, str] = {}
     tiers: list[Tier] = []
     for tier in ("full", "standard"):
         try:
             pool = stack.enter_context(SandboxPool(PROFILES["training"], workers=1, tier=tier))
         except SandboxUnavailableError as error:
-            lacking[f"tier {tier}"] = str(error)
+            skipped[f"tier {tier}"] = str(error)
             continue
         tiers.append(tier)
-        found[pool_name(tier, 1, False)] = in_pool(pool, 1, twice=False)
+        ways[pool_name(tier, 1, False)] = in_pool(pool, 1, twice=False)
         if len(tiers) > 1:
             continue
-        found[pool_name(tier, 1, True)] = in_pool(pool, 1, twice=True)
+        ways[pool_name(tier, 1, True)] = in_pool(pool, 1, twice=True)
         pair = stack.enter_context(SandboxPool(PROFILES["training"], workers=2, tier=tier))
-        found |= {pool_name(tier, 2, twice): in_pool(pair, 2, twice) for twice in (False, True)}
+        ways |= {pool_name(tier, 2, twice): in_pool(pair, 2, twice) for twice in (False, True)}
     if not tiers:
-        raise SystemExit(f"nothing to measure: {'; '.join(lacking.values())}")
-    for name, interpreter in SUBPROCESSES.items():
-        found[name] = in_subprocess(interpreter, *(["-I", "-S"] if name == SUBPROCESS_LEAN else ["-I"]))
-    found |= {name: in_peer(stack, argument) for name, argument in PEERS.items()}
-    return found, tiers[0], lacking
+        raise SystemExit(f"nothing to measure: {'; '.join(skipped.values())}")
+    ways |= {name: in_subprocess(*interpreter) for name, interpreter in SUBPROCESSES.items()}
+    ways |= {FORK_GUARDED: in_fork(stack, "--guard"), FORK: in_fork(stack)}
+    return ways, tiers[0], skipped
 
 
 def program(number: int) -> str:
@@ -150,7 +132,7 @@ def in_pool(pool: SandboxPool, workers: int, twice: bool) -> Way:
         (verdict,) = pool.run([job], twice)
         return verdict, time.perf_counter() - started
 
-    def check(verdicts: Any, numbers: list[int]) -> None:
+    def check(verdicts: Sequence[Verdict], numbers: list[int]) -> None:
         wrong = [verdict for verdict, number in zip(verdicts, numbers, strict=True) if not is_value(verdict, number + 1)]
         if wrong:
             raise SystemExit(f"the pool gave {len(wrong)} wrong verdicts, such as {wrong[0]}")
@@ -164,30 +146,30 @@ def is_value(verdict: Verdict, value: int) -> bool:
 
 def in_subprocess(*interpreter: str) -> Way:
     def run(numbers: list[int], _: bool) -> list[float]:
-        each = []
+        seconds = []
         for number in numbers:
             started = time.perf_counter()
             command = [*interpreter, "-c", f"{program(number)}\nprint(repr(f(1)))"]
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            each.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
             if printed != f"{number + 1}\n":
                 raise SystemExit(f"a subprocess printed {printed!r}")
-        return each
+        return seconds
 
     return run
 
 
-def in_peer(stack: ExitStack, argument: str) -> Way:
-    """A way of ``peers.py``, in a small process of its own."""
-    command = [sys.executable, str(HERE / "peers.py"), argument]
-    peer = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+def in_fork(stack: ExitStack, *guard: str) -> Way:
+    """Return the way of ``fork_checker.py``, in a small process of its own."""
+    command = [sys.executable, str(HERE / "fork_checker.py"), *guard]
+    checker = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def run(numbers: list[int], _: bool) -> list[float]:
-        assert peer.stdin is not None and peer.stdout is not None  # noqa: S101 - pipes were asked for
-        print(json.dumps(numbers), file=peer.stdin, flush=True)
-        answer = json.loads(peer.stdout.readline())
+        assert checker.stdin is not None and checker.stdout is not None  # noqa: S101 - both are pipes
+        print(json.dumps(numbers), file=checker.stdin, flush=True)
+        answer = json.loads(checker.stdout.readline())
         if answer["wrong"]:
-            raise SystemExit(f"{argument}: {answer['wrong']} wrong values")
-        return answer["each"]
+            raise SystemExit(f"fork_checker.py {' '.join(guard)}: {answer['wrong']} wrong values")
+        return answer["seconds"]
 
     return run

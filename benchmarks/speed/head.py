@@ -1,6 +1,6 @@
-"""Log-probabilities of chosen tokens at a vocabulary of 151,936: in chunks beside the plain way, each in a process of its own.
+"""Compute log-probabilities of chosen tokens at a vocabulary of 151,936, in chunks or from all logits at once.
 
-python benchmarks/speed/head.py chunked|plain       prints seconds of each repeat and the memory above what stood before, MiB
+python -m benchmarks.speed.head chunked|plain       prints seconds of each repeat and the additional peak memory in MiB
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import time
 from pathlib import Path
 
 import torch
+from benchmarks.measuring import ROOT
+
+from populora.engine.model.head import chosen_logprobs
 
 TOKENS, WIDTH, VOCABULARY, REPEATS = 1024, 256, 151_936, 3
 
 
 def measure(way: str) -> dict[str, object]:
     """Run one way in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "benchmarks.speed.head", way], capture_output=True, text=True, check=True, cwd=ROOT)
     return json.loads(done.stdout)
 
 
 def peak_kib() -> int:
-    """Most memory that this process had so far. What getrusage tells includes the parent's before this program began."""
+    """Return the peak memory of this process; getrusage would include the parent's before this program began."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def main(way: str) -> None:
-    from populora.engine.model.head import chosen_logprobs
-
     torch.set_num_threads(1)
     torch.manual_seed(0)
     head = torch.nn.Linear(WIDTH, VOCABULARY, bias=False).requires_grad_(False)

@@ -18,14 +18,14 @@ SHAPES = {"hidden 256": (256, 6, 704, 4, 2), "hidden 896": (896, 2, 4864, 14, 2)
 
 
 def random_base(shape: str, vocabulary: int = 512, context: int = 2048) -> Any:
-    """A Qwen2 with random weights, float32, in eval mode."""
+    """Return a Qwen2 with random weights, float32, in eval mode."""
     return qwen2(SHAPES[shape], vocabulary, context)
 
 
 def qwen2(
     widths: tuple[int, int, int, int, int], vocabulary: int, context: int, tied: bool = True, device: str = "cpu", dtype: str = "float32"
 ) -> Any:
-    """A Qwen2 in eval mode with random weights, made on the device."""
+    """Return a Qwen2 in eval mode with random weights, made on the device."""
     torch.manual_seed(0)
     hidden, layers, inner, heads, kv_heads = widths
     config = Qwen2Config(
@@ -38,7 +38,7 @@ def qwen2(
 
 
 def adapted_model(shape: str, slots: int, rank: int = RANK) -> AdaptedModel:
-    """populora's model with ``slots`` adapters that do something."""
+    """Return populora's model with ``slots`` adapters that are not zero."""
     adapted = AdaptedModel(random_base(shape), TARGETS, slots, rank, 2.0 * rank)
     adapted.bank.initialise(0)
     adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
@@ -46,12 +46,12 @@ def adapted_model(shape: str, slots: int, rank: int = RANK) -> AdaptedModel:
 
 
 def peft_model(adapted: AdaptedModel, shape: str) -> Any:
-    """The same adapters in PEFT, named "0", "1", ..., on a base of their own."""
+    """Return the same adapters in PEFT, named "0", "1", ..., on a second base."""
     return in_peft(adapted.bank, random_base(shape), TARGETS)
 
 
 def in_peft(bank: LoraBank, base: Any, targets: Sequence[str]) -> Any:
-    """The bank's adapters, which have one rank, in PEFT on ``base``, in eval mode."""
+    """Return the bank's adapters, which have one rank, in PEFT on ``base``, in eval mode."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(r=bank.rank, lora_alpha=float(bank.alphas[0]), target_modules=list(targets), lora_dropout=0.0, bias="none")

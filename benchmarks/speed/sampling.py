@@ -1,4 +1,4 @@
-"""Sampling: eight adapters in one batch beside the bare base, transformers, PEFT and merged weights; refill; prompts computed once."""
+"""Cases of sampling: adapters in one batch beside the bare base, transformers, PEFT and merged weights; refill; shared prompts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from models import random_base
-from timing import Case, Times
+from benchmarks.measuring import Case, Times
+from benchmarks.speed.models import random_base
 
 from populora.core.types import Request
 from populora.engine.model.decode_cache import DecodeAttention
@@ -26,7 +26,7 @@ PROMPT, NEW = 32, 24
 
 
 class Numbers:
-    """A tokenizer for texts that are token ids with spaces between."""
+    """A tokenizer of texts that are token ids with spaces between."""
 
     eos_token_id = None
 
@@ -41,13 +41,13 @@ class Numbers:
 
 
 def requests(slots: Sequence[int], samples: int = 1, length: int = PROMPT) -> list[Request]:
-    """A request for each entry of ``slots``; prompts are random and all different."""
+    """Return a request for each entry of ``slots``; prompts are random and all different."""
     draws = np.random.default_rng(0).integers(2, 512, (len(slots), length))
     return [Request(" ".join(map(str, draw)), slot, samples, (at,)) for at, (slot, draw) in enumerate(zip(slots, draws, strict=True))]
 
 
 def sampler(adapted: AdaptedModel, rows: int = 512, capture: Capture | None = None) -> InProcessSampler:
-    """``capture``: how steps are captured, where that is not left to the device."""
+    """Return a sampler; ``capture`` overrides how its steps are captured."""
     adapted.model.generation_config.eos_token_id = None
     made = InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
     if capture is not None:
@@ -60,13 +60,13 @@ def ours(adapted: AdaptedModel, slots: Sequence[int], samples: int = 1) -> Case:
 
 
 def whole(sampling: InProcessSampler, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
-    """Responses of ``new`` tokens to prompts of ``length``."""
+    """Sample ``new`` tokens after prompts of ``length``."""
     asked = requests(slots, samples, length)
     return lambda: sampling.generate(asked, new, 1.0, "")
 
 
 def prefill(adapted: AdaptedModel, prompts: int, length: int, each: int) -> Case:
-    """The keys and values of ``prompts`` prompts of ``length`` tokens under each adapter, every prompt computed ``each`` times."""
+    """Compute keys and values of ``prompts`` prompts of ``length`` tokens under each adapter, every prompt ``each`` times."""
     asked = requests([at // (prompts * each) for at in range(adapted.bank.slots * prompts * each)], 1, length)
     groups = [PromptGroup(one.slot, Numbers()(one.prompt)["input_ids"]) for one in asked]
 
@@ -84,7 +84,7 @@ def ids_of(asked: Sequence[Request]) -> torch.Tensor:
 
 
 def generate(model: Any, ids: torch.Tensor, **options: Any) -> None:
-    """transformers' own sampling of `NEW` tokens a row."""
+    """Sample `NEW` tokens a row with transformers."""
     model.generate(
         input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=NEW, min_new_tokens=NEW,
         pad_token_id=0, eos_token_id=None, **options,
@@ -97,13 +97,13 @@ def transformers_base(shape: str, rows: int) -> Case:
 
 
 def peft_names(model: Any, slots: Sequence[int]) -> Case:
-    """PEFT, all adapters in one batch."""
+    """Sample with PEFT, all adapters in one batch."""
     ids, names = ids_of(requests(sorted(slots))), [str(slot) for slot in sorted(slots)]
     return lambda: generate(model, ids, adapter_names=names)
 
 
 def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
-    """PEFT, one adapter after the other."""
+    """Sample with PEFT, one adapter after the other."""
     asked = requests(sorted(slots))
     own = {slot: ids_of([request for request in asked if request.slot == slot]) for slot in sorted(set(slots))}
 
@@ -116,7 +116,7 @@ def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
 
 
 def merged_sequential(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -> Case:
-    """One adapter after the other, each merged into a copy of the base beforehand."""
+    """Sample one adapter after the other, each merged into a copy of the base beforehand."""
     asked, models = requests(sorted(slots)), {}
     for slot in sorted(set(slots)):
         models[slot] = random_base(shape) if not models else copy.deepcopy(next(iter(models.values())))
@@ -133,7 +133,7 @@ def merged_sequential(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -
 
 
 def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds: int) -> Times:
-    """Seconds of decoding `NEW` tokens a row after the prompts are computed, one row for each slot; the cases take their steps in turn."""
+    """Return seconds of decoding `NEW` tokens a row after the prompts are computed; the cases take their steps in turn."""
     times: Times = {name: [] for name in cases}
     with torch.inference_mode():
         for _ in range(rounds):
@@ -152,14 +152,14 @@ def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds:
 
 
 def _deck(kind: type[ContinuousBatch], adapted: AdaptedModel, asked: Sequence[Request], rows: int, longest: int) -> ContinuousBatch:
-    """Rows that wait for their first step."""
+    """Return rows that wait for their first step."""
     deck = kind(adapted, StopCondition(Numbers(), 512, "", frozenset()), rows, longest, 1.0, EagerDecoder(adapted))
     deck.add([ActiveRequest(one, tuple(Numbers()(one.prompt)["input_ids"]), UniformStream(0, one.key, 1)) for one in asked])
     return deck
 
 
 class _OfLength(ContinuousBatch):
-    """Every response ends after as many tokens as its request's key says."""
+    """A batch whose responses end after the number of tokens in their request's key."""
 
     def _write(self) -> list[bool]:
         super()._write()
@@ -167,7 +167,7 @@ class _OfLength(ContinuousBatch):
 
 
 class _Wave(_OfLength):
-    """No row leaves before all are done."""
+    """A batch whose rows leave together, when all are done."""
 
     def _write(self) -> list[bool]:
         over = super()._write()
@@ -175,7 +175,7 @@ class _Wave(_OfLength):
 
 
 def lengths(count: int, mean: float, longest: int) -> list[int]:
-    """Log-normal lengths, as responses have them, with that mean after those above ``longest`` were cut."""
+    """Return log-normal lengths, as responses have them, with that mean after lengths above ``longest`` are cut."""
     draws = np.random.default_rng(1).lognormal(0.0, 1.0, count)
     scale = mean
     for _ in range(20):
@@ -185,7 +185,7 @@ def lengths(count: int, mean: float, longest: int) -> list[int]:
 
 
 def refilled(adapted: AdaptedModel, rows: int, wanted: Sequence[int], refill: bool) -> Case:
-    """Responses of the ``wanted`` lengths under eight adapters: rows refilled, or in waves that last as long as their longest."""
+    """Sample the ``wanted`` lengths: rows refilled, or in waves that last as long as their longest row."""
     base = requests([at % adapted.bank.slots for at in range(len(wanted))])
     asked = [Request(one.prompt, one.slot, 1, (*one.key, length)) for one, length in zip(base, wanted, strict=True)]
     waves = [asked] if refill else [asked[start : start + rows] for start in range(0, len(asked), rows)]

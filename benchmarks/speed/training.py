@@ -1,30 +1,37 @@
-"""Forward and backward of a mixed batch, beside PEFT, merged weights and the bare base."""
+"""Cases of training: a mixed batch beside PEFT, merged weights and the bare base; packing beside padding; prompts shared by samples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
-from models import ALPHA, RANK, adapted_model, random_base
-from timing import Case
+from benchmarks.measuring import Case
+from benchmarks.speed.models import ALPHA, RANK, adapted_model, random_base
+from benchmarks.speed.sampling import lengths
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 ROW = 64
 """Tokens of a row: half prompt, half response."""
+PROMPT = 32
+"""Tokens of a prompt in rows of uneven length."""
 
 
 def batch(slots: Sequence[int], seed: int = 0, row: int = ROW) -> list[PromptGroup]:
-    """One row of ``row`` tokens for each entry of ``slots``."""
+    """Return a row of ``row`` tokens for each entry of ``slots``."""
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randint(2, 512, (len(slots), row + 1), generator=generator).tolist()
     return [PromptGroup(slot, draw[: row // 2], (draw[row // 2 :],)) for slot, draw in zip(slots, draws, strict=True)]
 
 
 def stacked(adapted: AdaptedModel, slots: Sequence[int]) -> Case:
-    """populora: one packed row, all adapters at once."""
+    """Train all adapters at once in one packed row."""
     groups = batch(sorted(slots))
 
     def run() -> None:
@@ -35,7 +42,7 @@ def stacked(adapted: AdaptedModel, slots: Sequence[int]) -> Case:
 
 
 def bare(shape: str, rows: int) -> Case:
-    """populora without adapters: the same forward, and the backward through the base down to the first layer's projections."""
+    """Run the same forward without adapters, and the backward down to the first layer's projections."""
     adapted = adapted_model(shape, 1)
     groups = batch([-1] * rows)
     attention = adapted.backbone.layers[0].self_attn
@@ -49,13 +56,13 @@ def rows_of(groups: Sequence[PromptGroup]) -> torch.Tensor:
 
 
 def plain_loss(model: Any, ids: torch.Tensor, **options: Any) -> torch.Tensor:
-    """The sum of the responses' log-probabilities as anybody would write it."""
+    """Return the sum of the responses' log-probabilities, from all logits."""
     logits = model(input_ids=ids[:, :-1], use_cache=False, **options).logits[:, ROW // 2 - 1 :]
     return logits.log_softmax(-1).gather(2, ids[:, ROW // 2 :, None]).sum()
 
 
 def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
-    """PEFT, one adapter at a time."""
+    """Train with PEFT, one adapter at a time."""
     own = {slot: rows_of([group for group in batch(sorted(slots)) if group.slot == slot]) for slot in sorted(set(slots))}
 
     def run() -> None:
@@ -68,7 +75,7 @@ def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
 
 
 def peft_mixed(model: Any, slots: Sequence[int]) -> Case:
-    """PEFT's ``adapter_names``: one batch, made for inference, but right in eval mode with every adapter trainable."""
+    """Train with PEFT's ``adapter_names`` in one batch: made for inference, but right in eval mode with all adapters trainable."""
     ids, names = rows_of(batch(sorted(slots))), [str(slot) for slot in sorted(slots)]
 
     def run() -> None:
@@ -80,7 +87,7 @@ def peft_mixed(model: Any, slots: Sequence[int]) -> Case:
 
 
 def merged(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -> Case:
-    """Weights W + (alpha / r) B A of one adapter at a time, differentiated through."""
+    """Differentiate through the weights W + (alpha / r) B A, one adapter at a time."""
     model = random_base(shape).requires_grad_(False)
     factors = {slot: adapted.bank.adapter(slot).modules for slot in sorted(set(slots))}
     leaves = {slot: {name: (a.requires_grad_(), b.requires_grad_()) for name, (a, b) in own.items()} for slot, own in factors.items()}
@@ -101,3 +108,62 @@ def merged(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -> Case:
                 linear.register_parameter("weight", weights[name])
 
     return run
+
+
+def learn(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
+    """Run forward and backward of the groups."""
+
+    def run() -> None:
+        adapted.logprobs(pack(groups, adapted.device))[0].sum().backward()
+
+    return run
+
+
+def uneven(slots: int, rows: int = 32) -> tuple[list[PromptGroup], float]:
+    """Return rows of log-normal lengths (mean 121, at most 396), and the share of a padded rectangle that they fill."""
+    sizes = [max(PROMPT + 2, length) for length in lengths(rows, 121, 396)]
+    draw = np.random.default_rng(0)
+    groups = [
+        PromptGroup(at * slots // rows, draw.integers(2, 512, PROMPT).tolist(), (draw.integers(2, 512, size - PROMPT + 1).tolist(),))
+        for at, size in enumerate(sizes)
+    ]
+    return groups, sum(sizes) / (rows * max(sizes))
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Attention as transformers computes it over a rectangle of ``rows`` sequences, with a mask over the padding."""
+
+    rows: int
+    mask: torch.Tensor
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
+        """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]."""
+        module = SimpleNamespace(num_key_value_groups=q.shape[1] // k.shape[1], is_causal=True)
+        queries, keys, values = (x.unflatten(0, (self.rows, -1)).transpose(1, 2) for x in (q, k, v))
+        return sdpa_attention_forward(module, queries, keys, values, self.mask, scaling=scaling)[0].flatten(0, 1)  # type: ignore[arg-type]
+
+
+def padded(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
+    """Run forward and backward of the same rows in a rectangle as wide as the longest."""
+    longest = max(len(group.responses[0]) for group in groups)
+    filled = [replace(group, responses=([*group.responses[0], *[0] * (longest - len(group.responses[0]))],)) for group in groups]
+    width = filled[0].tokens
+    real = torch.arange(width) < torch.tensor([group.tokens for group in groups])[:, None]
+    plan = Padded(len(groups), torch.ones(width, width, dtype=torch.bool).tril() & real[:, None, None])
+
+    def run() -> None:
+        packed = replace(pack(filled), plan=plan)  # type: ignore[arg-type]
+        (adapted.logprobs(packed)[0].view(len(groups), -1) * real[:, PROMPT - 1 :]).sum().backward()
+
+    return run
+
+
+def shared(slots: int, prompt: int, response: int, samples: int = 8) -> tuple[list[PromptGroup], list[PromptGroup]]:
+    """Return the same rows twice: with each prompt once for its samples, and once for each sample."""
+    draw = np.random.default_rng(0)
+    together = [
+        PromptGroup(slot, draw.integers(2, 512, prompt).tolist(), tuple(draw.integers(2, 512, (samples, response)).tolist()))
+        for slot in range(slots)
+    ]
+    return together, [PromptGroup(group.slot, group.prompt, (one,)) for group in together for one in group.responses]

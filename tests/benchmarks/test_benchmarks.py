@@ -1,0 +1,161 @@
+"""The benchmarks' arithmetic, and that their committed tables and bars are those of the committed results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.evaluation import evalplus_time, gold, load, tiny_suite
+from benchmarks.evaluation.grader import spent
+from benchmarks.first_run import measures
+from benchmarks.operators import replacement
+from benchmarks.operators import run as operators
+from benchmarks.sandbox import run as sandbox
+from benchmarks.speed.table import table as speed_table
+from benchmarks.speed.training import batch, learn
+from scipy import stats
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import balance, gpu, measuring, step
+from populora.adapters.operators import OPERATORS
+from populora.evals.benchmarks import BENCHMARKS
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+RESULTS = sorted(FOLDER.rglob("*.json"))
+
+
+def committed(name: str) -> dict:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda file: str(file.relative_to(FOLDER)))
+def test_a_result_file_is_short(file):
+    assert len(file.read_text().splitlines()) <= 200 and max(map(len, file.read_text().splitlines())) < 1000
+
+
+@pytest.mark.parametrize("bench", [sandbox, operators], ids=["sandbox", "operators"])
+def test_a_committed_table_is_that_of_its_results(bench):
+    folder = Path(bench.__file__).parent
+    results = json.loads((folder / "results.json").read_text())
+    assert bench.table(results) == (folder / "table.md").read_text()
+    judged = bench.bars(results["speed"], results["endurance"]) if bench is sandbox else bench.bars(results)
+    assert judged == results["bars"]
+
+
+def test_the_committed_table_of_speed_is_that_of_its_results():
+    assert speed_table({name: committed(f"speed/{name}") for name in ("multi_lora", "step")}) == (FOLDER / "speed/table.md").read_text()
+
+
+def test_the_committed_bars_of_evaluation_are_those_of_its_results():
+    results = {bench: committed(f"evaluation/{bench.__name__.split('.')[-1]}") for bench in (gold, load, evalplus_time, tiny_suite)}
+    for bench, found in results.items():
+        assert found["bars"] == bench.bars(found.get("parts", found))
+    assert gold.table(results[gold]) == (FOLDER / "evaluation/gold.md").read_text() and set(results[gold]["parts"]) == set(gold.NAMES)
+    for name, part in results[gold]["parts"].items():
+        assert [(row["answers"], row["reading"]) for row in part["rows"]] == [(check.what, check.reading) for check in gold.checks_of(name)]
+        assert part["rows"][0]["items"] == BENCHMARKS[name].items and part["data_sha256"] == BENCHMARKS[name].sha256
+
+
+def test_ratios_are_taken_within_a_round_and_a_bar_can_be_missed():
+    times = {"ours": [14.0, 28.0, 14.0], "theirs": [10.0, 20.0, 20.0]}
+    assert measuring.ratio(times, "ours", "theirs") == {"median": 1.4, "min": 0.7, "max": 1.4}
+    assert [measuring.bar(1.3, value)["met"] for value in (1.3, 1.4)] == [True, False]
+    assert not measuring.bar(4, 3.9, at_least=True)["met"]
+
+
+def test_every_case_begins_a_round_in_turn():
+    order: list[str] = []
+    measuring.take_turns({name: lambda name=name: order.append(name) for name in "ab"}, 2)
+    assert order == ["a", "b", "b", "a"]
+
+
+def test_helpers_even_a_step_out_and_their_cost_is_counted(monkeypatch):
+    case = balance.Simulation(8, 8, "means x 4", 2, goal=1.05)
+    found = balance.simulate(case)
+    assert found["alone"]["median"] > 1.2 > found["helped"]["worst"] >= 1.0 and found["met"]
+    for name in ("HELP_TOKENS", "FAR_HELP_TOKENS"):
+        monkeypatch.setattr(balance, name, 200_000.0)
+    assert balance.simulate(case)["helped"]["median"] > found["helped"]["median"]
+
+
+def test_a_verdict_that_differs_misses_the_bar():
+    right, wrong, late = (
+        json.dumps({"item_id": "a", "correct": correct, "reason": reason}).encode()
+        for correct, reason in ((True, ""), (False, "wrong:plus:3"), (False, "timeout:plus:3"))
+    )
+    assert load.differences([right, wrong], [right, wrong]) == {"other_verdicts": [], "other_lines": []}
+    assert load.differences([right, wrong], [wrong, late]) == {"other_verdicts": ["a"], "other_lines": ["a", "a"]}
+    run = {"other_verdicts": [], "other_lines": ["a"]}
+    found = load.bars({"case": {"items": 2, "busy": [run, run]}})
+    assert [(bar["found"], bar["of"], bar["met"]) for bar in found.values()] == [(0, 4, True), (2, 4, False)]
+
+
+def test_a_process_that_fails_stops_the_measurement_and_prints_its_output(tmp_path):
+    with pytest.raises(SystemExit, match=r"ended with 3:\nno such thing"):
+        spent([sys.executable, "-c", "print('no such thing'); raise SystemExit(3)"], tmp_path / "log")
+
+
+def test_a_replacement_is_measured_with_what_it_writes_against_its_own_step():
+    metrics = [{"evolution/children": float(born)} for born in (0, 2, 0, 0, 0)]
+    timings = [
+        {"seconds/evolve": seconds, "seconds/write": write, "seconds/step": 10.0}  # what a step writes is booked with the next one
+        for seconds, write in ((0.001, 0.0), (0.02, 0.1), (0.001, 0.13), (0.001, 0.1), (0.001, 0.1))
+    ]
+    found = replacement.shares(timings, metrics)
+    assert found["replacements"] == [{"children": 2.0, "evolve_seconds": 0.02, "extra_write_seconds": 0.03, "step_seconds": 10.0}]
+    assert found["percent_of_step"] == {"median": 0.5, "largest": 0.5} and found["met"]
+
+
+def test_flops_are_those_that_torch_counts():
+    """But for attention, which torch counts as if it were not causal, and for the first layer, whose input needs no gradient."""
+    plan, rows = gpu.TOY, 16
+    base = plan.bases["toy"]
+    adapted = gpu.adapted_model(plan, base, "none")
+
+    def product(into: torch.Size, left: torch.Size, right: torch.Size, **options: object) -> int:
+        return 2 * left.numel() * right[-1]
+
+    in_place = {torch.ops.aten.addmm_: product, torch.ops.aten.baddbmm_: product}  # torch leaves them out
+    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
+        learn(adapted, batch(list(range(rows)), row=plan.row))()
+    counted = sum(flops for op, flops in counter.get_flop_counts()["Global"].items() if "attention" not in str(op))
+    hidden, layers, _, heads, kv_heads = base.widths
+    attention = 12 * layers * hidden * rows * plan.row * (plan.row + 1) / 2
+    outputs = hidden + 2 * hidden * kv_heads // heads
+    first = 2 * rows * plan.row * (hidden * outputs + 3 * plan.rank * hidden)
+    assert counted == gpu.training_flops(base, plan.rank, rows, plan.row) - attention - first
+
+
+def test_the_committed_comparison_of_arms_is_that_of_the_measured_runs():
+    summarise = pytest.importorskip("benchmarks.first_run.summarise")
+    measured = {file.stem: measures.read_measured(file) for file in sorted((FOLDER / "first_run/measured").glob("*.parquet"))}
+    summarise.check_alike(measured)
+    runs = summarise.run_ends(measured)
+    against = summarise.compare(runs)
+    assert committed("first_run/results")["against"] == json.loads(json.dumps(against))
+    assert summarise.table(runs, against) == (FOLDER / "first_run/table.md").read_text(encoding="utf-8")
+    ours, theirs = ([run["teacher/loc"]["last"] for name, run in runs.items() if name.startswith(arm)] for arm in ("4t4s-", "baseline-"))
+    welch = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    assert against["baseline"]["4t4s"]["teacher/loc"]["interval_95"] == pytest.approx([welch.low, welch.high], abs=1e-4)
+    changed = {**measured, "other": {**measured["4t4s-0"], "conditions": {}}}
+    with pytest.raises(SystemExit, match="is not comparable with"):
+        summarise.check_alike(changed)
+
+
+@pytest.mark.slow
+def test_a_step_and_its_plain_composition_do_the_same_work(tmp_path):
+    step.main(["--toy", "--rounds", "1", "--out", str(tmp_path / "step.json")])
+    found = json.loads((tmp_path / "step.json").read_text())
+    assert found["plain step"]["agreement"]["distance / update"] < step.TOLERANCE
+    assert set(found["adapter steps"]["tokens of an adapter"]) == {"2T+2S", "1T+1S"}
+
+
+@pytest.mark.slow
+def test_every_operator_is_measured(monkeypatch):
+    for name, value in {"LAYERS": 2, "HIDDEN": 48, "KEY_VALUE": 40, "RANK": 4, "TARGETS": {"q": 48, "k": 40, "v": 40, "o": 48}}.items():
+        monkeypatch.setattr(operators, name, value)
+    parents = [operators.qwen_adapter(seed, layers=2) for seed in (1, 2)]
+    assert set(operators.measure_children(parents, 1)) == set(operators.describe_children(parents)) == set(OPERATORS)
