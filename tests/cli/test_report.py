@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_runs import AGENT, CONFIG, write_run
+from report_runs import AGENT, CONFIG, logged, write_run
 
 from populora.cli.main import main
 from populora.report import figures as figures_module
@@ -70,7 +70,8 @@ def test_a_whole_report_with_every_figure_in_every_kind(make_run, tmp_path, caps
     assert files.keys() == {f"{name}.{kind}" for name in kept for kind in ("svg", "png", "pdf", "csv")}
     assert all(files[f"{name}.png"].startswith(b"\x89PNG") and files[f"{name}.pdf"].startswith(b"%PDF") for name in kept)
     rows = list(csv.DictReader(io.StringIO(files["trueskill.csv"].decode())))
-    assert {row["value"] for row in rows if row["member"] == "T0"} == {"27.0"}
+    expected = [str(line["rating/mu/T0"]) for line in logged(tmp_path / "run")]
+    assert [row["value"] for row in rows if row["member"] == "T0"] == expected
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("<svg") == 3 and "give the folder of <code>populora retention</code> with --retention DIR" in page
 
