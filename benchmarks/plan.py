@@ -19,7 +19,7 @@ from benchmarks.measuring import ROOT, machine, noise, options, write_results
 
 from populora.core.config import Config
 from populora.core.config_file import load_config
-from populora.engine.model.base_shape import base_shapes
+from populora.engine.model.base_shape import read_base_shape
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.hardware import Hardware
 from populora.engine.planning.planner import Plan, make_plan
@@ -99,7 +99,7 @@ def as_measured(measured: Row) -> Assumptions:
 
 
 def make(config: Config, hardware: Hardware, assumed: Assumptions) -> Plan:
-    return make_plan(config, base_shapes(config.base), hardware, assumed)
+    return make_plan(config, read_base_shape(config.base), hardware, assumed)
 
 
 def planned(plan: Plan) -> Row:

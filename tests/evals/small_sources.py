@@ -13,7 +13,7 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, Config
-from populora.engine.model.base_shape import base_shapes
+from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_name, fingerprint, load_base
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
@@ -33,7 +33,7 @@ def made(seed: int, base: str = "tiny", rank: int = 4, targets: tuple[str, ...] 
     draw = torch.Generator().manual_seed(seed)
     modules = {
         module: (torch.randn(rank, inner, generator=draw) / inner**0.5, 0.1 * torch.randn(outer, rank, generator=draw))
-        for module, (inner, outer) in base_shapes(BaseConfig(path=base)).adapted(targets).items()
+        for module, (inner, outer) in read_base_shape(BaseConfig(path=base)).adapted(targets).items()
     }
     return Adapter(modules, rank, 2.0 * rank)
 

@@ -16,7 +16,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
-from populora.engine.model.base_shape import base_shapes
+from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_folder
 from populora.evals.loaded_adapters import load_adapters, open_engine, read_checked
 from populora.evals.models import find_models
@@ -111,7 +111,7 @@ def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path):
 def test_the_engine_refuses_another_base_than_the_runs(run, tmp_path, chat_base):
     assert find_models([str(run)]).base_sha256 == base_facts()["base_sha256"]
     models = find_models([str(run)], "base", str(chat_base))
-    loaded = load_adapters([], base_shapes(models.config.base))
+    loaded = load_adapters([], read_base_shape(models.config.base))
     with (
         pytest.raises(ConfigError, match=f"'{chat_base}' is not the base of the run: expected weights of SHA-256 "),
         open_engine(loaded.config(models.config, 16, 16), loaded, models.base_sha256),
@@ -122,7 +122,7 @@ def test_the_engine_refuses_another_base_than_the_runs(run, tmp_path, chat_base)
 
 
 def test_an_adapter_for_another_base_is_named_with_what_was_expected(make_adapter, chat_base, tmp_path):
-    folder, tiny = make_adapter("other", 1, str(chat_base)), base_shapes(BaseConfig())
+    folder, tiny = make_adapter("other", 1, str(chat_base)), read_base_shape(BaseConfig())
     with pytest.raises(AdapterError, match=rf"'{folder}' is an adapter for another base.*q_proj' has \(in, out\) = \(32, 32\).*'tiny' has"):
         read_checked(folder, tiny)
     deep = Adapter({"model.layers.9.mlp.up_proj": (torch.ones(1, 128), torch.ones(512, 1))}, 1, 1.0)
@@ -136,4 +136,4 @@ def test_adapters_that_are_no_plain_lora_are_left_to_merging(make_adapter):
     settings = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(settings | {"use_rslora": True}))
     with pytest.raises(AdapterError, match=r"'.*scaled' has use_rslora = True.*--merge"):
-        load_adapters([folder], base_shapes(BaseConfig()))
+        load_adapters([folder], read_base_shape(BaseConfig()))

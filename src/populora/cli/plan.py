@@ -18,7 +18,7 @@ from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
 from populora.core.presets import DEFAULT
-from populora.engine.model.base_shape import base_shapes
+from populora.engine.model.base_shape import read_base_shape
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.hardware import CPU, cluster_settings, count_idle_gpus, fill_gpus, find_gpu
 from populora.engine.planning.planner import Plan, bottleneck, make_plan, suggest_fix
@@ -79,7 +79,7 @@ def plan_run(config: Config, gpu: str = "", gpus: int = 0, nodes: int = 1, assum
             check(config)
         hardware = find_gpu(gpu)
     idle = count_idle_gpus(config, gpus, nodes)
-    return make_plan(config, base_shapes(config.base), hardware, assumed or Assumptions(), idle)
+    return make_plan(config, read_base_shape(config.base), hardware, assumed or Assumptions(), idle)
 
 
 def render_plan(plan: Plan) -> Iterator[RenderableType]:

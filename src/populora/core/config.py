@@ -1,6 +1,6 @@
-"""Settings: frozen dataclasses with the paper's values as defaults (its Table 1; where it has none, the readings of docs/decisions.md).
+"""Settings: frozen dataclasses with the paper's values as defaults (its Table 1, or the readings of docs/decisions.md).
 
-TOML files and command-line flags change them (`config_file`); the resolved settings are written into the run directory. Unknown
+TOML files and command-line flags change them (`config_file`), and the resolved settings are written into the run directory. Unknown
 names and impossible combinations are errors before any work starts (`config_check`).
 """
 
@@ -35,7 +35,7 @@ class LoraConfig:
     alpha: float = 64.0
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     ranks: tuple[int, ...] = ()
-    """Ranks that differ by member, teachers first, none above ``rank``; all have the same alpha / rank. Empty: all have ``rank``."""
+    """Ranks by member, teachers first, none above ``rank``; all have the same alpha / rank. Empty: all members have ``rank``."""
 
 
 @dataclass(frozen=True)
@@ -68,25 +68,25 @@ class SelfplayConfig:
     seeds: int = 256
     """Problems in the buffer before the first step."""
     overlap: Literal["reproducible", "eager", "off"] = "reproducible"
-    """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give equal bytes; as soon as they
-    are validated; or when all proposals are."""
+    """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give bit-identical results; as soon as
+    they are validated; or when all proposals are."""
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What samples: the model that learns itself, or vLLM."""
+    """The sampler: the model that learns, or vLLM."""
 
     backend: Literal["inprocess", "vllm"] = "inprocess"
-    """``inprocess`` reads the very tensors that train; ``vllm`` has a copy of the base and is given each adapter anew after it changed."""
+    """``inprocess`` reads the very tensors that train. ``vllm`` has a copy of the base and gets each adapter after every change."""
     rows: int = 512
     """Responses decoded at a time, at most."""
     cache_mb: int = 1024
-    """Memory for keys and values, MiB. In-process it is for the responses being decoded, their prompts not counted, and fewer are decoded
-    at a time where not all would fit, if each became as long as it may. vLLM holds prompts in it too, and decodes what fits."""
+    """Memory for keys and values, MiB. In-process it holds the responses being decoded, not their prompts. Fewer are decoded at a time if
+    not all would fit at their maximum length. vLLM stores prompts in it too, and decodes what fits."""
     tensor_parallel: int = 1
     """vLLM: GPUs that share one engine's base."""
     release_cache: bool = False
-    """vLLM on a GPU: give the cache's memory back while adapters learn, where there is not enough for both."""
+    """vLLM on a GPU: free the cache's memory while adapters learn, if there is not enough for both."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class TasksConfig:
     code_f_inputs: int = 0
     """Inputs that a proposer of code_f gives; 0 takes the prompt set's number, 10 in ``azr`` and 6 in ``compact``."""
     code_f_split: Literal["seeded", "fixed"] = "seeded"
-    """Which half of code_f's pairs is hidden: drawn anew for each problem, or always the last ones (AZR)."""
+    """The half of code_f's pairs that is hidden: drawn for each problem, or always the last ones (AZR)."""
     extraction: Literal["strict", "lenient"] = "strict"
-    """How an answer is found: in its fence, or else also in phrases such as "the input is" (AZR)."""
+    """How an answer is extracted: from its fence only, or else also from phrases such as "the input is" (AZR)."""
     equality: Literal["python", "strict"] = "python"
-    """When two outputs are equal: Python's ``==`` (AZR), or with equal types."""
+    """How two outputs are compared: by Python's ``==`` (AZR), or with equal types as well."""
     banned_imports: tuple[str, ...] = AZR_BANNED_IMPORTS
-    """Modules that a program may not import: a rule of the task, not a protection (that is the sandbox)."""
+    """Modules that a program may not import. This is a rule of the task; the sandbox protects the machine."""
 
 
 @dataclass(frozen=True)
@@ -132,20 +132,19 @@ class LearnerConfig:
     clip_high: float = 0.28
     whitening: Literal["pooled", "per_type"] = "pooled"
     role_weights: Literal["tokens", "equal"] = "tokens"
-    """What the single agent's two roles weigh in its loss: by their tokens (the paper's mean over the batch), or half each."""
+    """Weights of the single agent's two roles in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
     old_logprobs: Literal["sampler", "recomputed"] = "sampler"
     """Old log-probabilities of the ratio: the sampler's own, or the learner's. A batch is one optimiser step, so with the learner's the
-    ratio is 1 and nothing is clipped; what is left of the gap to the sampler is its importance weight."""
+    ratio is 1 and nothing is clipped; only the importance weight corrects for the sampler."""
     tis_cap: float = 2.0
-    """Token-level truncated importance sampling: where the learner's probability is more than this many times the sampler's, the
-    token weighs as if it were this many."""
+    """Token-level truncated importance sampling: the largest weight (learner's probability over the sampler's) of a token."""
     max_kl: float = 0.1
     """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
     min_ess: float = 0.5
     """Smallest effective sample size, as a share of a member's tokens, under the truncated importance weights learner / sampler."""
     activation_checkpointing: Literal["none", "mlp", "layer"] = "none"
-    """What the backward computes again instead of keeping it: the MLPs (most of the memory), or whole layers."""
+    """Activations that the backward recomputes instead of keeping: of the MLPs (most of the memory), or of whole layers."""
 
 
 @dataclass(frozen=True)
@@ -171,9 +170,9 @@ class EvolutionConfig:
     child_sigma: float = 25.0 / 12.0
     operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
     refactor: Literal["revive", "balanced"] = "revive"
-    """How operators split a child's singular values: ``balanced`` (paper) leaves masked components dead for ever."""
+    """How operators split a child's singular values: ``balanced`` (paper) leaves masked components dead forever."""
     keep_parents: bool = True
-    """Keep what children were bred from, so that `populora replay` can breed them again: one adapter a parent, in fp32."""
+    """Keep the parents of children, one fp32 adapter each, so that `populora replay` can breed the children again."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ class SandboxConfig:
     max_output_chars: int = 400
     """A program whose output is longer is rejected, not cut."""
     allow_weak: bool = False
-    """Run without system-call filters where the machine has none: a program can then do what your user can."""
+    """Run without system-call filters if the machine has none. A program can then do all that your user can."""
 
 
 @dataclass(frozen=True)
@@ -200,22 +199,22 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """The processes of a run, as Ray actors. Without ``learners`` everything is in one process, and nothing else here may be set."""
+    """The processes of a run, as Ray actors. Without ``learners`` the run is one process, and nothing else here may be set."""
 
     learners: int = 0
-    """How many there are, each with the whole base; adapters are theirs by turns. On GPUs as many as engines' GPUs: they share them."""
+    """Number of learners, each with the whole base and some of the adapters. On GPUs as many as the engines' GPUs, which they share."""
     shards: int = 1
     """GPUs that share one learner's base (FSDP2), for bases larger than one."""
     engines: int = 1
-    """How many sample, each with ``engine.tensor_parallel`` GPUs."""
+    """Number of engines that sample, each with ``engine.tensor_parallel`` GPUs."""
     verifiers: int = 1
     """Sandboxes with ``sandbox.workers`` workers each, spread over the machines."""
     address: str = ""
-    """A Ray cluster to join: ``host:port``, or ``auto`` for the one of this machine. Empty: a Ray of its own, on this machine alone."""
+    """A Ray cluster to join: ``host:port``, or ``auto`` for the one of this machine. Empty: start Ray on this machine."""
     help_cost: float = 1000.0
-    """What it costs, in tokens, that one learner helps another with an adapter on the same machine; twice that on another."""
+    """Cost, in tokens, of one learner helping another with an adapter on the same machine; twice that on another machine."""
     wait_seconds: float = 600.0
-    """How long a place for an actor is waited for, at the start and after a machine was lost."""
+    """Seconds to wait for a place for an actor, at the start and after a machine was lost."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ class Config:
     checkpoint_every: int = 1
     keep_checkpoints: int = 2
     track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
-    """What else shows the metrics, besides the files, which are always written: each is an extra of its name, and writes into the run
+    """Trackers of the metrics, in addition to the files, which are always written. Each is an extra of its name and writes into the run
     directory. W&B goes online unless ``WANDB_MODE`` says otherwise."""
     base: BaseConfig = field(default_factory=BaseConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)

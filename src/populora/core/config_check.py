@@ -1,4 +1,4 @@
-"""Which settings are possible: checked before any work starts."""
+"""Check that settings are possible, before any work starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
         (not c.lora.ranks or len(c.lora.ranks) == p.members, f"lora.ranks has {len(c.lora.ranks)} values for {p.members} members"),
         (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),
-        (not e.every or p.single_agent or all(len(set(own)) < 2 for own in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
+        (not e.every or p.single_agent or all(len(set(ranks)) < 2 for ranks in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
          f"lora.ranks is {c.lora.ranks}: evolution breeds within a role, whose members need one rank; set evolution.every = 0"),
         (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
         (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
@@ -72,7 +72,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
          f"engine.tensor_parallel is {c.engine.tensor_parallel}: only engine.backend = 'vllm' shares a base among GPUs"),
         (not c.engine.release_cache or (c.engine.backend == "vllm" and c.base.device != "cpu"),
          "engine.release_cache is set: only engine.backend = 'vllm' on a GPU (base.device) can give its cache back"),
-        *_of_cluster(c),
+        *_cluster_conditions(c),
         (n.tis_cap >= 1, f"learner.tis_cap is {n.tis_cap}: expected 1 or more"),
         (n.min_ess <= 1, f"learner.min_ess is {n.min_ess}: expected a share from 0 to 1"),
         (n.clip_low < 1, f"learner.clip_low is {n.clip_low}: expected less than 1"),
@@ -80,18 +80,19 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
     return conditions
 
 
-def _of_cluster(c: Config) -> list[tuple[bool, str]]:
+def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
     k, device = c.cluster, c.base.device
     if not k.learners:
         return [(k == ClusterConfig(), "cluster.learners is 0, one process, but cluster has other settings: set it to 1 or more")]
-    gpus, held, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
+    sampling, learning, kind = k.engines * c.engine.tensor_parallel, k.learners * k.shards, device.split(":", maxsplit=1)[0]
     reproducible = (
-        'selfplay.overlap is "reproducible", which only one process can be: with cluster.learners set it to "off" (equal seeds give equal '
-        'bytes) or "eager" (faster)'
+        'selfplay.overlap is "reproducible", which needs a single process: with cluster.learners set it to "off" (equal seeds give '
+        'bit-identical results) or "eager" (faster)'
     )
     return [
         (c.selfplay.overlap != "reproducible", reproducible),
         (device == kind, f"base.device is '{device}': expected '{kind}', Ray chooses a cluster's GPUs"),
-        (device == "cpu" or gpus == held,
-         f"cluster.engines x engine.tensor_parallel is {gpus} GPUs, cluster.learners x cluster.shards is {held}: expected the same"),
+        (device == "cpu" or sampling == learning,
+         f"cluster.engines x engine.tensor_parallel is {sampling} GPUs, "
+         f"cluster.learners x cluster.shards is {learning}: expected the same"),
     ]  # fmt: skip

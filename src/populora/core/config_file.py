@@ -1,4 +1,4 @@
-"""Settings from TOML files and plain values, and back. Unknown names are errors that name the nearest that there are."""
+"""Read settings from TOML files and plain values. Unknown names are errors that suggest the nearest known ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from populora.core.errors import ConfigError
 
 
 def field_names(kind: type = Config, prefix: str = "") -> list[str]:
-    """Dotted names of all leaf settings, in order of declaration."""
+    """Return the dotted names of all leaf settings, in order of declaration."""
     names: list[str] = []
     for item in dataclasses.fields(kind):
         inner = typing.get_type_hints(kind)[item.name]
@@ -27,8 +27,10 @@ def field_names(kind: type = Config, prefix: str = "") -> list[str]:
 
 
 def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", known: Sequence[str] = ()) -> Any:
-    """Settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types; ``known`` are the dotted
-    names of all that there are, those of ``kind`` by default."""
+    """Build settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types.
+
+    ``known`` are the dotted names that an error may suggest, by default those of ``kind``.
+    """
     hints, known = typing.get_type_hints(kind), known or field_names(kind)
     chosen = {}
     for name, value in values.items():
@@ -47,12 +49,12 @@ DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train 
 
 
 def unknown_setting(name: str, known: Sequence[str]) -> str:
-    """Error text for a setting that is not among the ``known`` ones, with the nearest of them."""
+    """Return the error text for a setting that is not among the ``known`` ones, with the nearest of them."""
     if name == "lora.dropout":
         return DROPOUT
-    leaf_of = {one.rsplit(".", 1)[-1]: one for one in known}
+    by_leaf = {setting.rsplit(".", 1)[-1]: setting for setting in known}
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
-    near += [leaf_of[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], leaf_of, n=2, cutoff=0.7)]
+    near += [by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], by_leaf, n=2, cutoff=0.7)]
     hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
     return f"unknown setting '{name}'.{hint} `populora train --help` lists the settings of a run."
 
@@ -72,14 +74,14 @@ def _typed(value: Any, kind: Any, name: str) -> Any:
             raise ConfigError(f"setting '{name}': expected {len(kinds)} values, got {len(value)}")
         return tuple(_typed(item, part, name) for item, part in zip(value, kinds, strict=True))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value) if abs(value) <= sys.float_info.max else math.inf  # `check` refuses it by name
+        return float(value) if abs(value) <= sys.float_info.max else math.inf  # `check` reports it by name
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"setting '{name}': expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value
 
 
 def load_config(path: Path) -> Config:
-    """Settings from a TOML file. Raises `ConfigError`."""
+    """Read settings from a TOML file. Raises `ConfigError`."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -91,7 +93,7 @@ def load_config(path: Path) -> Config:
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
-    """Nested plain values (for JSON); `from_mapping` reads them back."""
+    """Convert settings to nested plain values for JSON, which `from_mapping` reads back."""
     return dataclasses.asdict(config)
 
 

@@ -1,4 +1,4 @@
-"""The exception tree. Every message says what was expected, what came, and what to do; the CLI prints it and exits 2."""
+"""The exceptions of populora. Every message says what was expected, what came, and what to do. The command line prints it and exits 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ConfigError(PopuloraError, ValueError):
 
 
 class BaseModelError(PopuloraError, ValueError):
-    """The base model is missing, unreadable, or does not have the modules that were asked for."""
+    """The base model is missing, unreadable, or lacks the modules in lora.targets."""
 
 
 class AdapterError(PopuloraError, ValueError):
@@ -23,7 +23,7 @@ class AdapterError(PopuloraError, ValueError):
 
 
 class AdapterEffectError(PopuloraError, RuntimeError):
-    """The effect canary: a trained adapter changes nothing, or sampler and learner disagree about it."""
+    """A trained adapter has no effect, or sampler and learner disagree about it."""
 
 
 class RunDirectoryError(PopuloraError, ValueError):
@@ -35,15 +35,15 @@ class SandboxUnavailableError(PopuloraError, RuntimeError):
 
 
 class SandboxFault(PopuloraError, RuntimeError):
-    """The sandbox itself failed repeatedly (our fault): the step stops rather than paying a reward for it."""
+    """The sandbox itself failed repeatedly. The step stops, because this must not decide a reward."""
 
 
 class ClusterError(PopuloraError, RuntimeError):
-    """Processes of a run cannot be had, or are lost again and again."""
+    """Processes of a run cannot be started, or fail repeatedly."""
 
 
 class EndpointError(PopuloraError, RuntimeError):
-    """A served model that is evaluated cannot be reached, refuses, or fails."""
+    """A served model cannot be reached, refuses, or fails."""
 
 
 def did_you_mean(name: str, choices: Iterable[str], n: int = 1, cutoff: float = 0.6) -> str:

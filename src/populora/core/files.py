@@ -1,7 +1,7 @@
-"""Durable file operations of a run directory: write aside, fsync, rename.
+"""Durable file operations of a run directory: write to a temporary name, fsync, rename.
 
-A reader never sees half a file or half a folder: what is being written carries the suffix ``.part``, which every reader
-ignores and the next writer clears away. Errors of the disk become `RunDirectoryError` with the path and a remedy.
+A reader never sees half a file or half a folder. Unfinished files carry the suffix ``.part``, which readers ignore and the next writer
+removes. Errors of the disk become `RunDirectoryError` with the path and a remedy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` in one indivisible move. Raises `RunDirectoryError`."""
+    """Replace ``path`` by ``data`` atomically. Raises `RunDirectoryError`."""
     part = _aside(path)
     with disk_errors(path):
         _write_synced(part, data)
@@ -53,7 +53,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Create the folder ``path`` with these files (names may be relative paths) in one indivisible move.
+    """Create the folder ``path`` with these files (names may be relative paths) atomically.
 
     Raises `RunDirectoryError`, also where it exists.
     """
@@ -72,7 +72,7 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def replace_link(path: Path, target: Path) -> None:
-    """Make ``path`` a symbolic link to ``target`` (relative to its folder) in one indivisible move. Raises `RunDirectoryError`."""
+    """Make ``path`` a symbolic link to ``target`` (relative to its folder) atomically. Raises `RunDirectoryError`."""
     part = _aside(path)
     with disk_errors(path):
         part.unlink(missing_ok=True)
@@ -92,25 +92,25 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Clear away what a killed writer left unfinished in ``folder``. Raises `RunDirectoryError`."""
+    """Remove what a killed writer left unfinished in ``folder``. Raises `RunDirectoryError`."""
     with disk_errors(folder, "clean"):
         for part in folder.glob(f"*{PART}"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def step_folder(parent: Path, step: int) -> Path:
-    """``step_00012``: where a step keeps its files, so that folders sort by step."""
+    """Return the folder of a step, ``step_00012``, named so that folders sort by step."""
     return parent / f"step_{step:05d}"
 
 
 def steps_in(parent: Path) -> list[int]:
-    """Steps that have a folder in ``parent``, in order; what is unfinished is none of them."""
+    """Return the steps that have a finished folder in ``parent``, in order."""
     names = [path.name for path in parent.glob("step_*")]
     return sorted(int(name[5:]) for name in names if name[5:].isdigit())
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line and fsync it: what a later checkpoint relies on is on the disk. Raises `RunDirectoryError`."""
+    """Append one line and fsync it, so that a later checkpoint can rely on it. Raises `RunDirectoryError`."""
     with disk_errors(path), path.open("ab") as file:
         file.write(line.encode("utf-8") + b"\n")
         file.flush()
@@ -118,12 +118,12 @@ def append_line(path: Path, line: str) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Readable JSON that keeps the order of keys. Raises ``ValueError`` for NaN and infinities, which JSON does not have."""
+    """Write readable JSON that keeps the order of keys. Raises ``ValueError`` for NaN and infinities."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode("utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Parsed content of a JSON file. Raises `RunDirectoryError`."""
+    """Parse a JSON file. Raises `RunDirectoryError`."""
     with disk_errors(path, "read"):
         data = path.read_bytes()
     try:

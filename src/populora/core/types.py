@@ -27,7 +27,7 @@ TASK_TYPES = (TaskType.CODE_I, TaskType.CODE_O, TaskType.CODE_F)
 
 
 class Role(StrEnum):
-    """What a member does."""
+    """The role of a member."""
 
     TEACHER = "teacher"
     STUDENT = "student"
@@ -44,7 +44,7 @@ class VerdictKind(StrEnum):
     BLOCKED = "blocked"
     REJECTED_NONDETERMINISTIC = "rejected_nondeterministic"
     INTERNAL = "internal"
-    """Our own fault: retried, then `SandboxFault`; never turned into a reward."""
+    """The sandbox failed: retried, then `SandboxFault`. It never decides a reward."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Attempt:
     from_buffer: bool = False
     """The problem fills the student's batch from the buffer: not counted for teacher reward or ratings."""
     lenient: bool = False
-    """Its answer stands outside the fence that was asked for: graded only under ``tasks.extraction = "lenient"``."""
+    """The answer is outside the required fence and is graded only with ``tasks.extraction = "lenient"``."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Matchup:
 
 @dataclass(frozen=True)
 class Lineage:
-    """How an adapter came about: with its parents' weights, all that is needed to breed it again."""
+    """The origin of an adapter. Together with its parents' weights it is enough to breed the adapter again."""
 
     member: str
     generation: int = 0
@@ -185,13 +185,13 @@ class Lineage:
     norm_ratio: float = 1.0
     cosines: tuple[float, ...] = ()
     effective_rank: float = 0.0
-    """How far the child is from its parents at birth: see `populora.adapters.operators.breeding.Child`."""
+    """Distance of the child from its parents at birth: norm ratio, cosines to each parent, effective rank."""
     strength: dict[str, float | str] = field(default_factory=dict[str, float | str])
     """All strengths of the operator, defaults among them."""
     refactor: str = ""
     seed: int = 0
     fingerprint: str = ""
-    """Of the child's own adapter at birth."""
+    """Fingerprint of the child's own adapter at birth."""
 
     @property
     def name(self) -> str:
@@ -205,7 +205,7 @@ class Lineage:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Lineage:
-        """From JSON, in which tuples are lists. Raises ``TypeError`` for other fields than a lineage has."""
+        """Build a lineage from JSON, where tuples are lists. Raises ``TypeError`` for unknown fields."""
         fields: dict[str, Any] = {
             name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in values.items()
         }

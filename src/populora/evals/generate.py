@@ -17,7 +17,7 @@ from typing import Any
 
 from populora.core.config import Config
 from populora.core.types import Generation, Request
-from populora.engine.model.base_shape import base_shapes
+from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import load_tokenizer
 from populora.engine.sampling.sampler import Sampler, StaticRequests
 from populora.engine.sampling.token_sampling import decode
@@ -53,7 +53,7 @@ class EvalPlan:
 
 def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False) -> EvalPlan:
     """Render the prompts and check the adapters. Raises `ConfigError`, and `AdapterError` for an adapter that cannot be evaluated."""
-    config, shapes = models.config, base_shapes(models.config.base)
+    config, shapes = models.config, read_base_shape(models.config.base)
     tokenizer, prompts = load_tokenizer(config.base), load_prompts(config.base.prompts, config.tasks)
     rendered = tuple(render_prompts(task, tokenizer, shapes.context, config.selfplay, prompts) for task in tasks)
     adapters = [model.adapter for model in models.models if model.adapter]
@@ -97,7 +97,7 @@ class EngineBatch:
 def _shared_batch(plan: EvalPlan, models: Sequence[EvalModel], missing: Sequence[CompletionLog]) -> Iterator[EngineBatch]:
     if missing:
         config, adapted = plan.models.config, [model for model in models if model.adapter]
-        loaded = load_adapters([model.adapter for model in adapted if model.adapter], base_shapes(config.base))
+        loaded = load_adapters([model.adapter for model in adapted if model.adapter], read_base_shape(config.base))
         slots = {model.name: adapted.index(model) if model in adapted else -1 for model in models}
         yield EngineBatch(config, loaded, slots, missing, plan.models.base_sha256)
 
@@ -105,7 +105,7 @@ def _shared_batch(plan: EvalPlan, models: Sequence[EvalModel], missing: Sequence
 def _merged_batches(plan: EvalPlan, models: Sequence[EvalModel], missing: Sequence[CompletionLog], out: Path) -> Iterator[EngineBatch]:
     """Each model merged, as a plain base model, which is deleted afterwards."""
     config = plan.models.config
-    empty = load_adapters([], base_shapes(config.base))
+    empty = load_adapters([], read_base_shape(config.base))
     for model in models:
         logs = [log for log in missing if log.model == model.name]
         if logs and model.adapter:

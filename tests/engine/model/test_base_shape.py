@@ -12,14 +12,14 @@ import torch
 
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.errors import BaseModelError, ConfigError
-from populora.engine.model.base_shape import base_shapes, check_memory, model_shapes
+from populora.engine.model.base_shape import check_memory, read_base_shape, shape_of_model
 from populora.engine.model.loading import load_base
 from populora.training.loop import build_run
 
 
 def test_shapes_of_the_tiny_base_are_those_of_its_weights():
     model, _ = load_base(BaseConfig())
-    assert base_shapes(BaseConfig()) == model_shapes("tiny", model)
+    assert read_base_shape(BaseConfig()) == shape_of_model("tiny", model)
 
 
 def test_a_folder_with_a_config_alone_can_be_planned(tmp_path: Path):
@@ -29,7 +29,7 @@ def test_a_folder_with_a_config_alone_can_be_planned(tmp_path: Path):
         "tie_word_embeddings": False,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(values))
-    found = base_shapes(BaseConfig(path=str(tmp_path)))
+    found = read_base_shape(BaseConfig(path=str(tmp_path)))
     assert (found.head_size, found.kv_heads, found.context) == (24, 2, 128)
     attention, mlp = 64 * 4 * 24 * 2 + 64 * 2 * 24 * 2, 3 * 64 * 96
     assert found.linear == 2 * (attention + mlp) and found.parameters == found.linear + 2 * 64 * 100 + 5 * 64
@@ -37,13 +37,13 @@ def test_a_folder_with_a_config_alone_can_be_planned(tmp_path: Path):
 
 def test_a_base_that_is_nowhere_is_one_clear_error(tmp_path: Path):
     with pytest.raises(BaseModelError, match=r"base.path '.*gone': expected a folder or hub name .* or one of Qwen/Qwen2.5-Coder-0.5B"):
-        base_shapes(BaseConfig(path=str(tmp_path / "gone")))
+        read_base_shape(BaseConfig(path=str(tmp_path / "gone")))
 
 
 def test_a_base_of_another_kind_is_refused(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 20}))
     with pytest.raises(BaseModelError, match=r"expected a dense causal LM .* it has no intermediate_size"):
-        base_shapes(BaseConfig(path=str(tmp_path)))
+        read_base_shape(BaseConfig(path=str(tmp_path)))
 
 
 def test_a_gpu_too_small_for_the_base_is_refused_before_any_weight_is_read(monkeypatch: pytest.MonkeyPatch):

@@ -79,7 +79,7 @@ def test_the_chunk_of_logits_is_the_head_s_own():
 
 
 def test_rows_at_a_time_are_about_the_sampler_s_own():
-    from populora.engine.model.base_shape import base_shapes
+    from populora.engine.model.base_shape import read_base_shape
     from populora.engine.model.loading import load_base
     from populora.engine.model.model import AdaptedModel
     from populora.engine.sampling.inprocess import InProcessSampler
@@ -87,7 +87,7 @@ def test_rows_at_a_time_are_about_the_sampler_s_own():
     config = Config(selfplay=SelfplayConfig(max_response_tokens=224), engine=EngineConfig(cache_mb=100))
     model, tokenizer = load_base(BaseConfig())
     sampler = InProcessSampler(AdaptedModel(model, ("q_proj",), 1, 4, 8.0), tokenizer, 0, 512, 100)
-    assert rows_at_a_time(config, base_shapes(BaseConfig())) == sampler.rows_at_a_time(224) == 114  # whole pages of 16
+    assert rows_at_a_time(config, read_base_shape(BaseConfig())) == sampler.rows_at_a_time(224) == 114  # whole pages of 16
 
 
 def test_the_in_process_engine_shares_the_learner_s_base_unless_it_is_an_actor(paper, planned):

@@ -18,7 +18,7 @@ def test_known_shapes_are_those_of_transformers_model_and_of_the_model_cards(siz
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from populora.engine.model.base_shape import model_shapes
+    from populora.engine.model.base_shape import shape_of_model
 
     hidden, inner, layers, heads, kv_heads, vocabulary, tied, context = QWEN_CODER[size]
     config = Qwen2Config(
@@ -28,7 +28,7 @@ def test_known_shapes_are_those_of_transformers_model_and_of_the_model_cards(siz
     with torch.device("meta"):
         model = Qwen2ForCausalLM(config)
     shape = known_shape(FAMILY + size)
-    assert shape and model_shapes(FAMILY + size, model) == shape
+    assert shape and shape_of_model(FAMILY + size, model) == shape
     total, without = PUBLISHED[size]
     assert shape.parameters / 1e9 == pytest.approx(total, rel=0.01)
     assert (shape.parameters - shape.head * (1 if tied else 2)) / 1e9 == pytest.approx(without, rel=0.01)

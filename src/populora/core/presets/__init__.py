@@ -1,6 +1,6 @@
 """The settings files that ship with populora, by name: `populora train tiny_4t4s`. In the repository `configs/` shows the same files.
 
-A preset's first line says what it is; the lines that begin with ``# Hardware:`` and ``# Time:`` say what it needs and how long it takes.
+A preset's first line describes it. The lines that begin with ``# Hardware:`` and ``# Time:`` state its requirements and duration.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ FOLDER = Path(__file__).parent
 DEFAULT = "tiny"
 """The preset of `populora train` without a name."""
 RETENTION = "retention"
-"""The default preset of `populora retention`, and the prefix of its others; all other presets are for runs."""
+"""The default preset of `populora retention`, and the prefix of all its presets. The others are for runs."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A settings file that ships, with the words of its first lines."""
+    """A settings file that ships, described by its first lines."""
 
     name: str
     summary: str
@@ -28,7 +28,7 @@ class Preset:
 
 
 def preset_names(retention: bool = False) -> list[str]:
-    """Names of the presets for runs, or of those for ``populora retention``."""
+    """Return the names of the presets for runs, or of those for ``populora retention``."""
     return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem.startswith(RETENTION) == retention)
 
 
@@ -42,9 +42,9 @@ def read_preset(name: str) -> Preset:
 
 
 def settings_file(name: str, retention: bool = False) -> Path:
-    """The file that a user names: a preset, or a path. A name of a preset is the preset; ``./tiny`` is a file.
+    """Return the file of a preset, or the path that the user gave. A preset's name takes precedence; ``./tiny`` is a file.
 
-    Raises `ConfigError` with the nearest presets for what is neither.
+    Raises `ConfigError`, with the nearest presets, if there is neither.
     """
     names = preset_names(retention)
     if name in names:

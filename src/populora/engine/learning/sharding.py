@@ -1,9 +1,9 @@
-"""One base on several processes: FSDP2 shards its frozen layers, while the adapters are whole in each.
+"""Shard a base over several processes with FSDP2, for bases that one GPU cannot hold.
 
-For bases that one GPU cannot hold: a process reads the base into its machine's memory and moves its part of it to the GPU. Each computes
-some of the micro-batches; as their layers are gathered by all at the same time, all do equally many, the last ones with an empty one
-where they do not come out even. Gradients and sums are added up over the processes once a step, after which each makes the same
-optimiser step. Embeddings, norms outside layers and the head stay whole.
+FSDP2 shards the frozen layers; adapters, embeddings, norms outside layers and the head are whole in each process. A process reads the base
+into host memory and moves its part to the GPU. Each process computes some of the micro-batches. All gather a layer at the same time, so
+all compute equally many, some of them an extra one of weight 0. Gradients and sums are added over the processes once a step, after which
+each process makes the same optimiser step.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Shard:
     size: int
     address: str
     patience: float = 600.0
-    """Seconds that a process waits for the others. Whoever watches them ends all as soon as one is lost."""
+    """Seconds that a process waits for the others. A supervisor should end all processes as soon as one is lost."""
 
 
 def shard(model: Any, part: Shard, device: torch.device) -> Any:
-    """Join the others and keep this process's part of every layer of ``model``, a causal LM on the CPU, on ``device``; returns it."""
+    """Join the other processes and move this one's part of every layer of ``model``, a causal LM on the CPU, to ``device``."""
     backend = "gloo" if device.type == "cpu" else "nccl"
     distributed.init_process_group(
         backend, init_method=f"tcp://{part.address}", rank=part.rank, world_size=part.size, timeout=timedelta(seconds=part.patience)
@@ -46,7 +46,7 @@ def shard(model: Any, part: Shard, device: torch.device) -> Any:
     whole = set(model.parameters()) - set(backbone.layers.parameters())
     for layer in backbone.layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-    # It has nothing of its own, but gathers a layer while the one before it computes.
+    # The backbone has no other parameters, but prefetches a layer while the one before it computes.
     fully_shard(backbone, mesh=mesh, ignored_params=whole & set(backbone.parameters()))
     for tensor in (*whole, *model.buffers()):
         tensor.data = tensor.data.to(device)
@@ -54,19 +54,19 @@ def shard(model: Any, part: Shard, device: torch.device) -> Any:
 
 
 class ShardedLearner(InProcessLearner):
-    """A `InProcessLearner` in each of the processes, all of which are asked the same."""
+    """An `InProcessLearner` in each of the processes, all of which get the same calls."""
 
     def __init__(self, adapted: AdaptedModel, config: LearnerConfig, part: Shard):
         super().__init__(adapted, config)
         self._part = part
 
     def accumulate(self, batches: Iterable[Sequence[TrainGroup]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
-        """See `InProcessLearner.accumulate`; the gradients and sums are those of all processes."""
-        every = list(batches)
-        mine = every[self._part.rank :: self._part.size]
-        sums = super().accumulate(mine, tokens)
-        if len(mine) < math.ceil(len(every) / self._part.size):  # the others gather layers once more: an update of weight 0 beside them
-            super().accumulate(every[:1], dict.fromkeys(range(self.adapted.bank.slots), math.inf))
+        """Accumulate the gradients and sums of all processes, as `InProcessLearner.accumulate` does."""
+        batches = list(batches)
+        own = batches[self._part.rank :: self._part.size]
+        sums = super().accumulate(own, tokens)
+        if len(own) < math.ceil(len(batches) / self._part.size):  # the others gather layers once more: join with an update of weight 0
+            super().accumulate(batches[:1], dict.fromkeys(range(self.adapted.bank.slots), math.inf))
         table = torch.tensor([sums[slot] for slot in sorted(sums)], dtype=torch.float64, device=self.adapted.device)
         largest = table[:, 7].clone()
         distributed.all_reduce(self.adapted.bank.gradient)

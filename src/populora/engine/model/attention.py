@@ -1,9 +1,8 @@
-"""Causal attention over packed rows that share prompts: one function that any Hugging Face causal LM can call.
+"""Causal attention over packed rows with shared prompts, as a function that any Hugging Face causal LM can call.
 
-It is registered with transformers' attention interface and is handed an explicit plan with each forward; the model code
-itself stays untouched. Two kinds of plan: prompts and their responses in one packed row (learning, prefill: `PackedAttention`, on CUDA
-`flex`), and one new token per response (`decode_cache`, on CUDA `paged`). A prompt is computed
-once for all its responses.
+The function is registered with transformers' attention interface and gets an explicit plan with each forward, so the model code stays
+unchanged. There are two kinds of plan: prompts and their responses in one packed row (learning, prefill: `PackedAttention`, on CUDA
+`flex`), and one new token per response (`decode_cache`, on CUDA `paged`). A prompt is computed once for all its responses.
 """
 
 from __future__ import annotations
@@ -22,17 +21,19 @@ KeyValues = tuple[torch.Tensor, torch.Tensor]
 
 
 class AttentionPlan(Protocol):
-    """Which tokens of the packed row attend to what."""
+    """Defines which tokens of the packed row attend to which."""
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
-        """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]."""
+        """Map q [N, heads, d], k and v [N, kv heads, d] to [N, heads, d]."""
         ...
 
 
 @dataclass(frozen=True)
 class Block:
-    """A rectangle of ``rows`` sequences padded to ``length`` tokens. Each attends to itself; with ``group`` [rows] also to the
-    prompt of that number, and ``mask`` [rows, 1, length, P + length] is true where it attends."""
+    """A rectangle of ``rows`` sequences padded to ``length`` tokens, each of which attends to itself.
+
+    With ``group`` [rows] each also attends to the prompt of that number, where ``mask`` [rows, 1, length, P + length] is true.
+    """
 
     rows: int
     length: int
@@ -44,10 +45,10 @@ class Block:
 class PackedAttention:
     """Causal attention in the packed row: each prompt to itself, each response to its prompt and itself.
 
-    A prompt with one response is one sequence. ``order`` [M] indexes the packed row block by block; padding repeats a real token,
-    is never read and so gets no gradient. ``place`` [N] is the inverse: where each token lies in those M. Both are None where
-    the packed row is the blocks as it stands. Prompts [G] that have several responses, or are kept, are the first block; with
-    ``keep``, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer. ``masks`` are the blocks', made on first use.
+    A prompt with one response is one sequence. ``order`` [M] indexes the packed row block by block. Padding repeats a real token, is
+    never read and so gets no gradient. ``place`` [N] is the inverse: the index of each token among those M. Both are None if the packed
+    row already consists of the blocks. Prompts [G] that have several responses, or are kept, are the first block. With ``keep``,
+    ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer. ``masks`` caches the blocks' masks.
     """
 
     order: torch.Tensor | None
@@ -58,20 +59,20 @@ class PackedAttention:
     masks: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
-        """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]."""
+        """Map q [N, heads, d], k and v [N, kv heads, d] to [N, heads, d]."""
         queries, keys, values = (self._padded(x) for x in (q, k, v))
         if self.keep:
             self.kept[layer] = (keys[0], values[0])
         results: list[torch.Tensor] = []
         for at, block in enumerate(self.blocks):
-            seen_k, seen_v = (own[at] if block.group is None else _with_prompt(own, at, block.group) for own in (keys, values))
+            seen_k, seen_v = (x[at] if block.group is None else _with_prompt(x, at, block.group) for x in (keys, values))
             mask = self._mask(at, q.shape[1] // k.shape[1], q.dtype)
             results.append(_sdpa(queries[at], seen_k, seen_v, mask, scaling).transpose(1, 2).flatten(0, 1))
         joined = results[0] if len(results) == 1 else torch.cat(results)
         return joined if self.place is None else _Unpad.apply(joined, self.place)
 
     def _mask(self, at: int, repeats: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Mask of a block for `_sdpa`, made once for all layers."""
+        """Return the mask of a block for `_sdpa`, computed once for all layers."""
         mask = self.blocks[at].mask
         if mask is not None and at not in self.masks:
             added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
@@ -79,14 +80,14 @@ class PackedAttention:
         return self.masks.get(at)
 
     def _padded(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """[N, heads, d] -> blocks [rows, heads, length, d]."""
-        laid = x if self.order is None else _Pad.apply(x, self.order, self.place)
-        parts = laid.split([block.rows * block.length for block in self.blocks])
+        """Split x [N, heads, d] into padded blocks [rows, heads, length, d]."""
+        padded = x if self.order is None else _Pad.apply(x, self.order, self.place)
+        parts = padded.split([block.rows * block.length for block in self.blocks])
         return [part.view(b.rows, b.length, *x.shape[1:]).transpose(1, 2) for b, part in zip(self.blocks, parts, strict=True)]
 
 
 class _Pad(torch.autograd.Function):
-    """``x[order]``, whose backward may gather instead of accumulate because padding never carries a gradient."""
+    """Computes ``x[order]``. Its backward may gather instead of accumulate, because padding never carries a gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
@@ -99,7 +100,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """``y[place]`` with distinct places: its backward writes instead of accumulating."""
+    """Computes ``y[place]`` for distinct places, so that its backward writes instead of accumulating."""
 
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
@@ -114,13 +115,16 @@ class _Unpad(torch.autograd.Function):
 
 
 def _with_prompt(blocks: list[torch.Tensor], at: int, group: torch.Tensor) -> torch.Tensor:
-    """Block ``at`` behind the prompts of its rows: [rows, kv heads, P + length, d]."""
+    """Prepend to block ``at`` the prompts of its rows: [rows, kv heads, P + length, d]."""
     return torch.cat((blocks[0].index_select(0, group), blocks[at]), 2)
 
 
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scaling: float) -> torch.Tensor:
-    """[rows, heads, T, d] attention, causal without a mask. With one, the query heads that share keys stand below each other in
-    ``mask`` [rows, 1, repeats T, ..]: masked GQA has no fast kernel on CPUs, and repeating the keys would copy them."""
+    """Compute attention of [rows, heads, T, d], causal without a mask.
+
+    With ``mask`` [rows, 1, repeats T, ..] the query heads that share keys are stacked: masked GQA has no fast kernel on CPUs, and
+    repeating the keys would copy them.
+    """
     repeats = q.shape[1] // k.shape[1]
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=repeats > 1)
@@ -138,7 +142,7 @@ def _attention(
     attention_plan: AttentionPlan | None = None,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Entry point for transformers: [1, heads, N, d] queries in, [1, N, heads, d] out."""
+    """Compute attention for transformers: [1, heads, N, d] queries in, [1, N, heads, d] out."""
     if attention_plan is None:
         raise BaseModelError("this model carries populora's adapters: call it through AdaptedModel, which knows the attention plan")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -1,9 +1,9 @@
-"""Attention of one new token for each live response, over a static cache that rows enter and leave at any time.
+"""Attention of one new token per live response, over a cache that rows enter and leave at any time.
 
-A response's own keys and values lie in pages of `PAGE` tokens from one pool, so a finished row gives its pages back without any
-copy, and the work of a step grows with the tokens that are really there, not with the longest row. A prompt's keys and values
-exist once for all its responses. Both parts are joined as in flash decoding (Dao et al. 2023): each part gives its maximum,
-its sum of exponentials and its mixed values, and a row's parts are weighed by them.
+A response's keys and values are stored in pages of `PAGE` tokens from one pool. A finished row frees its pages without a copy, and the
+work of a step grows with the number of tokens, not with the longest row. A prompt's keys and values are stored once for all its
+responses. Both parts are joined as in flash decoding (Dao et al. 2023): each part yields its maximum, its sum of exponentials and its
+mixed values, which weight a row's parts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from populora.engine.model.attention import KeyValues
 
 PAGE = 16
-SPARSE = 0.5  # share of places in use below which what is left moves together
+SPARSE = 0.5  # share of places in use below which the cache is compacted
 
 
 class DecodeAttention:
     """The cache of the rows being decoded, in the order of the packed row.
 
-    ``prompt`` [n] is the place of each row's prompt, ``length`` [n] its own tokens so far. Every forward is preceded by `step`.
+    ``prompt`` [n] is the place of each row's prompt, ``length`` [n] the number of its own tokens. Call `step` before every forward.
     """
 
     def __init__(self, device: torch.device):
@@ -33,15 +33,15 @@ class DecodeAttention:
         self.prompt, self.length = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._table = np.zeros((0, 1), np.int64)  # pages of each row [n, most pages of a row]
         self._pages: dict[int, KeyValues] = {}  # per layer K, V [pages, kv heads, PAGE, d]
-        self._free: list[int] = []  # a heap: low pages first, so that those in use stay together
+        self._free: list[int] = []  # a heap: low pages first, so that used pages stay adjacent
         self._capacity = 0
         self._prompts: dict[int, KeyValues] = {}  # per layer K [places, kv heads, d, P], V [places, kv heads, P, d]
-        self._lengths = np.zeros(0, np.int64)  # of the prompts; 0 where none lies
+        self._lengths = np.zeros(0, np.int64)  # of the prompts; 0 for a free place
         self._place: dict[int, int] = {}  # of each prompt, by its number
         self._numbers = itertools.count()
 
     def add_prompts(self, kept: dict[int, KeyValues], lengths: Sequence[int]) -> list[int]:
-        """Take in the keys and values [G, kv heads, P, d] of new prompts; returns their numbers [G]."""
+        """Store the keys and values [G, kv heads, P, d] of new prompts. Returns their numbers [G]."""
         places = np.flatnonzero(self._lengths == 0)[: len(lengths)]
         missing, before = len(lengths) - len(places), len(self._lengths)
         if missing:
@@ -55,7 +55,7 @@ class DecodeAttention:
         return numbers
 
     def drop_prompts(self, numbers: Sequence[int]) -> None:
-        """Prompts that no row will need any more; others take their places, and when few are left these move together."""
+        """Free the places of prompts that no row needs any more, and compact the cache if few are left."""
         self._lengths[[self._place.pop(number) for number in numbers]] = 0
         left = np.flatnonzero(self._lengths)
         if len(left) < SPARSE * len(self._lengths):
@@ -69,13 +69,13 @@ class DecodeAttention:
             self._lengths, self.prompt = self._lengths[left], moved[self.prompt]
 
     def add_rows(self, prompts: Sequence[int]) -> None:
-        """Append rows that have no tokens of their own yet, by the numbers of their prompts."""
+        """Append rows without tokens of their own, by the numbers of their prompts."""
         self.prompt = np.concatenate((self.prompt, np.array([self._place[number] for number in prompts], np.int64)))
         self.length = np.pad(self.length, (0, len(prompts)))
         self._table = np.pad(self._table, ((0, len(prompts)), (0, 0)))
 
     def keep_rows(self, rows: np.ndarray) -> None:
-        """Leave only ``rows``, in that order; the others' pages are free, and when few are left these move together."""
+        """Keep only ``rows``, in that order, free the pages of the others, and compact the cache if few are left."""
         used = np.arange(self._table.shape[1]) * PAGE < self.length[:, None]
         gone = np.ones(len(self.prompt), dtype=bool)
         gone[rows] = False
@@ -92,7 +92,7 @@ class DecodeAttention:
             self._free = list(range(there, self._capacity))
 
     def step(self) -> torch.Tensor:
-        """Make room for one more token of each row; returns the new tokens' positions [n]."""
+        """Make room for one more token of each row. Returns the new tokens' positions [n]."""
         block, column = self.length // PAGE, self.length % PAGE
         self._take_pages(np.flatnonzero(column == 0), block)
         positions = self._lengths[self.prompt] + self.length
@@ -104,15 +104,15 @@ class DecodeAttention:
         return self._tensor(positions)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
-        """q [n, heads, d], k and v [n, kv heads, d] -> [n, heads, d]."""
+        """Map q [n, heads, d], k and v [n, kv heads, d] to [n, heads, d]."""
         rows, heads, size = q.shape
         pages_k, pages_v = self._page_pool(layer, k)
         pages_k[self._write[0], :, self._write[1]], pages_v[self._write[0], :, self._write[1]] = k, v
         queries = q.view(rows, k.shape[1], heads // k.shape[1], size) * scaling
         used = len(self._owner)
-        own = _part(queries.index_select(0, self._owner), pages_k[:used].mT, pages_v[:used], self._unwritten)
-        shared = self._from_grid(_part(self._to_grid(queries), *self._prompts[layer], self._outside))
-        parts = torch.cat((own, shared)).index_select(0, self._parts).unflatten(0, (rows, -1))
+        responses = _part(queries.index_select(0, self._owner), pages_k[:used].mT, pages_v[:used], self._unwritten)
+        prompts = self._from_grid(_part(self._to_grid(queries), *self._prompts[layer], self._outside))
+        parts = torch.cat((responses, prompts)).index_select(0, self._parts).unflatten(0, (rows, -1))
         mixed, peak, total = parts.split((size, 1, 1), 4)
         weights = (peak - peak.amax(1, keepdim=True)).exp_().mul_(total).mul_(self._counts)
         return (weights * mixed).sum(1).div_(weights.sum(1)).view(rows, heads, size).to(q.dtype)
@@ -128,7 +128,7 @@ class DecodeAttention:
             self._table[row, block[row]] = heapq.heappop(self._free)
 
     def _write_prompts(self, layer: int, places: np.ndarray, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """K [G, kv heads, d, P] and V [G, kv heads, P, d] into the layer's pool, which grows to hold them."""
+        """Write K [G, kv heads, d, P] and V [G, kv heads, P, d] into the layer's pool, which grows if needed."""
         pool_k, pool_v = self._prompts.get(layer, (keys[:0], values[:0]))
         end, where = values.shape[2], self._tensor(places)
         more, longer = len(self._lengths) - len(pool_v), max(0, end - pool_v.shape[2])
@@ -138,7 +138,7 @@ class DecodeAttention:
         self._prompts[layer] = (pool_k, pool_v)
 
     def _page_pool(self, layer: int, like: torch.Tensor) -> KeyValues:
-        """The layer's pages; grown when the pool was."""
+        """Return the layer's pages, grown to the capacity of the pool."""
         if layer not in self._pages:
             empty = like.new_zeros(0, like.shape[1], PAGE, like.shape[2])
             self._pages[layer] = (empty, empty)
@@ -149,8 +149,11 @@ class DecodeAttention:
         return self._pages[layer]
 
     def _index_pages(self, block: np.ndarray) -> None:
-        """For each page up to the last in use: its row (an unused one: row 0, which does not look at it) and what is not written;
-        for each row its parts: its prompt, then its pages, then what does not count."""
+        """Index pages and rows.
+
+        Each page up to the last in use gets its row (0 if unused, which does not read it) and the mask of its unwritten tokens. Each row
+        gets its parts: its prompt, then its pages, then padding that does not count.
+        """
         rows = len(block)
         row, at = np.nonzero(np.arange(self._table.shape[1]) <= block[:, None])
         pages = self._table[row, at]
@@ -165,7 +168,7 @@ class DecodeAttention:
         self._unwritten = _minus_infinity(np.arange(PAGE) >= filled[:, None]).to(self.device)
 
     def _index_prompts(self) -> None:
-        """The grid [prompts, width]: a prompt's rows side by side, so that one product serves them all."""
+        """Index the grid [prompts, width] of a prompt's rows, so that one product computes them all."""
         order = np.argsort(self.prompt, kind="stable")
         counts = np.bincount(self.prompt, minlength=len(self._lengths))
         first = np.cumsum(counts) - counts
@@ -177,13 +180,13 @@ class DecodeAttention:
         self._outside = _minus_infinity(np.arange(longest) >= np.maximum(self._lengths, 1)[:, None]).to(self.device)
 
     def _to_grid(self, x: torch.Tensor) -> torch.Tensor:
-        """[n, kv heads, repeats, d] -> [prompts, kv heads, width * repeats, d]."""
+        """Map [n, kv heads, repeats, d] to [prompts, kv heads, width * repeats, d]."""
         prompts, (_, kv_heads, repeats, size) = len(self._lengths), x.shape
         grid = x.new_zeros(prompts * self._width, kv_heads, repeats, size).index_copy_(0, self._cell, x)
         return grid.view(prompts, self._width, kv_heads, repeats, size).transpose(1, 2).reshape(prompts, kv_heads, -1, size)
 
     def _from_grid(self, grid: torch.Tensor) -> torch.Tensor:
-        """The inverse of `_to_grid`."""
+        """Invert `_to_grid`."""
         prompts, kv_heads, _, size = grid.shape
         flat = grid.view(prompts, kv_heads, self._width, -1, size).transpose(1, 2).reshape(prompts * self._width, kv_heads, -1, size)
         return flat.index_select(0, self._cell)
@@ -193,9 +196,9 @@ class DecodeAttention:
 
 
 def _part(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Attention to one part of the keys: q [n, kv heads, repeats, d], k [n, kv heads, d, T], v [n, kv heads, T, d], mask [n, 1, 1, T].
+    """Attend to one part of the keys: q [n, kv heads, repeats, d], k [n, kv heads, d, T], v [n, kv heads, T, d], mask [n, 1, 1, T].
 
-    Returns [n, kv heads, repeats, d + 2]: the mixed values, the largest score, and the sum of the exponentials of all scores minus it.
+    Returns [n, kv heads, repeats, d + 2]: mixed values, largest score, and the sum of the exponentials of all scores minus it.
     """
     scores = torch.matmul(q, k).float().add_(mask)
     shares = scores.softmax(3)
@@ -204,5 +207,5 @@ def _part(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor)
 
 
 def _minus_infinity(outside: np.ndarray) -> torch.Tensor:
-    """[n, T] -> [n, 1, 1, T], minus infinity where ``outside``."""
+    """Build a mask [n, 1, 1, T] that is minus infinity where ``outside`` [n, T]."""
     return torch.from_numpy(np.where(outside, -np.inf, 0.0).astype(np.float32))[:, None, None]

@@ -1,14 +1,14 @@
 """Packed attention on CUDA: one FlexAttention kernel (Dong et al. 2024) over the whole packed row.
 
-Nothing is padded to rectangles and no keys are copied: the kernel walks over blocks of `BLOCK` x `BLOCK` tokens, skips those in which
-nobody sees anybody and asks the mask only where some do. Which blocks those are is computed from the segments, tokens x blocks;
-`create_block_mask` would evaluate tokens x tokens, and compiled, which avoids keeping them, compile again for new lengths.
+Nothing is padded to rectangles and no keys are copied. The kernel walks over blocks of `BLOCK` x `BLOCK` tokens, skips blocks without any
+visible pair, and evaluates the mask only in blocks with some. These blocks are computed from the segments in tokens x blocks steps.
+`create_block_mask` would evaluate tokens x tokens; compiled it would not store them, but compile again for new lengths.
 
-How it stays one compilation for all lengths (torch 2.13): the `BlockMask` is put together inside the compiled function, so that its
-length is that of the queries by construction (handed in from outside, each length is a constant to compile for:
-pytorch/pytorch#189952); the row has whole blocks, which spares the bounds checks, and at least two of them, since a dimension of one
-is a constant as well and rows under `BLOCK` tokens go to another kernel (pytorch/pytorch#185349). With ``fullgraph`` torch raises
-when it compiles too often, instead of going on with the uncompiled function, which keeps all scores.
+One compilation serves all lengths (torch 2.13). The `BlockMask` is built inside the compiled function, so that its length is that of the
+queries by construction; passed in, each length would be a constant to compile for (pytorch/pytorch#189952). The row has whole blocks,
+which avoids bounds checks, and at least two, because a dimension of one is a constant as well and rows under `BLOCK` tokens go to another
+kernel (pytorch/pytorch#185349). With ``fullgraph`` torch raises when it compiles too often; otherwise it would fall back to the
+uncompiled function, which stores all scores.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SMALLEST_HEAD = 16  # of the compiled kernel; sizes that are not powers of two a
 class FlexPackedAttention:
     """Causal attention in the packed row: each prompt to itself, each response to its prompt and itself.
 
-    ``own``, ``first`` and ``end`` [N'] (int32), N' tokens being whole blocks: token i sees the tokens from own[i], where its prompt or
-    response begins, to itself, and, if it belongs to a response, those of its prompt, first[i] <= j < end[i]. Padding sees itself.
+    ``own``, ``first`` and ``end`` are [N'] (int32), where N' is a whole number of blocks. Token i sees the tokens from own[i], the start
+    of its prompt or response, to itself. A token of a response also sees its prompt, first[i] <= j < end[i]. Padding sees itself.
     ``blocks`` are the four pairs (count, list) of `BlockMask`: for each block of queries the blocks of keys of which it sees some
-    tokens, and those of which it sees all; then the same for each block of keys. ``prompts`` [G, P] indexes the prompts to keep:
-    where it is given, ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer; padding repeats a prompt's last token.
+    tokens, and those of which it sees all; then the same for each block of keys. ``prompts`` [G, P] indexes the prompts to keep, if any:
+    ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer, where padding repeats a prompt's last token.
     """
 
     own: torch.Tensor
@@ -48,7 +48,7 @@ class FlexPackedAttention:
     kept: dict[int, KeyValues] = field(default_factory=dict)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
-        """q [N, heads, d], k and v [N, kv heads, d] -> [N, heads, d]. Raises `BaseModelError` for heads too small for the kernel."""
+        """Map q [N, heads, d], k and v [N, kv heads, d] to [N, heads, d]. Raises `BaseModelError` for heads too small for the kernel."""
         if self.prompts is not None:
             self.kept[layer] = (k[self.prompts].transpose(1, 2), v[self.prompts].transpose(1, 2))
         queries, keys, values = (_in_blocks(x, len(self.own)) for x in (q, k, v))
@@ -57,7 +57,7 @@ class FlexPackedAttention:
 
 
 def flex_plan(lengths: Sequence[Sequence[int]], device: str | torch.device, keep: bool = False) -> FlexPackedAttention:
-    """The plan for groups that follow each other, each given as the tokens of its prompt and of each of its responses."""
+    """Plan the attention of consecutive groups, each given as the lengths of its prompt and of each of its responses."""
     sizes, own, first, end, starts = [], [], [], [], []
     at = 0
     for prompt, *responses in lengths:
@@ -83,7 +83,7 @@ def attend_in_blocks(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, own: torch.Tensor, first: torch.Tensor, end: torch.Tensor,
     blocks: tuple[torch.Tensor, ...], scaling: float,
 ) -> torch.Tensor:  # fmt: skip
-    """q [blocks, BLOCK, heads, d], k and v [blocks, BLOCK, kv heads, d] -> [N', heads, d]."""
+    """Map q [blocks, BLOCK, heads, d], k and v [blocks, BLOCK, kv heads, d] to [N', heads, d]."""
     queries, keys, values = (x.flatten(0, 1).transpose(0, 1)[None] for x in (q, k, v))
     tokens = queries.shape[2]
 
@@ -95,7 +95,7 @@ def attend_in_blocks(
 
 
 def kernel(size: int) -> Callable[..., torch.Tensor]:
-    """`attend_in_blocks` compiled, for heads of ``size`` dimensions. Raises `BaseModelError` if they are too small."""
+    """Return `attend_in_blocks` compiled, for heads of ``size`` dimensions. Raises `BaseModelError` if they are too small."""
     if size < SMALLEST_HEAD:
         raise BaseModelError(
             f"expected a base whose attention heads have at least {SMALLEST_HEAD} dimensions, which the kernel for CUDA needs; this one's "
@@ -110,18 +110,18 @@ def _compile() -> Callable[..., torch.Tensor]:
 
 
 def _in_blocks(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    """[N, heads, d] -> [blocks, BLOCK, heads, d]."""
+    """Pad x [N, heads, d] to blocks [blocks, BLOCK, heads, d]."""
     padded = F.pad(x, (0, 0, 0, 0, 0, tokens - len(x))) if tokens > len(x) else x
     return padded.unflatten(0, (-1, BLOCK))
 
 
 def _blocks(own: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """``blocks`` of `FlexPackedAttention`: a block is seen in full if all its pairs are."""
+    """Compute ``blocks`` of `FlexPackedAttention` by counting the visible pairs of each block."""
     tokens = torch.arange(len(own), dtype=torch.int32, device=own.device)
     left = tokens[::BLOCK]
 
     def overlap(start: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
-        """Tokens of start <= j < stop in each block of keys, [N', blocks]."""
+        """Count the tokens of start <= j < stop in each block of keys, [N', blocks]."""
         return (stop[:, None].minimum(left + BLOCK) - start[:, None].maximum(left)).clamp_(min=0)
 
     pairs = (overlap(own, tokens + 1) + overlap(first, end)).unflatten(0, (-1, BLOCK)).sum(1)
@@ -131,6 +131,6 @@ def _blocks(own: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> tuple[
 
 
 def _listed(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each row of ``seen`` how many are true [1, 1, rows], and which: the first so many of [1, 1, rows, columns]."""
+    """Return the number of true entries in each row of ``seen`` [1, 1, rows], and their columns first in [1, 1, rows, columns]."""
     order = seen.int().argsort(dim=1, descending=True, stable=True)
     return seen.sum(1, dtype=torch.int32)[None, None], order.to(torch.int32, memory_format=torch.contiguous_format)[None, None]

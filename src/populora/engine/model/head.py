@@ -1,7 +1,7 @@
 """Log-probabilities of chosen tokens under a frozen output head, without tokens x vocabulary in memory.
 
-The gradient of log p(token) to the hidden state, W[token] - sum_v p(v) W[v], is made in the forward, chunk by chunk; the
-backward only scales it. That is exact for any loss of the chosen tokens' log-probabilities, as long as the head is frozen.
+The forward computes the gradient of log p(token) to the hidden state, W[token] - sum_v p(v) W[v], chunk by chunk. The backward only
+scales it. That is exact for any loss of the chosen tokens' log-probabilities, as long as the head is frozen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 27}
-"""Tokens x vocabulary at a time: 32 MiB of fp32 logits: fewer would read the head too often, more only take memory; 512 MiB fill a GPU."""
+"""Tokens x vocabulary of a chunk: 32 MiB of fp32 logits on a CPU (fewer read the head too often, more waste memory), 512 MiB on a GPU."""
 
 
 class _ChosenLogprobs(torch.autograd.Function):
@@ -27,7 +27,7 @@ class _ChosenLogprobs(torch.autograd.Function):
             chunk = slice(start, min(start + size, len(hidden)))
             slope = None if slopes is None else slopes[chunk]
             work = space[:, : chunk.stop - start]
-            logprobs[chunk], entropies[chunk] = _of_chunk(hidden[chunk], weight, bias, targets[chunk], slope, work)
+            logprobs[chunk], entropies[chunk] = _chunk_logprobs(hidden[chunk], weight, bias, targets[chunk], slope, work)
         if slopes is not None:
             ctx.save_for_backward(slopes)
         ctx.mark_non_differentiable(entropies)
@@ -39,16 +39,18 @@ class _ChosenLogprobs(torch.autograd.Function):
         return slopes * grads[0][:, None].to(slopes.dtype), None, None, None
 
 
-def _of_chunk(
+def _chunk_logprobs(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    wanted: torch.Tensor,
+    targets: torch.Tensor,
     slope: torch.Tensor | None,
     space: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities and entropies of a chunk of n tokens; the former's gradient to ``hidden`` goes into ``slope``. ``space`` [2, n, V]
-    is where it works: memory taken anew for each chunk would cost its first touch each time."""
+    """Compute log-probabilities and entropies of a chunk of n tokens. The gradient of the former to ``hidden`` goes into ``slope``.
+
+    ``space`` [2, n, V] is reused working memory, because newly allocated memory is slow on first touch.
+    """
     logits, exponentials = space
     if weight.dtype == logits.dtype:
         torch.mm(hidden, weight.T, out=logits)
@@ -56,16 +58,16 @@ def _of_chunk(
             logits += bias
     else:
         logits.copy_(F.linear(hidden, weight, bias))
-    chosen, peak = logits.gather(1, wanted[:, None]), logits.amax(-1, keepdim=True)
+    chosen, peak = logits.gather(1, targets[:, None]), logits.amax(-1, keepdim=True)
     torch.exp(logits.sub_(peak), out=exponentials)
     total = exponentials.sum(-1, keepdim=True)
     if slope is not None:
         expected = (exponentials.to(weight.dtype) @ weight) / total.to(weight.dtype)  # sum over v of p(v) W[v]
-        torch.sub(weight[wanted], expected, out=slope)
+        torch.sub(weight[targets], expected, out=slope)
     mean = logits.mul_(exponentials).sum(-1, keepdim=True) / total  # of the logit below its peak
     return (chosen - peak - total.log())[:, 0], (total.log() - mean)[:, 0]
 
 
 def chosen_logprobs(head: torch.nn.Linear, hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities (nats, differentiable) and entropies (constants), both [M] fp32, of hidden [M, d] and targets [M]."""
+    """Compute log-probabilities (nats, differentiable) and entropies (constant), both [M] fp32, of hidden [M, d] and targets [M]."""
     return _ChosenLogprobs.apply(hidden, head.weight, head.bias, targets)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""The frozen base model and its tokenizer, from the package (``tiny``) or anywhere transformers can load from."""
+"""Load the frozen base model and its tokenizer, from the package (``tiny``) or anywhere transformers can load from."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from populora.core.errors import BaseModelError
 
 TINY = "tiny"
 ALIGNMENT = 64
-"""In bytes: torch's allocator puts each tensor at a multiple of it."""
+"""Bytes: torch's allocator places each tensor at a multiple of it."""
 
 
 def base_folder(config: BaseConfig) -> Path:
-    """Where the base's files are, if they are on this disk: the package's own folder for ``tiny``, else the path itself."""
+    """Return the folder of the base's files, if they are on this disk: in the package for ``tiny``, else the path itself."""
     return Path(str(files("populora.engine.model").joinpath("tiny_base"))) if config.path == TINY else Path(config.path)
 
 
@@ -34,14 +34,14 @@ def base_name(config: BaseConfig) -> str:
 
 
 def load_base(config: BaseConfig) -> tuple[Any, Any]:
-    """The model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable."""
+    """Load the model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable."""
     path, device = _source(config), torch_device(config.device)
-    disable_progress_bar()  # it would print into the live table
+    disable_progress_bar()  # it would corrupt the live table
     with _reading(path):
-        found: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)
-        model, loaded = found
-    if loaded["missing_keys"]:  # transformers fills them with random numbers and goes on
-        missing = sorted(loaded["missing_keys"])
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype), output_loading_info=True)
+        model, info = loaded
+    if info["missing_keys"]:  # transformers fills them with random numbers and goes on
+        missing = sorted(info["missing_keys"])
         raise BaseModelError(
             f"base.path '{path}': expected weights for every parameter, but {len(missing)} have none ({', '.join(missing[:3])}, …): "
             "the files are incomplete or of another architecture; download them again."
@@ -51,7 +51,7 @@ def load_base(config: BaseConfig) -> tuple[Any, Any]:
 
 
 def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
-    """The base's tokenizer alone; ``vocabulary`` are the ids that its model has. Raises `BaseModelError` if it is missing or another's."""
+    """Load the base's tokenizer. Raises `BaseModelError` if it is missing or has ids outside the ``vocabulary`` of the model."""
     path = _source(config)
     with _reading(path):
         tokenizer: Any = AutoTokenizer.from_pretrained(path)
@@ -60,10 +60,10 @@ def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:
 
 
 def _align(model: Any) -> Any:
-    """Copy the weights on the CPU that do not begin at a multiple of 64 bytes, as torch's own allocations do.
+    """Copy CPU weights that do not begin at a multiple of 64 bytes, as torch's own allocations do.
 
-    A weight that is mapped from its file begins where the file's header ends, and the last bits of a matrix product depend on that: the
-    same weights in another file would give other bytes.
+    A weight that is mapped from its file begins where the file's header ends. The last bits of a matrix product depend on that address,
+    so the same weights in another file would give other results.
     """
     for parameter in model.parameters():
         if parameter.device.type == "cpu" and parameter.data_ptr() % ALIGNMENT:
@@ -72,7 +72,7 @@ def _align(model: Any) -> Any:
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 over the loaded weights of a base, wherever they came from."""
+    """Compute the SHA-256 of the loaded weights of a base."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
@@ -103,18 +103,18 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _check_tokenizer(tokenizer: Any, vocabulary: int, path: str) -> None:
-    """A folder without tokenizer files loads as an empty tokenizer; one of another model has other ids."""
+    """Raise `BaseModelError` for an empty tokenizer, as a folder without tokenizer files gives, or one of another model."""
     text = "def f(x):\n    return x"
     ids = tokenizer.encode(text, add_special_tokens=False)
     if not ids or tokenizer.decode(ids).strip() != text or max(ids) >= vocabulary:
         raise BaseModelError(
             f"base.path '{path}': expected a tokenizer that writes {text!r} in ids below {vocabulary} and reads it back, got ids "
-            f"{ids[:8]}: put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside the weights."
+            f"{ids[:8]}: put the tokenizer's files (tokenizer.json, tokenizer_config.json) next to the weights."
         )
 
 
 def torch_device(name: str) -> torch.device:
-    """The device of that name. Raises `BaseModelError` if there is none."""
+    """Return the device of this name. Raises `BaseModelError` if there is none."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -1,18 +1,18 @@
-"""Attention of one new token for each live response in static shapes, for CUDA graphs: FlexAttention over pages.
+"""Attention of one new token per live response in static shapes, for CUDA graphs: FlexAttention over pages.
 
-The keys and values of a layer lie in one pool of pages of `PAGE` tokens. A page belongs to one prompt, whose responses all read it there,
-or to one response. Every prompt and response has a range of addresses of its own, ``number * RANGE + token``, and each page says at
-which address it begins: what a response sees is then two intervals of addresses, whatever pages they lie in, and pages that were given
-back are seen by nobody, for numbers are never given again. The mask is complete by itself; that a step costs as much as there are
-tokens is the work of the table, which lists each response's pages.
+The keys and values of a layer are one pool of pages of `PAGE` tokens. A page belongs to one prompt, whose responses all read it in place,
+or to one response. Every prompt and response has its own range of addresses, ``number * RANGE + token``, and each page stores the address
+at which it begins. So a response sees two intervals of addresses, whatever pages they are on, and freed pages are never visible, because
+numbers are not reused. The mask is complete by itself. The table, which lists each response's pages, keeps the work of a step
+proportional to the number of tokens.
 
-What the device reads while a graph is replayed has a fixed place and shape: host arrays that are mirrored, and the pools. Pools grow when
-they must, and then lie elsewhere: ``generation`` counts that, and graphs of an earlier one must not be replayed.
+What the device reads during a replay has a fixed address and shape: mirrors of host arrays, and the pools. Pools that grow are moved.
+``generation`` counts that, and graphs of an earlier generation must not be replayed.
 
-Three choices are due to the kernel (torch 2.13, `_inductor/kernel/flex/flex_decoding.py`). The query heads that share keys are given as
-tokens of one query: they see the same, and as heads they would need to be a power of two in number (Qwen2.5 has 7), or the kernel for
-long queries takes over. All pages are listed as partly seen: with a list of fully seen ones the work is split by the length of the pool
-and not of the list, and one block would do it all. The batch must be a constant, so each number of rows is compiled for, once.
+Three choices follow from the kernel (torch 2.13, `_inductor/kernel/flex/flex_decoding.py`). The query heads that share keys are passed as
+tokens of one query: they see the same keys, and as heads they would need to be a power of two in number (Qwen2.5 has 7), or the kernel
+for long queries is used. All pages are listed as partly seen: with a list of fully seen pages the work is split by the length of the pool
+instead of the list, and one block would do it all. The batch must be a constant, so there is one compilation for each number of rows.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from populora.engine.model.attention import KeyValues
 
-PAGE = 64  # tokens; what the kernel computes at a time
-QUERY = 128  # most query heads that share keys: the block of queries, and the limit of the kernel for decoding
+PAGE = 64  # tokens, the kernel's block of keys
+QUERY = 128  # the block of queries, and so the kernel's limit on query heads that share keys
 RANGE = 1 << 32  # addresses of one prompt or response
-NOBODY = -RANGE  # the address of a page that was never given
-PADDING = 0  # the page that belongs to padding: its rows write the first token and see it
+UNUSED = -RANGE  # the address of a page that was never used
+PADDING = 0  # the page of padding rows, which write and see its first token
 COMPILATIONS = 64  # numbers of rows
 
 
 class Mirror:
-    """A ``host`` array and a tensor of a fixed place, ``device``, that has its values after `send`."""
+    """A ``host`` array and a tensor at a fixed address, ``device``, that gets its values by `send`."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device):
         self._memory = torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
         self.host, self.device = self._memory.numpy(), torch.zeros(shape, dtype=dtype, device=device)
 
     def send(self) -> None:
-        """Blocks until done, so that ``host`` may change at once."""
+        """Copy host to device. Blocks until done, so that ``host`` may change at once."""
         self.device.copy_(self._memory)
 
 
 class PagedDecodeAttention:
-    """The cache of the rows being decoded, in the order of the packed row: ``live`` of at most ``rows``, and padding behind them.
+    """The cache of the rows being decoded, in the order of the packed row: ``live`` of at most ``rows``, followed by padding.
 
-    Prompt and response of a row have at most ``context`` tokens together. Every forward is preceded by `step`.
+    Prompt and response of a row have at most ``context`` tokens together. Call `step` before every forward.
     """
 
     def __init__(self, device: torch.device, rows: int, context: int):
         self.device, self.live, self.generation = device, 0, 0
         width = -(-rows // 16) * 16  # the kernel wants its operands aligned
-        self._step = Mirror((2, width), torch.int64, device)  # position, and where in the pool the new token lies
+        self._step = Mirror((2, width), torch.int64, device)  # position, and index of the new token in the pool
         self._seen = Mirror((4, width), torch.int64, device)  # addresses: from, to in the prompt, and in the response
         self._count = Mirror((width,), torch.int32, device)  # pages of a row
         self._table = Mirror((width, 2 + -(-context // PAGE)), torch.int32, device)  # its prompt's pages, then its own
-        self._address = Mirror((1,), torch.int64, device)  # at which each page begins; none but the padding's
+        self._address = Mirror((1,), torch.int64, device)  # at which each page begins; at first only the padding's
         self._pools: dict[int, KeyValues] = {}  # per layer K, V [kv heads, pages, PAGE, d]
         self._count.host[:] = 1
         self._free: list[int] = []
@@ -70,26 +70,26 @@ class PagedDecodeAttention:
         self._moved = True
 
     def add_prompts(self, kept: dict[int, KeyValues], lengths: Sequence[int]) -> list[int]:
-        """Take in the keys and values [G, kv heads, P, d] of new prompts; returns their numbers [G]."""
+        """Store the keys and values [G, kv heads, P, d] of new prompts. Returns their numbers [G]."""
         numbers = list(itertools.islice(self._numbers, len(lengths)))
         for number, length in zip(numbers, lengths, strict=True):
             self._prompts[number] = length, self._take(-(-length // PAGE), number)
         inside = np.arange(max(lengths)) < np.array(lengths)[:, None]
         source = self._tensor(np.flatnonzero(inside))
-        place = [np.add.outer(np.array(self._prompts[number][1]) * PAGE, np.arange(PAGE)).ravel() for number in numbers]
-        to = self._tensor(np.concatenate([own[:length] for own, length in zip(place, lengths, strict=True)]))
+        places = [np.add.outer(np.array(self._prompts[number][1]) * PAGE, np.arange(PAGE)).ravel() for number in numbers]
+        to = self._tensor(np.concatenate([index[:length] for index, length in zip(places, lengths, strict=True)]))
         for layer, pair in kept.items():
             for pool, new in zip(self._pool(layer, *pair), pair, strict=True):
                 pool.flatten(1, 2).index_copy_(1, to, new.transpose(0, 1).flatten(1, 2).index_select(1, source))
         return numbers
 
     def drop_prompts(self, numbers: Sequence[int]) -> None:
-        """Prompts that no row will need any more."""
+        """Free the pages of prompts that no row needs any more."""
         for number in numbers:
             self._free += self._prompts.pop(number)[1]
 
     def add_rows(self, prompts: Sequence[int]) -> None:
-        """Append rows that have no tokens of their own yet, by the numbers of their prompts."""
+        """Append rows without tokens of their own, by the numbers of their prompts."""
         for row, prompt in enumerate(prompts, self.live):
             tokens, pages = self._prompts[prompt]
             self._row[:, row] = next(self._numbers), prompt, len(pages), tokens, 0
@@ -99,7 +99,7 @@ class PagedDecodeAttention:
         self._moved = True
 
     def keep_rows(self, rows: np.ndarray) -> None:
-        """Leave only ``rows``, in that order; the others' pages are free."""
+        """Keep only ``rows``, in that order, and free the pages of the others."""
         for row in np.setdiff1d(np.arange(self.live), rows).tolist():
             self._free += self._table.host[row, self._row[2, row] : self._count.host[row]].tolist()
         count = len(rows)
@@ -109,7 +109,7 @@ class PagedDecodeAttention:
         self.live, self._moved = count, True
 
     def step(self, size: int) -> torch.Tensor:
-        """Make room for one more token of each row; returns the new tokens' positions [size], those of padding behind those of the rows."""
+        """Make room for one more token of each row. Returns the new tokens' positions [size], followed by those of padding."""
         live = self.live
         number, prompt, _, before, length = self._row[:, :live]
         for row in np.flatnonzero(length % PAGE == 0).tolist():
@@ -128,7 +128,7 @@ class PagedDecodeAttention:
         return self._step.device[0, :size]
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
-        """q [size, heads, d], k and v [size, kv heads, d] -> [size, heads, d]."""
+        """Map q [size, heads, d], k and v [size, kv heads, d] to [size, heads, d]."""
         size, kv_heads, _ = k.shape
         where = self._step.device[1, :size]
         keys, values = self._pools[layer]
@@ -140,7 +140,7 @@ class PagedDecodeAttention:
         return attend(queries, keys, values, self._address.device, *seen, count, table, scaling).flatten(1, 2)
 
     def _take(self, count: int, number: int, token: int = 0) -> list[int]:
-        """Pages for ``number``'s tokens from ``token`` on."""
+        """Take ``count`` free pages for the tokens of ``number`` from ``token`` on."""
         if len(self._free) < count:
             self._grow(len(self._address.host) + count - len(self._free))
         pages = [self._free.pop() for _ in range(count)]
@@ -149,12 +149,12 @@ class PagedDecodeAttention:
         return pages
 
     def _grow(self, wanted: int) -> None:
-        """Pools of at least ``wanted`` pages. One pool at a time is there twice."""
+        """Grow the pools to at least ``wanted`` pages. Only one pool at a time is held twice."""
         before = self._address
         capacity = max(wanted, 2 * len(before.host))
         self._free += range(capacity - 1, len(before.host) - 1, -1)
         self._address = Mirror((capacity,), torch.int64, self.device)
-        self._address.host[: len(before.host)], self._address.host[len(before.host) :] = before.host, NOBODY
+        self._address.host[: len(before.host)], self._address.host[len(before.host) :] = before.host, UNUSED
         torch._dynamo.maybe_mark_dynamic(self._address.device, 0)
         for layer, (keys, values) in self._pools.items():
             self._pools[layer] = (self._wider(keys), values)
@@ -168,7 +168,7 @@ class PagedDecodeAttention:
         return self._pools[layer]
 
     def _wider(self, pool: torch.Tensor) -> torch.Tensor:
-        """The pool with as many pages as there are now; what is not written is zero, which the mask may weigh with zero."""
+        """Copy a pool to the current number of pages. Unwritten tokens are zero, so that the mask's zero weights give zero."""
         wider = pool.new_zeros(pool.shape[0], len(self._address.host), *pool.shape[2:])
         wider[:, : pool.shape[1]] = pool
         torch._dynamo.maybe_mark_dynamic(wider, 1)
@@ -183,10 +183,10 @@ def attend_in_pages(
     first: torch.Tensor, end: torch.Tensor, own: torch.Tensor, until: torch.Tensor,
     count: torch.Tensor, table: torch.Tensor, scaling: float,
 ) -> torch.Tensor:  # fmt: skip
-    """q [rows, kv heads, repeats, d] and pools [kv heads, pages, PAGE, d] -> [rows, kv heads, repeats, d].
+    """Map q [rows, kv heads, repeats, d] and pools [kv heads, pages, PAGE, d] to [rows, kv heads, repeats, d].
 
-    A row sees the addresses first <= at < end and own <= at < until, each [rows], on pages that begin at ``address`` [pages]; they are
-    among the first ``count`` [rows, 1, 1] of ``table`` [rows, 1, 1, width].
+    A row sees the addresses first <= at < end and own <= at < until, each [rows], on pages that begin at ``address`` [pages]. These pages
+    are among the first ``count`` [rows, 1, 1] of ``table`` [rows, 1, 1, width].
     """
     keys, values = keys.flatten(1, 2)[None], values.flatten(1, 2)[None]
 
@@ -201,6 +201,8 @@ def attend_in_pages(
 
 @cache
 def kernel() -> Callable[..., torch.Tensor]:
-    """`attend_in_pages` compiled, once for each number of rows and, where the compiler can, for all numbers of pages. That the heads are
-    not too small for it was seen to when the prompts were computed (`populora.engine.model.flex.kernel`)."""
+    """Return `attend_in_pages` compiled, once for each number of rows and, if the compiler can, for all numbers of pages.
+
+    `populora.engine.model.flex.kernel`, which computes the prompts before, refuses heads that are too small.
+    """
     return torch.compile(attend_in_pages, fullgraph=True, dynamic=False, recompile_limit=COMPILATIONS)  # type: ignore[call-overload]
