@@ -89,10 +89,11 @@ def _cluster_conditions(c: Config) -> list[tuple[bool, str]]:
         'selfplay.overlap is "reproducible", which needs a single process: with cluster.learners set it to "off" (equal seeds give '
         'bit-identical results) or "eager" (faster)'
     )
+    unequal = (
+        f"cluster.engines x engine.tensor_parallel is {sampling} GPUs, cluster.learners x cluster.shards is {learning}: expected the same"
+    )
     return [
         (c.selfplay.overlap != "reproducible", reproducible),
         (device == kind, f"base.device is '{device}': expected '{kind}', Ray chooses a cluster's GPUs"),
-        (device == "cpu" or sampling == learning,
-         f"cluster.engines x engine.tensor_parallel is {sampling} GPUs, "
-         f"cluster.learners x cluster.shards is {learning}: expected the same"),
-    ]  # fmt: skip
+        (device == "cpu" or sampling == learning, unequal),
+    ]
