@@ -110,7 +110,7 @@ def breed(
 
     >>> child, lineage = populora.breed(["runs/first/adapters/T0", "runs/first/adapters/T1"], "x1", seed=3)
     >>> lineage.operator, len(child.modules) > 0
-    ('dare', True)
+    ('x1', True)
     """
     from populora.adapters.operators import get_operator
     from populora.adapters.operators.breeding import breed

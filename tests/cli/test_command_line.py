@@ -205,7 +205,7 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(
     assert main(["resume", "apart", "--cluster.engines", "3"]) == 0 and main(["resume", "apart", "--cluster.learners", "0"]) == 0
     assert found == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
     assert main(["resume", "alone", "--cluster.learners", "2"]) == 2
-    assert 'selfplay.overlap is "reproducible", which only one process can be' in capsys.readouterr().err
+    assert 'selfplay.overlap is "reproducible", which needs a single process' in capsys.readouterr().err
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy():

@@ -61,7 +61,7 @@ def test_an_address_without_ray_is_refused_at_once(tmp_path, no_model, address, 
     ("change", "message"),
     [
         ({"cluster": ClusterConfig(engines=2)}, r"cluster.learners is 0, one process, but cluster has other settings"),
-        ({"selfplay": SelfplayConfig(overlap="reproducible")}, r'selfplay.overlap is "reproducible", which only one process can be'),
+        ({"selfplay": SelfplayConfig(overlap="reproducible")}, r'selfplay.overlap is "reproducible", which needs a single process'),
         ({"base": BaseConfig(device="cuda:1")}, r"base.device is 'cuda:1': expected 'cuda'"),
         ({"base": BaseConfig(device="cuda"), "cluster": ClusterConfig(learners=2, engines=3)}, r"is 3 GPUs, .* is 2: expected the same"),
         ({"cluster": ClusterConfig(learners=2, shards=0)}, r"setting 'cluster.shards': expected more than 0"),
