@@ -34,8 +34,10 @@ def test_a_killed_evaluation_leaves_no_grader_and_frees_its_folder(tmp_path: Pat
         pass
 
 
-BUILD = """
+BUILD = f"""
+import sys
 from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from experiments.tiny_base.pretrain import pretrain
 from experiments.tiny_base.shards import PretrainConfig, Stage
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ class Broken:
 @pytest.mark.slow
 def test_a_tracker_that_fails_is_told_of_and_costs_the_run_no_byte(undisturbed, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("populora.runs.loggers.LOGGERS", {"wandb": Broken})
-    monkeypatch.setattr("populora.training.loop.check_trackers", lambda track: None)
+    monkeypatch.setattr("populora.training.loop.check_loggers", lambda track: None)
     train(replace(SMALL, track=("wandb",)), tmp_path / "run", Silent())
     of_settings = ("config.json", "run.json", "tracked.json")
     with_it, without = contents(tmp_path / "run"), contents(undisturbed)
