@@ -22,8 +22,8 @@ TESTS = Path(__file__).parents[1]
 FOLDERS = ("adapters", "engine/learning", "engine/model", "engine/sampling", "training")
 FILES = (
     "../experiments/tiny_base/tests/test_pretrain.py", "cli/test_breed.py", "cli/test_replay.py", "e2e/test_resume.py",
-    "e2e/test_training.py", "engine/cluster/test_cluster_learner.py", "evals/test_generating.py", "evals/test_merging.py",
-    "report/test_again.py", "runs/test_archive.py", "runs/test_checkpoint.py", "tasks/test_coverage.py",
+    "e2e/test_training.py", "engine/cluster/test_cluster_learner.py", "evals/test_generate.py", "evals/test_merging.py",
+    "runs/test_checkpoint.py", "tasks/test_coverage.py",
 )  # fmt: skip
 
 KERNELS = {
