@@ -16,7 +16,7 @@ from populora.runs.directory import read_config
 from populora.runs.live import View
 from populora.runs.metrics_log import TIMINGS, read_log
 from populora.runs.records import read_table
-from populora.runs.style import birth
+from populora.runs.style import describe_child
 
 
 def view(folder: Path) -> View:
@@ -40,7 +40,7 @@ def view(folder: Path) -> View:
     )
     children = [Lineage(**{name: row[name] for name in ("member", "generation", "born", "operator")}, parents=tuple(row["parents"]))
                 for row in read_table(folder, "children").to_pylist()]  # fmt: skip
-    births = tuple(f"step {child.born}: {birth(child)}" for child in reversed(children))[:4]
+    births = tuple(f"step {child.born}: {describe_child(child)}" for child in reversed(children))[:4]
     return View(
         folder, read_config(folder).steps, tuple(history), elapsed=seconds, left=0.0, members=members, matchups=matchups, births=births
     )

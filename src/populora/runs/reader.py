@@ -16,6 +16,7 @@ import pyarrow as pa
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.core.types import Lineage
+from populora.runs.checkpoint import newest_members
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 from populora.runs.records import SCHEMAS, read_children, read_table
@@ -74,10 +75,10 @@ class RunDirectory:
         """The adapters of the newest checkpoint by name, such as ``T0``. Raises `RunDirectoryError` if there is none yet."""
         from populora.adapters.peft_format import load_adapter
 
-        folders = sorted((self.folder / "adapters").glob("*"))
-        if not folders:
+        if not (self.folder / "adapters").exists():
             raise RunDirectoryError(f"'{self.folder}' has no adapters yet: they are written with the first checkpoint")
-        return {folder.name: load_adapter(folder) for folder in folders}
+        saved = newest_members(self.folder)
+        return {name: load_adapter(saved.adapters / name) for name in sorted(saved.roles)}
 
 
 def load_run(folder: str | Path) -> RunDirectory:

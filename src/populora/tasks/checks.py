@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from populora.core.config import TasksConfig
 from populora.core.types import Example, Problem, TaskType
@@ -49,14 +48,13 @@ class Verifier:
     def __init__(self, limits: Limits = PROFILES["training"], workers: int = 1, allow_weak: bool = False):
         """``limits`` bound a program's time, memory and output. Raises `SandboxUnavailableError` where this machine's kernel cannot
         confine programs, unless ``allow_weak``."""
-        self._open = lambda: SandboxPool(limits, workers, allow_weak)
+        self._pool = SandboxPool(limits, workers, allow_weak)
 
     def __enter__(self) -> Verifier:
-        self._pool = self._open().__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._pool.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
 
     def run_program(self, program: str, inputs: str) -> Verdict:
         """See `run_program`."""

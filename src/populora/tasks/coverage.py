@@ -11,7 +11,6 @@ both numbers, ``coverage`` and ``proxy``; they must not be compared with each ot
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -65,14 +64,6 @@ def normalise(descriptors: ArrayLike, ranges: NDArray[np.float64] = RANGES) -> N
     return np.clip((values - ranges[:, 0]) / (ranges[:, 1] - ranges[:, 0]), 0.0, 1.0)
 
 
-def covered(descriptors: ArrayLike, ranges: NDArray[np.float64], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Count the cells [n] that are filled after each of the descriptors [n, 4], in the tessellation of a run."""
-    cells = _nearest(KDTree(centres), normalise(descriptors, ranges))
-    first = np.zeros(len(cells), dtype=np.int64)
-    first[np.unique(cells, return_index=True)[1]] = 1
-    return np.cumsum(first)
-
-
 def cells_of(descriptors: ArrayLike) -> NDArray[np.int64]:
     """Find the cell [n] of each descriptor [n, 4]."""
     return _nearest(_tree(), normalise(descriptors))
@@ -86,13 +77,6 @@ def tessellation() -> NDArray[np.uint8]:
     """Compute the SHA-256 [32] of ranges and centroids; coverage numbers are comparable exactly when it is equal."""
     digest = hashlib.sha256(RANGES.astype("<f8").tobytes() + centroids().astype("<f4").tobytes())
     return np.frombuffer(digest.digest(), dtype=np.uint8)
-
-
-def tessellation_file() -> bytes:
-    """Return the tessellation as the bytes of an ``.npz``: ``centroids`` [4096, 4], ``ranges`` [4, 2], ``metrics``."""
-    file = io.BytesIO()
-    np.savez(file, centroids=centroids(), ranges=RANGES, metrics=np.array(METRICS))
-    return file.getvalue()
 
 
 class Archive:
