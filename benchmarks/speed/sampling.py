@@ -1,8 +1,7 @@
-"""Cases of sampling: adapters in one batch beside the bare base, transformers, PEFT and merged weights; refill; shared prompts."""
+"""Cases of sampling: decoding steps of many adapters in one batch, whole responses, and rows that are refilled."""
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.measuring import Case, Times
-from benchmarks.speed.models import random_base
 
 from populora.core.types import Request
-from populora.engine.model.decode_cache import DecodeAttention
 from populora.engine.model.model import AdaptedModel
-from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch
 from populora.engine.sampling.decoders import Capture, DecoderPool, EagerDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
@@ -55,81 +51,10 @@ def sampler(adapted: AdaptedModel, rows: int = 512, capture: Capture | None = No
     return made
 
 
-def ours(adapted: AdaptedModel, slots: Sequence[int], samples: int = 1) -> Case:
-    return whole(sampler(adapted), slots, samples)
-
-
 def whole(sampling: InProcessSampler, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
     """Sample ``new`` tokens after prompts of ``length``."""
     asked = requests(slots, samples, length)
     return lambda: sampling.generate(asked, new, 1.0, "")
-
-
-def prefill(adapted: AdaptedModel, prompts: int, length: int, each: int) -> Case:
-    """Compute keys and values of ``prompts`` prompts of ``length`` tokens under each adapter, every prompt ``each`` times."""
-    asked = requests([at // (prompts * each) for at in range(adapted.bank.slots * prompts * each)], 1, length)
-    groups = [PromptGroup(one.slot, Numbers()(one.prompt)["input_ids"]) for one in asked]
-
-    @torch.inference_mode()
-    def run() -> None:
-        packed = pack(groups, keep=True)
-        adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)
-        DecodeAttention(adapted.device).add_prompts(packed.plan.kept, [length] * len(groups))
-
-    return run
-
-
-def ids_of(asked: Sequence[Request]) -> torch.Tensor:
-    return torch.tensor([Numbers()(request.prompt)["input_ids"] for request in asked])
-
-
-def generate(model: Any, ids: torch.Tensor, **options: Any) -> None:
-    """Sample `NEW` tokens a row with transformers."""
-    model.generate(
-        input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=NEW, min_new_tokens=NEW,
-        pad_token_id=0, eos_token_id=None, **options,
-    )  # fmt: skip
-
-
-def transformers_base(shape: str, rows: int) -> Case:
-    model, ids = random_base(shape), ids_of(requests([-1] * rows))
-    return lambda: generate(model, ids)
-
-
-def peft_names(model: Any, slots: Sequence[int]) -> Case:
-    """Sample with PEFT, all adapters in one batch."""
-    ids, names = ids_of(requests(sorted(slots))), [str(slot) for slot in sorted(slots)]
-    return lambda: generate(model, ids, adapter_names=names)
-
-
-def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
-    """Sample with PEFT, one adapter after the other."""
-    asked = requests(sorted(slots))
-    own = {slot: ids_of([request for request in asked if request.slot == slot]) for slot in sorted(set(slots))}
-
-    def run() -> None:
-        for slot, ids in own.items():
-            model.set_adapter(str(slot))
-            generate(model, ids)
-
-    return run
-
-
-def merged_sequential(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -> Case:
-    """Sample one adapter after the other, each merged into a copy of the base beforehand."""
-    asked, models = requests(sorted(slots)), {}
-    for slot in sorted(set(slots)):
-        models[slot] = random_base(shape) if not models else copy.deepcopy(next(iter(models.values())))
-        plain = random_base(shape)
-        for name, (a, b) in adapted.bank.adapter(slot).modules.items():
-            models[slot].get_submodule(name).weight.data = plain.get_submodule(name).weight.data + 2.0 * b @ a
-    own = {slot: ids_of([request for request in asked if request.slot == slot]) for slot in models}
-
-    def run() -> None:
-        for slot, ids in own.items():
-            generate(models[slot], ids)
-
-    return run
 
 
 def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds: int) -> Times:

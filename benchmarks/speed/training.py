@@ -1,4 +1,4 @@
-"""Cases of training: a mixed batch beside PEFT, merged weights and the bare base; packing beside padding; prompts shared by samples."""
+"""Cases of training: a mixed batch beside PEFT and the bare base; packing beside padding; prompts shared by samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.measuring import Case
-from benchmarks.speed.models import ALPHA, RANK, adapted_model, random_base
+from benchmarks.speed.models import adapted_model
 from benchmarks.speed.sampling import lengths
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -70,42 +70,6 @@ def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
         for slot, ids in own.items():
             model.set_adapter(str(slot))
             plain_loss(model, ids).backward()
-
-    return run
-
-
-def peft_mixed(model: Any, slots: Sequence[int]) -> Case:
-    """Train with PEFT's ``adapter_names`` in one batch: made for inference, but right in eval mode with all adapters trainable."""
-    ids, names = rows_of(batch(sorted(slots))), [str(slot) for slot in sorted(slots)]
-
-    def run() -> None:
-        model.zero_grad()
-        model.base_model.set_requires_grad(names)
-        plain_loss(model, ids, adapter_names=names).backward()
-
-    return run
-
-
-def merged(adapted: AdaptedModel, shape: str, slots: Sequence[int]) -> Case:
-    """Differentiate through the weights W + (alpha / r) B A, one adapter at a time."""
-    model = random_base(shape).requires_grad_(False)
-    factors = {slot: adapted.bank.adapter(slot).modules for slot in sorted(set(slots))}
-    leaves = {slot: {name: (a.requires_grad_(), b.requires_grad_()) for name, (a, b) in own.items()} for slot, own in factors.items()}
-    own_rows = {slot: rows_of([group for group in batch(sorted(slots)) if group.slot == slot]) for slot in leaves}
-    linears = {name: model.get_submodule(name) for name in adapted.bank.modules}
-    weights = {name: linear.weight for name, linear in linears.items()}
-
-    def run() -> None:
-        for slot, ids in own_rows.items():
-            for name, linear in linears.items():
-                a, b = leaves[slot][name]
-                a.grad = b.grad = None
-                del linear._parameters["weight"]
-                linear.weight = weights[name] + ALPHA / RANK * b @ a
-            plain_loss(model, ids).backward()
-            for name, linear in linears.items():
-                del linear.weight
-                linear.register_parameter("weight", weights[name])
 
     return run
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.evaluation import evalplus_time, gold, load, tiny_suite
+from benchmarks.evaluation import evalplus_time, gold, tiny_suite
 from benchmarks.evaluation.grader import spent
 from benchmarks.first_run import measures
-from benchmarks.operators import replacement
 from benchmarks.operators import run as operators
 from benchmarks.sandbox import run as sandbox
 from benchmarks.speed.table import table as speed_table
@@ -50,7 +49,7 @@ def test_the_committed_table_of_speed_is_that_of_its_results():
 
 
 def test_the_committed_bars_of_evaluation_are_those_of_its_results():
-    results = {bench: committed(f"evaluation/{bench.__name__.split('.')[-1]}") for bench in (gold, load, evalplus_time, tiny_suite)}
+    results = {bench: committed(f"evaluation/{bench.__name__.split('.')[-1]}") for bench in (gold, evalplus_time, tiny_suite)}
     for bench, found in results.items():
         assert found["bars"] == bench.bars(found.get("parts", found))
     assert gold.table(results[gold]) == (FOLDER / "evaluation/gold.md").read_text() and set(results[gold]["parts"]) == set(gold.NAMES)
@@ -81,32 +80,9 @@ def test_helpers_even_a_step_out_and_their_cost_is_counted(monkeypatch):
     assert balance.simulate(case)["helped"]["median"] > found["helped"]["median"]
 
 
-def test_a_verdict_that_differs_misses_the_bar():
-    right, wrong, late = (
-        json.dumps({"item_id": "a", "correct": correct, "reason": reason}).encode()
-        for correct, reason in ((True, ""), (False, "wrong:plus:3"), (False, "timeout:plus:3"))
-    )
-    assert load.differences([right, wrong], [right, wrong]) == {"other_verdicts": [], "other_lines": []}
-    assert load.differences([right, wrong], [wrong, late]) == {"other_verdicts": ["a"], "other_lines": ["a", "a"]}
-    run = {"other_verdicts": [], "other_lines": ["a"]}
-    found = load.bars({"case": {"items": 2, "busy": [run, run]}})
-    assert [(bar["found"], bar["of"], bar["met"]) for bar in found.values()] == [(0, 4, True), (2, 4, False)]
-
-
 def test_a_process_that_fails_stops_the_measurement_and_prints_its_output(tmp_path):
     with pytest.raises(SystemExit, match=r"ended with 3:\nno such thing"):
         spent([sys.executable, "-c", "print('no such thing'); raise SystemExit(3)"], tmp_path / "log")
-
-
-def test_a_replacement_is_measured_with_what_it_writes_against_its_own_step():
-    metrics = [{"evolution/children": float(born)} for born in (0, 2, 0, 0, 0)]
-    timings = [
-        {"seconds/evolve": seconds, "seconds/write": write, "seconds/step": 10.0}  # what a step writes is booked with the next one
-        for seconds, write in ((0.001, 0.0), (0.02, 0.1), (0.001, 0.13), (0.001, 0.1), (0.001, 0.1))
-    ]
-    found = replacement.shares(timings, metrics)
-    assert found["replacements"] == [{"children": 2.0, "evolve_seconds": 0.02, "extra_write_seconds": 0.03, "step_seconds": 10.0}]
-    assert found["percent_of_step"] == {"median": 0.5, "largest": 0.5} and found["met"]
 
 
 def test_flops_are_those_that_torch_counts():

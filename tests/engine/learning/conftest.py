@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from small_models import random_qwen2, randomise
 
 from populora.engine.learning.batching import TrainRow
 from populora.engine.model.model import AdaptedModel
@@ -15,29 +14,16 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
 SLOTS, RANK, ALPHA, VOCABULARY = 4, 4, 12.0, 96
 
 
-def random_base() -> Qwen2ForCausalLM:
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64,
-        max_position_embeddings=128, tie_word_embeddings=True, initializer_range=0.05, pad_token_id=0, eos_token_id=1,
-        bos_token_id=None, dtype="float32",
-    )  # fmt: skip
-    return Qwen2ForCausalLM(shape)
-
-
 @pytest.fixture
 def adapted() -> AdaptedModel:
-    made = AdaptedModel(random_base(), TARGETS, SLOTS, RANK, ALPHA)
-    made.bank.initialise(0)
-    made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3))
-    return made
+    return randomise(AdaptedModel(random_qwen2(vocab_size=VOCABULARY), TARGETS, SLOTS, RANK, ALPHA))
 
 
 @pytest.fixture
 def peft_model(adapted):
     """All slots as PEFT adapters "0", "1", ... on a base of its own, trainable."""
     config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=list(TARGETS), lora_dropout=0.0, bias="none")
-    model = get_peft_model(random_base(), config, adapter_name="0")
+    model = get_peft_model(random_qwen2(vocab_size=VOCABULARY), config, adapter_name="0")
     for slot in range(1, SLOTS):
         model.add_adapter(str(slot), config)
     for slot in range(SLOTS):

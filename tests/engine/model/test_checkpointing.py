@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from small_models import random_qwen2, randomise
 
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 
 def made(checkpointing) -> AdaptedModel:
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=256,
-        max_position_embeddings=128, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1, dtype="float32",
-    )  # fmt: skip
-    adapted = AdaptedModel(Qwen2ForCausalLM(shape), ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), 3, 4, 8.0, checkpointing)
-    adapted.bank.initialise(0)
-    adapted.bank.master += 0.1 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(3))
-    return adapted
+    base = random_qwen2(vocab_size=64, num_hidden_layers=3, intermediate_size=256)
+    return randomise(AdaptedModel(base, ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), 3, 4, 8.0, checkpointing))
 
 
 def measured(adapted: AdaptedModel) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.attention.flex_attention as torch_flex
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from small_models import random_qwen2, randomise
 
 from populora.core.errors import BaseModelError
 from populora.engine.model.flex import BLOCK, attend_in_blocks, flex_plan, kernel
@@ -64,17 +64,8 @@ def test_the_blocks_are_those_in_which_something_is_seen(groups):
 
 
 def adapted_model(checkpointing="none", size: int = 16, dtype: torch.dtype = torch.float32, device: str = "cpu") -> AdaptedModel:
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=64, hidden_size=4 * size, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64,
-        max_position_embeddings=512, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1, dtype="float32",
-    )  # fmt: skip
-    base: Any = Qwen2ForCausalLM(shape)
-    adapted = AdaptedModel(base.to(device, dtype), ("q_proj", "k_proj", "v_proj", "o_proj"), 3, 4, 8.0, checkpointing)
-    adapted.bank.initialise(0)
-    adapted.bank.master += 0.1 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(3)).to(device)
-    adapted.bank.sync()
-    return adapted
+    base: Any = random_qwen2(vocab_size=64, hidden_size=4 * size, max_position_embeddings=512)
+    return randomise(AdaptedModel(base.to(device, dtype), ("q_proj", "k_proj", "v_proj", "o_proj"), 3, 4, 8.0, checkpointing))
 
 
 def groups() -> list[PromptGroup]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from small_models import random_qwen2
 
 from populora.adapters.adapter import Adapter
 from populora.engine.model.model import AdaptedModel
@@ -15,15 +15,6 @@ from populora.engine.model.segments import SegmentMap
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 RANKS = (4, 8, 32)
 ALPHAS = (4.0, 24.0, 64.0)
-
-
-def random_base() -> Qwen2ForCausalLM:
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64,
-        max_position_embeddings=128, tie_word_embeddings=True, initializer_range=0.05, pad_token_id=0, eos_token_id=1, dtype="float32",
-    )  # fmt: skip
-    return Qwen2ForCausalLM(shape)
 
 
 def random_adapter(modules: dict[str, tuple[int, int]], rank: int, alpha: float) -> Adapter:
@@ -37,7 +28,7 @@ def random_adapter(modules: dict[str, tuple[int, int]], rank: int, alpha: float)
 
 @pytest.fixture
 def adapted() -> AdaptedModel:
-    made = AdaptedModel(random_base(), TARGETS, len(RANKS), max(RANKS), 64.0)
+    made = AdaptedModel(random_qwen2(), TARGETS, len(RANKS), max(RANKS), 64.0)
     for slot, (rank, alpha) in enumerate(zip(RANKS, ALPHAS, strict=True)):
         made.bank.load(slot, random_adapter(made.bank.modules, rank, alpha))
     return made
@@ -45,7 +36,7 @@ def adapted() -> AdaptedModel:
 
 def in_peft(adapter: Adapter):
     config = LoraConfig(r=adapter.rank, lora_alpha=adapter.alpha, target_modules=list(TARGETS), lora_dropout=0.0, bias="none")
-    model = get_peft_model(random_base(), config).eval()
+    model = get_peft_model(random_qwen2(), config).eval()
     for name, (a, b) in adapter.modules.items():
         layer = model.base_model.model.get_submodule(name)
         layer.lora_A["default"].weight.data.copy_(a)
@@ -91,7 +82,7 @@ def test_scales_of_other_members_are_noticed(adapted):
 
 
 def test_ranks_of_one_run_have_one_scale_and_alphas_are_not_rounded():
-    bank = AdaptedModel(random_base(), TARGETS, 3, 48, 10.1).bank
+    bank = AdaptedModel(random_qwen2(), TARGETS, 3, 48, 10.1).bank
     bank.initialise(0, (48, 20, 7))
     assert bank.adapter(0).alpha == 10.1
     assert bank.scale(SegmentMap.build([0, 1, 2], [2, 2, 2])) == pytest.approx(10.1 / 48)

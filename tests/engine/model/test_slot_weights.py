@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from small_models import random_qwen2
 
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import Packed, PromptGroup, pack
@@ -14,12 +14,11 @@ SLOTS, RANKS = (-1, 0, 0, 2, 3), (4, 8, 3, 8)
 
 
 def adapted_model(dtype: torch.dtype) -> AdaptedModel:
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=64, hidden_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40,
-        max_position_embeddings=64, initializer_range=0.1, pad_token_id=0, eos_token_id=1, dtype="float32",
+    base = random_qwen2(
+        vocab_size=64, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40, max_position_embeddings=64,
+        initializer_range=0.1,
     )  # fmt: skip
-    adapted = AdaptedModel(Qwen2ForCausalLM(shape).to(dtype), ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), 4, 8, 8.0)
+    adapted = AdaptedModel(base.to(dtype), ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), 4, 8, 8.0)
     adapted.bank.initialise(0, RANKS)
     for slot, rank in enumerate(RANKS):
         for a, b in adapted.bank.factors.values():

@@ -167,7 +167,8 @@ def test_log_probabilities_of_sampled_tokens_are_those_of_peft(sampler, peft_mod
             start = len(one.prompt_tokens)
             logits = pefts(peft_model, request.slot, ids, lambda given: peft_model(given).logits)[0, start - 1 : -1]
             expected = logits.log_softmax(-1).gather(1, ids[0, start:, None])[:, 0]
-            assert float((expected - torch.tensor(one.logprobs)).abs().max()) < 1e-4
+            tolerance = 1e-5 if isinstance(sampler, InProcessSampler) else 1e-4  # vLLM has kernels of its own
+            assert float((expected - torch.tensor(one.logprobs)).abs().max()) < tolerance
 
 
 def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted, tokenizer):
