@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from benchmarks.measuring import write_results
+
 from populora.cli.arguments import parse
 from populora.core.config import BaseConfig, Config, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.core.errors import ConfigError, PopuloraError
-from populora.core.files import disk_errors, write_file
+from populora.core.files import disk_errors
 
 PROGRAM = "python -m experiments.tiny_base"
-USAGE = f"usage: {PROGRAM} build|gates|room|problems [--help]"
+USAGE = f"usage: {PROGRAM} build|acceptance|headroom|problems [--help]"
 RESULTS = Path(__file__).with_name("results")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands. Raises `PopuloraError`."""
-    commands = {"build": build, "gates": gates, "room": room, "problems": problems}
+    commands = {"build": build, "acceptance": acceptance, "headroom": headroom, "problems": problems}
     if arguments and arguments[0] in ("-h", "--help"):
-        print(f"{USAGE}\n\n" + "\n".join(f"  {name:<8} {command.__doc__}" for name, command in commands.items()))
+        print(f"{USAGE}\n\n" + "\n".join(f"  {name:<10} {command.__doc__}" for name, command in commands.items()))
         return 0
     if not arguments or arguments[0] not in commands:
-        raise ConfigError(f"expected 'build', 'gates', 'room' or 'problems', got {arguments[0] if arguments else 'nothing'}. {USAGE}")
+        raise ConfigError(
+            f"expected 'build', 'acceptance', 'headroom' or 'problems', got {arguments[0] if arguments else 'nothing'}. {USAGE}"
+        )
     return commands[arguments[0]](arguments[1:])
 
 
@@ -58,7 +63,7 @@ def build(arguments: Sequence[str]) -> int:
     """make the tiny base again, from scratch"""
     chosen = parse(Build, arguments, "build", program=PROGRAM)  # before the imports: --help needs no torch
     from experiments.tiny_base import build as building
-    from experiments.tiny_base.shards import PretrainConfig
+    from experiments.tiny_base.data import PretrainConfig
 
     config = PretrainConfig(seed=chosen.seed)
     print(building.build(config, chosen.work, chosen.out, chosen.device, print))
@@ -66,22 +71,22 @@ def build(arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Gates:
+class Acceptance:
     """Validity, solve rate and reward by length of the base's own proposals."""
 
     base: str = "tiny"
-    out: Path = RESULTS / "gates.json"
+    out: Path = RESULTS / "acceptance.json"
     prompts_per_type: int = 3840
     seed: int = 0
     threads: int = 2
 
 
-def gates(arguments: Sequence[str]) -> int:
+def acceptance(arguments: Sequence[str]) -> int:
     """play the base against itself: validity, solve rate, does harder pay"""
-    chosen = parse(Gates, arguments, "gates", program=PROGRAM)
+    chosen = parse(Acceptance, arguments, "acceptance", program=PROGRAM)
     _at_least_one({"prompts-per-type": chosen.prompts_per_type})
     _make_folders(chosen.out)
-    from experiments.tiny_base.gates import passed, play, report
+    from experiments.tiny_base.acceptance import passed, play, report
 
     from populora.training.held_out import load_held_out
     from populora.training.loop import build_run
@@ -105,11 +110,11 @@ def gates(arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
+class Headroom:
     """Greedy accuracy of a student trained alone on a fixed distribution, before and after."""
 
     base: str = "tiny"
-    out: Path = RESULTS / "room.json"
+    out: Path = RESULTS / "headroom.json"
     seeds: tuple[int, ...] = (0, 1, 2)
     steps: int = 150
     per_type: int = 12
@@ -117,32 +122,33 @@ class Room:
     rank: int = 8
     learning_rate: float = 3e-3
     threads: int = 2
-    log: Path = RESULTS / "room_curves.jsonl"
+    log: Path = RESULTS / "headroom_curves.parquet"
 
 
-def room(arguments: Sequence[str]) -> int:
-    """train a student alone on a fixed distribution: is there room to learn"""
-    chosen = parse(Room, arguments, "room", program=PROGRAM)
+def headroom(arguments: Sequence[str]) -> int:
+    """train a student alone on a fixed distribution: how much it learns"""
+    chosen = parse(Headroom, arguments, "headroom", program=PROGRAM)
     _at_least_one({"seeds": len(chosen.seeds), "steps": chosen.steps, "per-type": chosen.per_type, "samples": chosen.samples})
     _make_folders(chosen.out, chosen.log)
-    from experiments.tiny_base.room import measure_room, room_passed
+    from experiments.tiny_base.headroom import measure_headroom, passed
 
     checks, results, lines = {}, [], []
 
     def keep(seed: int, line: dict) -> None:
-        lines.append(json.dumps({"seed": seed, **line}))
+        lines.append({"seed": seed, **line})
         print(lines[-1], flush=True)
 
     for seed in chosen.seeds:  # each seed is minutes: it is on disk before the next one begins
-        config = _room_config(chosen, seed)
-        results.append(measure_room(config, chosen.steps, chosen.per_type, chosen.samples, partial(keep, seed)))
-        checks = room_passed(results)
-        write_file(chosen.log, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+        config = _headroom_config(chosen, seed)
+        results.append(measure_headroom(config, chosen.steps, chosen.per_type, chosen.samples, partial(keep, seed)))
+        checks = passed(results)
+        with disk_errors(chosen.log):
+            pq.write_table(pa.Table.from_pylist(lines), chosen.log, compression="zstd")
         _write(chosen.out, {"command": _settings(chosen), "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 
 
-def _room_config(chosen: Room, seed: int) -> Config:
+def _headroom_config(chosen: Headroom, seed: int) -> Config:
     return Config(
         seed=seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(chosen.rank, 2.0 * chosen.rank),
         population=PopulationConfig(teachers=1, students=1), evolution=EvolutionConfig(every=0),
@@ -151,22 +157,21 @@ def _room_config(chosen: Room, seed: int) -> Config:
     )  # fmt: skip
 
 
-def _settings(chosen: Gates | Room) -> dict:
-    """What the results depend on: not where they are written."""
+def _settings(chosen: Acceptance | Headroom) -> dict:
+    """The settings that the results depend on, so not the paths of files."""
     return {name: value for name, value in asdict(chosen).items() if not isinstance(value, Path)}
 
 
 def _make_folders(*files: Path) -> None:
-    """Before the work, which takes minutes."""
+    """Create the folders before the work, which takes minutes."""
     for file in files:
         with disk_errors(file):
             file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _write(path: Path, content: dict) -> None:
-    text = json.dumps(content, indent=2, default=str)
-    print(text)
-    write_file(path, (text + "\n").encode("utf-8"))
+    with disk_errors(path):
+        write_results(path, content)
 
 
 def _at_least_one(values: dict[str, int]) -> None:

@@ -16,11 +16,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
+from experiments.tiny_base.data import PretrainConfig, corpus_digest, mixture_of
 from experiments.tiny_base.describe import LEVELS, describe
 from experiments.tiny_base.mixtures import MESSAGES
 from experiments.tiny_base.pretrain import Model, pretrain
 from experiments.tiny_base.samples import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_text
-from experiments.tiny_base.shards import PretrainConfig, corpus_digest, mixture_of
 from experiments.tiny_base.tokenizer import save_tokenizer
 from safetensors import SafetensorError
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tiny_base import corpus
+from experiments.tiny_base.data import PretrainConfig, Stage, mixture_of
 from experiments.tiny_base.samples import draw_sample, normalised
-from experiments.tiny_base.shards import PretrainConfig, Stage, mixture_of
 
 from populora.core.config import BaseConfig
 from populora.engine.model.loading import base_folder

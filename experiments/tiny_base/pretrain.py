@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
-from experiments.tiny_base.shards import Batch, PretrainConfig, corpus_digest, prefetched
+from experiments.tiny_base.data import Batch, PretrainConfig, corpus_digest, prefetched
 from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from torch.multiprocessing.spawn import ProcessRaisedException, spawn
 from transformers import Qwen2Config, Qwen2ForCausalLM

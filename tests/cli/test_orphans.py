@@ -39,7 +39,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from experiments.tiny_base.pretrain import pretrain
-from experiments.tiny_base.shards import PretrainConfig, Stage
+from experiments.tiny_base.data import PretrainConfig, Stage
 if __name__ == "__main__":
     stages = (Stage(1e-3, (("short", 10_000),), decay_shards=1),)
     config = PretrainConfig(hidden=32, layers=1, heads=2, kv_heads=1, feed_forward=32, stages=stages, shard_documents=24, batch_tokens=1024)

@@ -9,9 +9,9 @@ import torch
 from experiments.tiny_base import build as building
 from experiments.tiny_base.build import build
 from experiments.tiny_base.corpus import draw_shard
+from experiments.tiny_base.data import PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches, tokenised
 from experiments.tiny_base.mixtures import GUESSING, MIXTURES, REASONING, SETTLED
 from experiments.tiny_base.pretrain import learning_rate, loss_of, new_model, pretrain
-from experiments.tiny_base.shards import PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches, tokenised
 from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 
 from populora.core.config import BaseConfig

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
-from experiments.tiny_base.shards import PretrainConfig, corpus_digest
+from experiments.tiny_base.data import PretrainConfig, corpus_digest
 from experiments.tiny_base.tokenizer import build_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM
 

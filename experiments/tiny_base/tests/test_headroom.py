@@ -1,11 +1,11 @@
-"""The room gate: what it trains moves, and its bars can fail."""
+"""The headroom test: training changes the student, and each bar can fail."""
 
 import re
 
 import pytest
-from experiments.tiny_base import room
-from experiments.tiny_base.__main__ import Room, _room_config, main
-from experiments.tiny_base.room import measure_room, room_passed
+from experiments.tiny_base import headroom
+from experiments.tiny_base.__main__ import Headroom, _headroom_config, main
+from experiments.tiny_base.headroom import measure_headroom, passed
 
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
 
@@ -25,11 +25,11 @@ def result(gain, before=20.0, after=60.0):
     ],
 )
 def test_gain_must_be_large_certain_and_come_with_longer_answers(results, failed):
-    assert {name for name, holds in room_passed(results).items() if not holds} == failed
+    assert {name for name, holds in passed(results).items() if not holds} == failed
 
 
-@pytest.mark.parametrize("bad", [["room", "--steps", "0"], ["room", "--seeds"], ["gates", "--prompts-per-type", "0"]])
-def test_a_gate_without_anything_to_measure_is_refused(bad):
+@pytest.mark.parametrize("bad", [["headroom", "--steps", "0"], ["headroom", "--seeds"], ["acceptance", "--prompts-per-type", "0"]])
+def test_a_test_without_anything_to_measure_is_refused(bad):
     with pytest.raises(ConfigError, match="expected 1 or more, got 0"):
         main(bad)
 
@@ -37,13 +37,13 @@ def test_a_gate_without_anything_to_measure_is_refused(bad):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (["room", "--rank", "0"], "setting 'lora.rank': expected more than 0"),
-        (["room", "--threads", "-1"], "setting 'threads': expected 0 or more"),
-        (["gates", "--threads", "-1"], "setting 'threads': expected 0 or more"),
-        (["room", "--base", "typo"], "expected a folder or hub name"),
+        (["headroom", "--rank", "0"], "setting 'lora.rank': expected more than 0"),
+        (["headroom", "--threads", "-1"], "setting 'threads': expected 0 or more"),
+        (["acceptance", "--threads", "-1"], "setting 'threads': expected 0 or more"),
+        (["headroom", "--base", "typo"], "expected a folder or hub name"),
     ],
 )
-def test_a_gate_with_impossible_settings_is_refused_and_the_last_result_kept(bad, message, tmp_path):
+def test_a_test_with_impossible_settings_is_refused_and_the_last_result_kept(bad, message, tmp_path):
     kept = tmp_path / "measured"
     kept.write_text("measured")
     with pytest.raises(PopuloraError, match=re.escape(message)):
@@ -51,16 +51,16 @@ def test_a_gate_with_impossible_settings_is_refused_and_the_last_result_kept(bad
     assert kept.read_text() == "measured"
 
 
-def test_a_gate_that_cannot_write_says_so_before_it_works(tmp_path):
+def test_a_test_that_cannot_write_says_so_before_it_works(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match="cannot write"):
-        main(["room", "--log", str(tmp_path / "file" / "log.jsonl")])
+        main(["headroom", "--log", str(tmp_path / "file" / "log.parquet")])
 
 
 def test_a_student_trained_alone_is_measured_before_and_after(monkeypatch):
-    monkeypatch.setattr(room, "SUITE_PER_TYPE", 4)
+    monkeypatch.setattr(headroom, "SUITE_PER_TYPE", 4)
     lines = []
-    found = measure_room(_room_config(Room(threads=1), seed=0), steps=2, per_type=1, samples=4, log=lines.append)
+    found = measure_headroom(_headroom_config(Headroom(threads=1), seed=0), steps=2, per_type=1, samples=4, log=lines.append)
     assert [line["step"] for line in lines] == [1, 2]
     assert set(found["before"]["accuracy"]) == {"code_i", "code_o", "code_f", "all"}
     assert found["gain"] == pytest.approx(found["after"]["accuracy"]["all"] - found["before"]["accuracy"]["all"], abs=1e-3)

@@ -1,18 +1,18 @@
-"""Ship gate 1 of the tiny base: does it propose valid problems, solve them at every rate, and does harder pay?
+"""Acceptance tests of the tiny base: it proposes valid and varied problems, solves them at every rate, and harder problems pay.
 
-The base itself (an untrained adapter, B = 0) plays one large step against itself: references come from the shipped seeds and
-from the held-out suite, so that every length is asked for. Invalid and unsolved proposals count with their rewards.
+The base itself (an untrained adapter, B = 0) plays one large step against itself. References come from the shipped seeds and from the
+held-out suite, so that proposals of every length are requested. Invalid and unsolved proposals count with their rewards.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from experiments.tiny_base.variety import varied, variety
 
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Measures, Problem, Proposal, TaskType
@@ -23,10 +23,18 @@ from populora.training.rewards import cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.run import Run
 
+CONSTRUCTS = {
+    "helper function": r"^def (?!f\()", "branch": r"^ +(if|elif) ", "loop": r"^ +(for|while) ", "comprehension": r"[\[(].* for .* in ",
+    "string": r"'", "list": r"(^|[^\w\])])\[", "dict": r"\{|\bd\[", "tuple": r"(return|=) \(\w+, |tuple\(",
+}  # fmt: skip
+"""How the text of a program shows that it uses each. Programs of a model are never parsed in this process."""
+MEASURES = ("loc", "cyclomatic", "ast_depth", "variables")
+RARE = 0.01
+
 
 @dataclass(frozen=True)
 class Scored:
-    """One proposal of the gate: lines of code of its program (as written, also when invalid), rho and teacher reward."""
+    """One proposal: lines of code of its program (as written, also when invalid), rho and teacher reward."""
 
     task: TaskType
     lines: int
@@ -40,7 +48,7 @@ class Scored:
     reasoned: tuple[bool, ...] = ()
     """Verdicts of the attempts that reasoned first."""
     program: tuple[str, Measures] | None = None
-    """Text and complexity of a valid program that the base wrote itself (code_f describes a given one)."""
+    """Text and complexity of a valid program that the base wrote itself (code_f describes another's)."""
 
 
 def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
@@ -77,6 +85,18 @@ def report(scored: Sequence[Scored], seed: int = 0) -> dict[str, dict]:
     """Per type: validity (all, longest quarter), solve rate, histogram of rho, reward by lines and its slope; and `variety`."""
     found = {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
     return {**found, "programs": variety([item.program for item in scored if item.program])}
+
+
+def variety(written: Sequence[tuple[str, Measures]]) -> dict[str, dict]:
+    """Measure valid programs: the share that uses each construct, and the 5 %, 50 % and 95 % quantiles of each measure."""
+    shares = {name: np.mean([bool(re.search(pattern, program, re.M)) for program, _ in written]) for name, pattern in CONSTRUCTS.items()}
+    return {
+        "constructs": {name: round(float(share), 4) for name, share in shares.items()},
+        "quantiles": {
+            name: [float(q) for q in np.quantile([getattr(measures, name) for _, measures in written], (0.05, 0.5, 0.95))]
+            for name in MEASURES
+        },
+    }
 
 
 def _of_type(all_items: Sequence[Scored], seed: int) -> dict:
@@ -144,8 +164,12 @@ def _slope_interval(lines: np.ndarray, rewards: np.ndarray, seed: int, draws: in
 
 
 def passed(results: dict[str, dict]) -> dict[str, bool]:
-    """The gate's bars, one name each."""
-    checks = varied(results["programs"])
+    """Check the bars, one name each. Programs use every construct in one of a hundred, and reach both ends of every measure."""
+    programs = results["programs"]
+    checks = {
+        "programs use every construct": all(share >= RARE for share in programs["constructs"].values()),
+        "programs grow and shrink on every measure": all(low < high for low, _, high in programs["quantiles"].values()),
+    }
     for task in TASK_TYPES:
         found = results[task]
         checks[f"{task} valid >= 0.95"] = found["valid"] >= 0.95

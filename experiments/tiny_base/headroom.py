@@ -1,4 +1,4 @@
-"""Ship gate 2 of the tiny base: is there room to learn that greedy decoding shows?
+"""The headroom test of the tiny base: training raises greedy held-out accuracy.
 
 A student adapter is trained alone on a fixed distribution of generated problems (levels 2 to 6, never held out), with the
 run's own sampler, verifier and learner. Greedy accuracy and answer length on the held-out suite before and after.
@@ -39,8 +39,8 @@ class Score:
 
 def greedy_score(run: Run, slot: int, problems: Sequence[Problem]) -> Score:
     """Greedy accuracy of one slot."""
-    asked = [solve_request(run, problem, slot, 1, ("greedy", index)) for index, problem in enumerate(problems)]
-    attempts = [attempt for (attempt,) in solve(run, asked, temperature=0.0)]
+    requests = [solve_request(run, problem, slot, 1, ("greedy", index)) for index, problem in enumerate(problems)]
+    attempts = [attempt for (attempt,) in solve(run, requests, temperature=0.0)]
     right = {task.value: np.mean([a.correct for a in attempts if a.problem.task is task]) for task in TASK_TYPES}
     accuracy = {name: round(float(value), 4) for name, value in (*right.items(), ("all", np.mean([a.correct for a in attempts])))}
     thinking = [reasons(attempt.generation.text) for attempt in attempts]
@@ -56,8 +56,8 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
             for task in TASK_TYPES
             for index in range(per_type)
         ]
-        asked = [solve_request(run, problem, 0, samples, ("room", step, index)) for index, problem in enumerate(problems)]
-        attempts = [attempt for many in solve(run, asked) for attempt in many]
+        requests = [solve_request(run, problem, 0, samples, ("room", step, index)) for index, problem in enumerate(problems)]
+        attempts = [attempt for group in solve(run, requests) for attempt in group]
         train_on_attempts(run, {0: attempts})
         log({
             "step": step,
@@ -66,7 +66,7 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
         })  # fmt: skip
 
 
-def measure_room(config: Config, steps: int, per_type: int, samples: int, log: Callable[[dict], None]) -> dict:
+def measure_headroom(config: Config, steps: int, per_type: int, samples: int, log: Callable[[dict], None]) -> dict:
     """Greedy scores before and after ``steps`` steps of training alone, with one seed."""
     with build_run(config) as run:
         suite = load_held_out(config.base, per_type=SUITE_PER_TYPE)
@@ -83,8 +83,8 @@ def measure_room(config: Config, steps: int, per_type: int, samples: int, log: C
     }
 
 
-def room_passed(results: Sequence[dict]) -> dict[str, bool]:
-    """The gate's bars over the seeds: gain of 10 points, its 95 % interval (Student's t) above 0, longer answers."""
+def passed(results: Sequence[dict]) -> dict[str, bool]:
+    """Check the bars over the seeds: gain of 10 points, its 95 % interval (Student's t) above 0, longer answers."""
     gains = np.array([result["gain"] for result in results])
     longer = np.array([result["after"]["tokens"] - result["before"]["tokens"] for result in results])
     several = len(gains) >= 2
