@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
+from peft_folders import SETTINGS, WEIGHTS, edit_settings, logits, saved, small_qwen
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
 from populora.adapters.operators import available_operators
 from populora.adapters.operators.breeding import breed
@@ -19,40 +19,16 @@ from populora.adapters.peft_settings import check_agreement, rank_of
 from populora.core.errors import AdapterError
 from populora.core.types import Lineage
 
-WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-
 
 @pytest.fixture(scope="module")
 def qwen() -> Qwen2ForCausalLM:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=40, num_hidden_layers=3, **sizes)).eval()
+    return small_qwen(layers=3)
 
 
 @pytest.fixture(scope="module")
 def gpt2() -> GPT2LMHeadModel:
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=2)).eval()
-
-
-def saved(base: PreTrainedModel, folder: Path, seed: int = 0, **settings) -> PeftModel:
-    """An adapter with random factors, as PEFT makes and saves it."""
-    torch.manual_seed(seed)
-    defaults = {"r": 4, "lora_alpha": 6, "target_modules": ATTENTION, "init_lora_weights": False, "task_type": "CAUSAL_LM"}
-    model = get_peft_model(copy.deepcopy(base), LoraConfig(**(defaults | settings)))
-    model.save_pretrained(folder)
-    return model.eval()
-
-
-def edit_settings(folder: Path, **changes) -> None:
-    path = folder / SETTINGS
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def logits(model) -> torch.Tensor:
-    with torch.no_grad():
-        return model(torch.arange(12)[None]).logits
 
 
 def adapted(model: PeftModel) -> dict[str, torch.nn.Module]:
@@ -204,6 +180,12 @@ def test_a_convolution_is_refused(qwen, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"peft_type": "IA3"}, "peft_type LORA"),
+        ({"r": "3"}, "rank r"),
+        ({"r": True}, "rank r"),
+        ({"lora_alpha": None}, "lora_alpha"),
+        ({"lora_alpha": float("nan")}, "lora_alpha"),
+        ({"r": 3}, "rank r = 3"),
         ({"use_hyperlora": True}, "use_hyperlora = True is not known: it may change what the factors mean; remove it"),
         ({"rank_pattern": {"q_proj": 0}}, "expected rank_pattern to map patterns"),
         ({"rank_pattern": [2]}, "expected rank_pattern to map patterns"),
@@ -253,19 +235,3 @@ def test_parents_of_different_bases_are_refused_unless_that_is_accepted(qwen, tm
     with pytest.raises(AdapterError, match=r"different bases.*(other/base|revision v2).*--allow-other-base"):
         check_agreement(parents, settings)
     check_agreement(parents, settings, other_base=True)
-
-
-def test_a_new_folder_takes_an_empty_place_and_no_other(qwen, tmp_path):
-    saved(qwen, tmp_path / "a")
-    read = read_folder(tmp_path / "a")
-    (tmp_path / "empty").mkdir()
-    for name in ("empty", "deep/new"):
-        save_folder(read.adapter, tmp_path / name, {SETTINGS: read.text, "card.md": b"a card"})
-        assert sorted(path.name for path in (tmp_path / name).iterdir()) == [SETTINGS, WEIGHTS, "card.md"]
-        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / name).iterdir()}
-        assert len(modes) == 1, "whoever may read one file may read all"
-    before = (tmp_path / "a" / WEIGHTS).read_bytes()
-    with pytest.raises(AdapterError, match="cannot write"):
-        save_folder(read.adapter, tmp_path / "a", {SETTINGS: read.text})
-    assert (tmp_path / "a" / WEIGHTS).read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "deep", "empty"]

@@ -95,14 +95,6 @@ def test_modules_of_any_rank_and_condition_are_decomposed_together_as_alone():
     assert double_qr_svd([]) == []
 
 
-def test_components_are_those_of_the_dense_svd():
-    a, b = factors(out=20, inner=30, rank=4, seed=1)
-    spectrum = double_qr_svd([(a, b)])[0]
-    dense_u, _, dense_vt = torch.linalg.svd(b @ a)
-    torch.testing.assert_close((spectrum.u * dense_u[:, :4]).sum(0).abs(), torch.ones(4))
-    torch.testing.assert_close((spectrum.v * dense_vt[:4].T).sum(0).abs(), torch.ones(4))
-
-
 def test_signs_do_not_depend_on_the_factorisation():
     a, b = factors(out=10, inner=14, rank=3, seed=2)
     mix = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(3))).Q
@@ -164,13 +156,6 @@ def test_revive_draws_nothing_without_dead_components():
     a, _, dead = recombine([spectrum])
     revive(a, dead, rng)
     assert rng.random() == stream(0, "revive").random()
-
-
-def test_a_zero_delta_is_dead_throughout():
-    spectrum = double_qr_svd([factors(8, 8, 3, seed=8, deficiency="zero")])[0]
-    assert dead_components(spectrum.s).tolist() == [True] * 3
-    new_a, new_b = refactored(spectrum, "revive")
-    assert not new_b.any() and bool((new_a != 0).all())
 
 
 def noisy(out: int, inner: int, rank: int, noise: float, seed: int) -> torch.Tensor:

@@ -1,9 +1,6 @@
 """The four metrics against the labels printed in the paper and against radon, and the fingerprint's invariances."""
 
 import ast
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +8,6 @@ from hypothesis import strategies as st
 from radon.complexity import cc_visit
 from radon.raw import analyze
 
-from populora.sandbox import complexity
 from populora.sandbox.complexity import ProgramComplexity, fingerprint, measure
 
 # The six programs of the paper's figure "Generator outputs at matched training steps" with its labels
@@ -167,14 +163,6 @@ def test_long_operator_chain_does_not_exhaust_the_stack():
     assert fingerprint(source) != fingerprint(source + "+1")
 
 
-@pytest.mark.parametrize("text", ["def f(:", "x = = 1", "  x", "\x00"])
-def test_text_that_is_no_program_raises(text):
-    with pytest.raises((SyntaxError, ValueError)):
-        measure(text)
-    with pytest.raises((SyntaxError, ValueError)):
-        fingerprint(text)
-
-
 def test_fingerprint_ignores_layout_comments_and_docstrings():
     plain = "def f(x):\n    return x + 1\n"
     dressed = '"""Module."""\n# note\n\ndef f( x ):\n    "Doc."\n    return (x+1)  # sum\n'
@@ -186,9 +174,9 @@ def test_fingerprint_ignores_layout_comments_and_docstrings():
     st.lists(st.sampled_from(["x = 1", "x = '1'", "y = (x, 1)", "y = (x,), 1", "f(a=None)", "f(None)", "{**x}"]), min_size=1, max_size=4)
 )
 def test_fingerprints_are_equal_exactly_when_the_dumped_trees_are(lines):
-    one, other = "\n".join(lines), "\n".join(sorted(lines))
-    same_tree = ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
-    assert (fingerprint(one) == fingerprint(other)) == same_tree
+    source, shuffled = "\n".join(lines), "\n".join(sorted(lines))
+    same_tree = ast.dump(ast.parse(source)) == ast.dump(ast.parse(shuffled))
+    assert (fingerprint(source) == fingerprint(shuffled)) == same_tree
 
 
 @given(st.lists(st.sampled_from(["x = 1", "# note", "", "y = x", "for i in [1]:\n    z = i", "if y:\n    pass"]), max_size=8))
@@ -196,16 +184,3 @@ def test_comments_and_blank_lines_change_no_metric(lines):
     bare = [line for line in lines if line and not line.startswith("#")]
     assert measure("\n".join(lines)) == measure("\n".join(bare))
     assert fingerprint("\n".join(lines)) == fingerprint("\n".join(bare))
-
-
-def test_module_loads_by_path_in_an_isolated_interpreter():
-    script = (
-        "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('complexity', {str(Path(complexity.__file__))!r})\n"
-        "module = importlib.util.module_from_spec(spec)\n"
-        "spec.loader.exec_module(module)\n"
-        "assert not [name for name in sys.modules if name.split('.')[0] in ('populora', 'numpy')]\n"
-        "print(module.measure('x = 1').loc)\n"
-    )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n"

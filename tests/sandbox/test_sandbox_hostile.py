@@ -90,14 +90,6 @@ def test_order_that_cannot_be_seen_is_no_nondeterminism(strong):
     assert strong.run([Job("run", program, ("1",))], twice=True)[0].ok
 
 
-def test_without_filters_the_forbidden_acts_succeed(weak):
-    """The negative control: these tests would notice a sandbox that has lost its filters."""
-    acts = ["def f(): return open('/etc/passwd').read(4) != ''", "import os\ndef f(): return os.listdir('/') != []"]
-    acts += ["import socket\ndef f(): return socket.socket().fileno() > 3", "import os\ndef f(): return os.getppid() > 0"]
-    assert weak.tier == "weak"
-    assert [verdict.ok and verdict.values[0].literal for verdict in weak.run([Job("run", act, ("",)) for act in acts])] == ["True"] * 4
-
-
 def test_the_weak_tier_still_limits_time_memory_and_processes(weak):
     programs = ["def f():\n while True: pass", "def f(): bytearray(10 ** 10)", "import os\ndef f(): os.fork()"]
     found = [f"{verdict.kind} {verdict.reason}" for verdict in weak.run([Job("run", program, ("",)) for program in programs])]

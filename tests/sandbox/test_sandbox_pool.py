@@ -15,7 +15,7 @@ from populora.core.errors import ConfigError, SandboxFault, SandboxUnavailableEr
 from populora.core.types import VerdictKind
 from populora.sandbox import process, worker
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.process import Zygote, ZygoteLost
+from populora.sandbox.process import Zygote
 from populora.sandbox.protocol import Job, Limits, Verdict, settle
 from populora.sandbox.values import Value
 
@@ -70,9 +70,9 @@ def test_a_literal_that_ends_the_child_spares_the_others_of_its_batch(best):
     deep = "{" * 60 + "1" + "}" * 60
     bomb = "[" + "[]," * 20000 + "]"
     jobs = [Job("parse", texts=(text,)) for text in ("1", "-" * 60000, deep, bomb, "'x'")]
-    found = [outcome(verdict)[:20] for verdict in best.run(jobs)]
-    assert found[0] == "ok 1" and found[-1] == "ok 'x'"
-    assert found[1] == "error not_a_literal" and found[2] == "error not_a_literal"
+    outcomes = [outcome(verdict)[:20] for verdict in best.run(jobs)]
+    assert outcomes[0] == "ok 1" and outcomes[-1] == "ok 'x'"
+    assert outcomes[1] == outcomes[2] == "error not_a_literal"
 
 
 def test_a_batch_whose_child_dies_is_done_one_by_one(new_pool, monkeypatch):
@@ -80,21 +80,21 @@ def test_a_batch_whose_child_dies_is_done_one_by_one(new_pool, monkeypatch):
     real = Zygote.exchange
 
     def dying(self, request, reply_bound):
-        found = real(self, request, reply_bound)
-        return found if b"poison" not in request else process.ChildExit(True, b"", signal.SIGSEGV, 0.0, False)
+        answer = real(self, request, reply_bound)
+        return answer if b"poison" not in request else process.ChildExit(True, b"", signal.SIGSEGV, 0.0, False)
 
     monkeypatch.setattr(Zygote, "exchange", dying)
-    found = pool.run([Job("parse", texts=("1",)), Job("parse", texts=("'poison'",)), Job("parse", texts=("2",))])
-    assert [outcome(verdict) for verdict in found] == ["ok 1", "error signal", "ok 2"]
+    verdicts = pool.run([Job("parse", texts=("1",)), Job("parse", texts=("'poison'",)), Job("parse", texts=("2",))])
+    assert [outcome(verdict) for verdict in verdicts] == ["ok 1", "error signal", "ok 2"]
 
 
 def test_measure_parses_and_never_executes(best):
     source = "def f(x):\n    if x:\n        y = 1\n    return x\n"
     commented = "# a\ndef f(x):\n    '''doc'''\n    if x:\n        y = 1  # b\n    return x\n"
-    one, two, bomb, broken = best.run([Job("measure", text) for text in (source, commented, "while True: pass", "def")])
-    assert one.measures is not None and two.measures is not None and bomb.ok
-    assert (one.measures.cyclomatic, one.measures.loc, one.measures.variables) == (2, 4, 1)
-    assert one.measures.fingerprint == two.measures.fingerprint
+    plain, with_comments, bomb, broken = best.run([Job("measure", text) for text in (source, commented, "while True: pass", "def")])
+    assert plain.measures is not None and with_comments.measures is not None and bomb.ok
+    assert (plain.measures.cyclomatic, plain.measures.loc, plain.measures.variables) == (2, 4, 1)
+    assert plain.measures.fingerprint == with_comments.measures.fingerprint
     assert outcome(broken) == "error syntax"
 
 
@@ -103,18 +103,11 @@ def test_results_come_in_order_and_equal_jobs_run_once(best, monkeypatch):
     real = Zygote.exchange
     monkeypatch.setattr(Zygote, "exchange", lambda self, request, bound: (seen.append(request), real(self, request, bound))[1])
     jobs = [Job("run", "def f(x): return x", (str(i % 5),)) for i in range(50)]
+    before = sorted(os.listdir("/proc/self/fd"))
     assert [verdict.values[0].literal for verdict in best.run(jobs)] == [str(i % 5) for i in range(50)]
     assert len(seen) == 5
-    assert best.run([]) == []
-
-
-def test_many_jobs_leave_no_descriptor_behind(best):
-    best.run([Job("run", "def f(x): return x", ("0",))])
-    before = sorted(os.listdir("/proc/self/fd"))
-    # A zygote may open 64 descriptors in all: one leaked per job would end it.
-    verdicts = best.run([Job("run", "def f(x): return x", (str(i),)) for i in range(300)], twice=True)
-    assert all(verdict.ok for verdict in verdicts)
     assert sorted(os.listdir("/proc/self/fd")) == before
+    assert best.run([]) == []
 
 
 def pids(pool) -> list[int]:
@@ -219,16 +212,6 @@ def test_several_threads_share_a_pool(new_pool):
         assert list(threads.map(ask, range(40))) == [[str(n), str(n + 1)] for n in range(40)]
 
 
-def test_one_slow_program_does_not_hold_up_the_others(new_pool):
-    pool = new_pool(limits=Limits(cpu_seconds=0.5, wall_seconds=3), workers=2)
-    jobs = [Job("run", "import time\ndef f(x): time.sleep(60)", ("1",)), *(Job("run", "def f(x): return x", (str(n),)) for n in range(100))]
-    started = time.monotonic()
-    with ThreadPoolExecutor(2) as threads:
-        slow, *quick = [threads.submit(pool.run, part) for part in (jobs[:1], jobs[1:])]
-        assert all(verdict.ok for verdict in quick[0].result()) and not slow.done()
-    assert time.monotonic() - started < 20
-
-
 def test_closing_drops_what_is_queued_and_waits_for_what_runs(new_pool):
     pool = new_pool()
     with ThreadPoolExecutor(1) as threads:
@@ -324,12 +307,6 @@ def test_impossible_limits_are_errors():
         SandboxPool(Limits(memory_mb=2**50), 1, allow_weak=True)
     with pytest.raises(SandboxUnavailableError, match=r"memory_mb=8.*error memory.*Raise the limits"):
         SandboxPool(Limits(memory_mb=8), 1, allow_weak=True)
-
-
-def test_a_sandbox_that_runs_nothing_does_not_come_up(monkeypatch):
-    monkeypatch.setattr(worker, "_CONTROL", Job("run", "def f(x): raise OSError", ("1",)))
-    with pytest.raises(SandboxUnavailableError, match=r"does not run a harmless program.*exception:OSError"):
-        SandboxPool(Limits(), 1, allow_weak=True)
 
 
 def test_two_runs_settle_by_precedence():

@@ -67,13 +67,6 @@ def test_evaluation_allows_threads_where_a_filter_forbids_processes(evaluation):
     assert (running.values[0].literal if running.ok else running.reason) == ("exception:RuntimeError" if tier == "weak" else "[0, 1, 2]")
 
 
-def test_a_thread_that_goes_on_ends_with_its_program(evaluation):
-    _, pool = evaluation
-    endless = "import threading as t\ndef f():\n    t.Thread(target=exec, args=('while 1: pass',), daemon=True).start()\n    return 1"
-    assert pool.run([Job("run", endless, ("",))])[0].kind in (VerdictKind.OK, VerdictKind.ERROR)
-    assert pool.run([Job("run", "def f(): return 2", ("",))])[0].values[0].literal == "2"
-
-
 PURE = [
     ("range(3)", "[0, 1, 2]"), ("'a b'.split()", "['a', 'b']"), ("dict(f=1, g=2)", "['f', 'g']"), ("OWN[:]", "[7]"), ("*[[1]]", "[1]"),
     ("map(lambda x: x * 2, [1])", "[2]"),

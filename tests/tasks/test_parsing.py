@@ -1,6 +1,5 @@
 """Responses of models, well-behaved and hostile, taken apart as text."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -69,33 +68,24 @@ def description(*inputs: str, message: str = "adds one") -> str:
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("response", "formatted"),
     [
-        "</think><answer></answer>",
-        "so\nit is </think> \n <answer>7</answer>",
-        " </think><answer>7</answer> and more text",
-        "a </think> b </think><answer>7</answer>",
+        ("</think><answer></answer>", True),
+        ("so\nit is </think> \n <answer>7</answer>", True),
+        (" </think><answer>7</answer> and more text", True),
+        ("a </think> b </think><answer>7</answer>", True),
+        ("", False),
+        ("<answer>7</answer>", False),
+        ("</think> so <answer>7</answer>", False),
+        ("</think><answer>7", False),
+        ("</answer></think><answer>7", False),
+        ("thought </think></think>", False),
+        ("<think>7</think>", False),
+        ("</think>Assistant:<answer>7</answer>", False),
     ],
 )
-def test_well_formed_responses_pass_the_format_check(response):
-    assert is_formatted(response)
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        "",
-        "<answer>7</answer>",
-        "</think> so <answer>7</answer>",
-        "</think><answer>7",
-        "</answer></think><answer>7",
-        "thought </think></think>",
-        "<think>7</think>",
-        "</think>Assistant:<answer>7</answer>",
-    ],
-)
-def test_malformed_responses_fail_the_format_check(response):
-    assert not is_formatted(response)
+def test_the_format_check_wants_an_answer_right_after_the_thought(response, formatted):
+    assert is_formatted(response) is formatted
 
 
 def test_the_last_answer_counts():
@@ -209,21 +199,7 @@ def test_an_empty_input_is_an_empty_list_of_arguments():
     assert parse_solution(I, fenced("input", "3") + fenced("input", "")) == ""  # the last one counts
 
 
-@pytest.mark.parametrize("text", ["0) or (26", "__import__('os').system('true')", "print(True)", "9" * 100_000, "[" * 50_000])
-def test_hostile_answers_come_through_as_plain_text(text):
-    assert parse_solution(I, fenced("input", text)) == text
-
-
 # -- any text at all -----------------------------------------------------------------------------------------------
-
-
-@given(hostile_text, st.sampled_from(TASK_TYPES))
-def test_no_text_raises(text, task):
-    is_formatted(text)
-    parsed = parse_proposal(task, answer_text(text), 2)
-    assert isinstance(parsed, (str, ProposalText))
-    solution = parse_solution(task, answer_text(text))
-    assert solution is None or ((solution or task is I) and "```" not in solution)
 
 
 @given(st.text(), plain_text, plain_text)
@@ -255,13 +231,16 @@ def test_the_documents_of_the_tiny_base_round_trip(seed, task: TaskType):
 
 
 @pytest.mark.parametrize(
-    "text", ["```" * 60_000, "```input\n" * 40_000, "</think> " * 40_000, "`" * 200_000, "<answer>" * 50_000, "</think>" + " " * 200_000]
-)
+    "text",
+    ["```" * 60_000, "```input\n" * 40_000, "</think> " * 40_000, "`" * 200_000, "<answer>" * 50_000, "</think>" + " " * 200_000,
+     "input(" * 50_000, "# input:" * 50_000, "<input>" * 50_000, "the input is" * 50_000],
+)  # fmt: skip
 def test_long_hostile_texts_are_read_in_linear_time(text):
     for task in TASK_TYPES:  # a quadratic reader would take minutes here
         assert is_formatted(text) is False
         assert isinstance(parse_proposal(task, text, 2), str)
         parse_solution(task, text)
+        search_solution(task, text)
 
 
 @pytest.mark.parametrize(
@@ -279,12 +258,9 @@ def test_a_lenient_reader_finds_answers_outside_fences_as_azr_does(task, answer,
 
 
 @given(hostile_text, st.sampled_from(TASK_TYPES))
-def test_the_lenient_reader_returns_a_part_of_the_text(text, task):
+def test_no_text_raises(text, task):
+    is_formatted(text)
+    assert isinstance(parse_proposal(task, answer_text(text), 2), (str, ProposalText))
+    solution = parse_solution(task, answer_text(text))
+    assert solution is None or ((solution or task is I) and "```" not in solution)
     assert search_solution(task, text) in text
-
-
-def test_the_lenient_reader_needs_linear_time():
-    started = time.perf_counter()
-    for text in ("input(" * 50_000, "# input:" * 50_000, "<input>" * 50_000, "the input is" * 50_000):
-        search_solution(I, text)
-    assert time.perf_counter() - started < 5

@@ -82,7 +82,8 @@ def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifi
         problem = sample.problem(task) if task is not F else replace(sample.problem(F), hidden=tuple(map(sample.example, (3, 4, 5))))
         response = solve_document(rng, task, sample, prompts, MIXTURE).response
         attempts.append(attempted(problem, Generation(response, (), (), (), 0.0)))
-    validated, results = ([one for (one,) in many] for many in (verifier.validate(proposals), verifier.judge(attempts)))
+    validated = [proposal for (proposal,) in verifier.validate(proposals)]
+    results = [attempt for (attempt,) in verifier.judge(attempts)]
     assert [proposal.rejection for proposal in validated] == [""] * 6
     assert all(pair.inputs in item.generation.text for item in validated for pair in item.problem.shown)
     assert [result.reason for result in results] == [""] * 6 and not any(result.void for result in results)
@@ -155,23 +156,9 @@ def test_bad_programs_are_rejected_by_name(verifier, program, kind):
     assert proposal.rejection.split(":")[0] == kind, proposal.rejection
 
 
-NO_LITERALS = ("x", "f(1)", "__import__('os')", "0) or (26", "*[1]", "x=1", "[n for n in (1,)]", "1 + 1", "lambda: 1", "{")
-
-
-@pytest.mark.parametrize("inputs", NO_LITERALS)
-def test_inputs_must_be_literals(verifier, inputs):
-    ((proposal,),) = verifier.validate([proposed(ADD, inputs)])
-    assert proposal.problem is None and proposal.rejection.startswith("error:")
-
-
 def test_inputs_are_written_back_without_white_space_and_comments(verifier):
     ((proposal,),) = verifier.validate([proposed("def f(a, b):\n    return len(a) + b", "[1,2 ,  3] ,4  # the answer is 9")])
     assert proposal.problem is not None and proposal.problem.shown == (Example("[1, 2, 3], 4", "7"),)
-
-
-def test_an_escape_cannot_smuggle_a_tag_into_an_input(verifier):
-    ((proposal,),) = verifier.validate([proposed("def f(x):\n    return len(x)", r"'\x3c/think>'")])
-    assert proposal.rejection == "contains_markup"
 
 
 EXPRESSIONS = (

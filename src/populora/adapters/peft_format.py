@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save
 
 from populora.adapters.adapter import Adapter, all_finite
 from populora.adapters.peft_settings import CONFIG_FILE, Settings, check_plain, module_order, plain_settings, rank_of, read_settings
-from populora.core.errors import AdapterError
+from populora.core.errors import AdapterError, RunDirectoryError
+from populora.core.files import write_folder
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 METADATA = {"format": "pt"}
@@ -40,25 +38,24 @@ class Folder(NamedTuple):
 
 
 def save_adapter(adapter: Adapter, folder: Path, base_name: str, targets: Sequence[str]) -> None:
-    """Write ``adapter`` as a PEFT folder for the base model ``base_name``; ``targets`` are its module names such as ``q_proj``.
+    """Write ``adapter`` as a new PEFT folder for the base model ``base_name``; ``targets`` are its module names such as ``q_proj``.
 
-    Both files are written aside, read back and compared, then renamed into ``folder`` (the settings last); other files in it stay.
-    Raises `AdapterError` if the targets do not describe the modules, or if it cannot be written or does not read back equal.
+    Raises `AdapterError` if the targets do not describe the modules, and as `save_folder` does.
     """
-    text = _settings_bytes(adapter, base_name, targets)
-    with _written_aside(adapter, folder, {CONFIG_FILE: text}) as aside:
-        folder.mkdir(exist_ok=True)
-        for name in (WEIGHTS_FILE, CONFIG_FILE):
-            (aside / name).replace(folder / name)
+    save_folder(adapter, folder, {CONFIG_FILE: _settings_bytes(adapter, base_name, targets)})
 
 
 def save_folder(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -> None:
     """Write a new PEFT folder of the adapter's weights and these files, its settings among them, in one indivisible move.
 
-    Raises `AdapterError` if ``folder`` is there and not empty, or if it cannot be written or does not read back equal.
+    Raises `AdapterError` if ``folder`` exists and is not empty, or if it cannot be written.
     """
-    with _written_aside(adapter, folder, files) as aside:
-        aside.replace(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise AdapterError(f"cannot write the adapter '{folder}': expected a new or an empty folder. Choose another one.")
+    try:
+        write_folder(folder, {**files, WEIGHTS_FILE: weights_bytes(adapter)})
+    except RunDirectoryError as error:
+        raise AdapterError(f"cannot write the adapter: {error}") from error
 
 
 def load_adapter(folder: Path) -> Adapter:
@@ -115,35 +112,6 @@ def _tensors(adapter: Adapter) -> dict[str, torch.Tensor]:
         for name, pair in adapter.modules.items()
         for letter, tensor in zip("AB", pair, strict=True)
     }
-
-
-@contextmanager
-def _written_aside(adapter: Adapter, folder: Path, files: Mapping[str, bytes]) -> Iterator[Path]:
-    """Yield a temporary folder next to ``folder`` with the weights and ``files``, read back and compared."""
-    temporary = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        aside = temporary / "new"  # the temporary folder itself is readable by its owner alone
-        aside.mkdir()
-        for name, data in files.items():
-            (aside / name).write_bytes(data)
-        save_file(_tensors(adapter), aside / WEIGHTS_FILE, metadata=METADATA)
-        (aside / WEIGHTS_FILE).chmod((aside / CONFIG_FILE).stat().st_mode)  # safetensors makes files that only their owner reads
-        if not _equal(read_folder(aside).adapter, adapter):
-            raise AdapterError(f"the adapter written for '{folder}' does not read back equal: check the disk and write it again")
-        yield aside
-    except (OSError, SafetensorError) as error:
-        raise AdapterError(f"cannot write the adapter '{folder}': {error}. Free space or choose another folder.") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _equal(first: Adapter, second: Adapter) -> bool:
-    if (first.rank, first.alpha, first.modules.keys()) != (second.rank, second.alpha, second.modules.keys()):
-        return False
-    return all(torch.equal(x, y) for name in first.modules for x, y in zip(first.modules[name], second.modules[name], strict=True))
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -16,7 +16,6 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.operators import merges
 from populora.adapters.operators.controls import linear_0_5
 from populora.adapters.operators.merges import della, fisher, slerp, task_arithmetic, ties
-from populora.core.errors import ConfigError
 from populora.core.rng import stream
 
 
@@ -168,15 +167,6 @@ def test_x8_is_linear_for_parallel_opposite_and_zero_vectors():
         assert bool(torch.isfinite(merged(slerp, two, one)).all())
 
 
-def test_x8_keeps_the_length_that_the_mean_loses():
-    one, two = pair(2)
-    two = two * (one.norm() / two.norm())
-    two = torch.lerp(-one, two, 0.2)
-    two = two * (one.norm() / two.norm())  # nearly opposite
-    assert float(merged(slerp, one, two).norm()) == pytest.approx(float(one.norm()), rel=1e-4)
-    assert float(merged(task_arithmetic, one, two).norm()) < 0.2 * float(one.norm())
-
-
 @given(st.integers(0, 10**6), st.floats(-4, 2))
 @settings(max_examples=30, deadline=None)
 def test_x9_is_the_papers_formula(seed, size):
@@ -186,32 +176,8 @@ def test_x9_is_the_papers_formula(seed, size):
     torch.testing.assert_close(merged(fisher, one, two).double(), wanted, atol=1e-6 * 10**size, rtol=0)
 
 
-def test_x9_lets_the_larger_magnitude_win_and_keeps_zeros():
-    one, two = torch.tensor([[10.0, 0.0, 1.0, 0.0]]), torch.tensor([[0.1, -2.0, 1.0, 0.0]])
-    torch.testing.assert_close(merged(fisher, one, two), torch.tensor([[10.0, -2.0, 1.0, 0.0]]), atol=2e-3, rtol=0)
-
-
 @pytest.mark.parametrize("operator", [task_arithmetic, ties, slerp, fisher])
 def test_deterministic_merges_never_draw(operator):
     rng = stream(0, "merge")
     operator([single(tensor) for tensor in pair(3)], rng)
     assert rng.random() == stream(0, "merge").random()
-
-
-@pytest.mark.parametrize(
-    ("operator", "strength"),
-    [
-        (task_arithmetic, {"alpha": 1.1}),
-        (task_arithmetic, {"alpha": -0.1}),
-        (ties, {"tau": 1.0}),
-        (ties, {"tau": -0.1}),
-        (della, {"epsilon": 1.0}),
-        (della, {"epsilon": -0.1}),
-        (slerp, {"t": 1.5}),
-        (slerp, {"t": math.nan}),
-        (fisher, {"epsilon": 0.0}),
-    ],
-)
-def test_impossible_strengths_are_errors(operator, strength):
-    with pytest.raises(ConfigError, match=next(iter(strength))):
-        merged(operator, *pair(5), **strength)

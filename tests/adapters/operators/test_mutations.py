@@ -18,7 +18,6 @@ from populora.adapters.operators.mutations import (
     svd_structured,
 )
 from populora.adapters.svd import dead_components, double_qr_svd
-from populora.core.errors import ConfigError
 from populora.core.rng import stream
 
 
@@ -44,17 +43,6 @@ def test_m1_rotations_agree_to_first_order(make_adapter):
     )
     moved = float((delta(first_order, name) - delta(parent, name)).norm())
     assert float((delta(cayley, name) - delta(first_order, name)).norm()) < 0.05 * moved
-
-
-def test_m1_first_order_rotation_is_not_orthogonal_at_high_strength(make_adapter):
-    parent = make_adapter(3, modules=40, rank=6)
-    norms = {
-        rotation: sum(
-            float(delta(svd_structured([parent], stream(0, "op"), epsilon=0.5, rotation=rotation), name).norm()) for name in parent.modules
-        )
-        for rotation in ("first_order", "cayley")
-    }
-    assert norms["first_order"] > 1.2 * norms["cayley"]
 
 
 @pytest.mark.parametrize(("modules", "chosen"), [(112, 37), (12, 4), (1, 1)])
@@ -199,25 +187,3 @@ def test_both_refactors_give_the_same_delta(make_adapter):
         revived, balanced = (mutation([parent], stream(0, "op"), refactor=how) for how in ("revive", "balanced"))
         for name in parent.modules:
             torch.testing.assert_close(delta(revived, name), delta(balanced, name), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("mutation", "strength"),
-    [
-        (svd_structured, {"epsilon": -0.1}),
-        (svd_structured, {"rotation": "exact"}),
-        (layer_gaussian, {"fraction": 1.1}),
-        (layer_gaussian, {"epsilon": -1.0}),
-        (component_masking, {"fraction": -0.1}),
-        (full_gaussian, {"epsilon": -0.1}),
-        (neftune, {"alpha": -1.0}),
-        (rank_perturbation, {"k": -1}),
-        (rank_perturbation, {"k": 1.5}),
-        (rank_perturbation, {"k": 4}),
-        (rank_perturbation, {"k": math.inf}),
-        (rank_perturbation, {"sigma": -0.1}),
-    ],
-)
-def test_impossible_strengths_are_errors(make_adapter, mutation, strength):
-    with pytest.raises(ConfigError, match=next(iter(strength))):
-        mutation([make_adapter(11)], stream(0, "op"), **strength)

@@ -72,10 +72,3 @@ def test_pefts_dare_is_twice_x1_on_average_and_draws_from_the_global_generator(f
     theirs = sum(merged_by_peft(family, 0.5, combination_type="dare_linear", density=0.3) for _ in range(40)) / 40
     ours = merged_by_us(family, "x1", drop=0.0)  # the mean of X1's children, whatever it drops
     assert float(theirs @ ours / (ours @ ours)) == pytest.approx(2.0, rel=0.05)
-
-
-def test_peft_keeps_quiet_when_the_name_exists(family):
-    model, layers, _ = family
-    before = next(iter(layers.values())).lora_A["one"].weight.clone()
-    assert model.add_weighted_adapter(["two"], [1.0], "one", combination_type="linear") is None
-    assert torch.equal(next(iter(layers.values())).lora_A["one"].weight, before)

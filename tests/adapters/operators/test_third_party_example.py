@@ -48,12 +48,6 @@ def test_the_example_breeds_by_name(make_adapter):
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_example_checks_its_strength(make_adapter):
-    with pytest.raises(ConfigError, match="strength 'least': expected a factor"):
-        child_of([make_adapter(1)], "fade", least=1.5)
-
-
-@pytest.mark.usefixtures("installed")
 def test_the_example_may_be_put_into_the_pool():
     check_operators(Config(evolution=EvolutionConfig(operators=("m1", "fade"))))
 

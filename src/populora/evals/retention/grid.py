@@ -67,7 +67,8 @@ def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announ
             if step in wanted:
                 for pupil in pupils:
                     place = step_folder(folder, step) / pupil.name
-                    save_adapter(run.bank.adapter(pupil.slot), place, base_name(config.base), config.lora.targets)
+                    if not place.exists():  # written before an interruption: the same adapter
+                        save_adapter(run.bank.adapter(pupil.slot), place, base_name(config.base), config.lora.targets)
             announce(f"parents of seed {seed}", step, max(wanted), curve)
 
         steps = range(1, max(wanted) + 1)
