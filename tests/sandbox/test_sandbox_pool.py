@@ -15,7 +15,7 @@ from populora.core.errors import ConfigError, SandboxFault, SandboxUnavailableEr
 from populora.core.types import VerdictKind
 from populora.sandbox import process, worker
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.process import Zygote
+from populora.sandbox.process import Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, settle
 from populora.sandbox.values import Value
 

@@ -28,7 +28,7 @@ _FREE = {
     "lora_dropout", "bias", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "init_lora_weights",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size", "megatron_core", "runtime_config",
 }  # fmt: skip
-"""Which modules there are shows in the weights; the rest is of use in training, or judged by itself in `read_settings`."""
+"""The weights show the adapted modules. The rest matters in training only, or `read_settings` checks it."""
 _NOT_FACTORS = "which no operator mixes; train it without"
 _REFUSED = {
     "use_dora": "DoRA's magnitudes depend on the base's weights; train it without, or merge it and extract a plain LoRA",
@@ -86,10 +86,10 @@ def check_agreement(folders: Sequence[Path], settings: Sequence[Settings], other
                 "names of the same weights, add --allow-other-base"
             )
         for name in CARRIED:
-            ours, theirs = settings[0].get(name) or None, other.get(name) or None
-            if repr(ours) != repr(theirs):  # of patterns the first that matches counts, so their order matters, too
+            first, second = settings[0].get(name) or None, other.get(name) or None
+            if repr(first) != repr(second):  # of patterns the first that matches counts, so their order matters, too
                 raise AdapterError(
-                    f"the parents differ in {name}: {ours!r} in '{folders[0]}', {theirs!r} in '{folder}'. Their factors are scaled "
+                    f"the parents differ in {name}: {first!r} in '{folders[0]}', {second!r} in '{folder}'. Their factors are scaled "
                     "or applied in other ways, and a mixture would be neither: expected adapters made with equal LoRA settings"
                 )
 
@@ -103,8 +103,8 @@ def rank_of(module: str, settings: Settings) -> int:
 def plain_settings(adapter: Adapter, base_name: str, targets: Sequence[str]) -> Settings:
     """Return the settings of an adapter that we made. Raises `AdapterError` if ``targets`` do not describe its modules."""
     owner = {name: [target for target in targets if name == target or name.endswith(f".{target}")] for name in adapter.modules}
-    lost = [name for name, found in owner.items() if not found]
-    used = list(dict.fromkeys(found[0] for found in owner.values() if found))  # in the order of the model, for `module_order`
+    lost = [name for name, owners in owner.items() if not owners]
+    used = list(dict.fromkeys(owners[0] for owners in owner.values() if owners))  # in the order of the model, for `module_order`
     if lost or set(used) != set(targets):
         odd = f"module '{lost[0]}' matches none" if lost else f"no module matches {sorted(set(targets) - set(used))}"
         raise AdapterError(f"the targets {list(targets)} do not describe the adapter's modules: {odd}")

@@ -64,9 +64,9 @@ class Spectrum(NamedTuple):
         return (self.right.T @ self.a).T
 
     def part(self, start: int | None, stop: int | None) -> Spectrum:
-        """Components ``start`` to before ``stop``."""
-        chosen = slice(start, stop)
-        return self._replace(left=self.left[:, chosen], s=self.s[chosen], right=self.right[:, chosen])
+        """Select the components from ``start`` to before ``stop``."""
+        columns = slice(start, stop)
+        return self._replace(left=self.left[:, columns], s=self.s[columns], right=self.right[:, columns])
 
 
 def double_qr_svd(pairs: Sequence[Factors]) -> list[Spectrum]:
@@ -75,7 +75,7 @@ def double_qr_svd(pairs: Sequence[Factors]) -> list[Spectrum]:
     Signs are fixed: no column of u has a negative sum over every (1 + out // 64)-th row, whatever the factorisation. Where out or in
     is smaller than r, the components that cannot exist are zero columns with singular value 0. The factors must be finite.
     """
-    found: dict[int, Spectrum] = {}
+    spectra: dict[int, Spectrum] = {}
     for rank in {len(a) for a, _ in pairs}:  # cores of one size go through LAPACK together: calling costs as much as computing
         places = [place for place, (a, _) in enumerate(pairs) if len(a) == rank]
         r_b, full_b, share_b = _triangles([pairs[place][1] for place in places])
@@ -86,10 +86,10 @@ def double_qr_svd(pairs: Sequence[Factors]) -> list[Spectrum]:
         left, s, right = (left * sign).float(), s.float(), (right * sign).float()
         for index, place in enumerate(places):
             if min(share_a[index], share_b[index]) > INDEPENDENT:
-                found[place] = Spectrum(*pairs[place], left[index], s[index], right[index])
+                spectra[place] = Spectrum(*pairs[place], left[index], s[index], right[index])
             else:
-                found[place] = _householder_svd(*pairs[place])
-    return [found[place] for place in range(len(pairs))]
+                spectra[place] = _householder_svd(*pairs[place])
+    return [spectra[place] for place in range(len(pairs))]
 
 
 def _triangles(talls: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, list[float]]:

@@ -32,17 +32,17 @@ def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", 
     ``known`` are the dotted names that an error may suggest, by default those of ``kind``.
     """
     hints, known = typing.get_type_hints(kind), known or field_names(kind)
-    chosen = {}
+    settings = {}
     for name, value in values.items():
         if name not in hints:
             raise ConfigError(unknown_setting(prefix + name, known))
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 raise ConfigError(f"setting '{prefix}{name}': expected a table of settings, got {value!r}")
-            chosen[name] = from_mapping(value, hints[name], f"{prefix}{name}.", known)
+            settings[name] = from_mapping(value, hints[name], f"{prefix}{name}.", known)
         else:
-            chosen[name] = _typed(value, hints[name], prefix + name)
-    return kind(**chosen)
+            settings[name] = _typed(value, hints[name], prefix + name)
+    return kind(**settings)
 
 
 DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train another policy than the one that sampled. Leave it out."

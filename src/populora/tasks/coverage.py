@@ -119,9 +119,9 @@ class Archive:
     def restore(cls, state: dict[str, NDArray[np.generic]]) -> Archive:
         """Rebuild the archive from `state`. Raises `RunDirectoryError` if its cells are not this version's cells."""
         if not np.array_equal(state["tessellation"], tessellation()):
-            found, expected = state["tessellation"].tobytes().hex()[:12], tessellation().tobytes().hex()[:12]
+            recorded, expected = state["tessellation"].tobytes().hex()[:12], tessellation().tobytes().hex()[:12]
             raise RunDirectoryError(
-                f"the coverage archive was filled with tessellation {found}, this version of populora has {expected}: "
+                f"the coverage archive was filled with tessellation {recorded}, this version of populora has {expected}: "
                 "the numbers would not be comparable. Resume with the version that wrote the run."
             )
         archive = cls()

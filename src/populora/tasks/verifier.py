@@ -44,7 +44,7 @@ class TaskVerifier:
         One batch of jobs measures the programs and parses the inputs, a second one runs the programs. Raises `SandboxFault` when
         the sandbox itself fails on a job twice.
         """
-        samples = [(request, index, one) for request, generations in responses for index, one in enumerate(generations)]
+        samples = [(request, index, generation) for request, generations in responses for index, generation in enumerate(generations)]
         texts = [read_proposal(request, generation.text, self._prompts.code_f_inputs) for request, _, generation in samples]
         verdicts = self._run(job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text))
         texts = [text if isinstance(text, str) else check_inputs(text, verdicts, key_of(self._tasks)) for text in texts]
@@ -59,7 +59,7 @@ class TaskVerifier:
         holds both.
         """
         lenient = self._tasks.extraction == "lenient"
-        samples = [(request, one) for request, generations in responses for one in generations]
+        samples = [(request, generation) for request, generations in responses for generation in generations]
         answers = [read_answer(request.problem.task, generation.text, lenient) for request, generation in samples]
         gold = self._run(job for request, _ in samples for job in gold_jobs(request.problem, self._tasks))
         solved = self._run(

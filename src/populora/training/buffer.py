@@ -65,8 +65,8 @@ class ProblemBuffer:
 
 
 def _choose(problems: list[Problem], count: int, rng: np.random.Generator) -> list[Problem]:
-    chosen = rng.choice(len(problems), size=min(count, len(problems)), replace=False)
-    return [problems[int(index)] for index in chosen]
+    indices = rng.choice(len(problems), size=min(count, len(problems)), replace=False)
+    return [problems[int(index)] for index in indices]
 
 
 def problem_from(values: dict[str, Any]) -> Problem:

@@ -25,15 +25,15 @@ def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
     if not file.exists():
         raise ConfigError(f"the base '{base.path}' has no held-out suite ('{file.name}' beside its weights): set evaluation.every = 0")
     problems = read_problems(file)
-    chosen: list[Problem] = []
+    suite: list[Problem] = []
     for task in TASK_TYPES:
         of_task = [problem for problem in problems if problem.task is task]
         if len(of_task) < per_type:
             raise ConfigError(
                 f"evaluation.problems_per_type is {per_type}, but '{file.name}' of the base has {len(of_task)} problems of {task}: lower it"
             )
-        chosen += [of_task[index * len(of_task) // per_type] for index in range(per_type)]
-    return chosen
+        suite += [of_task[index * len(of_task) // per_type] for index in range(per_type)]
+    return suite
 
 
 def held_out_suite(config: Config) -> list[Problem]:

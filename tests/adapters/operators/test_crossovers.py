@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from populora.adapters.operators.controls import copy_parent, linear_0_5
 from populora.adapters.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
+from populora.adapters.operators.merges import linear_0_5
+from populora.adapters.operators.mutations import copy_parent
 from populora.adapters.svd import double_qr_svd
 from populora.core.errors import AdapterError
 from populora.core.rng import stream

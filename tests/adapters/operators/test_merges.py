@@ -14,8 +14,7 @@ from scipy.spatial import geometric_slerp
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import merges
-from populora.adapters.operators.controls import linear_0_5
-from populora.adapters.operators.merges import della, fisher, slerp, task_arithmetic, ties
+from populora.adapters.operators.merges import della, fisher, linear_0_5, slerp, task_arithmetic, ties
 from populora.core.rng import stream
 
 

@@ -80,4 +80,4 @@ def extrapolative(parents: Sequence[Adapter], rng: np.random.Generator, *, eta_m
     """X4. ``P1 + eta (P2 - P1)`` on A and on B, one eta ~ U(eta_min, eta_max) per call: beyond parent 2; at eta = 1 parent 2."""
     expect(eta_min <= eta_max, "eta_min", f"at most eta_max ({eta_max})", eta_min)
     eta = rng.uniform(eta_min, eta_max)
-    return on_tensors(parents, lambda one, two: torch.lerp(one, two, eta))
+    return on_tensors(parents, lambda first, second: torch.lerp(first, second, eta))

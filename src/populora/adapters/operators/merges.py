@@ -27,7 +27,12 @@ CHANCES = 1 << 16
 def task_arithmetic(parents: Sequence[Adapter], rng: np.random.Generator, *, alpha: float = 0.5) -> Adapter:
     """X5. ``alpha P1 + (1 - alpha) P2``."""
     expect(0 <= alpha <= 1, "alpha", "a share from 0 to 1", alpha)
-    return on_tensors(parents, lambda one, two: torch.lerp(one, two, 1 - alpha))
+    return on_tensors(parents, lambda first, second: torch.lerp(first, second, 1 - alpha))
+
+
+def linear_0_5(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
+    """Return the plain mean of the parents' factors, X5 with alpha 0.5: the control of crossovers."""
+    return task_arithmetic(parents, rng, alpha=0.5)
 
 
 def ties(parents: Sequence[Adapter], rng: np.random.Generator, *, tau: float = 0.2) -> Adapter:
@@ -37,12 +42,12 @@ def ties(parents: Sequence[Adapter], rng: np.random.Generator, *, tau: float = 0
     """
     expect(0 <= tau < 1, "tau", "a share from 0 to below 1", tau)
 
-    def change(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-        one, two = _trimmed(one, tau), _trimmed(two, tau)
-        sign = (one + two).sign_()
-        one, two = (part.mul_(sign).clamp_(min=0) for part in (one, two))  # magnitudes of those that have the elected sign
-        voters = one.sign().add_(two.sign()).clamp_(min=1)
-        return one.add_(two).mul_(sign).div_(voters)
+    def change(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        first, second = _trimmed(first, tau), _trimmed(second, tau)
+        sign = (first + second).sign_()
+        first, second = (part.mul_(sign).clamp_(min=0) for part in (first, second))  # magnitudes of those that have the elected sign
+        voters = first.sign().add_(second.sign()).clamp_(min=1)
+        return first.add_(second).mul_(sign).div_(voters)
 
     return on_tensors(parents, change)
 
@@ -61,22 +66,22 @@ def della(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: floa
         kept = draws.view(tensor.shape).lt_(chances)
         return kept.mul_(tensor).div_(chances.clamp_(min=1))  # where there is no chance nothing is kept, and 0 / 0 would be NaN
 
-    return on_tensors(parents, lambda one, two: thinned(one).add_(thinned(two)).mul_(CHANCES / 2))
+    return on_tensors(parents, lambda first, second: thinned(first).add_(thinned(second)).mul_(CHANCES / 2))
 
 
 def slerp(parents: Sequence[Adapter], rng: np.random.Generator, *, t: float = 0.5) -> Adapter:
     """X8. Along the arc from parent 1 (``t`` = 0) to parent 2 (1), each tensor one vector; linear if one is zero or both are parallel."""
     expect(0 <= t <= 1, "t", "a share from 0 to 1", t)
 
-    def change(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-        a, b = one.double().flatten(), two.double().flatten()  # fp32 does not know the angle of nearly parallel vectors
+    def change(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        a, b = first.double().flatten(), second.double().flatten()  # fp32 does not know the angle of nearly parallel vectors
         norms = float(a.norm() * b.norm())
         cosine = max(-1.0, min(1.0, float(a @ b) / norms)) if norms > 0 else 1.0
         angle = math.acos(cosine)
         if math.sin(angle) < FLAT:
-            return torch.lerp(one, two, t)
-        from_one, from_two = (math.sin(share * angle) / math.sin(angle) for share in (1 - t, t))
-        return (one * from_one).add_(two, alpha=from_two)
+            return torch.lerp(first, second, t)
+        from_first, from_second = (math.sin(share * angle) / math.sin(angle) for share in (1 - t, t))
+        return (first * from_first).add_(second, alpha=from_second)
 
     return on_tensors(parents, change)
 
@@ -85,10 +90,10 @@ def fisher(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: flo
     """X9. ``(F1 P1 + F2 P2) / (F1 + F2 + epsilon)`` with ``F = P^2``, a stand-in for the Fisher information that needs no data."""
     expect(epsilon > 0, "epsilon", "more than 0", epsilon)
 
-    def change(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-        weight_one, weight_two = one.square(), two.square()
-        whole = (weight_one + weight_two).add_(epsilon)
-        return weight_one.mul_(one).add_(weight_two.mul_(two)).div_(whole)
+    def change(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        first_weight, second_weight = first.square(), second.square()
+        whole = (first_weight + second_weight).add_(epsilon)
+        return first_weight.mul_(first).add_(second_weight.mul_(second)).div_(whole)
 
     return on_tensors(parents, change)
 

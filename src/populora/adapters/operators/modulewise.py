@@ -34,7 +34,7 @@ def on_components(
     """Return the child whose modules have the components ``change(*spectra)``, one `Spectrum` per parent."""
     names = sorted(parents[0].modules)
     spectra = [double_qr_svd([parent.modules[name] for name in names]) for parent in parents]
-    return from_components(parents[0], (change(*each) for each in zip(*spectra, strict=True)), rng, how)
+    return from_components(parents[0], (change(*of_module) for of_module in zip(*spectra, strict=True)), rng, how)
 
 
 def from_components(model: Adapter, parts: Iterable[Sequence[Spectrum]], rng: np.random.Generator, how: Refactor) -> Adapter:
@@ -42,7 +42,7 @@ def from_components(model: Adapter, parts: Iterable[Sequence[Spectrum]], rng: np
 
     Dead components are revived when all modules are made: with and without it, operators see the same draws and give the same delta.
     """
-    made = {name: recombine(each) for name, each in zip(sorted(model.modules), parts, strict=True)}
+    made = {name: recombine(components) for name, components in zip(sorted(model.modules), parts, strict=True)}
     if how == "revive":
         for a, _, dead in made.values():
             revive(a, dead, rng)

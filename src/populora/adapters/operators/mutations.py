@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from populora.adapters.adapter import Adapter, Factors
-from populora.adapters.operators.controls import copy_parent
 from populora.adapters.operators.modulewise import expect, on_components, on_factors, on_tensors
 from populora.adapters.svd import Refactor, Spectrum
 
@@ -50,8 +49,8 @@ def layer_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, epsi
     (parent,) = parents
     names = sorted(parent.modules)
     count = max(1, round(fraction * len(names))) if fraction > 0 else 0
-    chosen = [names[index] for index in sorted(rng.choice(len(names), size=count, replace=False))]
-    noisy = full_gaussian([replace(parent, modules={name: parent.modules[name] for name in chosen})], rng, epsilon=epsilon)
+    selected = [names[index] for index in sorted(rng.choice(len(names), size=count, replace=False))]
+    noisy = full_gaussian([replace(parent, modules={name: parent.modules[name] for name in selected})], rng, epsilon=epsilon)
     return replace(parent, modules=copy_parent(parents, rng).modules | noisy.modules)
 
 
@@ -111,10 +110,15 @@ def rank_perturbation(
     return on_components(parents, rng, refactor, change)
 
 
+def copy_parent(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
+    """Return a copy of the parent that shares no memory with it: the control of mutations. It draws nothing."""
+    return on_factors(parents, lambda pair: (pair[0].clone(), pair[1].clone()))
+
+
 def _rotation(rng: np.random.Generator, rank: int, epsilon: float, exact: bool) -> torch.Tensor:
     m = _normal(rng, rank, rank)
-    k, one = (m - m.T) / 2, torch.eye(rank)
-    return torch.linalg.solve(one - epsilon / 2 * k, one + epsilon / 2 * k) if exact else one + epsilon * k
+    k, identity = (m - m.T) / 2, torch.eye(rank)
+    return torch.linalg.solve(identity - epsilon / 2 * k, identity + epsilon / 2 * k) if exact else identity + epsilon * k
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:

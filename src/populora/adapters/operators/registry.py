@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from populora.adapters.adapter import Adapter
-from populora.adapters.operators.controls import copy_parent, linear_0_5
 from populora.adapters.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
-from populora.adapters.operators.merges import della, fisher, slerp, task_arithmetic, ties
+from populora.adapters.operators.merges import della, fisher, linear_0_5, slerp, task_arithmetic, ties
 from populora.adapters.operators.mutations import (
     component_masking,
+    copy_parent,
     full_gaussian,
     layer_gaussian,
     neftune,
@@ -46,9 +46,9 @@ class Operator:
     summary: str
     takes_refactor: bool = False
     control: bool = False
-    """Whether a child may well equal its parent; `populora.adapters.operators.breeding.breed` refuses such children of other operators."""
+    """A child may equal its parent; `populora.adapters.operators.breeding.breed` refuses such children of other operators."""
     mixes_factors: bool = False
-    """Whether it combines the parents' factors entry by entry at its default strengths, which presumes that they share a basis."""
+    """It combines the parents' factors entry by entry at its default strengths, so they must share a basis."""
     min_rank: int = 1
     """The smallest rank it works on at its default strengths."""
 
@@ -148,7 +148,7 @@ def _load(point: EntryPoint) -> Operator:
         operator = point.load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{label} cannot be loaded: {error}. Repair or uninstall its package.") from error
-    if point.name.lower() in {alias for known in OPERATORS.values() for alias in (known.name, known.alias)}:
+    if point.name.lower() in {alias for built_in in OPERATORS.values() for alias in (built_in.name, built_in.alias)}:
         raise ConfigError(f"{label}: a built-in operator has that name. Its package has to choose another.")
     if not isinstance(operator, Operator) or operator.name != point.name or operator.arity not in (1, 2):
         raise ConfigError(f"{label}: expected an Operator of that name with 1 or 2 parents, got {operator!r}")

@@ -1,4 +1,4 @@
-"""How far a child is from its parents, measured on the deltas ``B A`` of whole adapters.
+"""Measure how far a child is from its parents, on the deltas ``B A`` of whole adapters.
 
 Inner products use ``<B1 A1, B2 A2> = sum((B1^T B2) * (A1 A2^T))``, so no out x in matrix is formed. A product in fp32 that comes
 near the ends of its range is made in fp64.
@@ -25,7 +25,7 @@ SAME = 1e-5
 
 
 class Similarity(NamedTuple):
-    """How far a child is from its parents."""
+    """The distance of a child from its parents."""
 
     norm_ratio: float
     """Norm of the child's delta over the mean of its parents' norms."""
@@ -75,7 +75,7 @@ def basis_cosine(first: Adapter, second: Adapter) -> float:
 def same_adapter(child: Adapter, parent: Adapter, cosine: float) -> bool:
     """Tell whether the factors are equal, or the deltas to fp32 accuracy; ``cosine`` is that of the deltas."""
     pairs = [(pair, parent.modules[name]) for name, pair in child.modules.items()]
-    return all(torch.equal(x, y) for ours, theirs in pairs for x, y in zip(ours, theirs, strict=True)) or (
+    return all(torch.equal(x, y) for factors, parent_factors in pairs for x, y in zip(factors, parent_factors, strict=True)) or (
         cosine > 1 - 1e-6 and _same_delta(child, parent)
     )
 
