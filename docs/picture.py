@@ -15,8 +15,8 @@ from populora.core.types import Lineage, Matchup, Member, Rating, Role
 from populora.runs.directory import read_config
 from populora.runs.live import View
 from populora.runs.metrics_log import TIMINGS, read_log
-from populora.runs.records import read_table
 from populora.runs.style import describe_child
+from populora.runs.tables import read_table
 
 
 def view(folder: Path) -> View:

@@ -18,7 +18,7 @@ from populora.core.config_file import to_mapping
 from populora.core.files import read_json
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import read_log
-from populora.runs.records import read_table
+from populora.runs.tables import read_table
 from populora.sandbox.complexity import fingerprint
 from populora.tasks.parsing import reasons
 from populora.training.held_out import held_out_suite

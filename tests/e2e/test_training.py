@@ -20,7 +20,7 @@ from populora.engine.model.loading import base_folder
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.runs.metrics_log import read_log
-from populora.runs.records import read_table
+from populora.runs.tables import read_table
 from populora.tasks.render import load_prompts
 from populora.training import step as training_step
 from populora.training.loop import build_run, resume, train

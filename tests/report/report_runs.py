@@ -74,7 +74,7 @@ def the_arm(*folders: Path) -> Arm:
 
 def the_run(folder: Path) -> RunData:
     """A run as the report reads it."""
-    return RunData(folder)
+    return RunData(folder, folder.name)
 
 
 def table(folder: Path, name: str, *steps: int) -> list[dict[str, Any]]:

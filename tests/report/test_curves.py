@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from statistics import fmean
 
 import numpy as np
@@ -71,21 +70,6 @@ def test_what_is_logged_by_member_alone_is_for_the_run_the_mean_of_its_members(r
                 for line in logged(runs["pair"])]  # fmt: skip
     np.testing.assert_allclose(found["all"].values, expected)
     assert math.isnan(found["T1"].values[1]), "T1 was not updated in step 2"
-
-
-def test_no_line_runs_across_steps_that_nothing_has(copied):
-    folder = copied()
-    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (folder / "metrics.jsonl").write_text("".join(lines[:2] + lines[5:]))
-    for step in (3, 4, 5):
-        shutil.rmtree(folder / "steps" / f"step_{step:05d}")
-    arm = the_arm(folder)
-    (whole,) = (curve for curve in curves_of([arm], "student/solve_rate") if curve.member == "all")
-    assert whole.steps.tolist() == [1, 2, 3, 4, 5, 6] and np.isnan(whole.values).tolist() == [False, False, True, True, True, False]
-    axis = Drawing().subplots()
-    draw_curves(axis, [arm], [whole], 1)
-    assert np.isnan(axis.lines[0].get_ydata()).tolist() == np.isnan(whole.values).tolist()
-    assert [row["step"] for row in curve_rows([whole])] == [1, 2, 6]
 
 
 def test_the_bold_line_is_the_mean_of_runs_and_the_band_reaches_over_all_members(runs, tmp_path, make_record):

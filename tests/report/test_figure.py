@@ -6,7 +6,6 @@ import csv
 import io
 import xml.etree.ElementTree as ElementTree
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure as Drawing
@@ -31,12 +30,6 @@ def test_a_csv_is_read_back_as_it_was_whatever_a_model_wrote(rows):
     found = list(csv.DictReader(io.StringIO(of(rows).csv(), newline="")))
     assert [one["program"] for one in found] == [row["program"] for row in rows]
     assert [(float(one["value"]), int(one["step"])) for one in found] == [(row["value"], row["step"]) for row in rows]
-
-
-def test_what_is_undefined_is_empty_and_rows_have_the_same_keys():
-    assert of([{"a": None, "b": 1.5}, {"a": 2, "b": ""}]).csv() == "a,b\r\n,1.5\r\n2,\r\n"
-    with pytest.raises(ValueError, match="not in fieldnames"):
-        of([{"a": 1}, {"b": 2}]).csv()
 
 
 def test_a_csv_file_is_utf_8_even_of_lone_surrogates(tmp_path):

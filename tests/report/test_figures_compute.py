@@ -47,28 +47,6 @@ def test_a_step_costs_the_median_of_all_steps_of_the_arm_without_each_runs_first
     assert bars == pytest.approx([theirs, ours])
 
 
-def test_the_table_has_the_numbers_of_the_rows(timed):
-    figure = figure_of(compute_figure, study_of(timed / "first", timed / "agent"))
-    (table,) = figure.tables
-    agent, population = [[cell.text for cell in row.cells] for row in table.rows]
-    assert [row.label for row in table.rows] == ["baseline (1 agent)", "2T+2S"]
-    assert agent[:3] == ["1", "4", "4"] and agent[6:] == ["1.00", "1.00"] and population[:3] == ["4", "12", "48"]
-    keys = ("hours", "seconds_per_step", "seconds_per_adapter_step", "ratio", "ratio_per_adapter")
-    for text, key in zip(population[3:], keys, strict=True):
-        assert float(text) == pytest.approx(figure.rows[1][key], rel=0.05), key
-    assert population[4] == f"{figure.rows[1]['seconds_per_step']:.2f}"
-
-
-def test_what_the_settings_do_not_say_is_not_known(copied):
-    folder = copied()
-    (folder / "config.json").write_text("{}")
-    figure = figure_of(compute_figure, study_of(folder))
-    (row,) = figure.rows
-    assert row["seconds_per_step"] > 0
-    assert [row[key] for key in ("adapters", "steps", "adapter_steps", "seconds_per_adapter_step", "hours", "ratio")] == [None] * 6
-    assert [cell.text for cell in figure.tables[0].rows[0].cells].count("–") == 7 and draw(figure)
-
-
 def test_without_a_baseline_there_is_no_ratio(timed):
     figure = figure_of(compute_figure, study_of(timed / "first"))
     assert [cell.text for cell in figure.tables[0].rows[0].cells[6:]] == ["–", "–"]

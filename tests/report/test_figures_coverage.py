@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 from report_runs import figure_of, logged, study_of
 
-from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.metric_panels import coverage_figure
 from populora.report.rendering import draw
 
@@ -42,16 +40,3 @@ def test_runs_of_different_tessellations_are_not_to_be_compared(copied):
             (folder / "run.json").write_text(json.dumps({**facts, "tessellation_sha256": digest * 32}))
         figure = figure_of(coverage_figure, study_of(*folders))
         assert ("DIFFERENT TESSELLATIONS" in figure.definition) == differ
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_an_older_log_lacks_leaves_its_panel_empty(copied, name):
-    folder = copied()
-    text = (folder / "metrics.jsonl").read_text().replace(f'"{name}"', '"older/name"')
-    (folder / "metrics.jsonl").write_text(text)
-    figure = coverage_figure(study_of(folder))
-    if name == "archive/coverage":
-        assert isinstance(figure, MissingFigure) and figure.reason == "no run has archive/coverage"
-    else:
-        assert isinstance(figure, Figure) and name not in {row["metric"] for row in figure.rows}
-        assert sum(bool(axis.lines) for axis in draw(figure).axes) == 3

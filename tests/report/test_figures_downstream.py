@@ -11,6 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.container import BarContainer
 from report_runs import study_of
 
+from populora.core.errors import PopuloraError
 from populora.core.rng import stream
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.downstream import downstream_figures
@@ -122,16 +123,6 @@ def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a
     assert len({text.get_text() for text in legend.get_texts()}) == 6
 
 
-@pytest.mark.parametrize("damage", ["verdicts", "evaluation"])
-def test_one_damaged_evaluation_leaves_the_others(runs, tmp_path, damage):
-    good, bad = evaluation(tmp_path / "good"), evaluation(tmp_path / "bad")
-    file = bad / ("evaluation.json" if damage == "evaluation" else "verdicts/aime24/T0.jsonl")
-    file.write_text("[]" if damage == "evaluation" else "no\n")
-    for found in downstream_figures(study_of(runs["pair"], evaluations=(bad, good))):
-        assert isinstance(found, Figure) and found.runs.startswith("1 evaluation: good: 5 models; left out, bad: ")
-        assert {row.get("evaluation", "good") for row in found.rows} == {"good"} and draw(found)
-
-
 def test_a_benchmark_graded_in_part_has_no_bar_but_a_row(runs, tmp_path):
     folder = evaluation(tmp_path / "mine", graded=7)
     bars, adapters = figures_of_folder(runs, folder)
@@ -148,21 +139,13 @@ def test_the_papers_table_is_laid_under_ours_only_when_asked_for(runs, tmp_path)
     assert "published" not in readings[0] and "published" in readings[1]
 
 
-@pytest.mark.parametrize(("damage", "reason"), [
-    ("none", "--evaluation DIR"), ("absent", "is not an evaluation"), ("description", "does not describe an evaluation"),
-    ("verdicts", "line 2: expected a verdict"), ("ungraded", "nothing is graded"),
-])  # fmt: skip
-def test_why_there_are_no_bars_is_said(runs, tmp_path, damage, reason):
+def test_without_a_graded_evaluation_there_are_no_bars_and_a_damaged_one_is_an_error(runs, tmp_path):
     folder = evaluation(tmp_path / "mine")
-    if damage == "absent":
-        (folder / "evaluation.json").unlink()
-    elif damage == "description":
-        (folder / "evaluation.json").write_text("{}")
-    elif damage == "verdicts":
-        file = folder / "verdicts" / "aime24" / "T0.jsonl"
-        file.write_text(file.read_text().replace('{"item_id": "aime24-1",', "no", 1))
-    elif damage == "ungraded":
-        for file in folder.glob("verdicts/*/*"):
-            file.unlink()
-    for found in downstream_figures(study_of(runs["pair"], evaluations=() if damage == "none" else (folder,))):
-        assert isinstance(found, MissingFigure) and reason in found.reason and found.paper
+    for file in folder.glob("verdicts/*/*"):
+        file.unlink()
+    for evaluations, reason in (((), "--evaluation DIR"), ((folder,), "nothing is graded yet in mine")):
+        for figure in downstream_figures(study_of(runs["pair"], evaluations=evaluations)):
+            assert isinstance(figure, MissingFigure) and reason in figure.reason and figure.paper
+    (folder / "evaluation.json").write_text("{}")
+    with pytest.raises(PopuloraError, match="does not describe an evaluation"):
+        downstream_figures(study_of(runs["pair"], evaluations=(folder,)))

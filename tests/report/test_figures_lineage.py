@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from report_runs import figure_of, study_of, table
 
 from populora.report.figures.lineage_tree import lineage_figure
-from populora.report.rendering import draw
 
 
 def rated(folder: Path, member: str, after: int, until: int) -> float | None:
@@ -44,29 +42,3 @@ def test_every_adapter_has_a_row_from_birth_to_death(runs):
             ]
             assert [float(one) for one in row["cosines"].split()] == pytest.approx(child["cosines"], abs=1e-4)
     assert next(row for row in rows if row["name"] == "T1#2")["mu"] is None, "born after the last step: not rated yet"
-
-
-def test_lives_births_and_parents_are_drawn(runs):
-    figure = figure_of(lineage_figure, study_of(runs["pair"]))
-    (axis,) = draw(figure).axes
-    lives = [line for line in axis.lines if str(line.get_gid()).startswith("mark.")]
-    assert sorted(str(line.get_gid()).split(".")[1] for line in lives) == sorted(row["member"] for row in figure.rows)
-    places = ["T0", "T1", "S0", "S1"]
-    for line, row in zip(lives, figure.rows, strict=True):
-        y = places.index(row["member"])
-        end = 6 if row["died"] is None else row["died"]
-        assert np.asarray(line.get_xydata()).tolist() == [[row["born"], y], [end, y]]
-    children = table(runs["pair"], "children")
-    births = [line for line in axis.lines if line.get_marker() == "o"]
-    assert sorted(np.asarray(line.get_xydata()).tolist() for line in births) == sorted(
-        [[row["born"], places.index(row["member"])]] for row in children
-    )
-    # From the parent's place to the child's, and a ring at the parent's.
-    pairs = [(row["born"], places.index(parent[:2]), places.index(row["member"])) for row in children for parent in row["parents"]]
-    assert any(parent != child for _, parent, child in pairs)
-    thin = [np.asarray(line.get_xydata()).tolist() for line in axis.lines if line not in lives and line not in births]
-    assert sorted(thin) == sorted([[born, parent], [born, child]] for born, parent, child in pairs)
-    rings = [np.asarray(ring.get_offsets()).tolist() for ring in axis.collections]
-    assert sorted(rings) == sorted([[born, parent]] for born, parent, _ in pairs)
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["T0", "T1", "S0", "S1"]
-    assert "3 were bred" in figure.definition and figure.runs == "2T+2S: run pair, seed 0"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from math import isclose
 from statistics import fmean, variance
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from report_runs import CONFIG, K, figure_of, logged, study_of, table, write_run
 
 from populora.core.types import Attempt
@@ -40,15 +37,6 @@ def test_the_distribution_at_the_end_is_that_of_the_last_tenth(runs):
     (line,) = draw(figure).axes[3].lines
     expected = [[right / K, rhos.count(right / K) / len(rhos)] for right in range(K + 1)]
     np.testing.assert_allclose(np.asarray(line.get_xydata()), expected)
-
-
-@given(rate=st.floats(0.05, 0.95), samples=st.integers(2, 8))
-def test_where_all_problems_are_equally_hard_the_expected_noise_is_the_whole_variance(rate, samples):
-    """The mean of rho (1 - rho) / (K - 1) over the binomial distribution is p (1 - p) / K."""
-    chances = np.array([np.prod([(samples - i) / (i + 1) for i in range(k)]) * rate**k * (1 - rate) ** (samples - k)
-                        for k in range(samples + 1)])  # fmt: skip
-    rhos = np.arange(samples + 1) / samples
-    assert isclose(float(chances @ (rhos * (1 - rhos))) / (samples - 1), rate * (1 - rate) / samples, rel_tol=1e-9)
 
 
 def test_shares_by_reason_are_recounted(runs):

@@ -129,25 +129,6 @@ def test_each_panel_draws_its_own_metric(runs):
                 np.testing.assert_array_equal(axis.lines[-1].get_ydata(), whole.values)
 
 
-def test_baselines_are_black_and_the_population_coloured(runs):
-    study = study_of(runs["pair"], runs["agent"], runs["agent-1"])
-    figure = panel_figures(study)["dynamics"]
-    assert isinstance(figure, Figure)
-    for axis in draw(figure).axes:
-        assert [line.get_color() for line in axis.lines] == [arm.colour for arm in study.arms] == ["#1b1b1c", "#0072b2"]
-    assert figure.runs == "baseline (1 agent): 2 runs, seeds 0, 1; 2T+2S: 1 run, seed 0; trailing means over 5 steps"
-
-
-@pytest.mark.parametrize("name", sorted(SPECS.keys() - {"population_size"}))
-def test_metrics_that_no_run_has_are_named(runs, copied, name):
-    folder = copied()
-    metrics = {panel.metric for panel in SPECS[name].panels}
-    kept = [{key: value for key, value in line.items() if not key.startswith(tuple(metrics))} for line in logged(folder)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
-    figure = panel_figures(study_of(folder))[name]
-    assert isinstance(figure, MissingFigure) and figure.reason == f"no run has {', '.join(sorted(metrics))}"
-
-
 def test_population_sizes_need_two_populations(runs):
     figure = panel_figures(study_of(runs["pair"], runs["agent"]))["population_size"]
     assert isinstance(figure, MissingFigure) and "give a run of each" in figure.reason

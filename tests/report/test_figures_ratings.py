@@ -66,19 +66,6 @@ def test_predictions_at_the_end_are_those_of_trueskill(runs):
     assert [label.get_text() for label in (*axis.get_xticklabels(), *axis.get_yticklabels())] == ["T0", "T1", "S0", "S1"]
 
 
-def test_dots_of_the_calibration_are_its_bins_with_their_intervals(runs):
-    figure = figure_of(calibration_figure, study_of(runs["pair"], runs["pair-1"]))
-    bins = [row for row in figure.rows if row["kind"] == "bin"]
-    _, won, rho = draw(figure).axes
-    for axis, name in ((won, "won"), (rho, "mean_rho")):
-        (dots,) = [line for line in axis.lines if line.get_marker() == "o"]
-        np.testing.assert_allclose(np.asarray(dots.get_xydata()), [[row["predicted"], row[name]] for row in bins])
-    (intervals,) = won.collections
-    np.testing.assert_allclose(
-        [segment[:, 1] for segment in intervals.get_segments()], [[row["low"], row["high"]] for row in bins], atol=1e-12
-    )
-
-
 def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
     figure = figure_of(calibration_figure, study_of(runs["pair"], runs["pair-1"]))
     games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]

@@ -17,8 +17,8 @@ from populora.report.figure import Figure, MissingFigure
 from populora.report.figures import make_figures
 from populora.report.page import page
 from populora.report.rendering import draw, save, svg
-from populora.runs.records import SCHEMAS
 from populora.runs.summary import summarise
+from populora.runs.tables import SCHEMAS
 
 
 def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
@@ -32,7 +32,7 @@ def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["trueskill", "calibration", "samples", "reasons"])
+@pytest.mark.parametrize("name", ["samples", "reasons"])
 def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name):
     def made(folder: Path) -> dict[str, bytes]:
         folder.mkdir()

@@ -18,9 +18,9 @@ from populora.runs.display import PlainDisplay
 from populora.runs.live import LiveDisplay, View
 from populora.runs.metrics import step_metrics
 from populora.runs.metrics_log import write_step
-from populora.runs.records import step_rows
 from populora.runs.style import bar, format_duration, format_metric, plural, sparkline
 from populora.runs.summary import Summary, print_summary, render_summary, summarise
+from populora.runs.tables import step_rows
 
 WIDTHS = (60, 80, 109, 110, 120, 160)
 

@@ -18,7 +18,7 @@ from populora.core.config import Config
 from populora.core.rng import stream
 from populora.runs.checkpoint import checkpoint_steps, link_adapters, load_checkpoint
 from populora.runs.metrics_log import read_log, truncate_logs
-from populora.runs.records import read_table
+from populora.runs.tables import read_table
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
 

@@ -9,7 +9,7 @@ import pytest
 
 from populora.core.types import Member, Rating, Role
 from populora.runs.metrics import step_metrics, step_timing
-from populora.runs.records import step_rows
+from populora.runs.tables import step_rows
 
 
 def metrics_of(record) -> dict[str, float]:

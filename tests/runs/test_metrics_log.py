@@ -13,7 +13,7 @@ from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.runs.metrics import table_metrics
 from populora.runs.metrics_log import TIMINGS, read_log, truncate_logs, write_step
-from populora.runs.records import SCHEMAS, read_table, recorded_steps, write_records
+from populora.runs.tables import SCHEMAS, read_table, recorded_steps, write_records
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
 
@@ -94,14 +94,6 @@ def test_damaged_table_is_named(tmp_path: Path, make_record):
         read_table(tmp_path, "attempts")
 
 
-def test_table_of_another_version_is_named_with_what_differs(tmp_path: Path, make_record):
-    write_records(tmp_path, make_record(1))
-    file = tmp_path / "steps" / "step_00001" / "children.parquet"
-    pq.write_table(pq.ParquetFile(file).read().drop_columns(["effective_rank"]), file)
-    with pytest.raises(RunDirectoryError, match=r"children\.parquet.*another version.*effective_rank"):
-        read_table(tmp_path, "children")
-
-
 def test_any_parquet_tool_reads_a_run_by_a_glob(tmp_path: Path, make_record):
     write_records(tmp_path, make_record(1))
     (file,) = tmp_path.glob("steps/*/attempts.parquet")
@@ -167,13 +159,3 @@ def test_metrics_of_the_tables_come_out_of_the_files_as_they_were_logged(tmp_pat
     again = table_metrics({name: read_table(tmp_path, name, [3]).to_pylist() for name in SCHEMAS})
     assert again == {name: value for name, value in logged.items() if name in again}
     assert {name.split("/")[0] for name in logged.keys() - again.keys()} == {"archive", "held_out", "learner", "tokens"}
-
-
-def test_files_of_an_earlier_version_are_read_without_what_it_did_not_write(tmp_path, make_record):
-    logged = write_step(tmp_path, make_record(1))
-    file = tmp_path / "steps" / "step_00001" / "proposals.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["repeat"]), file)
-    rows = {name: read_table(tmp_path, name).to_pylist() for name in SCHEMAS}
-    assert {row["repeat"] for row in rows["proposals"]} == {None}
-    metrics = table_metrics(rows)
-    assert metrics["teacher/validity"] == logged["teacher/validity"] and "teacher/duplicates" not in metrics

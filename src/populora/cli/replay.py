@@ -24,9 +24,8 @@ from populora.core.files import step_folder
 from populora.core.installed import BREEDING, version_changes, versions
 from populora.core.types import Lineage
 from populora.runs.directory import CONFIG, changed_versions, read_config
-from populora.runs.parents import read_parents
-from populora.runs.records import FOLDER, read_children
 from populora.runs.style import describe_child
+from populora.runs.tables import FOLDER, read_children, read_parents
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from populora.runs.metrics_log import latest_run
 class Report:
     """Write one HTML file with every figure of the paper and a run explorer; it needs no network and no server.
 
-    Runs of equal settings but for the seed are one arm. The page lists files that are missing or damaged.
+    Runs of equal settings but for the seed are one arm.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
@@ -63,8 +63,6 @@ def main(arguments: Sequence[str]) -> int:
             args.figures.mkdir(parents=True, exist_ok=True)
             written = [file for figure in figures if isinstance(figure, Figure) for file in save(figure, args.figures)]
         sys.stdout.write(f"{args.figures}/  {len(written)} files\n")
-    for run, note in study.missing:
-        sys.stderr.write(f"populora: {run}: {note}\n")
     return 0
 
 

@@ -23,9 +23,9 @@ from populora.core.errors import ConfigError
 from populora.core.types import TaskType
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import latest_run
-from populora.runs.records import read_table
 from populora.runs.style import ROLE_COLOURS, plural, printable
 from populora.runs.summary import print_summary, summarise
+from populora.runs.tables import read_table
 
 Row = Mapping[str, Any]
 TEACHER, STUDENT = ROLE_COLOURS["teacher"], ROLE_COLOURS["student"]

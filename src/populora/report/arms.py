@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from populora.core.config_file import flatten
+from populora.core.config_file import flatten, to_mapping
 from populora.core.errors import ConfigError
 from populora.report.run_data import RunData
 from populora.runs.style import printable
@@ -33,19 +34,19 @@ class Arm:
     baseline: bool = False
 
     @property
-    def seeds(self) -> list[Any]:
+    def seeds(self) -> list[int]:
         """The seeds of its runs."""
-        return [run.settings.get("seed", "?") for run in self.runs]
+        return [run.config.seed for run in self.runs]
 
     @property
     def single_agent(self) -> bool:
         """Whether one adapter proposes and solves."""
-        return _single_agent(self.runs[0])
+        return self.runs[0].config.population.single_agent
 
     @property
     def adapters(self) -> int:
-        """Adapters that one run trains; 0 if the settings lack it."""
-        return 1 if self.single_agent else sum(self.runs[0].setting(f"population.{role}", 0) for role in ("teachers", "students"))
+        """Adapters that one run trains."""
+        return self.runs[0].config.population.members
 
 
 def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Arm, ...]:
@@ -57,19 +58,17 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
     resolved = [folder.resolve() for folder in paths]
     if repeated := sorted({str(folder) for folder in resolved if resolved.count(folder) > 1}):
         raise ConfigError(f"expected each run once, got {', '.join(repeated)} more than once")
+    runs = [RunData(folder, name) for folder, name in zip(paths, unique_names(resolved), strict=True)]
     groups: dict[str, list[RunData]] = {}
-    named_baselines: set[str] = set()
-    for index, (folder, name) in enumerate(zip(paths, unique_names(resolved), strict=True)):
-        run = RunData(folder, name)
-        groups.setdefault(_identity(run), []).append(run)
-        if index < len(baselines):
-            named_baselines.add(_identity(run))
-    any_population = any(not _single_agent(runs[0]) for runs in groups.values())
-    labels, colours = _labels(list(groups.values())), iter(PALETTE * (1 + len(groups) // len(PALETTE)))
+    for run in runs:
+        groups.setdefault(repr(_method_settings(run)), []).append(run)
+    any_population = any(not run.config.population.single_agent for run in runs)
+    labels, colours = _labels(list(groups.values())), cycle(PALETTE)
     arms: list[Arm] = []
-    for label, (identity, runs) in zip(labels, groups.items(), strict=True):
-        baseline = identity in named_baselines or (any_population and _single_agent(runs[0]))
-        recorded_first = sorted(runs, key=lambda run: not run.recorded)  # figures of one run show the first
+    for label, group in zip(labels, groups.values(), strict=True):
+        named = any(run in group for run in runs[: len(baselines)])
+        baseline = named or (any_population and group[0].config.population.single_agent)
+        recorded_first = sorted(group, key=lambda run: not run.recorded)  # figures of one run show the first
         arms.append(Arm(label, tuple(recorded_first), INK if baseline else next(colours), baseline))
     return tuple(sorted(arms, key=lambda arm: not arm.baseline))
 
@@ -83,34 +82,24 @@ def unique_names(folders: Sequence[Path], lengths: Sequence[int] = ()) -> list[s
     return names
 
 
-def _single_agent(run: RunData) -> bool:
-    return run.setting("population.single_agent", False) is True
-
-
-def _identity(run: RunData) -> str:
-    return repr(sorted(_method_settings(run).items())) if run.settings else str(run.folder)
-
-
 def _method_settings(run: RunData) -> dict[str, Any]:
     """Return the settings that make an arm, by dotted name."""
-    same = {name: value for name, value in flatten(run.settings).items() if not name.startswith(_HOW_IT_RAN)}
-    return {**same, "base": str(run.facts.get("base_sha256", run.setting("base.path", "")))[:12]}
+    settings = {name: value for name, value in flatten(to_mapping(run.config)).items() if not name.startswith(_HOW_IT_RAN)}
+    return {**settings, "base": run.facts.get("base_sha256", run.config.base.path)[:12]}
 
 
 def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
     """Label arms by size, such as ``4T+4S``; arms of equal size also by the settings in which they differ, or by their first run."""
-    sizes = [_size(runs[0]) for runs in groups]
-    settings = [_method_settings(runs[0]) for runs in groups]
+    sizes = [_size(group[0]) for group in groups]
+    settings = [_method_settings(group[0]) for group in groups]
     labels: list[str] = []
-    for size, mine in zip(sizes, settings, strict=True):
-        others = [other for other, its_size in zip(settings, sizes, strict=True) if its_size == size]
-        differing = [name for name in mine if any(other.get(name) != mine[name] for other in others)]
-        labels.append(size + (f" ({', '.join(f'{name} {mine[name]}' for name in differing[:2])})" if differing else ""))
-    return [label if labels.count(label) == 1 else f"{label} [{runs[0].name}]" for label, runs in zip(labels, groups, strict=True)]
+    for size, ours in zip(sizes, settings, strict=True):
+        others = [theirs for theirs, their_size in zip(settings, sizes, strict=True) if their_size == size]
+        differing = [f"{name} {ours[name]}" for name in ours if any(theirs[name] != ours[name] for theirs in others)]
+        labels.append(size + (f" ({', '.join(differing[:2])})" if differing else ""))
+    return [label if labels.count(label) == 1 else f"{label} [{group[0].name}]" for label, group in zip(labels, groups, strict=True)]
 
 
 def _size(run: RunData) -> str:
-    if _single_agent(run):
-        return "baseline (1 agent)"
-    teachers, students = (run.setting(f"population.{role}", 0) for role in ("teachers", "students"))
-    return f"{teachers}T+{students}S" if teachers and students else run.name
+    population = run.config.population
+    return "baseline (1 agent)" if population.single_agent else f"{population.teachers}T+{population.students}S"

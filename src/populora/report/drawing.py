@@ -49,8 +49,7 @@ def members_of(log: Log, metric: str = "rating/mu") -> list[str]:
 def curves_of(arms: Iterable[Arm], metric: str, task: str = "") -> list[Curve]:
     """Return the curves of a metric for whole runs and their members, of one task type if ``task`` is given.
 
-    The whole run's value of a metric that is logged by member alone (``learner/…``) is the mean over its members. Steps that the log lacks
-    are NaN, so that no line is drawn across them.
+    The whole run's value of a metric that is logged by member alone (``learner/…``) is the mean over its members.
     """
     ending = f"/{task}" if task else ""
     curves: list[Curve] = []
@@ -62,11 +61,7 @@ def curves_of(arms: Iterable[Arm], metric: str, task: str = "") -> list[Curve]:
                 values[WHOLE_RUN] = log.get(metric + ending)
             elif values:
                 values[WHOLE_RUN] = mean(np.array(list(values.values())))
-            steps = np.arange(log.steps[0], log.last_step + 1) if len(log.steps) else log.steps
-            for member, logged in values.items():
-                spaced = np.full(len(steps), np.nan)
-                spaced[np.searchsorted(steps, log.steps)] = logged
-                curves.append(Curve(arm.label, run.name, member, metric + ending, steps, spaced))
+            curves += [Curve(arm.label, run.name, member, metric + ending, log.steps, logged) for member, logged in values.items()]
     return curves
 
 

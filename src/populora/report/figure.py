@@ -74,11 +74,6 @@ class Study:
     """Steps of the trailing means that are drawn."""
 
     @property
-    def missing(self) -> list[tuple[str, str]]:
-        """The problems met while reading, each with the name of its run."""
-        return [(run.name, note) for arm in self.arms for run in arm.runs for note in run.missing]
-
-    @property
     def populations(self) -> tuple[Arm, ...]:
         """The arms with teachers and students."""
         return tuple(arm for arm in self.arms if not arm.single_agent)

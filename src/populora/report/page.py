@@ -19,7 +19,6 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from populora.core.errors import RunDirectoryError
 from populora.report.arms import Arm
 from populora.report.drawing import members_of
 from populora.report.explorer import MAX_ANSWERS, sample_problems
@@ -56,7 +55,6 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
         members=members_of(study.main.runs[0].metrics) if study.main else [],
         sample_size=_sample_size(samples),
         blobs=blobs,
-        missing=[f"{run}: {note}" for run, note in study.missing],  # last, when everything has been read
         footer=f"Made by populora {version('populora')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, from the files of the run alone.",
     )
 
@@ -71,12 +69,11 @@ def _figure_values(figure: Figure | MissingFigure) -> dict[str, Any]:
 
 def _run_values(arm: Arm, index: int) -> dict[str, Any]:
     run = arm.runs[index]
-    last, configured = run.metrics.last_step, run.settings.get("steps", "?")
-    versions = run.facts.get("versions")
+    last, configured = run.metrics.last_step, run.config.steps
     return {
         "arm": arm.label, "colour": CSS_VARIABLES[arm.colour], "name": run.name, "seed": arm.seeds[index],
-        "steps": f"{last}" if last == configured else f"{last} of {configured}", "base": run.setting("base.path", "?"),
-        "sandbox": run.facts.get("sandbox", "?"), "version": versions.get("populora", "?") if isinstance(versions, dict) else "?",
+        "steps": f"{last}" if last == configured else f"{last} of {configured}", "base": run.config.base.path,
+        "sandbox": run.facts["sandbox"], "version": run.facts["versions"]["populora"],
     }  # fmt: skip
 
 
@@ -85,10 +82,7 @@ def _highlights(study: Study) -> list[str]:
     if not study.main:
         return []
     run = study.main.runs[0]
-    try:
-        sentences = highlights(read_log(run.folder), run.setting("evaluation.problems_per_type", 0))
-    except RunDirectoryError:
-        return []  # the page lists the damaged lines
+    sentences = highlights(read_log(run.folder), run.config.evaluation.problems_per_type)
     prefix = f"{run.name}: " if sum(len(arm.runs) for arm in study.arms) > 1 else ""
     return [prefix + sentence for sentence in sentences]
 

@@ -11,7 +11,7 @@ Complexity and duplicates (programs that the buffer held already) are about prog
 which is given its program, has its own ``/code_f`` entries of complexity and no part in the means. Archive coverage and the
 paper's baseline proxy stand side by side, for both arms.
 
-`table_metrics` needs nothing but the rows of a step's tables (`populora.runs.records`), so a report that reads them from a run's
+`table_metrics` needs nothing but the rows of a step's tables (`populora.runs.tables`), so a report that reads them from a run's
 Parquet computes what was logged while it ran; what stands in no table (updates, archive, tokens, held-out) is logged alone.
 """
 

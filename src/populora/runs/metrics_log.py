@@ -15,17 +15,17 @@ from typing import Any
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.core.files import append_line, disk_errors, remove_folder, remove_parts, step_folder, write_file
-from populora.runs import records
 from populora.runs.directory import CONFIG, RUNS
 from populora.runs.metrics import step_metrics, step_timing
 from populora.runs.step_record import StepRecord
+from populora.runs.tables import FOLDER, recorded_steps, write_records
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 
 def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
     """Write everything about a finished step except its checkpoint; return the step's metrics. Raises `RunDirectoryError`."""
-    metrics = step_metrics(record, records.write_records(folder, record))
+    metrics = step_metrics(record, write_records(folder, record))
     append_line(folder / TIMINGS, _line(record.step, step_timing(record)))
     append_line(folder / METRICS, _line(record.step, metrics))
     return metrics
@@ -79,11 +79,11 @@ def truncate_logs(folder: Path, step: int, config: Config) -> None:
         kept = [line for line in _lines(folder / name) if _parsed(folder / name, line)["step"] <= step]
         write_file(folder / name, b"".join(kept))
     remove_parts(folder)
-    if (folder / records.FOLDER).exists():
-        remove_parts(folder / records.FOLDER)
-        for recorded in records.recorded_steps(folder):
+    if (folder / FOLDER).exists():
+        remove_parts(folder / FOLDER)
+        for recorded in recorded_steps(folder):
             if recorded > step:
-                remove_folder(step_folder(folder / records.FOLDER, recorded))
+                remove_folder(step_folder(folder / FOLDER, recorded))
 
 
 def _line(step: int, values: Mapping[str, float]) -> str:

@@ -19,7 +19,7 @@ from populora.core.types import Lineage
 from populora.runs.checkpoint import newest_members
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
-from populora.runs.records import SCHEMAS, read_children, read_table
+from populora.runs.tables import SCHEMAS, read_children, read_table
 
 if TYPE_CHECKING:  # torch, which readers of metrics need not load
     from populora.adapters.adapter import Adapter
@@ -49,7 +49,7 @@ class RunDirectory:
     def table(self, name: str, steps: Iterable[int] | None = None) -> pa.Table:
         """A table of some steps, by default of all: proposals, problems, attempts, matchups, ratings or children.
 
-        `populora.runs.records` explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
+        `populora.runs.tables` explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
         """
         if name not in SCHEMAS:
             raise RunDirectoryError(f"a run has no table '{name}': expected one of {', '.join(SCHEMAS)}")

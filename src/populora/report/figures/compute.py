@@ -51,21 +51,15 @@ def compute(study: Study) -> list[dict[str, Any]]:
         seconds = np.concatenate([_without_warm_up(run.timings.get("seconds/step")) for run in arm.runs])
         if not len(seconds):
             continue
-        median, adapters = float(np.median(seconds)), arm.adapters or None
-        configured = [steps for run in arm.runs if (steps := run.setting("steps", 0))]
-        steps = mean(configured) if configured else None
+        median, adapters = float(np.median(seconds)), arm.adapters
+        steps = mean(run.config.steps for run in arm.runs)
         row = {
-            "arm": arm.label,
-            "adapters": adapters,
-            "steps": steps,
-            "adapter_steps": adapters * steps if adapters and steps else None,
-            "seconds_per_step": median,
-            "seconds_per_adapter_step": median / adapters if adapters else None,
-            "hours": median * steps / 3600 if steps else None,
-        }
+            "arm": arm.label, "adapters": adapters, "steps": steps, "adapter_steps": adapters * steps, "seconds_per_step": median,
+            "seconds_per_adapter_step": median / adapters, "hours": median * steps / 3600,
+        }  # fmt: skip
         baseline = baseline or (row if arm.baseline else {})
         for ratio, key in (("ratio", "seconds_per_step"), ("ratio_per_adapter", "seconds_per_adapter_step")):
-            row[ratio] = row[key] / baseline[key] if baseline.get(key) and row[key] is not None else None
+            row[ratio] = row[key] / baseline[key] if baseline else None
         rows.append({**row, "steps_timed": len(seconds)})
     return rows
 
@@ -112,7 +106,7 @@ def _draw_compute(study: Study, rows: list[dict[str, Any]]) -> Drawing:
             axis.set_yticklabels([])
         if not any(values):
             axis.set_axis_off()
-            axis.text(0, 0.5, "no baseline was timed" if key == "ratio" else "not known", va="center", transform=axis.transAxes)
+            axis.text(0, 0.5, "no baseline was timed", va="center", transform=axis.transAxes)
     return drawing
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from populora.core.errors import PopuloraError, RunDirectoryError
 from populora.evals.aggregates import ScoreCell, columns_of, score_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
@@ -31,25 +30,24 @@ _GREEDY = (
 
 
 def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
-    """Draw bars of roles with their best adapter, and bars of all adapters."""
+    """Draw bars of roles with their best adapter, and bars of all adapters. Raises `PopuloraError` for a damaged evaluation."""
     if not study.evaluations:
         reason = f"give a folder of `populora evaluate` with --evaluation DIR, or put it into the run's {FOLDER}/"
         return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
     runs = {
         run.folder.resolve(): f", run {run.name}, seed {seed}" for arm in study.arms for run, seed in zip(arm.runs, arm.seeds, strict=True)
     }
-    evaluations, described, errors = list[Evaluation](), list[str](), list[str]()
-    for folder, name in _names(study.evaluations).items():
-        try:
-            evaluations.append(_read(folder, name))
-            described.append(f"{name}: {plural(len(evaluations[-1].models), 'model')}{runs.get(folder.parents[1], '')}")
-        except PopuloraError as error:
-            errors.append(f"{name}: {error}")
-    if not evaluations:
-        return [MissingFigure(*ROLES, "; ".join(errors)), MissingFigure(*ADAPTERS, "; ".join(errors))]
-    text = "; ".join([*described, *(f"left out, {error}" for error in errors)])
-    shown = f"{plural(len(evaluations), 'evaluation')}: {text}"
-    return [_roles_figure(study, evaluations, shown), _adapters_figure(evaluations, shown)]
+    read = {folder: read_evaluation(folder, name) for folder, name in _names(study.evaluations).items()}
+    graded = {folder: evaluation for folder, evaluation in read.items() if columns_of([evaluation]).benchmarks}
+    if not graded:
+        reason = f"nothing is graded yet in {', '.join(evaluation.name for evaluation in read.values())}"
+        return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
+    described = (
+        f"{evaluation.name}: {plural(len(evaluation.models), 'model')}{runs.get(folder.parents[1], '')}"
+        for folder, evaluation in graded.items()
+    )
+    evaluations, text = list(graded.values()), f"{plural(len(graded), 'evaluation')}: {'; '.join(described)}"
+    return [_roles_figure(study, evaluations, text), _adapters_figure(evaluations, text)]
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
@@ -58,19 +56,6 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
     in_run = [folder.parent.name == FOLDER for folder in unique]
     paths = [folder.parents[1] / folder.name if inside else folder for folder, inside in zip(unique, in_run, strict=True)]
     return dict(zip(unique, unique_names(paths, [2 if inside else 1 for inside in in_run]), strict=True))
-
-
-def _read(folder: Path, name: str) -> Evaluation:
-    """Read an evaluation. Raises `PopuloraError` for other files and if nothing is graded yet."""
-    try:
-        evaluation = read_evaluation(folder, name)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunDirectoryError(
-            f"a file in '{folder}' does not hold what `populora evaluate` writes ({type(error).__name__}: {error})"
-        ) from error
-    if not columns_of([evaluation]).benchmarks:
-        raise RunDirectoryError(f"nothing is graded in '{folder}' yet")
-    return evaluation
 
 
 def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Figure:

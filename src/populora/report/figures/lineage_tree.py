@@ -10,14 +10,8 @@ from populora.report.run_data import Log, RunData
 
 FIGURE = ("lineage", "Lineage", "")
 _INITIAL: Record = {
-    "generation": 0,
-    "born": 0,
-    "operator": "init",
-    "parents": [],
-    "norm_ratio": None,
-    "cosines": [],
-    "effective_rank": None,
-}
+    "generation": 0, "born": 0, "operator": "init", "parents": [], "norm_ratio": None, "cosines": [], "effective_rank": None,
+}  # fmt: skip
 """The record of an adapter that the run began with; the tables hold only children."""
 
 
@@ -80,9 +74,8 @@ def _draw(rows: list[dict[str, Any]], last: int) -> Drawing:
         style = {"color": colour, "linewidth": 3, "alpha": 0.4 if row["generation"] % 2 else 0.95, "solid_capstyle": "butt"}
         tag_artist(axis.plot([born, last if row["died"] is None else row["died"]], [y, y], **style)[0], row["member"])
         for parent in (name.partition("#")[0] for name in row["parents"].split()):
-            if parent in height:  # the log may lack the ratings of a member
-                axis.plot([born] * 2, [height[parent], y], color=PALE, linewidth=0.7, zorder=1)
-                axis.scatter(born, height[parent], 25, facecolors="none", edgecolors=PALE, linewidths=0.7, zorder=3)
+            axis.plot([born] * 2, [height[parent], y], color=PALE, linewidth=0.7, zorder=1)
+            axis.scatter(born, height[parent], 25, facecolors="none", edgecolors=PALE, linewidths=0.7, zorder=3)
         if row["operator"] != "init":
             axis.plot(born, y, "o", color=colour, markersize=4)
             axis.annotate(f"{row['operator']} {row['norm_ratio']:.2f}", (born, y), (3, 4), textcoords="offset points", fontsize=6)

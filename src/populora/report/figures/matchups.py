@@ -129,15 +129,14 @@ def _win_matrix(run: RunData) -> tuple[list[list[float]], list[str], list[str]]:
     tables = (run.table("ratings", ("member", "role", "mu", "sigma"), [step]).to_pylist() for step in reversed(run.recorded))
     last: dict[str, Record] = {row["member"]: row for row in next(filter(None, tables), [])}
     teachers, students = ([name for name, row in last.items() if row["role"] == role] for role in ("teacher", "student"))
-    beta = run.setting("league.beta", 25 / 6)
+    beta = run.config.league.beta
     ratings = {name: Rating(row["mu"], row["sigma"]) for name, row in last.items()}
     return [[win_probability(ratings[s], ratings[t], beta) for t in teachers] for s in students], teachers, students
 
 
 def _draw_calibration(matrix: list[list[float]], teachers: list[str], students: list[str], bins: list[dict[str, Any]]) -> Drawing:
     drawing, axes = panels(1, 3, width=3.2, height=2.6)
-    if teachers and students:  # the tables of ratings may be missing while those of matchups are not
-        heatmap(axes[0, 0], matrix, students, teachers)
+    heatmap(axes[0, 0], matrix, students, teachers)
     axes[0, 0].set(title="P(student wins), at the end", xlabel="teacher", ylabel="student")
     for axis in axes[0, 1:]:
         axis.plot([0, 1], [0, 1], color=PALE, linewidth=0.8, linestyle="--")

@@ -59,7 +59,7 @@ def sampled_programs(arm: Arm) -> list[dict[str, Any]]:
     run, rows = arm.runs[0], list[dict[str, Any]]()
     if not run.recorded:
         return rows
-    scale = max(run.setting("steps", 0), run.recorded[-1]) / PAPER_STEPS
+    scale = max(run.config.steps, run.recorded[-1]) / PAPER_STEPS
     targets = [step * scale for step in STEPS if step * scale <= run.recorded[-1]]
     steps = [min(run.recorded, key=lambda step, target=target: (abs(step - target), step)) for target in targets]
     for step in dict.fromkeys(steps or run.recorded[-1:]):  # in a short run some are equal

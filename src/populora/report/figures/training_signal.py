@@ -27,7 +27,7 @@ Shares = dict[str, Array]
 def noise_figure(study: Study) -> Figure | MissingFigure:
     """Draw the standard error of rho, the share of its variance that is chance, and its distribution at the end."""
     arms = study.arms
-    samples = {arm.label: arm.runs[0].setting("selfplay.rho_samples", 0) for arm in arms}
+    samples = {arm.label: arm.runs[0].config.selfplay.rho_samples for arm in arms}
     rows = [row for arm in arms for run in arm.runs for row in rho_noise(run, samples[arm.label], arm.label)]
     if not rows:
         return MissingFigure(*NOISE, "there are no problems with a rho (of two samples or more) in the runs' tables")

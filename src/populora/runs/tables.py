@@ -4,7 +4,8 @@
 once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` reads a whole run in any Parquet tool.
 Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
 
-A step in which children were born also holds ``parents.safetensors`` (`populora.runs.parents`).
+A step in which children were born also holds ``parents.safetensors``, its children's parents at birth. With them and the record in
+``children.parquet`` every child of a run can be bred again (`populora replay RUN`).
 
 ``problems`` holds the content of every problem that the step's attempts or valid proposals name (also older ones from the
 buffer, and seeds); ``proposals`` and ``attempts`` refer to it by ``problem_id``.
@@ -13,9 +14,9 @@ buffer, and seeds); ``proposals`` and ``attempts`` refer to it by ``problem_id``
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,10 +24,12 @@ import pyarrow.parquet as pq
 from populora.core.errors import RunDirectoryError
 from populora.core.files import step_folder, steps_in, write_folder
 from populora.core.types import Example, Generation, Lineage, Measures, Problem
-from populora.runs.parents import PARENTS, parents_bytes
 from populora.runs.step_record import StepRecord
 
-FOLDER = "steps"
+if TYPE_CHECKING:
+    from populora.adapters.adapter import Adapter
+
+FOLDER, PARENTS = "steps", "parents.safetensors"
 
 _RESPONSE = [
     ("text", pa.string()),
@@ -77,8 +80,6 @@ SCHEMAS = {
         ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
     ]),
 }  # fmt: skip
-LATER = ("repeat",)
-"""Columns that earlier versions did not write: null where a file lacks them."""
 
 
 def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
@@ -99,19 +100,20 @@ def recorded_steps(folder: Path) -> list[int]:
     return steps_in(folder / FOLDER)
 
 
-def read_table(folder: Path, name: str, steps: Iterable[int] | None = None) -> pa.Table:
-    """Read one table of a run (a key of `SCHEMAS`) over the given steps, by default all of them, in order.
+def read_table(folder: Path, name: str, steps: Iterable[int] | None = None, columns: Sequence[str] = ()) -> pa.Table:
+    """Read one table of a run (a key of `SCHEMAS`) over the given steps, by default all of them, in order; or some of its columns.
 
     Raises `RunDirectoryError` for a step without records or a file that cannot be read.
     """
-    known = recorded_steps(folder)
-    chosen = known if steps is None else list(steps)
+    recorded = recorded_steps(folder)
+    chosen = recorded if steps is None else list(steps)
     for step in chosen:
-        if step not in known:
-            span = f"steps {known[0]} to {known[-1]}" if known else "no finished step"
+        if step not in recorded:
+            span = f"steps {recorded[0]} to {recorded[-1]}" if recorded else "no finished step"
             raise RunDirectoryError(f"'{folder}' has no record of step {step}: it holds {span}.")
-    tables = [_read(step_folder(folder / FOLDER, step) / f"{name}.parquet", SCHEMAS[name]) for step in chosen]
-    return pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
+    schema = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
+    tables = [_read(step_folder(folder / FOLDER, step) / f"{name}.parquet", schema) for step in chosen]
+    return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def read_children(folder: Path) -> list[Lineage]:
@@ -200,17 +202,46 @@ def _encodable(value: Any) -> Any:
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     try:
-        with path.open("rb") as opened:  # a path need not be UTF-8, which pyarrow asks of it
-            table = pq.ParquetFile(opened).read()
-        for name in LATER:
-            if name in schema.names and name not in table.column_names:
-                table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
-        if table.column_names == schema.names:
-            return table.cast(schema)
-    except (OSError, pa.ArrowException) as error:
-        raise RunDirectoryError(f"cannot read '{path}': {error}. Restore it from a backup; the other steps can still be read.") from error
-    differing = sorted(set(table.column_names) ^ set(schema.names)) or "their order"
-    raise RunDirectoryError(
-        f"'{path}' was written by another version of populora: its columns differ from this one's ({differing}). "
-        "Read it with that version, or with any Parquet tool."
-    )
+        with path.open("rb") as file:  # a path need not be UTF-8, which pyarrow asks of it
+            return pq.ParquetFile(file).read(schema.names).select(schema.names).cast(schema)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise RunDirectoryError(
+            f"cannot read '{path}': {error}. Restore it from a backup, or remove its folder to leave the step out."
+        ) from error
+
+
+def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
+    """Return one safetensors file of all parents by name, tensors such as ``T1#0/model.layers.0.self_attn.q_proj/A``."""
+    from safetensors.torch import save  # loads torch, which readers of tables do not need
+
+    tensors = {
+        f"{name}/{module}/{letter}": tensor
+        for name, adapter in parents.items()
+        for module, pair in adapter.modules.items()
+        for letter, tensor in zip("AB", pair, strict=True)
+    }
+    scales = {name: (adapter.rank, adapter.alpha) for name, adapter in parents.items()}
+    return save(tensors, {"parents": json.dumps(scales)})  # one key: safetensors writes several in no fixed order
+
+
+def read_parents(step: Path) -> dict[str, Adapter]:
+    """Read the parents by name, from the folder of the ``step`` at which their children were born. Raises `RunDirectoryError`."""
+    from safetensors import SafetensorError, safe_open
+
+    from populora.adapters.adapter import Adapter
+
+    path = step / PARENTS
+    if not path.is_file():
+        raise RunDirectoryError(
+            f"'{step}' has no {PARENTS}: the run did not keep what its children were bred from. Runs do with evolution.keep_parents = true."
+        )
+    modules: dict[str, dict[str, tuple]] = {}
+    try:
+        with safe_open(path, "pt") as file:
+            scales: dict[str, tuple[int, float]] = json.loads(file.metadata()["parents"])
+            for key in (key for key in file.keys() if key.endswith("/A")):  # noqa: SIM118 (a file is no mapping)
+                name, module, _ = key.split("/")
+                modules.setdefault(name, {})[module] = tuple(file.get_tensor(f"{name}/{module}/{letter}") for letter in "AB")
+    except (OSError, SafetensorError) as error:
+        raise RunDirectoryError(f"cannot read '{path}' ({error}): it is damaged or cut off. Restore it from a backup.") from error
+    return {name: Adapter(modules[name], *scale) for name, scale in scales.items()}
