@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save_file
 
 from populora.cli.main import main
 from populora.core.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
@@ -35,11 +34,6 @@ def child(make_folder, tmp_path, monkeypatch) -> Path:
         make_folder(name, seed)
     assert main(["breed", "a", "b", "--operator", "x1", "--strength", "drop=0.4", "--seed", "5", "-o", "child"]) == 0
     return tmp_path / "child"
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    with safe_open(path, "pt") as file:
-        return file.metadata()
 
 
 def replayed(capsys, *arguments: str) -> tuple[int, str]:
@@ -65,17 +59,6 @@ def test_another_process_with_another_number_of_threads_breeds_the_same_bytes(ch
     for threads in ("1", "3"):
         done = subprocess.run(again, check=False, env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True)
         assert (done.returncode, "bit-identical" in done.stdout) == (0, True), done.stderr
-
-
-def test_parents_that_were_moved_can_be_given(child, tmp_path, capsys):
-    (tmp_path / "a").rename(tmp_path / "old")
-    code, said = replayed(capsys, "child")
-    assert code == 2 and "the parent 'child/../a' of 'child' is not there: say where it is now (`--parents A [B]`)" in said
-    assert replayed(capsys, "child", "--parents", "old", "b")[0] == 0
-    code, said = replayed(capsys, "child", "--parents", "b", "old")
-    assert code == 2 and "'b' is not the parent of 'child': expected ../a:" in said
-    code, said = replayed(capsys, "child", "--parents", "old")
-    assert code == 2 and "'child' has 2 parent(s), got 1" in said
 
 
 def test_a_parent_that_was_changed_is_named(child, tmp_path, capsys):
@@ -176,23 +159,12 @@ def test_parents_that_were_not_kept_or_are_damaged_are_named(tmp_path, make_reco
     write_run(tmp_path / "run", make_record)
     path = tmp_path / "run" / "steps" / "step_00010" / "parents.safetensors"
     whole = path.read_bytes()
-    tensors = load_file(path)
-    first, *others = tensors
-    halved = save({key: tensors[key] for key in others}, read_metadata(path))  # half a pair, in a file that is sound
-    renamed = save({**{key: tensors[key] for key in others}, "nobody/x": tensors[first]}, read_metadata(path))
-    for damaged in (b"", whole[:-8], b"garbage" * 100, halved, renamed):
-        path.write_bytes(damaged)
-        code, said = replayed(capsys, str(tmp_path / "run"))
-        assert code == 2 and "parents.safetensors'" in said and "damaged or cut off" in said
-    other = path.parent.parent / "step_00030" / "parents.safetensors"
-    path.write_bytes(other.read_bytes())
-    code, said = replayed(capsys, str(tmp_path / "run"))
-    assert code == 2 and ("does not hold the parent" in said or "is not the parent of" in said)
-    flipped = bytearray(whole)
-    flipped[-1] ^= 1
-    path.write_bytes(flipped)
-    code, said = replayed(capsys, str(tmp_path / "run"))
-    assert code == 2 and "is not the parent of" in said
+    path.write_bytes(whole[:-8])
+    code, output = replayed(capsys, str(tmp_path / "run"))
+    assert code == 2 and "parents.safetensors'" in output and "damaged or cut off" in output
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    code, output = replayed(capsys, str(tmp_path / "run"))
+    assert code == 2 and "is not the parent of" in output
 
 
 def test_parents_are_those_of_a_runs_children_and_equal_runs_keep_equal_bytes(tmp_path, make_record):
