@@ -18,19 +18,19 @@ from populora.report.rendering import draw
 
 GRID = RetentionConfig(
     parents=("code_i", "code_o"), seeds=(0, 1), snapshots=(4,), repeated=4, retrain_steps=3, operators=("m1", "x2"), prompts=2, samples=4,
-    birth_problems=3, window=2,
+    initial_problems=3, window=2,
 )  # fmt: skip
 
 
 def retention(folder: Path) -> Path:
-    """Two cells of a small grid, whose counts say which pupil, step and task they are of."""
-    pupils = {"m1": 1, "copy_parent": 1, "x2": 2, "linear_0_5": 2, "fresh_1": 1, "fresh_2": 2, "parent_1": 1, "parent_2": -1}
-    tasks = {name: GRID.parents[:of] if of > 0 else GRID.parents[1:] for name, of in pupils.items()}
+    """Two cells of a small grid, whose counts tell the adapter, step and task."""
+    adapters = {"m1": 1, "copy_parent": 1, "x2": 2, "linear_0_5": 2, "fresh_1": 1, "fresh_2": 2, "parent_1": 1, "parent_2": -1}
+    tasks = {name: GRID.parents[:of] if of > 0 else GRID.parents[1:] for name, of in adapters.items()}
     for seed in GRID.seeds:
         curve = [{name: {task: [(index + step + seed) % 5, step] for task in own} for index, (name, own) in enumerate(tasks.items())}
                  for step in range(3)]  # fmt: skip
-        birth = {name: {task: [1, 2, 3] for task in own} for name, own in {**tasks, "base": GRID.parents}.items()}
-        cell = {"seed": seed, "snapshot": 4, "birth": birth, "curve": curve}
+        initial = {name: {task: [1, 2, 3] for task in own} for name, own in {**tasks, "base": GRID.parents}.items()}
+        cell = {"seed": seed, "snapshot": 4, "initial": initial, "curve": curve}
         parents = {"seed": seed, "curve": [{task: {task: [1, 2]} for task in GRID.parents}] * 4}
         for name, content in ((f"cells/seed_{seed}_step_00004.json", cell), (f"parents/seed_{seed}.json", parents)):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,8 +47,8 @@ def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
     expected = [
         {"seed": cell["seed"], "snapshot": 4, "adapter": name, "step": step, "task": task, "correct": " ".join(map(str, counts))}
         for cell in cells
-        for step, pupils in enumerate(cell["curve"])
-        for name, tasks in pupils.items()
+        for step, adapters in enumerate(cell["curve"])
+        for name, tasks in adapters.items()
         for task, counts in tasks.items()
     ]
     for figure in found:

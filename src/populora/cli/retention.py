@@ -1,11 +1,14 @@
-"""``populora retention [PRESET|SETTINGS.toml] [--out DIR]``: which operators' children learn on; goes on where it stopped."""
+"""``populora retention [PRESET|SETTINGS.toml] [--out DIR]``: measure which operators' children learn on. The same command resumes."""
 
 from __future__ import annotations
 
+import math
+import os
+import platform
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +16,7 @@ import tyro
 
 from populora.cli.arguments import QUIET, parse
 from populora.cli.train import preset_list
-from populora.core.config_file import from_mapping
+from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.files import disk_errors, json_bytes, read_json, write_file
 from populora.core.invocation import pasteable
@@ -39,36 +42,32 @@ class Retention:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run or go on; returns 0. Raises `PopuloraError`."""
-    chosen = parse(Retention, arguments, "retention")
-    if chosen.list:
+    """Run or resume; returns 0. Raises `PopuloraError`."""
+    args = parse(Retention, arguments, "retention")
+    if args.list:
         sys.stdout.write(pasteable(preset_list(preset_names(retention=True))))
         return 0
     from populora.evals.retention.grid import run_grid  # loads torch
-    from populora.evals.retention.report import write_report
-    from populora.evals.retention.settings import check_settings, load_settings
+    from populora.evals.retention.settings import load_settings
 
-    config = load_settings(settings_file(chosen.settings, retention=True))
-    check_settings(config)
-    with disk_errors(chosen.out, "create"):
-        chosen.out.mkdir(parents=True, exist_ok=True)
-    with locked(chosen.out):
-        _claim(chosen.out, config)
-        run_grid(config, chosen.out, _Progress())
-        write_report(config, chosen.out)
+    config = load_settings(settings_file(args.settings, retention=True))
+    with disk_errors(args.out, "create"):
+        args.out.mkdir(parents=True, exist_ok=True)
+    with locked(args.out):
+        _claim(args.out, config)
+        run_grid(config, args.out, _Progress())
+        _write_results(args.out, config)
     return 0
 
 
 def _claim(out: Path, config: RetentionConfig) -> None:
-    """The folder is new, or it holds this very experiment; settings that did not exist when it was begun have their defaults."""
-    from populora.evals.retention.settings import RetentionConfig, plain
-
+    """Record the settings in a new folder. Raises `RunDirectoryError` for a folder with others; absent ones have their defaults."""
     file = out / CONFIG
     if not file.exists():
-        write_file(file, json_bytes(plain(config)))
+        write_file(file, json_bytes(to_mapping(config)))
         return
     try:
-        same = from_mapping(read_json(file), RetentionConfig) == config
+        same = from_mapping(read_json(file), type(config)) == config
     except ConfigError:
         same = False
     if not same:
@@ -77,16 +76,48 @@ def _claim(out: Path, config: RetentionConfig) -> None:
         sys.stdout.write(f"begun with {'; '.join(changed)}\n")
 
 
+def _write_results(out: Path, config: RetentionConfig) -> None:
+    """Write ``results.json``, ``table.md`` and the figures from the finished cells, and print the table. Raises `RunDirectoryError`."""
+    from populora.evals.retention.figures import draw_figures
+    from populora.evals.retention.grid import parents_file, read_cells
+    from populora.evals.retention.verdicts import cell_measures, summary, table
+
+    cells = read_cells(config, out)
+    measures = [item for cell in cells for item in cell_measures(config, cell)]
+    rows = summary(config, measures, config.repeated)
+    parents = [read_json(parents_file(out, seed)) for seed in config.seeds]
+    results = {
+        "settings": to_mapping(config),
+        "began_with": read_json(out / FACTS),
+        "machine": {"cores": os.cpu_count(), "machine": platform.machine()},
+        "seconds": {"parents": [parent["seconds"] for parent in parents], "cells": [cell["seconds"] for cell in cells]},
+        "cells": [{name: value for name, value in cell.items() if name not in ("initial", "curve")} for cell in cells],
+        "summary": [_finite(row) for row in rows],
+        "children": [asdict(item) for item in measures],
+    }
+    write_file(out / "results.json", json_bytes(results))
+    write_file(out / "table.md", table(config, rows).encode())
+    sys.stdout.write(table(config, rows))
+    for file in draw_figures(config, out, cells):
+        sys.stdout.write(f"wrote {file}\n")
+
+
+def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the infinite ends of one seed's intervals, which JSON does not have, by null."""
+    return {
+        key: [end if math.isfinite(end) else None for end in value] if isinstance(value, tuple) else value for key, value in row.items()
+    }
+
+
 class _Progress:
-    """A line of text every ten seconds, and at the end of each part."""
+    """Prints a line every ten seconds, and at the end of each part."""
 
     def __init__(self) -> None:
-        self._started = self._said = time.monotonic()
+        self._started = self._printed = time.monotonic()
 
-    def __call__(self, title: str, done: int, steps: int, curve: Any) -> None:
+    def __call__(self, title: str, done: int, steps: int) -> None:
         now = time.monotonic()
-        if now - self._said < 10 and done < steps:
-            return
-        self._said = now
-        sys.stdout.write(f"{format_duration(now - self._started)}  {title}: step {done} of {steps}\n")
-        sys.stdout.flush()
+        if now - self._printed >= 10 or done == steps:
+            self._printed = now
+            sys.stdout.write(f"{format_duration(now - self._started)}  {title}: step {done} of {steps}\n")
+            sys.stdout.flush()

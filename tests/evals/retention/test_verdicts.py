@@ -1,9 +1,8 @@
-"""What curves say: worked by hand, and with the signs that a reader expects."""
+"""Measures and verdicts of curves, worked by hand."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from scipy import stats
 
 from populora.core.rng import stream
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.verdicts import cell_retention, interval, recovered, summary, trailing, verdict, versus
+from populora.evals.retention.verdicts import cell_measures, interval, recovered, summary, trailing, verdict, versus
 
 CONFIG = RetentionConfig(
     parents=("code_i", "code_o"),
@@ -22,14 +21,14 @@ CONFIG = RetentionConfig(
     operators=("m1", "x2"),
     prompts=2,
     samples=4,
-    birth_problems=3,
+    initial_problems=3,
     window=2,
 )
 
 
-def cell(seed: int, birth: dict[str, int] | None = None, **solving: list[int]):
-    """Four steps in which everybody solves 4 of 8, but for those named: they solve so many in each step. ``birth``: of 12 before the
-    first step, 6 where nothing is said and 3 by the bare base."""
+def cell(seed: int, initial: dict[str, int] | None = None, **solving: list[int]):
+    """Make a cell of four steps in which adapters solve 4 of 8, or the numbers in ``solving``. ``initial`` is of 12, by default 6 and 3
+    by the bare base."""
     names = {"m1": ("code_i",), "copy_parent": ("code_i",), "x2": ("code_i", "code_o"), "linear_0_5": ("code_i", "code_o")}
     names |= {"fresh_1": ("code_i",), "fresh_2": ("code_i", "code_o"), "parent_1": ("code_i",), "parent_2": ("code_o",)}
 
@@ -37,13 +36,13 @@ def cell(seed: int, birth: dict[str, int] | None = None, **solving: list[int]):
         solved = solving.get(name, [4, 4, 4, 4])[step]
         return [(solved + 1) // 2, solved // 2]
 
-    both = ("x2", "linear_0_5", "fresh_2")  # they have half of the problems of each task
+    both = ("x2", "linear_0_5", "fresh_2")  # have half of the problems of each task
     shares = {name: 1 if name in both else 2 for name in names}
     curve = [{name: {task: counts(name, step)[: shares[name]] for task in own} for name, own in names.items()} for step in range(4)]
     names["base"] = ("code_i", "code_o")
-    before = dict.fromkeys(names, 6) | {"base": 3} | (birth or {})
-    born = {name: {task: [min(4, before[name]), max(0, before[name] - 4), 0] for task in own} for name, own in names.items()}
-    return {"seed": seed, "snapshot": 4, "birth": born, "curve": curve}
+    before = dict.fromkeys(names, 6) | {"base": 3} | (initial or {})
+    first = {name: {task: [min(4, before[name]), max(0, before[name] - 4), 0] for task in own} for name, own in names.items()}
+    return {"seed": seed, "snapshot": 4, "initial": first, "curve": curve}
 
 
 def test_a_trailing_mean_begins_with_what_there_is():
@@ -73,12 +72,12 @@ def test_a_child_that_stays_clearly_below_its_parent_hardly_ever_counts_as_recov
 def test_a_child_is_measured_against_parent_control_and_fresh_adapter_on_the_same_problems():
     (m1, *_) = [
         one
-        for one in cell_retention(CONFIG, cell(0, {"m1": 5}, m1=[0, 2, 4, 8], copy_parent=[4, 4, 6, 6], fresh_1=[2, 2, 2, 2]))
+        for one in cell_measures(CONFIG, cell(0, {"m1": 5}, m1=[0, 2, 4, 8], copy_parent=[4, 4, 6, 6], fresh_1=[2, 2, 2, 2]))
         if one.child == "m1"
     ]
     assert (m1.task, m1.seed, m1.snapshot) == ("code_i", 0, 4)
     assert m1.gain == 0.25
-    assert m1.birth == pytest.approx(-1 / 12)
+    assert m1.initial == pytest.approx(-1 / 12)
     assert m1.recovered == 2  # from the third step on it solves 4 and 8 of 8, before 2 and 4: too little against 0.95 * 4
     assert m1.area_lost == pytest.approx(0.5 + 0.25 + 0 - 0.5)
     assert m1.against_control == pytest.approx((14 - 20) / 4 / 8)
@@ -87,9 +86,9 @@ def test_a_child_is_measured_against_parent_control_and_fresh_adapter_on_the_sam
 
 
 def test_a_child_of_two_parents_counts_on_each_task_against_the_parent_trained_on_it():
-    found = {one.task: one for one in cell_retention(CONFIG, cell(0, {"parent_2": 8}, parent_2=[8] * 4)) if one.child == "x2"}
+    found = {one.task: one for one in cell_measures(CONFIG, cell(0, {"parent_2": 8}, parent_2=[8] * 4)) if one.child == "x2"}
     assert set(found) == {"code_i", "code_o"}
-    assert found["code_i"].birth == 0 and found["code_o"].birth == pytest.approx(-2 / 12)
+    assert found["code_i"].initial == 0 and found["code_o"].initial == pytest.approx(-2 / 12)
     assert found["code_i"].gain == pytest.approx(3 / 12) and found["code_o"].gain == pytest.approx(5 / 12)
     assert found["code_i"].recovered == 0
     assert found["code_o"].recovered is None and found["code_o"].area_lost == pytest.approx(2.0)
@@ -100,8 +99,6 @@ def test_intervals_over_seeds_are_students():
     low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     assert interval(values) == pytest.approx((0.2, low, high))
     assert interval([0.1]) == (pytest.approx(0.1), -math.inf, math.inf)
-    with pytest.raises(ValueError, match="at least one value"):
-        interval([])
 
 
 @pytest.mark.parametrize(
@@ -139,9 +136,13 @@ def test_a_verdict_needs_parents_that_learned_and_every_task(rows, said):
     assert verdict(rows) == said
 
 
-def test_the_summary_has_a_row_for_each_child_and_task_over_the_seeds_of_one_snapshot():
+def rows_of(*cells):
+    return summary(CONFIG, [item for one_cell in cells for item in cell_measures(CONFIG, one_cell)], 4)
+
+
+def test_the_summary_has_a_row_for_each_child_and_task_over_the_finished_seeds_of_one_snapshot():
     other = {**cell(0), "snapshot": 9}  # does not count
-    rows = summary(CONFIG, [cell(0), cell(1, m1=[0] * 4), cell(2, m1=[8] * 4), other], 4)
+    rows = rows_of(cell(0), cell(1, m1=[0] * 4), cell(2, m1=[8] * 4), other)
     assert [(row["child"], row["task"]) for row in rows] == [
         ("m1", "code_i"), ("copy_parent", "code_i"), ("x2", "code_i"), ("x2", "code_o"), ("linear_0_5", "code_i"), ("linear_0_5", "code_o"),
     ]  # fmt: skip
@@ -150,10 +151,4 @@ def test_the_summary_has_a_row_for_each_child_and_task_over_the_seeds_of_one_sna
     assert first["against_control"][0] == pytest.approx(0.0) and first["versus_control"] == "undecided"
     assert rows[1]["verdict"] == "retains" and rows[1]["versus_control"] == ""
     assert rows[2]["verdict"] == "retains" and rows[2]["versus_control"] == "equal"
-    assert {row["seeds"] for row in summary(CONFIG, [cell(0), other], 9)} == {1}
-
-
-def test_an_unfinished_grid_has_rows_of_what_there_is():
-    assert summary(CONFIG, [], 4) == []
-    assert {row["seeds"] for row in summary(CONFIG, [cell(1)], 4)} == {1}
-    assert summary(replace(CONFIG, operators=()), [cell(1)], 4)[0]["child"] == "copy_parent"
+    assert rows_of() == [] and {row["seeds"] for row in rows_of(cell(1))} == {1}

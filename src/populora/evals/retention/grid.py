@@ -1,15 +1,14 @@
-"""The experiment: parents with snapshots, and for each cell of the grid the children of every operator, trained on.
+"""The experiment: parents with snapshots, and in each cell of the grid the children of every operator, trained on.
 
-``OUT/parents/seed_0/step_00025/code_i`` are PEFT folders; ``OUT/cells/seed_0_step_00025.json`` holds a finished cell. What is finished
-is not done again, what is half done goes on from its last checkpoint.
+``OUT/parents/seed_0/step_00025/code_i`` are PEFT folders, and ``OUT/cells/seed_0_step_00025.json`` is a finished cell. Finished work is not
+repeated, and the rest resumes from its last checkpoint.
 
-Beside its children a cell has pupils that show what the children's rates mean: the parents as they were (frozen), the bare base, and
-adapters that begin anew (``fresh``): an operator retains something only if its children are ahead of those.
+A cell has more adapters, to compare the children with: the frozen parents, the bare base, and adapters that begin anew (``fresh``). An
+operator retains something only if its children are ahead of those.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -18,131 +17,119 @@ from typing import Any
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators.breeding import breed
 from populora.adapters.peft_format import load_adapter, save_adapter
-from populora.core.files import disk_errors, json_bytes, read_json, remove_folder, step_folder, write_file
+from populora.core.files import json_bytes, read_json, remove_folder, step_folder, write_file
 from populora.core.types import Lineage, TaskType
 from populora.engine.model.loading import base_name
-from populora.evals.retention.problems import problem_source
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.training import Counts, Curve, Pupil, forget, look, train
-from populora.evals.retention.variants import Variant
+from populora.evals.retention.training import TrainedAdapter, evaluate, problem_source, train
+from populora.runs.checkpoint import FOLDER
 from populora.runs.directory import record_fingerprints
 from populora.training.loop import build_run
 from populora.training.run import Run
 
 FROZEN, BASE, FRESH = ("parent_1", "parent_2"), "base", ("fresh_1", "fresh_2")
-"""Pupils beside the children: the frozen parents, the bare base (at birth alone), and adapters that begin anew on one task and on both."""
-Announce = Callable[[str, int, int, Curve], None]
-"""Told what is being trained, the steps done, of how many, and the curve so far."""
+"""The frozen parents, the bare base (attempted before the training alone), and adapters that begin anew on one task and on both."""
+Progress = Callable[[str, int, int], None]
+"""Called with a title, the finished steps, and the number of all."""
 
 
 def parents_file(out: Path, seed: int) -> Path:
-    """Where the learning curve of a seed's parents is."""
+    """The path of the learning curve of a seed's parents."""
     return out / "parents" / f"seed_{seed}.json"
 
 
 def cell_file(out: Path, seed: int, snapshot: int) -> Path:
-    """Where a finished cell is."""
+    """The path of a finished cell."""
     return out / "cells" / f"seed_{seed}_step_{snapshot:05d}.json"
 
 
-def run_grid(config: RetentionConfig, out: Path, announce: Announce) -> None:
-    """All parents and cells that are not there yet. Raises `PopuloraError`."""
+def read_cells(config: RetentionConfig, out: Path) -> list[dict[str, Any]]:
+    """Read the finished cells of the grid, in its order."""
+    return [read_json(cell_file(out, *cell)) for cell in config.cells() if cell_file(out, *cell).exists()]
+
+
+def run_grid(config: RetentionConfig, out: Path, progress: Progress) -> None:
+    """Train all parents and cells that are not finished. Raises `PopuloraError`."""
     for seed, snapshot in config.cells():
         if not parents_file(out, seed).exists():
-            make_parents(config, out, seed, announce)
+            train_parents(config, out, seed, progress)
         if not cell_file(out, seed, snapshot).exists():
-            run_cell(config, out, seed, snapshot, announce)
+            run_cell(config, out, seed, snapshot, progress)
 
 
-def make_parents(config: RetentionConfig, out: Path, seed: int, announce: Announce) -> None:
-    """Train one adapter a task and keep it at every snapshot that the seed's cells need."""
-    tasks = tuple(map(TaskType, config.parents))
-    wanted = [snapshot for own, snapshot in config.cells() if own == seed]
+def train_parents(config: RetentionConfig, out: Path, seed: int, progress: Progress) -> None:
+    """Train one adapter a task, and save it at every snapshot of the seed's cells."""
+    snapshots = [snapshot for cell_seed, snapshot in config.cells() if cell_seed == seed]
     folder = out / "parents" / f"seed_{seed}"
-    pupils = [Pupil(task.value, slot, (task,)) for slot, task in enumerate(tasks)]
-    with build_run(config.run(seed, len(pupils))) as run:
+    adapters = [TrainedAdapter(task, slot, (TaskType(task),)) for slot, task in enumerate(config.parents)]
+    with build_run(config.run(seed, len(adapters))) as run:
         record_fingerprints(out, run.fingerprints)
 
-        def keep(step: int, curve: Curve) -> None:
-            if step in wanted:
-                for pupil in pupils:
-                    place = step_folder(folder, step) / pupil.name
-                    if not place.exists():  # written before an interruption: the same adapter
-                        save_adapter(run.bank.adapter(pupil.slot), place, base_name(config.base), config.lora.targets)
-            announce(f"parents of seed {seed}", step, max(wanted), curve)
+        def report(step: int, done: int) -> None:
+            for adapter in adapters if step in snapshots else ():
+                path = step_folder(folder, step) / adapter.name
+                if not path.exists():  # else written before an interruption: the same adapter
+                    save_adapter(run.bank.adapter(adapter.slot), path, base_name(config.base), config.lora.targets)
+            progress(f"parents of seed {seed}", done, max(snapshots))
 
-        steps = range(1, max(wanted) + 1)
-        trained = train(run, config, pupils, problem_source(config, run), config.parent_prompts, steps, folder, keep)
-    content = {"seed": seed, "seconds": round(trained.seconds, 1), "curve": trained.curve}
-    write_file(parents_file(out, seed), json_bytes(content))
-    forget(folder)
+        steps = range(1, max(snapshots) + 1)
+        state = train(run, config, adapters, problem_source(config, run), config.parent_prompts, steps, folder, report)
+    write_file(parents_file(out, seed), json_bytes({"seed": seed, "seconds": round(state["seconds"], 1), "curve": state["curve"]}))
+    remove_folder(folder / FOLDER)
 
 
-def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, announce: Announce) -> None:
-    """Breed every operator's child from the parents of a snapshot, look at them, and train all of them together."""
+def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, progress: Progress) -> None:
+    """Breed every operator's child from the parents of a snapshot, evaluate the children, and train all of them together."""
     title, folder = f"children of seed {seed}, step {snapshot}", cell_file(out, seed, snapshot).with_suffix("")
     source = step_folder(out / "parents" / f"seed_{seed}", snapshot)
     parents = [(task, load_adapter(source / task)) for task in config.parents]
-    pupils = _pupils(config)
-    with build_run(config.run(seed, 1 + max(pupil.slot for pupil in pupils))) as run:
+    adapters = cell_adapters(config)
+    with build_run(config.run(seed, 1 + max(adapter.slot for adapter in adapters))) as run:
         record_fingerprints(out, run.fingerprints)
-        children = _occupy(run, config, pupils, parents, snapshot)
+        children = _load_cell_adapters(run, config, adapters, parents, snapshot)
         problems = problem_source(config, run)
-        birth, seconds = _birth(folder / "birth.json", lambda: look(run, config, pupils, problems, ("birth", snapshot)))
         steps = range(snapshot + 1, snapshot + config.retrain_steps + 1)
-        tell = lambda step, curve: announce(title, len(curve), config.retrain_steps, curve)  # noqa: E731 - one line, used once
-        seen = [pupil for pupil in pupils if pupil.name != BASE]
-        trained = train(run, config, seen, problems, config.prompts, steps, folder, tell)
-    content = {"seed": seed, "snapshot": snapshot, "seconds": round(seconds + trained.seconds, 1), "children": children}
-    write_file(cell_file(out, seed, snapshot), json_bytes({**content, "birth": birth, "curve": trained.curve}))
+        trained = [adapter for adapter in adapters if adapter.name != BASE]
+        state = train(
+            run, config, trained, problems, config.prompts, steps, folder,
+            report=lambda step, done: progress(title, done, len(steps)),
+            measure=lambda: evaluate(run, config, adapters, problems, ("birth", snapshot)),
+        )  # fmt: skip
+    cell = {"seed": seed, "snapshot": snapshot, "seconds": round(state["seconds"], 1), "children": children}
+    write_file(cell_file(out, seed, snapshot), json_bytes({**cell, "initial": state["initial"], "curve": state["curve"]}))
     remove_folder(folder)
 
 
-def _birth(file: Path, measure: Callable[[], Counts]) -> tuple[Counts, float]:
-    """The counts and the seconds that they took. Measured once: a resumed cell has other adapters in the bank by then."""
-    if not file.exists():
-        with disk_errors(file.parent, "create"):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        started = time.perf_counter()
-        counts = measure()
-        write_file(file, json_bytes({"counts": counts, "seconds": time.perf_counter() - started}))
-    found = read_json(file)
-    return found["counts"], found["seconds"]
+def cell_adapters(config: RetentionConfig) -> list[TrainedAdapter]:
+    """List the adapters of a cell: the children first, then those that they are compared with."""
+    first, both = (TaskType(config.parents[0]),), tuple(map(TaskType, config.parents))
+    learning = [(child.name, first if child.arity == 1 else both) for child in config.children()]
+    learning += zip(FRESH, (first, both), strict=True)
+    adapters = [TrainedAdapter(name, slot, tasks) for slot, (name, tasks) in enumerate(learning)]
+    frozen = [
+        TrainedAdapter(name, len(adapters) + index, (task,), learns=False)
+        for index, (name, task) in enumerate(zip(FROZEN, both, strict=True))
+    ]
+    return [*adapters, *frozen, TrainedAdapter(BASE, -1, both, learns=False)]
 
 
-def _pupils(config: RetentionConfig) -> list[Pupil]:
-    """Children first, then what they are seen beside."""
-    one, both = (TaskType(config.parents[0]),), tuple(map(TaskType, config.parents))
-    learning = [(child.name, one if child.arity == 1 else both) for child in config.children()]
-    learning += zip(FRESH, (one, both), strict=True)
-    pupils = [Pupil(name, slot, tasks) for slot, (name, tasks) in enumerate(learning)]
-    frozen = [Pupil(name, len(pupils) + index, (task,), learns=False) for index, (name, task) in enumerate(zip(FROZEN, both, strict=True))]
-    return [*pupils, *frozen, Pupil(BASE, -1, both, learns=False)]
-
-
-def _occupy(
-    run: Run, config: RetentionConfig, pupils: list[Pupil], parents: list[tuple[str, Adapter]], snapshot: int
+def _load_cell_adapters(
+    run: Run, config: RetentionConfig, adapters: list[TrainedAdapter], parents: list[tuple[str, Adapter]], snapshot: int
 ) -> dict[str, dict[str, Any]]:
-    """Put every pupil's adapter into its slot (the fresh ones lie there already); how the children were bred."""
-    slots = {pupil.name: pupil.slot for pupil in pupils}
+    """Load parents and bred children into their slots, where the fresh adapters are already; returns the children's lineages."""
+    slots = {adapter.name: adapter.slot for adapter in adapters}
     for name, (_, parent) in zip(FROZEN, parents, strict=True):
         run.bank.load(slots[name], parent)
-    born: dict[str, dict[str, Any]] = {}
+    lineages: dict[str, dict[str, Any]] = {}
     for child in config.children():
-        own = parents[: child.arity]
-        names, adapters = zip(*(own[::-1] if child.swapped else own), strict=True)
-        adapter, lineage = breed(adapters, _plan(child, run.config.seed, snapshot), names, allow_copy=True)
+        chosen = parents[: child.arity][:: -1 if child.swapped else 1]
+        names, tensors = zip(*chosen, strict=True)
+        plan = Lineage(
+            child.name, 1, snapshot, child.operator.name, stream=("retention", snapshot, child.name), strength=child.strength,
+            refactor=child.refactor, seed=run.config.seed,
+        )  # fmt: skip
+        adapter, lineage = breed(tensors, plan, names, allow_copy=True)
         run.bank.load(slots[child.name], adapter)
-        born[child.name] = asdict(lineage)
+        lineages[child.name] = asdict(lineage)
     run.sync_weights()
-    return born
-
-
-def _plan(child: Variant, seed: int, snapshot: int) -> Lineage:
-    where = ("retention", snapshot, child.name)
-    return Lineage(child.name, 1, snapshot, child.operator.name, stream=where, strength=child.strength, refactor=child.refactor, seed=seed)
-
-
-def read_cells(config: RetentionConfig, out: Path) -> list[dict[str, Any]]:
-    """The finished cells of the grid, in its order."""
-    return [read_json(cell_file(out, *cell)) for cell in config.cells() if cell_file(out, *cell).exists()]
+    return lineages

@@ -1,15 +1,19 @@
-"""Settings of the retention benchmark, with the paper's grid as defaults: snapshots at steps 5, 10, 25, 50 and 100, and 50 steps of
-retraining. The paper names neither tasks nor batches and shows one seed; those are ours.
+"""Settings of the retention benchmark. The defaults are the paper's grid: snapshots at steps 5, 10, 25, 50 and 100, 50 steps of retraining.
+
+The paper names neither tasks nor batches and shows one seed; those are ours. ``operators`` are texts: ``"x4"`` is an operator at its
+defaults, ``"x4 swapped"`` has its parents in the other order, ``"m1 epsilon=0"`` has another strength, and ``"m3 refactor=balanced"``
+splits singular values in another way.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from populora.adapters.operators import OPERATORS
+from populora.adapters.operators import OPERATORS, Operator, get_operator
+from populora.adapters.operators.registry import parse_strength
 from populora.adapters.svd import Refactor
 from populora.core.config import (
     BaseConfig,
@@ -27,11 +31,26 @@ from populora.core.config import (
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping
 from populora.core.errors import ConfigError
-from populora.evals.retention.variants import Variant, read_variant
 
 TaskName = Literal["code_i", "code_o", "code_f"]
 CONTROLS = {1: "copy_parent", 2: "linear_0_5"}
-"""What a child of so many parents is measured against."""
+"""The operator that a child is compared with, by the number of its parents."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An operator with its strengths."""
+
+    name: str
+    operator: Operator
+    strength: dict[str, float | str]
+    refactor: str
+    swapped: bool
+
+    @property
+    def arity(self) -> int:
+        """The number of parents."""
+        return self.operator.arity
 
 
 @dataclass(frozen=True)
@@ -45,19 +64,18 @@ class RetentionConfig:
     """The snapshot that intervals over seeds are made at."""
     retrain_steps: int = 50
     parents: tuple[TaskName, TaskName] = ("code_o", "code_f")
-    """What the two parents are trained on: mutations take the first, crossovers both."""
+    """The tasks of the two parents. Mutations take the first parent, crossovers both."""
     operators: tuple[str, ...] = tuple(OPERATORS)
-    """By name or alias, with other strengths where wanted: ``"x4"``, ``"x4 swapped"``, ``"m1 epsilon=0"`` (`variants`).
-    The controls are always among them."""
+    """By name or alias, possibly with strengths: ``"x4"``, ``"x4 swapped"``, ``"m1 epsilon=0"``. The controls are always added."""
     refactor: Refactor = "revive"
     """How operators split a child's singular values (`populora.adapters.svd`)."""
     parent_prompts: int = 16
-    """Problems of a parent's step: parents are few, and the more they learn, the more there is to lose."""
+    """Problems of a parent's step. Parents are few, and the more they learn, the more there is to lose."""
     prompts: int = 8
     """Problems of a child's step; a child of two parents has half of each task."""
     samples: int = 8
-    birth_problems: int = 24
-    """Problems of each of its tasks that every pupil attempts before it is trained: what an operator costs at once."""
+    initial_problems: int = 24
+    """Problems of each of its tasks that every adapter attempts before it is trained. They measure the immediate cost of an operator."""
     problems: str = ""
     """JSON Lines file of problems that every seed draws from; empty: the 96 of each task that ship with the benchmark."""
     pool: int = 24
@@ -81,66 +99,77 @@ class RetentionConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
 
     def run(self, seed: int, slots: int) -> Config:
-        """Settings of a run whose members are ``slots`` solvers (one of them is called a teacher: a run has to have one)."""
+        """Settings of a run whose members are ``slots`` solvers. One of them is called a teacher, since a run has to have one."""
+        shared = ("threads", "base", "lora", "engine", "tasks", "rewards", "learner", "sandbox")
         limits = SelfplayConfig(max_prompt_tokens=self.max_prompt_tokens, max_response_tokens=self.max_response_tokens)
-        return Config(
-            seed=seed, threads=self.threads, base=self.base, lora=self.lora, engine=self.engine, tasks=self.tasks,
-            rewards=self.rewards, learner=self.learner, sandbox=self.sandbox, selfplay=limits,
-            population=PopulationConfig(teachers=1, students=slots - 1), evolution=EvolutionConfig(every=0),
-        )  # fmt: skip
+        population, evolution = PopulationConfig(teachers=1, students=slots - 1), EvolutionConfig(every=0)
+        values = {name: getattr(self, name) for name in shared}
+        return Config(seed=seed, selfplay=limits, population=population, evolution=evolution, **values)
 
     def children(self) -> list[Variant]:
-        """What is bred in each cell, controls included, each once, mutations first. Raises `ConfigError`."""
-        found = [read_variant(text, self.refactor) for text in (*self.operators, *CONTROLS.values())]
-        return sorted({one.name: one for one in found}.values(), key=lambda one: one.arity)
+        """The variants that are bred in each cell, controls included, mutations first. Raises `ConfigError`."""
+        variants = [read_variant(text, self.refactor) for text in (*self.operators, *CONTROLS.values())]
+        return sorted({variant.name: variant for variant in variants}.values(), key=lambda variant: variant.arity)
 
     def cells(self) -> list[tuple[int, int]]:
-        """(seed, snapshot) of each part of the grid: the repeated ones first, for the verdicts rest on them."""
+        """The (seed, snapshot) of each part of the grid. The repeated ones are first, since the verdicts depend on them."""
         return [(seed, self.repeated) for seed in self.seeds] + [(self.seeds[0], s) for s in self.snapshots if s != self.repeated]
 
 
+def read_variant(text: str, refactor: str) -> Variant:
+    """Parse the text of a variant; ``refactor`` applies where it names none. Raises `ConfigError`."""
+    name, *words = text.split() or [""]
+    operator, swapped = get_operator(name), "swapped" in words
+    strength = dict(parse_strength(word) for word in words if word != "swapped")
+    chosen = str(strength.pop("refactor", refactor))
+    if chosen not in get_args(Refactor):
+        raise ConfigError(f"'{text}', refactor: expected one of {', '.join(get_args(Refactor))}, got '{chosen}'")
+    if "refactor" in text and not operator.takes_refactor:
+        raise ConfigError(f"'{text}': operator '{operator.name}' splits no singular values, so it takes no refactor")
+    if swapped and operator.arity != 2:
+        raise ConfigError(f"'{text}': operator '{operator.name}' has one parent, so nothing can be swapped")
+    operator.check_strength(strength)
+    return Variant(" ".join([operator.name, *words]), operator, strength, chosen, swapped)
+
+
 def load_settings(path: Path) -> RetentionConfig:
-    """Settings from a TOML file. Raises `ConfigError`."""
+    """Read and check a TOML file. Raises `ConfigError`."""
     try:
-        return from_mapping(tomllib.loads(path.read_bytes().decode()), RetentionConfig)
+        config = from_mapping(tomllib.loads(path.read_bytes().decode()), RetentionConfig)
     except OSError as error:
-        raise ConfigError(
-            f"cannot read the settings '{path}': {error.strerror}; `populora init retention` writes one to start from"
-        ) from error
+        raise ConfigError(f"cannot read '{path}': {error.strerror}; `populora init retention` writes one to start from") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
+    check_settings(config)
+    return config
 
 
 def check_settings(config: RetentionConfig) -> None:
     """Raise `ConfigError` for the first impossible value."""
-    positive = ("retrain_steps", "parent_prompts", "prompts", "samples", "birth_problems", "window", "checkpoint_every")
-    conditions = [(getattr(config, name) >= 1, f"{name} is {getattr(config, name)}: expected 1 or more") for name in positive]
-    conditions += [
-        (len(config.seeds) >= 1 and len(set(config.seeds)) == len(config.seeds), f"seeds is {config.seeds}: expected distinct numbers"),
-        (len(set(config.snapshots)) == len(config.snapshots), f"snapshots is {config.snapshots}: expected distinct steps"),
-        (config.repeated in config.snapshots, f"repeated is {config.repeated}: expected one of the snapshots {config.snapshots}"),
-        (min(config.snapshots, default=0) >= 1, f"snapshots is {config.snapshots}: expected steps from 1 on"),
-        (config.parents[0] != config.parents[1], f"parents is {config.parents}: they need different tasks"),
-        (config.prompts % 2 == 0, f"prompts is {config.prompts}: expected an even number, half of it for each parent's task"),
-        (config.window <= config.retrain_steps, f"window is {config.window}: expected at most retrain_steps, {config.retrain_steps}"),
-        (
-            bool(config.problems) or config.pool >= max(config.prompts, config.parent_prompts, config.birth_problems),
-            f"pool is {config.pool}: expected at least prompts, parent_prompts and birth_problems, which are drawn from it",
-        ),
-        (config.samples >= 2, f"samples is {config.samples}: expected 2 or more, for advantages are centred in a prompt's samples"),
-        (0 < config.recovered_share <= 1, f"recovered_share is {config.recovered_share}: expected a share above 0"),
-        (config.margin > 0, f"margin is {config.margin}: expected a pass rate above 0"),
-        (not config.lora.ranks, "lora.ranks is set: parents and children have one rank"),
+    positive = ("retrain_steps", "parent_prompts", "prompts", "initial_problems", "window", "checkpoint_every")
+    drawn = max(config.prompts, config.parent_prompts, config.initial_problems)
+    conditions = [
+        *((name, getattr(config, name) >= 1, "1 or more") for name in positive),
+        ("seeds", 1 <= len(config.seeds) == len(set(config.seeds)), "distinct numbers"),
+        ("snapshots", len(set(config.snapshots)) == len(config.snapshots), "distinct steps"),
+        ("repeated", config.repeated in config.snapshots, f"one of the snapshots {config.snapshots}"),
+        ("snapshots", min(config.snapshots, default=0) >= 1, "steps from 1 on"),
+        ("parents", config.parents[0] != config.parents[1], "different tasks"),
+        ("prompts", config.prompts % 2 == 0, "an even number, half of it for each parent's task"),
+        ("window", config.window <= config.retrain_steps, f"at most retrain_steps, {config.retrain_steps}"),
+        ("pool", bool(config.problems) or config.pool >= drawn, "at least prompts, parent_prompts and initial_problems"),
+        ("samples", config.samples >= 2, "2 or more, since advantages are centred in a prompt's samples"),
+        ("recovered_share", 0 < config.recovered_share <= 1, "a share above 0"),
+        ("margin", config.margin > 0, "a pass rate above 0"),
     ]
-    for holds, message in conditions:
+    for name, holds, expected in conditions:
         if not holds:
-            raise ConfigError(f"retention: {message}")
+            raise ConfigError(f"retention: {name} is {getattr(config, name)}: expected {expected}")
+    if config.lora.ranks:
+        raise ConfigError("retention: lora.ranks is set: parents and children have one rank")
     check(config.run(0, 2))
-    for one in config.children():
-        if one.operator.min_rank > config.lora.rank and not one.strength:
-            raise ConfigError(f"retention: operator '{one.name}' needs lora.rank {one.operator.min_rank} or more, got {config.lora.rank}")
-
-
-def plain(config: RetentionConfig) -> dict:
-    """Nested plain values, as JSON gives them back."""
-    return asdict(config)
+    for child in config.children():
+        if child.operator.min_rank > config.lora.rank and not child.strength:
+            raise ConfigError(
+                f"retention: operator '{child.name}' needs lora.rank {child.operator.min_rank} or more, got {config.lora.rank}"
+            )

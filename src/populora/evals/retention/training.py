@@ -1,7 +1,11 @@
-"""Many adapters train at once on problems of their own tasks: parents, and the children of one cell of the grid.
+"""Train many adapters at once on problems of their own tasks: the parents, or the children of one cell of the grid.
 
-In a step all pupils of a task meet the same problems with the same random numbers, so a child is compared with its parent and its
-control on equal terms: a copy of the parent begins with the parent's very answers. Pass rates are of the samples that are learned from.
+In a step all adapters of a task attempt the same problems with the same random numbers. A child is thus compared with its parent and its
+control on equal terms, and a copy of the parent begins with the parent's own answers. Pass rates are of the samples that are trained on.
+
+Each step draws its problems from a pool. A part of what a parent learns is thus these very problems, which an operator may lose as well.
+`problems.jsonl` has 96 problems of each task, of 2 to 4 statements, made by ``python -m experiments.tiny_base problems``. None of them
+is held out.
 """
 
 from __future__ import annotations
@@ -9,25 +13,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from populora.core.files import remove_folder
-from populora.core.types import Attempt, TaskType
-from populora.evals.retention.problems import Source
+from populora.core.errors import ConfigError
+from populora.core.rng import stream
+from populora.core.types import Attempt, Problem, TaskType
 from populora.evals.retention.settings import RetentionConfig
-from populora.runs.checkpoint import FOLDER, Checkpoint, load_checkpoint, save_checkpoint
+from populora.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from populora.tasks.render import solve_prompt
+from populora.training.buffer import read_problems
 from populora.training.run import Run
 from populora.training.solve import solve, solve_request
 from populora.training.train_rows import train_on_attempts
 
+SHIPPED = Path(__file__).with_name("problems.jsonl")
+StreamName = tuple[str | int, ...]
+Source = Callable[[TaskType, int, StreamName], list[Problem]]
+"""Draw a number of different problems of a task; the same stream name gives the same problems."""
 Counts = dict[str, dict[str, list[int]]]
-"""By pupil and task: how many of the samples of each problem were correct."""
-Curve = list[Counts]
+"""By adapter and task: the number of correct samples of each problem."""
 
 
 @dataclass(frozen=True)
-class Pupil:
-    """An adapter in a slot of the bank (-1: the bare base) that attempts its ``tasks``; it stays as it is unless it ``learns``."""
+class TrainedAdapter:
+    """An adapter in a slot of the bank (-1: the bare base) that attempts its ``tasks``. It is frozen unless it ``learns``."""
 
     name: str
     slot: int
@@ -35,87 +46,93 @@ class Pupil:
     learns: bool = True
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The counts of every step, and the seconds that all of them took, those before an interruption included."""
+def problem_source(config: RetentionConfig, run: Run) -> Source:
+    """Draw from the pools of the run's seed. Raises `ConfigError` where a file has too few problems."""
+    file, seed = Path(config.problems or SHIPPED), run.config.seed
+    fitting = [problem for problem in read_problems(file) if run.fits(solve_prompt(run.prompts, problem))]
+    pools = {task: [problem for problem in fitting if problem.task is task] for task in map(TaskType, config.parents)}
+    needed = max(config.prompts, config.parent_prompts, config.initial_problems)
+    for task, problems in pools.items():
+        if len(problems) < needed:
+            raise ConfigError(f"retention: {needed} problems of {task} are needed at a time, but '{file}' has {len(problems)} that fit")
+        if not config.problems:  # each seed takes the next part; after the last the first follows
+            start = seed * config.pool % len(problems)
+            pools[task] = (problems[start:] + problems[:start])[: config.pool]
 
-    curve: Curve
-    seconds: float
+    def draw(task: TaskType, count: int, stream_name: StreamName) -> list[Problem]:
+        chosen = stream(seed, "retention", "problems", task.value, *stream_name).choice(len(pools[task]), count, replace=False)
+        return [pools[task][int(index)] for index in chosen]
+
+    return draw
 
 
-def look(run: Run, config: RetentionConfig, pupils: Sequence[Pupil], source: Source, moment: tuple[str | int, ...]) -> Counts:
-    """How every pupil does on ``birth_problems`` problems of each of its tasks, as it is."""
-    return {
-        pupil.name: _counts(pupil, own)
-        for pupil, own in _attempts(run, config, pupils, source, moment, [config.birth_problems] * len(pupils))
-    }
+def evaluate(run: Run, config: RetentionConfig, adapters: Sequence[TrainedAdapter], source: Source, stream_name: StreamName) -> Counts:
+    """Count the correct samples of every adapter on ``initial_problems`` problems of each of its tasks."""
+    attempts = _attempts(run, config, adapters, source, stream_name, [config.initial_problems] * len(adapters))
+    return {adapter.name: _counts(adapter, groups) for adapter, groups in attempts}
 
 
 def train(
     run: Run,
     config: RetentionConfig,
-    pupils: Sequence[Pupil],
+    adapters: Sequence[TrainedAdapter],
     source: Source,
     prompts: int,
     steps: range,
     folder: Path,
-    after: Callable[[int, Curve], None],
-) -> Trained:
-    """Train the pupils for ``steps`` of ``prompts`` problems, from the checkpoint in ``folder`` on if there is one; ``after`` each step
-    is told the curve.
+    report: Callable[[int, int], None],
+    measure: Callable[[], Counts] = dict,
+) -> dict[str, Any]:
+    """Train the adapters, which are in the bank, for ``steps`` of ``prompts`` problems; resumes from the checkpoint in ``folder``.
 
-    The adapters must lie in the bank already. The checkpoint is left behind: `forget` removes it when its results are safe.
+    ``report`` is called after each step with the step and the number of finished steps, and ``measure`` once before the first step.
+    Returns its counts (``initial``), the counts of every step (``curve``) and the ``seconds``. The checkpoint is kept.
     """
-    done, curve, before = _restored(run, folder)
-    shares = [prompts // (len(pupil.tasks) if pupil.learns else 1) for pupil in pupils]
-    started = time.perf_counter() - before
-    for step in steps[done:]:
-        found = _attempts(run, config, pupils, source, (step,), shares)
-        train_on_attempts(run, {pupil.slot: [one for many in own for one in many] for pupil, own in found if pupil.learns})
-        curve.append({pupil.name: _counts(pupil, own) for pupil, own in found})
-        after(step, curve)  # before the checkpoint: what it keeps of this step would not be made again
+    started, checkpoint = time.perf_counter(), load_checkpoint(folder)
+    if checkpoint:
+        run.bank.restore(checkpoint.tensors)
+        run.sync_weights()
+    state = checkpoint.state if checkpoint else {"initial": measure(), "curve": [], "seconds": 0.0}
+    started -= state["seconds"]
+    curve = state["curve"]
+    shares = [prompts // (len(adapter.tasks) if adapter.learns else 1) for adapter in adapters]
+    for step in steps[len(curve) :]:
+        attempts = _attempts(run, config, adapters, source, (step,), shares)
+        train_on_attempts(run, {adapter.slot: list(chain(*groups)) for adapter, groups in attempts if adapter.learns})
+        curve.append({adapter.name: _counts(adapter, groups) for adapter, groups in attempts})
+        report(step, len(curve))  # before the checkpoint: a resume does not repeat the files that it writes
         if len(curve) % config.checkpoint_every == 0 or len(curve) == len(steps):
-            state = {"curve": curve, "seconds": time.perf_counter() - started}
+            state["seconds"] = time.perf_counter() - started
             save_checkpoint(folder, Checkpoint(len(curve), run.bank.state(), state), keep=1)
-    return Trained(curve, time.perf_counter() - started)
-
-
-def forget(folder: Path) -> None:
-    """Remove the checkpoints of a training that is over."""
-    if (folder / FOLDER).exists():
-        remove_folder(folder / FOLDER)
-
-
-def _restored(run: Run, folder: Path) -> tuple[int, Curve, float]:
-    checkpoint = load_checkpoint(folder)
-    if checkpoint is None:
-        return 0, [], 0.0
-    run.bank.restore(checkpoint.tensors)
-    run.sync_weights()
-    return checkpoint.step, checkpoint.state["curve"], checkpoint.state["seconds"]
+    return state
 
 
 def _attempts(
-    run: Run, config: RetentionConfig, pupils: Sequence[Pupil], source: Source, moment: tuple[str | int, ...], shares: Sequence[int]
-) -> list[tuple[Pupil, list[list[Attempt]]]]:
-    """Each pupil's attempts at its share of problems of each of its tasks: the first of those that the task's pupils have."""
-    tasks = dict.fromkeys(task for pupil in pupils for task in pupil.tasks)
-    drawn = {task: source(task, max(shares), moment) for task in tasks}
-    asked = [
+    run: Run,
+    config: RetentionConfig,
+    adapters: Sequence[TrainedAdapter],
+    source: Source,
+    stream_name: StreamName,
+    shares: Sequence[int],
+) -> list[tuple[TrainedAdapter, list[list[Attempt]]]]:
+    """Sample each adapter's attempts at its share of the problems of each of its tasks, the first ones of those drawn for the task."""
+    tasks = dict.fromkeys(task for adapter in adapters for task in adapter.tasks)
+    problems = {task: source(task, max(shares), stream_name) for task in tasks}
+    requests = [
         [
-            solve_request(run, problem, pupil.slot, config.samples, ("retention", *moment, problem.id))
-            for task in pupil.tasks
-            for problem in drawn[task][:share]
+            solve_request(run, problem, adapter.slot, config.samples, ("retention", *stream_name, problem.id))
+            for task in adapter.tasks
+            for problem in problems[task][:share]
         ]
-        for pupil, share in zip(pupils, shares, strict=True)
+        for adapter, share in zip(adapters, shares, strict=True)
     ]
-    attempts = iter(solve(run, [one for many in asked for one in many]))
-    return [(pupil, [next(attempts) for _ in many]) for pupil, many in zip(pupils, asked, strict=True)]
+    attempts = iter(solve(run, [request for group in requests for request in group]))
+    return [(adapter, [next(attempts) for _ in group]) for adapter, group in zip(adapters, requests, strict=True)]
 
 
-def _counts(pupil: Pupil, attempts: Sequence[Sequence[Attempt]]) -> dict[str, list[int]]:
-    """Correct samples of each problem, by task."""
-    counts: dict[str, list[int]] = {task.value: [] for task in pupil.tasks}
-    for many in attempts:
-        counts[many[0].problem.task.value].append(sum(one.correct for one in many))
+def _counts(adapter: TrainedAdapter, groups: Sequence[Sequence[Attempt]]) -> dict[str, list[int]]:
+    """Count the correct samples of each problem, by task."""
+    counts: dict[str, list[int]] = {task.value: [] for task in adapter.tasks}
+    for group in groups:
+        counts[group[0].problem.task.value].append(sum(attempt.correct for attempt in group))
     return counts

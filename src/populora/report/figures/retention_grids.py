@@ -16,8 +16,9 @@ GRIDS = {
 }
 DEFINITION = (
     "Pass rates of children from their snapshot on, on the scale of global steps, a thin line for each seed and a thick one for their "
-    "mean; the dot is the child at birth. Thin grey: the parents' own curves; thick grey: the frozen parent on the child's problems; "
-    "dashed: the control; dotted: an adapter that began anew. Trailing means of 5 steps. The verdicts are in the folder's table.md."
+    "mean; the dot is the child before its first step. Thin grey: the parents' own curves; thick grey: the frozen parent on the child's "
+    "problems; dashed: the control; dotted: an adapter that began anew. Trailing means of 5 steps. The verdicts are in the folder's "
+    "table.md."
 )
 
 
@@ -35,7 +36,7 @@ def retention_figures(study: Study) -> list[Figure | MissingFigure]:
     cells = read_cells(config, folder)
     seeds, snapshots = (sorted({cell[key] for cell in cells}) for key in ("seed", "snapshot"))
     draw, rows = drawings(config, {seed: parent_curves(config, folder, seed) for seed in seeds}, cells), _rows(cells)
-    source = f"{folder.name}/cells/*.json: curve, birth; parents/*.json: curve"
+    source = f"{folder.name}/cells/*.json: curve, initial; parents/*.json: curve"
     runs = f"{len(cells)} cells: snapshots {', '.join(map(str, snapshots))}; seeds {', '.join(map(str, seeds))}"
     missing = f"'{folder}' has no finished cells of this kind"
     return [
