@@ -93,7 +93,7 @@ def _grid(config: RetentionConfig, parents: Parents, cells: Cells, rows: Sequenc
             axis.tick_params(labelsize=6)
     figure.supxlabel("step", fontsize=8)
     figure.supylabel("pass rate (trailing mean)", fontsize=8)
-    styles = [*((colour, "-") for colour in COLOURS), ("0.6", "-"), ("0.5", "--"), ("0.5", ":")]
+    styles: list[tuple[str, Any]] = [*((colour, "-") for colour in COLOURS), ("0.6", "-"), ("0.5", "--"), ("0.5", ":")]
     handles = [Line2D([], [], color=colour, linestyle=style) for colour, style in styles]
     labels = [*(f"child on {task}" for task in config.parents), "parent (thick: frozen)", "control", "fresh adapter"]
     figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
