@@ -21,7 +21,7 @@ from populora.runs.metrics_log import read_log
 from populora.runs.tables import read_table
 from populora.sandbox.complexity import fingerprint
 from populora.tasks.parsing import reasons
-from populora.training.held_out import held_out_suite
+from populora.training.evaluation import held_out_suite
 
 CURVES = {
     "teacher/loc": "lines of code",

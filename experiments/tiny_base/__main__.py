@@ -88,7 +88,7 @@ def acceptance(arguments: Sequence[str]) -> int:
     _make_folders(chosen.out)
     from experiments.tiny_base.acceptance import passed, play, report
 
-    from populora.training.held_out import load_held_out
+    from populora.training.evaluation import load_held_out
     from populora.training.loop import build_run
     from populora.training.seed_buffer import fill_buffer
 

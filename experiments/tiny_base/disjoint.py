@@ -27,7 +27,7 @@ from experiments.tiny_base.samples import draw_sample, normalised
 
 from populora.core.config import BaseConfig
 from populora.engine.model.loading import base_folder
-from populora.training.held_out import load_held_out
+from populora.training.evaluation import load_held_out
 
 RESULTS = Path(__file__).with_name("results")
 RECIPE = base_folder(BaseConfig()) / "recipe.json"

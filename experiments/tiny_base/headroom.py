@@ -18,7 +18,7 @@ from populora.core.config import Config
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Problem
 from populora.tasks.parsing import reasons
-from populora.training.held_out import load_held_out
+from populora.training.evaluation import load_held_out
 from populora.training.loop import build_run
 from populora.training.run import Run
 from populora.training.solve import solve, solve_request

@@ -13,8 +13,8 @@ from populora.engine.planning.hardware import CPU
 from populora.engine.planning.planner import check_fits
 from populora.runs.loggers import check_loggers
 from populora.tasks.render import load_prompts
+from populora.training.evaluation import held_out_suite
 from populora.training.evolution import check_operators
-from populora.training.held_out import held_out_suite
 
 UNCHECKED = (
     "weights, tokenizer and whether prompts fit: the base is not loaded",

@@ -31,8 +31,8 @@ from populora.tasks.coverage import Archive, tessellation
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
+from populora.training.evaluation import held_out_suite
 from populora.training.evolution import check_operators
-from populora.training.held_out import held_out_suite
 from populora.training.population import initial_population
 from populora.training.propose import check_prompts
 from populora.training.run import PhaseTimer, Run, restore, snapshot

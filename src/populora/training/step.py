@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from populora.core.types import Measures, Proposal, TaskType
 from populora.runs.step_record import StepRecord
+from populora.training.evaluation import evaluation_due, held_out_accuracy
 from populora.training.evolution import evolve_if_due
-from populora.training.held_out import evaluation_due, held_out_accuracy
 from populora.training.matchmaking import match
 from populora.training.population import rate
 from populora.training.rewards import cross_evaluate

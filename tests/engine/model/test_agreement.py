@@ -13,7 +13,7 @@ from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.tasks.render import load_prompts, solve_prompt
-from populora.training.held_out import load_held_out
+from populora.training.evaluation import load_held_out
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 

@@ -17,7 +17,7 @@ from populora.engine.model.loading import load_base
 from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.tasks.render import load_prompts, solve_prompt
-from populora.training.held_out import load_held_out
+from populora.training.evaluation import load_held_out
 
 vllm = pytest.importorskip("vllm")
 BASE = str(files("populora.engine.model").joinpath("tiny_base"))
