@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from corpus import ADD, CANARY, CANARY_FILE, CASES, Case
+import corpus  # noqa: F401 - it adds the cases
+from corpus_case import ADD, CANARY, CANARY_FILE, CASES, Case
 
 CONTROL = {"role": "program", "program": ADD, "inputs": "41"}
 JAIL = ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]
