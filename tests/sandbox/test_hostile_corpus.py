@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import corpus  # noqa: F401 - it adds the cases
+import pytest
 from corpus_case import ADD, CANARY, CANARY_FILE, CASES, Case
 
 CONTROL = {"role": "program", "program": ADD, "inputs": "41"}
