@@ -84,7 +84,7 @@ def _is_doubtful(code: types.CodeType) -> bool:
 
 
 def _combinations(code: types.CodeType) -> set[int]:
-    """The binary operators in the code, by their numbers in the bytecode."""
+    """Collect the binary operators in the code, by their numbers in the bytecode."""
     return {operator for name, operator in zip(code.co_code[::2], code.co_code[1::2], strict=True) if name == _BINARY}
 
 
@@ -235,7 +235,7 @@ def _digits(value: int) -> str:
 
 
 def _order_free(tree: Any) -> str:
-    """Text of a tree that does not depend on the order of a set's elements or a dict's items."""
+    """Write a tree as a text that does not depend on the order of a set's elements or a dict's items."""
     if not isinstance(tree, list):
         return repr(tree)
     parts = [_order_free(part) for part in tree[1:]]

@@ -59,7 +59,7 @@ def fingerprint(source: str) -> str:
 
 
 def _skeleton(node: ast.AST) -> str:
-    """One node with a mark in each child's place: in level order such texts determine the tree, at any depth."""
+    """Write one node with a mark in each child's place. In level order such texts determine the tree, at any depth."""
     fields: list[str] = []
     for name, value in ast.iter_fields(node):
         items = cast("list[object]", value) if isinstance(value, list) else [value]

@@ -108,7 +108,7 @@ class SandboxPool:
 
 
 def limits_of(box: SandboxConfig) -> Limits:
-    """The limits of these settings."""
+    """Return the limits of these settings."""
     return Limits(box.cpu_seconds, box.wall_seconds, box.memory_mb, box.max_output_chars)
 
 

@@ -59,7 +59,7 @@ def _of_now(convert: Callable[[float], Any]) -> Replaced:
 
 
 def _shift_datetime(later: datetime.timedelta) -> None:
-    """`datetime` reads the clock in C: the methods are replaced in the type's own namespace, as a subclass would not be the type."""
+    """Replace the methods in the type's own namespace: `datetime` reads the clock in C, and a subclass would not be the type."""
     methods = gc.get_referents(datetime.datetime.__dict__)[0]
     for name in ("now", "utcnow"):
         methods[name] = classmethod(_later(getattr(datetime.datetime, name), later))

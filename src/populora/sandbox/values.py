@@ -87,7 +87,7 @@ def _scalar(tree: Any) -> Value:
 
 
 def _int_comparable(text: str) -> str:
-    """An integer beyond 21 digits that is exactly a float is written as the float: up to 309 digits would say no more."""
+    """Write an integer beyond 21 digits that is exactly a float as the float: up to 309 digits would say no more."""
     if len(text.lstrip("-")) <= _WRITTEN_OUT:
         return f"i{text}"
     number = int(text)

@@ -103,7 +103,7 @@ class Worker:
 
 
 def _verdicts(outcome: ChildExit, unit: list[Job], limits: Limits) -> list[Verdict]:
-    """Verdicts from the child's end as the kernel reports it; the child's reply counts only after a clean exit."""
+    """Build the verdicts from the child's end as the kernel reports it. Its reply counts only after a clean exit."""
     ended = _ending(outcome, limits)
     if ended is None:
         ended = Verdict(VerdictKind.ERROR, "exit_without_result")

@@ -49,7 +49,7 @@ def read_answer(task: TaskType, response: str, lenient: bool) -> Answer:
 
 
 def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
-    """Jobs that run the program on all its inputs again and parse the recorded outputs."""
+    """Build the jobs that run the program on all its inputs again and parse the recorded outputs."""
     pairs = problem.shown + problem.hidden
     return (
         run_job(problem.program, tuple(pair.inputs for pair in pairs), tasks),

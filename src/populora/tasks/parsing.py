@@ -63,7 +63,7 @@ def answer_text(response: str) -> str:
 
 
 def _fences(answer: str, tags: tuple[str, ...]) -> list[str]:
-    """Stripped contents of the fences whose language is one of ``tags``, in order."""
+    """Return the stripped contents of the fences whose language is one of ``tags``, in order."""
     return [content.strip() for tag, content in _FENCE.findall(answer) if tag.strip().lower() in tags]
 
 

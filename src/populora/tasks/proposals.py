@@ -32,12 +32,12 @@ class ProposalRequest(Request):
     """The first problem in the prompt; a code_f proposer describes its program."""
 
     def sample_id(self, sample: int) -> str:
-        """Id of the problem of one sample; also names the shuffle that hides half of a code_f problem's pairs."""
+        """Return the id of the problem of one sample. It also names the shuffle that hides half of a code_f problem's pairs."""
         return f"{self.problem_id}-{sample}"
 
 
 def read_proposal(request: ProposalRequest, response: str, code_f_inputs: int) -> ProposalText | str:
-    """First stage: parse the text. Rejections: ``format``, those of `parse_proposal`, ``message_leaks_program``."""
+    """Parse the text, the first stage. Rejections: ``format``, those of `parse_proposal`, ``message_leaks_program``."""
     if not is_formatted(response):
         return "format"
     text = parse_proposal(request.task, answer_text(response), code_f_inputs)
@@ -49,12 +49,12 @@ def read_proposal(request: ProposalRequest, response: str, code_f_inputs: int) -
 
 
 def check_jobs(text: ProposalText) -> tuple[Job, Job]:
-    """Jobs of the second stage: measure the program, parse the inputs."""
+    """Build the jobs of the second stage: measure the program, parse the inputs."""
     return measure_job(text.program), Job("parse", texts=text.inputs, as_arguments=True)
 
 
 def check_inputs(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalText | str:
-    """Second stage: add the program's measures and write the inputs as the sandbox does.
+    """Add the program's measures and write the inputs as the sandbox does, the second stage.
 
     Rejections: sandbox reasons, ``duplicate_inputs``, ``contains_markup`` (an escape such as ``\\x3c`` can hide it before).
     """
@@ -71,7 +71,7 @@ def check_inputs(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalTe
 def build_problem(
     request: ProposalRequest, sample: int, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, split_seed: int | None
 ) -> Problem | str:
-    """Third stage: the problem with the outputs that the sandbox computed. Without ``split_seed`` the last half of code_f is hidden.
+    """Build the problem with the outputs that the sandbox computed, the third stage. Without ``split_seed`` the last half of code_f is hidden.
 
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """
@@ -91,7 +91,7 @@ def build_problem(
 
 
 def _split(pairs: tuple[Example, ...], seed: int | None, problem_id: str) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """Shown and hidden pairs, each in the proposer's order. The hidden half is the larger one of an odd number."""
+    """Divide the pairs into shown and hidden ones, each in the proposer's order. The hidden half is the larger one of an odd number."""
     order = range(len(pairs)) if seed is None else stream(seed, "code_f_split", problem_id).permutation(len(pairs))
     shown = {int(index) for index in order[: len(pairs) // 2]}
     return (

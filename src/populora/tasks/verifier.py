@@ -73,7 +73,7 @@ class TaskVerifier:
         return [[next(attempts) for _ in generations] for _, generations in responses]
 
     def measures(self, programs: Sequence[str]) -> list[Measures]:
-        """Complexity and fingerprint of each program. Raises `SandboxFault` for a program that cannot be measured."""
+        """Compute complexity and fingerprint of each program. Raises `SandboxFault` for a program that cannot be measured."""
         verdicts = self._run(map(measure_job, programs))
         measured = [verdicts[measure_job(program)] for program in programs]
         for verdict in measured:
@@ -92,13 +92,13 @@ class TaskVerifier:
         return Proposal(request.author, request.task, request.group, generation, rejection != "format", problem, rejection, measures)
 
     def _can_be_shown(self, problem: Problem) -> bool:
-        """Last stage of validation: a solver's prompt fits, and so do the proposers' prompts with this problem as reference."""
+        """Check the last stage of validation: a solver's prompt fits, and so do the proposers' prompts with this problem as reference."""
         referring = () if problem.task is TaskType.CODE_F else (problem.task, TaskType.CODE_F)
         prompts = [propose_prompt(self._prompts, task, [problem]) for task in referring]
         return all(map(self._fits, [solve_prompt(self._prompts, problem), *prompts]))
 
     def _run(self, jobs: Iterable[Job]) -> dict[Job, Verdict]:
-        """Verdicts of the distinct jobs, on which two processes agree: a program cannot tell validation from grading.
+        """Return the verdicts of the distinct jobs, on which two processes agree: a program cannot tell validation from grading.
 
         Jobs that failed by the sandbox's own fault are repeated once, then `SandboxFault` is raised.
         """

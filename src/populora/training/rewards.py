@@ -18,14 +18,14 @@ from populora.training.ratings import decide
 
 
 def student_reward(formatted: bool, correct: bool, config: RewardConfig) -> float:
-    """Eq. 1: reward of one solver response. A response that fails the format earns ``malformed`` whatever it answers."""
+    """Return the reward of one solver response (Eq. 1). A response that fails the format earns ``malformed`` whatever it answers."""
     if not formatted:
         return config.malformed
     return config.correct if correct else config.incorrect
 
 
 def teacher_reward(valid: bool, rho: float | None, config: RewardConfig) -> float:
-    """Eq. 2: reward of one proposal. ``rho`` in [0, 1] is the matched student's solve rate; it is not read for an invalid one.
+    """Return the reward of one proposal (Eq. 2). ``rho`` in [0, 1] is the matched student's solve rate; it is not read for an invalid one.
 
     Raises `PopuloraError` for a valid proposal without a solve rate: an unattempted problem has no reward.
     """

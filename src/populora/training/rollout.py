@@ -181,7 +181,7 @@ class RolloutFeed:
                 self._ready.append(student_request(self._run, self._step, student, proposal.problem))
 
     def _finish(self) -> None:
-        """All proposals are validated: fill the students' batches."""
+        """Fill the students' batches, as all proposals are validated."""
         self._complete = True
         self.proposals = [proposal for request in self._proposal_requests for proposal in self.validation.results[request.key]]
         self.solve_requests, self.trained = student_requests(self._run, self._step, self._matchups, self.proposals)

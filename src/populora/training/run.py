@@ -66,7 +66,7 @@ class Run:
         return list(zip(requests, generations, strict=True))
 
     def stream(self, source: RequestSource) -> Iterator[tuple[Request, list[Generation]]]:
-        """As `sample`, for requests that arrive while others are sampled."""
+        """Sample as `sample` does, for requests that arrive while others are sampled."""
         return self.sampler.stream(source, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
 
 

@@ -84,7 +84,7 @@ def member_rows(slot: int, samples: Sequence[Sample], whitening: str, role_weigh
 
 
 def _equal_weights(samples: Sequence[Sample]) -> dict[str, float]:
-    """Weights by role that turn the learner's mean over all tokens into the mean of the roles' means. One role alone has 1."""
+    """Return the weights by role that turn the learner's mean over all tokens into the mean of the roles' means. One role alone has 1."""
     tokens = Counter[str]()
     for sample in samples:
         tokens[sample.role] += len(sample.generation.tokens)

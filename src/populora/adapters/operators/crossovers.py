@@ -21,7 +21,7 @@ from populora.core.errors import AdapterError
 def dare(
     parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive", drop: float = 0.7, space: str = "factor"
 ) -> Adapter:
-    """X1. Entries are dropped with probability ``drop``, the rest is rescaled by 1/(1 - drop), and the parents average.
+    """X1. Drop entries with probability ``drop``, rescale the rest by 1/(1 - drop), and average the parents.
 
     In ``factor`` space (paper) the entries are those of the four factors. A and B are dropped independently: each factor keeps
     its mean, yet the delta of a child is noisy and longer than its parents'. In ``delta`` space they are those of each module's
@@ -52,7 +52,7 @@ def dare(
 
 
 def layer_wise(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
-    """X2. One fair coin per module takes A and B together from one of the parents."""
+    """X2. Take A and B of each module together from one of the parents, by a fair coin."""
 
     def change(*pairs: Factors) -> Factors:
         a, b = pairs[rng.integers(2)]
@@ -62,7 +62,7 @@ def layer_wise(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
 
 
 def svd_subspace(parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive") -> Adapter:
-    """X3. The first k components of parent 1 and components k to r of parent 2, k uniform in 1..r-1 for each module.
+    """X3. Join the first k components of parent 1 and components k to r of parent 2, k uniform in 1..r-1 for each module.
 
     The composed vectors are not orthonormal (paper). Raises `AdapterError` for rank 1, which has no such k.
     """
@@ -77,7 +77,7 @@ def svd_subspace(parents: Sequence[Adapter], rng: np.random.Generator, *, refact
 
 
 def extrapolative(parents: Sequence[Adapter], rng: np.random.Generator, *, eta_min: float = 1.0, eta_max: float = 1.5) -> Adapter:
-    """X4. ``P1 + eta (P2 - P1)`` on A and on B, one eta ~ U(eta_min, eta_max) per call: beyond parent 2; at eta = 1 parent 2."""
+    """X4. Compute ``P1 + eta (P2 - P1)`` on A and on B, one eta ~ U(eta_min, eta_max) per call: beyond parent 2; at eta = 1 parent 2."""
     expect(eta_min <= eta_max, "eta_min", f"at most eta_max ({eta_max})", eta_min)
     eta = rng.uniform(eta_min, eta_max)
     return on_tensors(parents, lambda first, second: torch.lerp(first, second, eta))

@@ -25,7 +25,7 @@ CHANCES = 1 << 16
 
 
 def task_arithmetic(parents: Sequence[Adapter], rng: np.random.Generator, *, alpha: float = 0.5) -> Adapter:
-    """X5. ``alpha P1 + (1 - alpha) P2``."""
+    """X5. Compute ``alpha P1 + (1 - alpha) P2``."""
     expect(0 <= alpha <= 1, "alpha", "a share from 0 to 1", alpha)
     return on_tensors(parents, lambda first, second: torch.lerp(first, second, 1 - alpha))
 
@@ -53,7 +53,7 @@ def ties(parents: Sequence[Adapter], rng: np.random.Generator, *, tau: float = 0
 
 
 def della(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: float = 0.1) -> Adapter:
-    """X7. Entries are dropped with probability p, the rest is rescaled by 1/(1 - p), and the parents average.
+    """X7. Drop entries with probability p, rescale the rest by 1/(1 - p), and average the parents.
 
     p grows with the rank of the magnitude within its tensor, from ``epsilon`` for the largest to 1 for the smallest, which is lost.
     """
@@ -70,7 +70,7 @@ def della(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: floa
 
 
 def slerp(parents: Sequence[Adapter], rng: np.random.Generator, *, t: float = 0.5) -> Adapter:
-    """X8. Along the arc from parent 1 (``t`` = 0) to parent 2 (1), each tensor one vector; linear if one is zero or both are parallel."""
+    """X8. Go along the arc from parent 1 (``t`` = 0) to parent 2 (1), each tensor one vector; linear if one is zero or both are parallel."""
     expect(0 <= t <= 1, "t", "a share from 0 to 1", t)
 
     def change(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ def slerp(parents: Sequence[Adapter], rng: np.random.Generator, *, t: float = 0.
 
 
 def fisher(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: float = 1e-20) -> Adapter:
-    """X9. ``(F1 P1 + F2 P2) / (F1 + F2 + epsilon)`` with ``F = P^2``, a stand-in for the Fisher information that needs no data."""
+    """X9. Compute ``(F1 P1 + F2 P2) / (F1 + F2 + epsilon)`` with ``F = P^2``, a stand-in for the Fisher information that needs no data."""
     expect(epsilon > 0, "epsilon", "more than 0", epsilon)
 
     def change(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -99,7 +99,7 @@ def fisher(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: flo
 
 
 def _trimmed(tensor: torch.Tensor, tau: float) -> torch.Tensor:
-    """A copy without its ``floor(tau n)`` smallest magnitudes, found by selection; of equal magnitudes the first go."""
+    """Copy the tensor without its ``floor(tau n)`` smallest magnitudes, found by selection; of equal magnitudes the first go."""
     count = math.floor(tau * tensor.numel() + 1e-9)  # 0.7 * 10 is 6.999999999999999
     if count == 0:
         return tensor.clone()
@@ -116,7 +116,7 @@ def _trimmed(tensor: torch.Tensor, tau: float) -> torch.Tensor:
 
 
 def _chances_to_stay(tensor: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """``1 - p`` in units of 1 / `CHANCES`, with ``p = epsilon + (1 - epsilon) rank / (n - 1)`` by magnitude, the largest first.
+    """Return ``1 - p`` in units of 1 / `CHANCES`, with ``p = epsilon + (1 - epsilon) rank / (n - 1)`` by magnitude, the largest first.
 
     Instead of being sorted, entries are counted in buckets by the leading bits of their magnitudes. Those in one bucket, which
     differ by less than 2^-9 of themselves or are below 2^-31 of the largest, share their mean rank. So p is off by at most half

@@ -28,7 +28,7 @@ def svd_structured(
     epsilon: float = 0.1,
     rotation: str = "first_order",
 ) -> Adapter:
-    """M1. Singular values times ``exp(epsilon z)``, singular vectors times ``I + epsilon K`` (or its exact Cayley form).
+    """M1. Multiply singular values by ``exp(epsilon z)``, singular vectors times ``I + epsilon K`` (or its exact Cayley form).
 
     z is standard normal, ``K = (M - M^T) / 2`` with standard normal M, drawn for u and v separately.
     """
@@ -44,7 +44,7 @@ def svd_structured(
 
 
 def layer_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: float = 0.1, fraction: float = 0.33) -> Adapter:
-    """M2. Gaussian noise as in M4 on ``round(fraction x modules)`` modules drawn without replacement; the rest is copied."""
+    """M2. Add Gaussian noise as in M4 to ``round(fraction x modules)`` modules drawn without replacement; the rest is copied."""
     expect(0 <= fraction <= 1, "fraction", "a share from 0 to 1", fraction)
     (parent,) = parents
     names = sorted(parent.modules)
@@ -57,7 +57,7 @@ def layer_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, epsi
 def component_masking(
     parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive", fraction: float = 0.3
 ) -> Adapter:
-    """M3. ``ceil(fraction x rank)`` singular values per module, drawn uniformly, become 0."""
+    """M3. Set ``ceil(fraction x rank)`` singular values per module, drawn uniformly, to 0."""
     expect(0 <= fraction <= 1, "fraction", "a share from 0 to 1", fraction)
 
     def change(parent: Spectrum) -> list[Spectrum]:
@@ -71,7 +71,7 @@ def component_masking(
 
 
 def full_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: float = 0.15) -> Adapter:
-    """M4. Every A and B plus normal noise of standard deviation ``epsilon x std`` of that tensor: none on ``B = 0``."""
+    """M4. Add to every A and B normal noise of standard deviation ``epsilon x std`` of that tensor: none on ``B = 0``."""
     expect(epsilon >= 0, "epsilon", "0 or more", epsilon)
 
     def noisy(tensor: torch.Tensor) -> torch.Tensor:
@@ -81,7 +81,7 @@ def full_gaussian(parents: Sequence[Adapter], rng: np.random.Generator, *, epsil
 
 
 def neftune(parents: Sequence[Adapter], rng: np.random.Generator, *, alpha: float = 10.0) -> Adapter:
-    """M5. Every A [L, d] plus noise uniform within ``alpha / sqrt(L d)``; B is copied."""
+    """M5. Add to every A [L, d] noise uniform within ``alpha / sqrt(L d)``; B is copied."""
     expect(alpha >= 0, "alpha", "0 or more", alpha)
 
     def change(pair: Factors) -> Factors:
@@ -96,7 +96,7 @@ def neftune(parents: Sequence[Adapter], rng: np.random.Generator, *, alpha: floa
 def rank_perturbation(
     parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive", k: int = 2, sigma: float = 0.05
 ) -> Adapter:
-    """M6. The ``k`` smallest singular values of each module become 0, the others are multiplied by draws from N(1, sigma)."""
+    """M6. Set the ``k`` smallest singular values of each module to 0, multiply the others by draws from N(1, sigma)."""
     rank = min(len(a) for a, _ in parents[0].modules.values())
     expect(0 <= k < rank and k == int(k), "k", f"a whole number from 0 to below the rank, {rank}", k)
     expect(sigma >= 0, "sigma", "0 or more", sigma)
