@@ -71,7 +71,9 @@ def check_inputs(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalTe
 def build_problem(
     request: ProposalRequest, sample: int, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, split_seed: int | None
 ) -> Problem | str:
-    """Build the problem with the outputs that the sandbox computed, the third stage. Without ``split_seed`` the last half of code_f is hidden.
+    """Build the problem with the outputs that the sandbox computed, the third stage.
+
+    Without ``split_seed`` the last half of code_f is hidden.
 
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """

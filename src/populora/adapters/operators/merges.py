@@ -70,7 +70,7 @@ def della(parents: Sequence[Adapter], rng: np.random.Generator, *, epsilon: floa
 
 
 def slerp(parents: Sequence[Adapter], rng: np.random.Generator, *, t: float = 0.5) -> Adapter:
-    """X8. Go along the arc from parent 1 (``t`` = 0) to parent 2 (1), each tensor one vector; linear if one is zero or both are parallel."""
+    """X8. Go along the arc from parent 1 (``t`` = 0) to parent 2 (1), each tensor one vector. Linear if one is zero or both parallel."""
     expect(0 <= t <= 1, "t", "a share from 0 to 1", t)
 
     def change(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

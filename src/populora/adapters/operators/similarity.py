@@ -81,7 +81,7 @@ def same_adapter(child: Adapter, parent: Adapter, cosine: float) -> bool:
 
 
 def _same_delta(first: Adapter, second: Adapter) -> bool:
-    """Compare in fp64: the inner products of `delta_inner` would cancel to their last digits. Zero deltas do not count: their A may differ."""
+    """Compare in fp64, where the inner products of `delta_inner` do not cancel. Zero deltas do not count, as their A may differ."""
     norm, distance = delta_norm(second), 0.0
     for name, (a1, b1) in first.modules.items():
         a2, b2 = second.modules[name]
