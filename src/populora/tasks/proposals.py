@@ -74,7 +74,6 @@ def build_problem(
     """Build the problem with the outputs that the sandbox computed, the third stage.
 
     Without ``split_seed`` the last half of code_f is hidden.
-
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """
     verdict = verdicts[run_job(text.program, text.inputs, tasks)]
