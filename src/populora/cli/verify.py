@@ -19,12 +19,10 @@ from functools import partial
 from typing import Any, Literal
 
 from populora.cli.arguments import parse
-from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError
 from populora.sandbox.layers import Tier
-from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES
-from populora.tasks.checks import ANY_IMPORT, check_answer, check_input, check_solution, run_program
+from populora.tasks.checks import ANY_IMPORT, Verifier
 
 LINES_AHEAD = 2  # per worker: enough to keep all workers busy, and a bound on memory
 FIELDS = {
@@ -75,11 +73,11 @@ def main(arguments: Sequence[str]) -> int:
     """Answer requests until standard input ends. Returns 0, or 1 when the reader of the results is gone. Raises `ConfigError`."""
     flags = parse(Verify, arguments, "verify")
     changed = {name: getattr(flags, name) for name in ("cpu_seconds", "wall_seconds", "memory_mb") if getattr(flags, name) is not None}
-    tasks = replace(ANY_IMPORT, equality=flags.equality)
+    limits, tasks = replace(PROFILES[flags.profile], **changed), replace(ANY_IMPORT, equality=flags.equality)
     try:
-        with SandboxPool(replace(PROFILES[flags.profile], **changed), flags.workers, flags.allow_weak, flags.tier) as pool:
-            sys.stderr.write(f"populora verify: sandbox tier {pool.tier}, profile {flags.profile}, workers {flags.workers}\n")
-            _answer_all(partial(answer_line, pool, tasks=tasks, twice=not flags.once), flags.workers)
+        with Verifier(limits, flags.workers, flags.allow_weak, flags.tier, tasks, twice=not flags.once) as verifier:
+            sys.stderr.write(f"populora verify: sandbox tier {verifier.tier}, profile {flags.profile}, workers {flags.workers}\n")
+            _answer_all(partial(answer_line, verifier), flags.workers)
     except BrokenPipeError:
         return 1
     except OSError as error:
@@ -109,13 +107,13 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
         threads.shutdown(wait=False, cancel_futures=True)  # the end of the pool wakes those that wait for it
 
 
-def answer_line(pool: SandboxPool, line: bytes, tasks: TasksConfig, twice: bool) -> bytes:
+def answer_line(verifier: Verifier, line: bytes) -> bytes:
     """Answer one request with a line of ASCII JSON. Raises `SandboxFault` if the sandbox cannot go on."""
     request: dict[str, Any] = {}
     try:
         request = _read_object(line)
         _check_fields(request)
-        result = _judge(pool, request, tasks, twice)
+        result = _judge(verifier, request)
     except MalformedRequest as error:
         result = {"verdict": "error", "kind": "malformed_request", "detail": str(error)}
     return json.dumps({"id": request.get("id"), **result}).encode("ascii") + b"\n"
@@ -149,15 +147,15 @@ def _is_pairs(value: Any) -> bool:
     return pairs and all(isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in value)
 
 
-def _judge(pool: SandboxPool, request: dict[str, Any], tasks: TasksConfig, twice: bool) -> dict[str, Any]:
+def _judge(verifier: Verifier, request: dict[str, Any]) -> dict[str, Any]:
     match request["role"]:
         case "program":
-            verdict = run_program(pool, request["program"], request["inputs"], tasks, twice)
+            verdict = verifier.run_program(request["program"], request["inputs"])
             return {"verdict": verdict.kind, "kind": verdict.reason, "value": verdict.values[0].literal if verdict.ok else None}
         case "input":
-            check = check_input(pool, request["program"], request["answer"], request["output"], tasks, twice)
+            check = verifier.check_input(request["program"], request["answer"], request["output"])
         case "answer":
-            check = check_answer(pool, request["answer"], request["output"], tasks)
+            check = verifier.check_answer(request["answer"], request["output"])
         case _:
-            check = check_solution(pool, request["answer"], request["pairs"], tasks, twice)
+            check = verifier.check_solution(request["answer"], request["pairs"])
     return {"verdict": check.verdict.kind, "kind": check.kind, "correct": check.correct}

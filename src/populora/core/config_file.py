@@ -26,20 +26,20 @@ def field_names(kind: type = Config, prefix: str = "") -> list[str]:
     return names
 
 
-def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", known: Sequence[str] = ()) -> Any:
+def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", names: Sequence[str] = ()) -> Any:
     """Build settings from nested plain values (TOML or JSON). Raises `ConfigError` for unknown names and wrong types.
 
-    ``known`` are the dotted names that an error may suggest, by default those of ``kind``.
+    ``names`` are the dotted names that an error may suggest, by default those of ``kind``.
     """
-    hints, known = typing.get_type_hints(kind), known or field_names(kind)
+    hints, names = typing.get_type_hints(kind), names or field_names(kind)
     settings = {}
     for name, value in values.items():
         if name not in hints:
-            raise ConfigError(unknown_setting(prefix + name, known))
+            raise ConfigError(unknown_setting(prefix + name, names))
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 raise ConfigError(f"setting '{prefix}{name}': expected a table of settings, got {value!r}")
-            settings[name] = from_mapping(value, hints[name], f"{prefix}{name}.", known)
+            settings[name] = from_mapping(value, hints[name], f"{prefix}{name}.", names)
         else:
             settings[name] = _typed(value, hints[name], prefix + name)
     return kind(**settings)
@@ -48,12 +48,12 @@ def from_mapping(values: dict[str, Any], kind: type = Config, prefix: str = "", 
 DROPOUT = "unknown setting 'lora.dropout': with dropout the learner would train another policy than the one that sampled. Leave it out."
 
 
-def unknown_setting(name: str, known: Sequence[str]) -> str:
-    """Return the error text for a setting that is not among the ``known`` ones, with the nearest of them."""
+def unknown_setting(name: str, names: Sequence[str]) -> str:
+    """Return the error text for a setting that is not among ``names``, with the nearest of them."""
     if name == "lora.dropout":
         return DROPOUT
-    by_leaf = {setting.rsplit(".", 1)[-1]: setting for setting in known}
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    by_leaf = {setting.rsplit(".", 1)[-1]: setting for setting in names}
+    near = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
     near += [by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], by_leaf, n=2, cutoff=0.7)]
     hint = f" Did you mean {' or '.join(repr(item) for item in dict.fromkeys(near))}?" if near else ""
     return f"unknown setting '{name}'.{hint} `populora train --help` lists the settings of a run."

@@ -53,18 +53,18 @@ class Zygote:
     The kernel ends it with the thread that started it.
     """
 
-    def __init__(self, isolation: Isolation, limits: Limits, place: int) -> None:
+    def __init__(self, isolation: Isolation, limits: Limits, index: int) -> None:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self.served = 0
         packages = package_folders(limits.packages)
         self._control, theirs = socket.socketpair()
         settings = {
-            "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "place": place, "packages": packages,
+            "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
             "harness": [Path(file).read_text("utf-8") for file in limits.harness],
         }  # fmt: skip
         with theirs:
             arguments, environment = command(
-                ["zygote", str(theirs.fileno()), json.dumps(settings)], place + 1, isolation.bubblewrap, packages
+                ["zygote", str(theirs.fileno()), json.dumps(settings)], index + 1, isolation.bubblewrap, packages
             )
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -38,8 +38,8 @@ class Worker:
         self.closing = False
 
     def start(self) -> None:
-        for place in _PAIR:
-            self._zygotes[place] = Zygote(self._isolation, self._limits, place)
+        for index in _PAIR:
+            self._zygotes[index] = Zygote(self._isolation, self._limits, index)
         (verdict,) = self.judge([_CONTROL], twice=True)
         if not verdict.ok:
             raise SandboxUnavailableError(
@@ -68,38 +68,38 @@ class Worker:
     def _agreed(self, unit: list[Job], first: Verdict) -> Verdict:
         """Compare the processes of the unit's one program: two, or more if their agreement may be luck."""
         settled = settle(first, self._attempt(_PAIR[1], unit, calls=2)[0])
-        for place in _IN_DOUBT if settled.doubtful else ():
-            settled = settle(settled, self._attempt(place, unit, calls=1)[0])
+        for index in _IN_DOUBT if settled.doubtful else ():
+            settled = settle(settled, self._attempt(index, unit, calls=1)[0])
             if not settled.ok:
                 break
         return settled
 
-    def _attempt(self, place: int, unit: list[Job], calls: int) -> list[Verdict]:
+    def _attempt(self, index: int, unit: list[Job], calls: int) -> list[Verdict]:
         request = encode_request(unit, calls)
         for _ in range(_ATTEMPTS):
-            zygote = self._zygotes.get(place) or self._replace(place)
+            zygote = self._zygotes.get(index) or self._replace(index)
             try:
                 outcome = zygote.exchange(request, reply_bound(unit, self._limits))
             except ZygoteLost:
-                self._replace(place)
+                self._replace(index)
                 continue
             if zygote.served >= _SERVICE:
-                self._replace(place)
+                self._replace(index)
             if outcome.ready:
                 return _verdicts(outcome, unit, self._limits)
         return [Verdict(VerdictKind.INTERNAL, "sandbox_failed")] * len(unit)
 
-    def _replace(self, place: int) -> Zygote:
+    def _replace(self, index: int) -> Zygote:
         if self.closing:
             raise SandboxFault("the sandbox pool was closed while it had work to do")
-        old = self._zygotes.pop(place, None)
+        old = self._zygotes.pop(index, None)
         if old:
             old.close()
         try:
-            self._zygotes[place] = Zygote(self._isolation, self._limits, place)
+            self._zygotes[index] = Zygote(self._isolation, self._limits, index)
         except SandboxUnavailableError as error:
             raise SandboxFault(f"another sandbox process was needed, but it does not start: {error}") from error
-        return self._zygotes[place]
+        return self._zygotes[index]
 
 
 def _verdicts(outcome: ChildExit, unit: list[Job], limits: Limits) -> list[Verdict]:

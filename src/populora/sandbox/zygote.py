@@ -43,14 +43,14 @@ REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts":
 def serve(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
-    ``settings`` has ``limits``, ``layers``, ``parent``, ``place`` (in the pair), ``packages`` (folders) and ``harness`` (sources). Each
+    ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (folders) and ``harness`` (sources). Each
     job is one byte with the job's socket; each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
     limits, layers = settings["limits"], settings["layers"]
     # Above every file of ours: the control socket has the number that it had in the trainer.
     jailed = Jailed(limits, max(jail.OPEN_FILES, control + 1), limits["threads"] and "seccomp" in layers, "namespaces" in layers)
-    _preload(limits["packages"], settings["packages"], settings["harness"], settings["place"])
+    _preload(limits["packages"], settings["packages"], settings["harness"], settings["index"])
     outer, jailed.call_filter = jail.filters(jailed.threads) if "seccomp" in layers else (None, None)
     jail.drop_privileges(become_nobody="seccomp" not in layers)
     if "namespaces" not in layers:
@@ -59,7 +59,7 @@ def serve(control: int, settings: dict[str, Any]) -> None:
         jail.restrict_files(settings["packages"])
     jail.limit_memory_and_files(limits)
     wakeup = _notice_endings()
-    _settle_memory(limits, settings["place"])
+    _settle_memory(limits, settings["index"])
     if outer:
         outer.load()
     os.dup2(1, 2)  # stderr was for failures up to here; from now on all three are the null device
@@ -98,9 +98,9 @@ class Jailed:
     call_filter: jail.Filter | None = None
 
 
-def _preload(packages: list[str], folders: list[str], harness: list[str], place: int) -> None:
+def _preload(packages: list[str], folders: list[str], harness: list[str], index: int) -> None:
     """Import modules for all children, after the surroundings are settled, as modules keep the functions that they find."""
-    surroundings.settle(place)
+    surroundings.settle(index)
     for name in PRELOADED:
         importlib.import_module(name)
     sys.path += {os.path.dirname(folder) for folder in folders}
@@ -126,14 +126,14 @@ def _notice_endings() -> int:
     return wakeup
 
 
-def _settle_memory(limits: dict[str, Any], place: int) -> None:
+def _settle_memory(limits: dict[str, Any], index: int) -> None:
     """Bring the memory that children touch into its final shape: every page that a child writes to is copied."""
     for _ in range(REHEARSALS):
         request = _decode(json.dumps({"calls": 2, "jobs": [REHEARSAL]}))[0]
         json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]])
     gc.collect()
     gc.freeze()
-    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(place + 1))
+    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(index + 1))
 
 
 def _smallest(_: int) -> object:

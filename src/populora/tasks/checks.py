@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from populora.core.config import TasksConfig
 from populora.core.types import Example, Problem, TaskType
+from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
 from populora.tasks.attempts import answer_job, compare
@@ -45,68 +46,54 @@ class Verifier:
     ('42', True, 'wrong', False)
     """
 
-    def __init__(self, limits: Limits = PROFILES["training"], workers: int = 1, allow_weak: bool = False):
-        """``limits`` bound a program's time, memory and output. Raises `SandboxUnavailableError` where this machine's kernel cannot
-        confine programs, unless ``allow_weak``."""
-        self._pool = SandboxPool(limits, workers, allow_weak)
+    def __init__(
+        self,
+        limits: Limits = PROFILES["training"],
+        workers: int = 1,
+        allow_weak: bool = False,
+        tier: Tier | None = None,
+        tasks: TasksConfig = ANY_IMPORT,
+        twice: bool = True,
+    ):
+        """Start a sandbox whose ``limits`` bound a program's time, memory and output.
+
+        ``twice`` runs each program in two processes that differ in hash seed, address layout and clock, with two calls in each.
+        Unequal values are ``rejected_nondeterministic``. ``tasks`` says when values are equal and which imports are banned. Raises
+        `SandboxUnavailableError` where this machine's kernel cannot confine programs, unless ``allow_weak``, or lacks ``tier``.
+        """
+        self._pool, self._tasks, self._twice = SandboxPool(limits, workers, allow_weak, tier), tasks, twice
+        self.tier = self._pool.tier
 
     def __enter__(self) -> Verifier:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._pool.close(now=kind is not None)
 
     def run_program(self, program: str, inputs: str) -> Verdict:
-        """See `run_program`."""
-        return run_program(self._pool, program, inputs)
+        """Compute ``f(<inputs>)``. ``inputs`` is an argument list of literals without its parentheses.
+
+        Raises `SandboxFault` if the sandbox cannot go on.
+        """
+        return self._pool.run([run_job(program, (inputs,), self._tasks)], twice=self._twice)[0]
 
     def check_input(self, program: str, answer: str, output: str) -> Check:
-        """See `check_input` (code_i)."""
-        return check_input(self._pool, program, answer, output)
+        """Check a code_i answer, an argument list of literals: ``f(<answer>)`` of the program must equal ``output``."""
+        return self._check(Problem("", TaskType.CODE_I, program, (Example("", output),)), answer)
 
     def check_answer(self, answer: str, output: str) -> Check:
-        """See `check_answer` (code_o)."""
-        return check_answer(self._pool, answer, output)
+        """Check a code_o answer: the two literals must have equal values. No program runs."""
+        return self._check(Problem("", TaskType.CODE_O, "", (Example("", output),)), answer)
 
     def check_solution(self, answer: str, pairs: Sequence[tuple[str, str]]) -> Check:
-        """See `check_solution` (code_f)."""
-        return check_solution(self._pool, answer, pairs)
+        """Check a code_f answer: the program must give the right output for every (inputs, output) of ``pairs``."""
+        return self._check(Problem("", TaskType.CODE_F, "", (), tuple(Example(inputs, output) for inputs, output in pairs)), answer)
 
-
-def run_program(pool: SandboxPool, program: str, inputs: str, tasks: TasksConfig = ANY_IMPORT, twice: bool = True) -> Verdict:
-    """Compute ``f(<inputs>)``. ``inputs`` is an argument list of literals without its parentheses.
-
-    ``twice`` runs it in two processes that differ in hash seed, address layout and clock, with two calls in each; unequal values
-    are ``rejected_nondeterministic``. Raises `SandboxFault` if the sandbox cannot go on.
-    """
-    return pool.run([run_job(program, (inputs,), tasks)], twice=twice)[0]
-
-
-def check_input(
-    pool: SandboxPool, program: str, answer: str, output: str, tasks: TasksConfig = ANY_IMPORT, twice: bool = True
-) -> Check:  # fmt: skip
-    """Check a code_i answer: ``f(<answer>)`` of the program must equal ``output``. The answer is an argument list of literals."""
-    return _check(pool, Problem("", TaskType.CODE_I, program, (Example("", output),)), answer, tasks, twice)
-
-
-def check_answer(pool: SandboxPool, answer: str, output: str, tasks: TasksConfig = ANY_IMPORT) -> Check:
-    """Check a code_o answer: the two literals must have equal values. No program runs."""
-    return _check(pool, Problem("", TaskType.CODE_O, "", (Example("", output),)), answer, tasks, twice=False)
-
-
-def check_solution(
-    pool: SandboxPool, answer: str, pairs: Sequence[tuple[str, str]], tasks: TasksConfig = ANY_IMPORT, twice: bool = True
-) -> Check:  # fmt: skip
-    """Check a code_f answer: the program must give the right output for every (inputs, output) of ``pairs``."""
-    hidden = tuple(Example(inputs, output) for inputs, output in pairs)
-    return _check(pool, Problem("", TaskType.CODE_F, "", (), hidden), answer, tasks, twice)
-
-
-def _check(pool: SandboxPool, problem: Problem, answer: str, tasks: TasksConfig, twice: bool) -> Check:
-    pairs = problem.shown + problem.hidden
-    (gold,) = pool.run([Job("parse", texts=tuple(pair.output for pair in pairs))])
-    if not gold.ok:
-        return Check(gold, False, f"expected_output:{gold.reason}")
-    (verdict,) = pool.run([answer_job(problem, answer, tasks)], twice=twice)
-    kind = compare(verdict, gold.values, key_of(tasks)) if verdict.ok else verdict.reason
-    return Check(verdict, verdict.ok and kind == "", kind)
+    def _check(self, problem: Problem, answer: str) -> Check:
+        pairs = problem.shown + problem.hidden
+        (gold,) = self._pool.run([Job("parse", texts=tuple(pair.output for pair in pairs))])
+        if not gold.ok:
+            return Check(gold, False, f"expected_output:{gold.reason}")
+        (verdict,) = self._pool.run([answer_job(problem, answer, self._tasks)], twice=self._twice)
+        kind = compare(verdict, gold.values, key_of(self._tasks)) if verdict.ok else verdict.reason
+        return Check(verdict, verdict.ok and kind == "", kind)
