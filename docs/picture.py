@@ -48,7 +48,7 @@ def view(folder: Path) -> View:
 
 def main() -> None:
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-    console = Console(record=True, width=116, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(record=True, width=130, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(view(folder))
     console.save_svg(str(out), title=f"populora train, {folder.name}")
 

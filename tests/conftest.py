@@ -138,7 +138,7 @@ def make_record() -> Callable[..., Any]:
             "updates": {"T0": update, "T1": skipped, "S0": update, "S1": update},
             "children": (Lineage("T1", 1, step, "x2", ("T0#0:ab", "T1#0:cd"), ("evolve", step, "T1"), 1.1, (0.9, 0.4)),),
             "parents": {},
-            "seconds": {"propose": 2.0, "solve": 3.0, "update": 5.0}, "beside": {"judge": 1.5},
+            "seconds": {"propose": 2.0, "solve": 3.0, "update": 5.0}, "overlapped": {"judge": 1.5},
             "tokens": {"propose": 100, "solve": 60, "update": 160},
             "coverage": {"coverage": 0.01, "total_problems": 41.0}, "repeats": frozenset({f"{step}-1"}),
             "held_out": {"S0/all": 0.5, "S1/all": 0.7, "S0/tokens": 30.0},

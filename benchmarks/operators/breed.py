@@ -3,14 +3,12 @@
     python -m benchmarks.operators.breed [--rounds 5] [--only m1 x1]      writes breed.json; about a minute a round
 
 The parents are folders of rank 32 on q, k, v and o of 28 layers (77 MiB each, in the page cache). Every round runs all operators and, as
-``bare``, a process that only loads torch as the command does. Seconds are wall clock; ``cpu`` is CPU time of the process; the phases are
-those that the command prints.
+``bare``, a process that only loads torch as the command does. Seconds are wall clock; ``cpu`` is CPU time of the process.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -26,8 +24,7 @@ from benchmarks.operators.run import TARGETS, qwen_adapter
 from populora.adapters.operators import available_operators
 from populora.adapters.peft_format import save_adapter
 
-BARE = (sys.executable, "-c", "from populora.cli.loading import load_torch; load_torch()")
-PHASE = re.compile(r"(start|read|breed|write) (\d+\.\d+)")
+BARE = (sys.executable, "-c", "from populora.cli.breed import load_torch; load_torch()")
 
 
 def main() -> None:
@@ -58,13 +55,13 @@ def command(folder: Path, operator: str) -> Sequence[str]:
 
 
 def timed(arguments: Sequence[str]) -> dict[str, float]:
-    """Return wall clock and CPU seconds of a process, and the phases that it printed."""
+    """Return wall clock and CPU seconds of a process."""
     before, started = os.times(), time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
     wall, after = time.perf_counter() - started, os.times()
     cpu = after.children_user - before.children_user + after.children_system - before.children_system
-    return {"wall": wall, "cpu": cpu, **{name: float(value) for name, value in PHASE.findall(done.stdout)}}
+    return {"wall": wall, "cpu": cpu}
 
 
 def summary(rounds: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -10,6 +10,8 @@ importing populora costs nothing.
 ['S0', 'S1', 'T0', 'T1']
 >>> run.metrics.num_rows, "student/solve_rate" in run.metrics.column_names
 (1, True)
+>>> populora.load_run("runs/first").ratings.column_names[:5]
+['step', 'member', 'role', 'slot', 'mu']
 """
 
 from __future__ import annotations
@@ -23,23 +25,23 @@ if TYPE_CHECKING:
     from populora.adapters.adapter import Adapter
     from populora.core.config import Config
     from populora.core.types import Lineage
-    from populora.runs.reader import RunDirectory
+    from populora.runs.reader import RunDirectory, load_run
     from populora.tasks.checks import Verifier
 
 __all__ = [
     "Adapter", "Config", "Lineage", "RunDirectory", "Verifier", "breed", "load_adapter", "load_config", "load_run", "save_adapter", "train",
 ]  # fmt: skip
 
-_CLASSES = {
+_LAZY = {
     "Adapter": "populora.adapters.adapter", "Config": "populora.core.config", "Lineage": "populora.core.types",
-    "RunDirectory": "populora.runs.reader", "Verifier": "populora.tasks.checks",
+    "RunDirectory": "populora.runs.reader", "Verifier": "populora.tasks.checks", "load_run": "populora.runs.reader",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _CLASSES:
+    if name not in _LAZY:
         raise AttributeError(f"module 'populora' has no attribute '{name}': it has {', '.join(__all__)}")
-    return getattr(import_module(_CLASSES[name]), name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 def load_config(name: str | Path = "tiny") -> Config:
@@ -77,20 +79,6 @@ def train(config: Config | str | Path = "tiny", out: str | Path | None = None, v
     console = Console(highlight=False, quiet=not verbose)
     train(settings, folder, PlainDisplay(folder, settings.steps, lambda: False, console))
     return RunDirectory(folder)
-
-
-def load_run(folder: str | Path) -> RunDirectory:
-    """Open a run directory for reading. Raises `RunDirectoryError` if it is none.
-
-    >>> populora.load_run("runs/first").ratings.column_names[:5]
-    ['step', 'member', 'role', 'slot', 'mu']
-    >>> populora.load_run("no/such/run")
-    Traceback (most recent call last):
-    populora.core.errors.RunDirectoryError: 'no/such/run' is not a run directory: expected a 'config.json' in it. ...
-    """
-    from populora.runs.reader import load_run
-
-    return load_run(Path(folder))
 
 
 def breed(

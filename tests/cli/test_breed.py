@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from populora.adapters.operators import available_operators
@@ -105,7 +104,7 @@ def test_the_summary_says_how_far_the_child_is_and_from_whom(parents, capsys):
         "x1 drop=0.5",
         f"norm ratio      {record['norm_ratio']:.4f}", f"cosine          {record['cosines'][0]:.4f}", "to a", "to b",
         "effective rank  4.00", "mean over 4 modules", f"parent          {record['parents'][0][-64:-48]}", "seed 3", "generation 1",
-        "refactor revive", "read 0.", "write 0.",
+        "refactor revive",
     ):  # fmt: skip
         assert fact in text
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -115,11 +114,6 @@ def test_generations_are_counted_from_folder_to_folder(parents):
     for parent, child in (("a", "c"), ("c", "d")):
         bred(parent, "--operator", "m4", "-o", child)
     assert json.loads(bred("b", "d", "--operator", "x5", "-o", "e")[RECORD])["generation"] == 3
-
-
-def test_an_empty_folder_may_be_the_place(parents, here):
-    (here / "empty").mkdir()
-    assert sorted(bred("a", "--operator", "m4", "-o", "empty")) == [SETTINGS, WEIGHTS, RECORD]
 
 
 def test_parents_with_different_bases_are_bred_when_that_is_accepted(make_folder, parents, capsys):
@@ -146,8 +140,7 @@ BAD = {
     "breed a --operator m1": "expected -o OUT",
     "breed a --operator m1 -o full": "'full' exists already",
     "breed a --operator m1 -o full/file": "'full/file' exists already",
-    "breed a --operator m1 -o a": "'a' lies in the parent 'a'",
-    "breed a b --operator x1 -o b/child": "'b/child' lies in the parent 'b'",
+    "breed a --operator m1 -o a": "'a' exists already",
     "breed a b --operator m1 -o out": "operator 'm1' takes 1 parent(s), got 2",
     "breed a --operator x1 -o out": "operator 'x1' takes 2 parent(s), got 1",
     "breed a --operator svd_structurd -o out": "unknown operator 'svd_structurd'. Did you mean 'svd_structured'?",
@@ -198,12 +191,3 @@ def test_breeding_loads_no_library_of_models(parents):
     probe = "import sys\nfrom populora.cli.main import main\nassert main(['breed', 'a', 'b', '--operator', 'x1', '-o', 'c']) == 0\n"
     probe += "assert not {'transformers', 'peft', 'scipy', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
-
-
-def test_a_child_of_a_child_is_what_its_weights_say_not_its_record(parents, here):
-    """Parents are read from their weights: an edited one has another fingerprint."""
-    first = bred("a", "--operator", "m4", "-o", "c")
-    tensors = load_file(here / "c" / WEIGHTS)
-    save_file({key: tensor + torch.ones_like(tensor) for key, tensor in tensors.items()}, here / "c" / WEIGHTS)
-    (recorded,) = json.loads(bred("c", "--operator", "m4", "-o", "d")[RECORD])["parents"]
-    assert json.loads(first[RECORD])["fingerprint"] not in recorded

@@ -61,6 +61,15 @@ def test_another_process_with_another_number_of_threads_breeds_the_same_bytes(ch
         assert (done.returncode, "bit-identical" in done.stdout) == (0, True), done.stderr
 
 
+def test_parents_that_were_moved_can_be_given(child, tmp_path, capsys):
+    (tmp_path / "a").rename(tmp_path / "old")
+    code, output = replayed(capsys, "child")
+    assert code == 2 and "the parent 'child/../a' of 'child' is not there: say where it is now (`--parents A [B]`)" in output
+    assert replayed(capsys, "child", "--parents", "old", "b")[0] == 0
+    code, output = replayed(capsys, "child", "--parents", "old")
+    assert code == 2 and "'child' has 2 parent(s), got 1" in output
+
+
 def test_a_parent_that_was_changed_is_named(child, tmp_path, capsys):
     tensors = load_file(tmp_path / "b" / WEIGHTS)
     save_file({key: tensor + 1 for key, tensor in tensors.items()}, tmp_path / "b" / WEIGHTS)

@@ -33,7 +33,7 @@ from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.metrics_log import write_step
 from populora.core.types import Matchup
 empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members children".split(), ())
-plain = dict(parents={}, updates={}, seconds={}, beside={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
+plain = dict(parents={}, updates={}, seconds={}, overlapped={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
 
 def write_for_ever(folder):
     folder.mkdir()

@@ -9,9 +9,8 @@ from tracked_steps import CONFIG, write_step
 from populora.cli.dry_run import dry_run
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping
-from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError
 from populora.runs import loggers
-from populora.runs.metrics_log import TIMINGS
 from populora.training.loop import train
 
 WATCHED = replace(CONFIG, track=("wandb",))
@@ -67,27 +66,6 @@ def test_an_interrupt_is_no_failure_of_a_tracker_and_closes_it(tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt), loggers.open_loggers(tmp_path, WATCHED):
         raise KeyboardInterrupt
     assert Recording.closed == closed + 1
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"id": "a", "name": "b", "steps": 3}'])
-def test_a_damaged_note_of_what_was_given_is_refused_with_what_to_do(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
-    (tmp_path / loggers.TRACKED).write_text(content)
-    with pytest.raises(RunDirectoryError, match=r"tracked.json' is damaged: .* remove it"), loggers.open_loggers(tmp_path, WATCHED):
-        pass
-    assert (tmp_path / loggers.TRACKED).read_text() == content
-
-
-@pytest.mark.parametrize("steps", [(1, 3), (1,), (1, 2, 2)])
-def test_timings_of_other_steps_are_given_to_nobody(steps, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
-    for step in (1, 2):
-        write_step(tmp_path, step)
-    (tmp_path / TIMINGS).write_text("".join(f'{{"step": {step}, "seconds/step": 1.0}}\n' for step in steps))
-    with loggers.open_loggers(tmp_path, WATCHED):
-        pass
-    assert Recording.last.steps == []
-    assert "timings.jsonl' does not have the steps of metrics.jsonl after step 0" in capsys.readouterr().err
 
 
 def test_what_cannot_be_tracked_is_refused_before_anything_begins(tmp_path, monkeypatch):

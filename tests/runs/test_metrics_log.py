@@ -6,12 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
-from populora.runs.metrics import table_metrics
 from populora.runs.metrics_log import TIMINGS, read_log, truncate_logs, write_step
 from populora.runs.tables import SCHEMAS, read_table, recorded_steps, write_records
 
@@ -51,13 +49,6 @@ def test_every_problem_that_is_named_has_its_content(tmp_path: Path, make_record
     assert problems["0-old"]["born"] == 0 and problems["0-old"]["step"] == 3
 
 
-def test_equal_steps_give_equal_bytes(tmp_path: Path, make_record):
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        folder.mkdir()
-        write_step(folder, make_record(1))
-    assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
-
-
 def test_empty_step_keeps_its_schemas(tmp_path: Path, make_record):
     empty = dict.fromkeys(("proposals", "attempts", "teacher_rewards", "rhos", "student_rewards", "trained", "matchups", "children"), ())
     write_step(tmp_path, make_record(1, **empty))
@@ -81,24 +72,12 @@ def test_steps_are_chosen_and_unfinished_ones_ignored(tmp_path: Path, make_recor
         read_table(tmp_path, "ratings", [11])
 
 
-def test_run_below_a_key_value_folder_gains_no_column(tmp_path: Path, make_record):
-    write_records(tmp_path / "seed=3", make_record(1))
-    assert read_table(tmp_path / "seed=3", "matchups").schema == SCHEMAS["matchups"]
-
-
 def test_damaged_table_is_named(tmp_path: Path, make_record):
     write_records(tmp_path, make_record(1))
     file = tmp_path / "steps" / "step_00001" / "attempts.parquet"
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(RunDirectoryError, match=r"attempts\.parquet"):
         read_table(tmp_path, "attempts")
-
-
-def test_any_parquet_tool_reads_a_run_by_a_glob(tmp_path: Path, make_record):
-    write_records(tmp_path, make_record(1))
-    (file,) = tmp_path.glob("steps/*/attempts.parquet")
-    assert pq.read_table(file).num_rows == 8
-    assert pq.ParquetFile(file).metadata.row_group(0).column(1).compression == "ZSTD"
 
 
 def test_metrics_hold_no_time_and_timings_do(tmp_path: Path, make_record):
@@ -127,13 +106,6 @@ def test_truncating_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_r
     assert folder_bytes(calm) == folder_bytes(disturbed)
 
 
-def test_truncating_to_the_start(tmp_path: Path, make_record):
-    write_step(tmp_path, make_record(1))
-    truncate_logs(tmp_path, 0, CONFIG)
-    assert read_log(tmp_path) == [] and recorded_steps(tmp_path) == []
-    truncate_logs(tmp_path, 0, CONFIG)
-
-
 def test_truncating_refuses_to_throw_much_away(tmp_path: Path, make_record):
     for step in range(1, 7):
         write_step(tmp_path, make_record(step))
@@ -152,10 +124,3 @@ def test_damaged_line_is_named(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\nnonsense\n')
     with pytest.raises(RunDirectoryError, match="damaged line"):
         read_log(tmp_path)
-
-
-def test_metrics_of_the_tables_come_out_of_the_files_as_they_were_logged(tmp_path, make_record):
-    logged = write_step(tmp_path, make_record(3))
-    again = table_metrics({name: read_table(tmp_path, name, [3]).to_pylist() for name in SCHEMAS})
-    assert again == {name: value for name, value in logged.items() if name in again}
-    assert {name.split("/")[0] for name in logged.keys() - again.keys()} == {"archive", "held_out", "learner", "tokens"}

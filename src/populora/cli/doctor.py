@@ -69,9 +69,8 @@ def _machine() -> str:
 def _sandbox() -> str:
     from populora.sandbox.layers import isolation
 
-    found = isolation()
-    layers = "\n".join(f"  {layer}: {detail}" for layer, detail in sorted(found.report.items()))
-    return f"tier {found.tier}\n{layers}"
+    sandbox = isolation()
+    return "\n".join([f"tier {sandbox.tier}", *(f"  {layer}: {detail}" for layer, detail in sorted(sandbox.report.items()))])
 
 
 def _tiny_base() -> str:

@@ -11,14 +11,11 @@ from typing import Annotated
 import tyro
 
 from populora.cli.arguments import parse
-from populora.cli.interrupt import StopRequest, two_stage_interrupt
-from populora.cli.train import open_display, run_displayed
+from populora.cli.train import run_displayed
 from populora.core.config import ClusterConfig
 from populora.core.config_check import check
 from populora.runs.directory import changed_versions, read_config
-from populora.runs.display import OpenDisplay
 from populora.runs.metrics_log import latest_run, read_log
-from populora.runs.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,6 @@ def main(arguments: Sequence[str]) -> int:
     for change in changed_versions(folder):
         sys.stderr.write(f"populora: {change}: the run goes on, but perhaps not to the bytes of an undisturbed one\n")
 
-    def work(display: OpenDisplay, stop: StopRequest) -> Summary:
-        from populora.training.loop import resume
+    from populora.training.loop import resume
 
-        return resume(folder, display, stop, cluster)
-
-    with two_stage_interrupt() as stop:
-        return run_displayed(folder, open_display(folder, config.steps, read_log(folder), stop), stop, work)
+    return run_displayed(folder, config.steps, lambda display, stop: resume(folder, display, stop, cluster), read_log(folder))

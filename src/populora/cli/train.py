@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import tyro
 from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse_settings
-from populora.cli.interrupt import StopRequest, two_stage_interrupt
 from populora.core.config import Config
 from populora.core.config_check import check
 from populora.core.errors import ConfigError
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     folder = args.out or free_folder(RUNS, settings_file(args.config).stem)
     check(args.settings)
-    check_free(folder, args.settings)
+    check_free(folder)
     if args.dry_run:
         from populora.cli.dry_run import dry_run
 
@@ -62,13 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     if args.gpu or args.gpus:
         raise ConfigError("--gpu and --gpus name the hardware of a dry run: expected --dry-run with them. A run takes base.device.")
 
-    def work(display: OpenDisplay, stop: StopRequest) -> Summary:
-        from populora.training.loop import train
+    from populora.training.loop import train
 
-        return train(args.settings, folder, display, stop)
-
-    with two_stage_interrupt() as stop:
-        return run_displayed(folder, open_display(folder, args.settings.steps, stopping=stop), stop, work)
+    return run_displayed(folder, args.settings.steps, lambda display, stop: train(args.settings, folder, display, stop))
 
 
 def preset_list(names: Sequence[str]) -> str:
@@ -97,11 +96,13 @@ def open_display(
     return PlainDisplay(folder, steps, stopping, console)
 
 
-def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: Callable[[OpenDisplay, StopRequest], Summary]) -> int:
+def run_displayed(
+    folder: Path, steps: int, work: Callable[[OpenDisplay, Callable[[], bool]], Summary], history: Sequence[Mapping[str, float]] = ()
+) -> int:
     """Do ``work`` under a display; print how to go on if it was stopped. Returns the exit code."""
     resume = f"`{command('resume', folder)}`"
     try:
-        with display:
+        with two_stage_interrupt() as stop, open_display(folder, steps, history, stop) as display:
             summary = work(display, stop)
     except KeyboardInterrupt:
         begun = f"{resume} goes on from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
@@ -111,3 +112,24 @@ def run_displayed(folder: Path, display: OpenDisplay, stop: StopRequest, work: C
         return 0
     sys.stderr.write(f"populora: stopped after step {summary.step} of {summary.steps}; {resume} goes on from there\n")
     return 130
+
+
+@contextmanager
+def two_stage_interrupt() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether a first SIGINT has come; a second one raises ``KeyboardInterrupt`` while the block runs.
+
+    SIGTERM, which job schedulers send before they kill, counts as a first Ctrl-C.
+    """
+    requested = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if requested.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        requested.set()
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield requested.is_set
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

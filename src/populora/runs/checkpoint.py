@@ -19,9 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from populora.core.errors import RunDirectoryError
-from populora.core.files import json_bytes, read_json, remove_folder, remove_parts, replace_link, step_folder, steps_in, write_folder
+from populora.core.files import (
+    disk_errors,
+    json_bytes,
+    read_json,
+    remove_folder,
+    remove_parts,
+    replace_link,
+    step_folder,
+    steps_in,
+    write_folder,
+)
 from populora.core.invocation import command
-from populora.runs.directory import FACTS
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +69,7 @@ class SavedMembers:
         """Read a member's PEFT folder. Raises `RunDirectoryError` if it is damaged or was removed because the run went on."""
         prefix = f"{ADAPTERS}/{member}/"
         names = [name for name in self.digests if name.startswith(prefix)]
-        return {name.removeprefix(prefix): _read(self.adapters.parent, name, self.digests, "Try again.") for name in names}
+        return {name.removeprefix(prefix): _read(self.adapters.parent, name, self.digests[name]) for name in names}
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str = "", targets: Sequence[str] = ()) -> Path:
@@ -85,7 +94,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str =
     if not path.exists():
         write_folder(path, {**files, MANIFEST: manifest})
     elif not (path / MANIFEST).is_file() or (path / MANIFEST).read_bytes() != manifest:
-        raise RunDirectoryError(f"'{path}' exists with another content than the one to write: was the run moved on by another process?")
+        raise RunDirectoryError(f"'{path}' exists with another content: was the run moved on by another process?")
     if checkpoint.adapters:
         link_adapters(folder)
     remove_parts(folder / FOLDER)
@@ -117,22 +126,17 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     if not steps:
         return None
     path = step_folder(folder / FOLDER, steps[-1])
-    remedy = (
-        f"Remove '{path}' and type `{command('resume', folder)}` again: it continues from the older checkpoint of step {steps[-2]}."
-        if len(steps) > 1
-        else "There is no older checkpoint: restore the file from a backup, or start a new run."
-    )
-    digests = _digests(folder, path, remedy)
-    for name in digests:
-        if name.startswith(ADAPTERS):
-            _read(path, name, digests, remedy)
-    members = sorted({Path(name).parent.name for name in digests if name.startswith(ADAPTERS)})
-    return Checkpoint(
-        step=steps[-1],
-        tensors=load(_read(path, TENSORS, digests, remedy)),
-        state=json.loads(_read(path, STATE, digests, remedy)),
-        adapters={member: load_adapter(path / ADAPTERS / member) for member in members},
-    )
+    try:
+        files = {name: _read(path, name, digest) for name, digest in _digests(path).items()}
+    except RunDirectoryError as error:
+        remedy = "There is no older checkpoint."
+        if len(steps) > 1:
+            resume = command("resume", folder)
+            remedy = f"Or remove '{path}' and type `{resume}` again: it continues from the older checkpoint of step {steps[-2]}."
+        raise RunDirectoryError(f"{error} {remedy}") from error
+    members = sorted({Path(name).parent.name for name in files if name.startswith(ADAPTERS)})
+    adapters = {member: load_adapter(path / ADAPTERS / member) for member in members}
+    return Checkpoint(steps[-1], load(files[TENSORS]), json.loads(files[STATE]), adapters)
 
 
 def newest_members(folder: Path) -> SavedMembers:
@@ -143,8 +147,8 @@ def newest_members(folder: Path) -> SavedMembers:
     while steps := checkpoint_steps(folder):
         path = step_folder(folder / FOLDER, steps[-1])
         try:
-            digests = _digests(folder, path, "Restore it from a backup.")
-            state = json.loads(_read(path, STATE, digests, "Restore it from a backup."))
+            digests = _digests(path)
+            state = json.loads(_read(path, STATE, digests[STATE]))
             return SavedMembers(steps[-1], path / ADAPTERS, {member["id"]: member["role"] for member in state["members"]}, digests)
         except RunDirectoryError:
             if steps == checkpoint_steps(folder):  # else the run replaced it by the next one
@@ -152,37 +156,19 @@ def newest_members(folder: Path) -> SavedMembers:
     raise RunDirectoryError(f"'{folder}' has no checkpoint: wait until it has begun its first step")
 
 
-def _digests(folder: Path, path: Path, remedy: str) -> dict[str, str]:
+def _digests(path: Path) -> dict[str, str]:
     """Read the manifest: SHA-256 of the checkpoint's files by relative path."""
-    file = path / MANIFEST
-    try:
-        manifest = json.loads(file.read_bytes())
-    except OSError as error:
-        raise RunDirectoryError(f"checkpoint file '{file}' is unreadable: {error.strerror}. {remedy}") from error
-    except ValueError as error:
-        raise RunDirectoryError(f"checkpoint file '{file}' is unreadable: not valid JSON ({error}). {remedy}") from error
-    if isinstance(manifest, dict) and manifest.get("format") == 1:
-        facts = read_json(folder / FACTS) if (folder / FACTS).exists() else {}
-        version = facts.get("versions", {}).get("populora", "of an earlier version")
-        raise RunDirectoryError(
-            f"'{folder}' was written by populora {version} with checkpoints of format 1, this version has format {FORMAT}: "
-            "start a new run, or use the version that wrote it."
-        )
-    digests = manifest.get("sha256") if isinstance(manifest, dict) and manifest.get("format") == FORMAT else None
-    if not isinstance(digests, dict) or not {TENSORS, STATE} <= digests.keys():
-        raise RunDirectoryError(f"checkpoint file '{file}' is unreadable: expected a manifest of format {FORMAT}. {remedy}")
-    return digests
+    manifest = read_json(path / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise RunDirectoryError(f"'{path}' has another format than {FORMAT}: start a new run, or use the version that wrote it.")
+    return manifest["sha256"]
 
 
-def _read(path: Path, name: str, digests: dict[str, str], remedy: str) -> bytes:
-    try:
+def _read(path: Path, name: str, digest: str) -> bytes:
+    with disk_errors(path / name, "read"):
         data = (path / name).read_bytes()
-    except OSError as error:
-        raise RunDirectoryError(f"checkpoint file '{path / name}' is unreadable: {error.strerror}. {remedy}") from error
-    if _sha256(data) != digests[name]:
-        raise RunDirectoryError(
-            f"checkpoint file '{path / name}' is damaged: expected SHA-256 {digests[name]}, got {_sha256(data)}. {remedy}"
-        )
+    if _sha256(data) != digest:
+        raise RunDirectoryError(f"checkpoint file '{path / name}' is damaged: its SHA-256 is not {digest}. Restore it from a backup.")
     return data
 
 

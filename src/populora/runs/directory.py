@@ -1,8 +1,8 @@
 """The run directory: its settings, its facts, and the lock of the process that writes.
 
 ``config.json`` holds the resolved settings, ``run.json`` the facts around them (versions, sandbox tier, fingerprint of the
-base, hash of the settings), ``lock`` is held by the process that writes. A folder is a run from the moment
-``config.json`` stands in it. Nothing is created before everything that can be checked has been checked.
+base, hash of the settings), ``lock`` is held by the process that writes. A folder is a run as soon as it has a
+``config.json``. Nothing is created before everything that can be checked has been checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from populora.core.config import Config
-from populora.core.config_file import flatten, from_mapping, to_mapping
+from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import RunDirectoryError
 from populora.core.files import PART, disk_errors, json_bytes, read_json, write_file
 from populora.core.installed import version_changes, versions
@@ -33,11 +33,11 @@ def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[
 
     Raises `RunDirectoryError` when the folder holds a run or anything else, is in use, or cannot be written.
     """
-    check_free(folder, config)
+    check_free(folder)
     with disk_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        check_free(folder, config)
+        check_free(folder)
         write_file(folder / FACTS, json_bytes({"config_sha256": config_hash(config), "versions": versions(), **facts}))
         write_file(folder / CONFIG, json_bytes(to_mapping(config)))
         yield
@@ -48,11 +48,9 @@ def open_run(folder: Path) -> Iterator[Config]:
     """Hold the lock of an existing run and yield its settings. Raises `RunDirectoryError`, also if they were edited since."""
     config = read_config(folder)
     with locked(folder):
-        recorded, found = read_json(folder / FACTS).get("config_sha256"), _hash(read_json(folder / CONFIG))
-        if recorded != found:  # of what stands in the file: settings that are newer than the run have their defaults
+        if read_json(folder / FACTS).get("config_sha256") != _hash(read_json(folder / CONFIG)):
             raise RunDirectoryError(
-                f"'{folder / CONFIG}' is not the configuration this run began with: expected SHA-256 {recorded}, "
-                f"got {found}. Restore the file, or start a new run with the new settings."
+                f"'{folder / CONFIG}' is not the configuration this run began with: restore the file, or start a new run with the new one."
             )
         yield config
 
@@ -87,32 +85,19 @@ def changed_versions(folder: Path) -> list[str]:
 def read_config(folder: Path) -> Config:
     """Read the resolved settings of a run. Raises `RunDirectoryError` if ``folder`` is none."""
     if not (folder / CONFIG).is_file():
-        raise RunDirectoryError(
-            f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs of this folder."
-        )
+        raise RunDirectoryError(f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs.")
     return from_mapping(read_json(folder / CONFIG))
 
 
-def check_free(folder: Path, config: Config) -> None:
+def check_free(folder: Path) -> None:
     """Raise `RunDirectoryError` unless a new run may begin in ``folder``; writes nothing."""
-    try:
-        str(folder.absolute()).encode()
-    except UnicodeEncodeError as error:  # safetensors would refuse to read the adapters, at the run's end
-        raise RunDirectoryError(f"the path '{folder.absolute()}' is not UTF-8: choose a folder whose name is with `--out DIR`.") from error
     if folder.exists() and not folder.is_dir():
         raise RunDirectoryError(f"'{folder}' is a file: expected a folder or a path that does not exist yet (`--out DIR`).")
     if (folder / CONFIG).is_file():
-        changed = differences(read_config(folder), config)
-        if not changed:
-            raise RunDirectoryError(
-                f"'{folder}' already holds this run: `{command('resume', folder)}` continues it, `--out DIR` starts another."
-            )
-        shown = "; ".join(changed[:3]) + ("; …" if len(changed) > 3 else "")
-        raise RunDirectoryError(f"'{folder}' holds a run of another configuration ({shown}). Choose another folder with `--out DIR`.")
+        raise RunDirectoryError(f"'{folder}' already holds a run: `{command('resume', folder)}` continues it, `--out DIR` starts another.")
     with disk_errors(folder, "read"):
-        found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in found if name not in (FACTS, LOCK) and not name.endswith(PART)]
-    if foreign:
+        names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if foreign := [name for name in names if name not in (FACTS, LOCK) and not name.endswith(PART)]:
         raise RunDirectoryError(
             f"'{folder}' is not empty (it holds '{foreign[0]}') and is no run. Choose an empty folder with `--out DIR`."
         )
@@ -127,14 +112,6 @@ def locked(folder: Path) -> Iterator[None]:
     with disk_errors(folder / LOCK, "lock"):
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _claim(folder, descriptor)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _claim(folder: Path, descriptor: int) -> None:
-    with disk_errors(folder / LOCK, "lock"):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -143,8 +120,12 @@ def _claim(folder: Path, descriptor: int) -> None:
                 f"'{folder}' is in use by process {holder}. Wait for it, or stop it there with Ctrl-C, which loses nothing; "
                 "`--out DIR` takes another folder."
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        with disk_errors(folder / LOCK, "lock"):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def free_folder(root: Path, name: str) -> Path:
@@ -153,12 +134,6 @@ def free_folder(root: Path, name: str) -> Path:
     while candidate.exists():
         candidate, number = root / f"{name}-{number}", number + 1
     return candidate
-
-
-def differences(ours: Config, theirs: Config) -> list[str]:
-    """List the settings in which two configurations differ, as ``name: ours there, theirs asked``."""
-    left, right = flatten(to_mapping(ours)), flatten(to_mapping(theirs))
-    return [f"{name}: {left[name]!r} there, {right[name]!r} asked" for name in left if left[name] != right[name]]
 
 
 def config_hash(config: Config) -> str:

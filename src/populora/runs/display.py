@@ -24,15 +24,12 @@ class Display(Protocol):
 
     def phase(self, name: str) -> None:
         """Show that a phase of the step has begun."""
-        ...
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         """Show a finished step."""
-        ...
 
     def close(self, summary: Summary) -> None:
         """Show the summary of the ended run."""
-        ...
 
 
 class OpenDisplay(Display, AbstractContextManager, Protocol):

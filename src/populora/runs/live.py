@@ -1,7 +1,7 @@
 """The live table of a run: progress of the step, metrics with their trends, ratings and matchups.
 
-`View` is everything on the screen, `render` draws it for the width at hand: side by side from 110 columns on, stacked
-below. Teachers are orange and grow to the left, students blue and grow to the right; a row is a matchup.
+Teachers are orange and grow to the left, students blue and grow to the right; a row is a matchup. The matchups are next to the metrics if
+the terminal is wide enough, else below them.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from pathlib import Path
 from typing import Literal
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from populora.core.types import TASK_TYPES, Matchup, Member, Role
 from populora.runs.display import Eta
 from populora.runs.step_record import StepRecord
-from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, bar, describe_child, format_duration, format_metric, sparkline
+from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, describe_child, format_duration, format_metric, sparkline
 from populora.runs.summary import Summary, print_summary
 
 SHOWN = (
     "student/solve_rate", "teacher/difficulty", "teacher/validity", "teacher/loc", "teacher/cyclomatic",
     "teacher/response_length", "student/response_length", "archive/coverage",
 )  # fmt: skip
-WIDE, METRICS_WIDTH = 110, 66
-SIGMAS_WIDTH = 72
-RACE_COLUMNS: dict[str, Literal["left", "center", "right"]] = {
+TREND, BAR, LEADS = 10, 9, 40
+"""Cells of a sparkline and of a bar of ratings; matchups in the line of leads."""
+MATCHUP_COLUMNS: dict[str, Literal["left", "center", "right"]] = {
     "teachers": "right", " rating ": "left", "solved (expect)": "center", " rating": "left", "students": "left"
 }  # fmt: skip
 TEACHER, STUDENT = ROLE_COLOURS[Role.TEACHER.value], ROLE_COLOURS[Role.STUDENT.value]
@@ -52,13 +55,12 @@ class View:
     births: tuple[str, ...] = ()
     stopping: bool = False
 
-    @property
-    def step(self) -> int:
-        """Last finished step."""
-        return int(self.history[-1]["step"]) if self.history else 0
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield render(self, options.max_width)
+    def __rich__(self) -> RenderableType:
+        """Draw the whole screen, for any width from 60 columns on."""
+        parts = [*_heading(self), _phases(self)]
+        if not self.history:
+            return Group(*parts, Text("\nThe table opens when the first step is finished.", "dim"))
+        return Group(*parts, Columns([_metrics(self), _matchups(self)], padding=(0, 4)), *(Text(line, "dim") for line in self.births))
 
 
 class LiveDisplay(AbstractContextManager):
@@ -98,31 +100,15 @@ class LiveDisplay(AbstractContextManager):
         return replace(self._view, elapsed=time.monotonic() - self._started, stopping=self._stopping())
 
 
-def render(view: View, width: int) -> RenderableType:
-    """Draw the whole screen, for any width from 60 columns on."""
-    parts = [*_heading(view, width), _phases(view)]
-    if not view.history:
-        return Group(*parts, Text("\nThe table opens when the first step is finished.", "dim"))
-    table, side_by_side = _metrics(view, 12 if width < 76 or width >= WIDE else 20), width >= WIDE and view.matchups
-    if side_by_side:
-        columns = Table.grid(padding=(0, 4, 0, 0))
-        columns.add_row(table, _race(view, width - METRICS_WIDTH))
-        parts.append(columns)
-    else:
-        parts += [table, _race(view, width)]
-    return Group(*parts, *(Text(line, "dim") for line in view.births))
-
-
-def _heading(view: View, width: int) -> list[RenderableType]:
+def _heading(view: View) -> list[RenderableType]:
     sizes = " + ".join(f"{count}{role.value[0].upper()}" for role in Role if (count := sum(m.role is role for m in view.members)))
-    left = f"left {format_duration(view.left)}" if view.left is not None else "left …"
+    step, left = int(view.history[-1]["step"]) if view.history else 0, "…" if view.left is None else format_duration(view.left)
     line = Table.grid(expand=True)
     line.add_column()
     line.add_column(justify="right")
     title = Text.assemble(("populora", "bold"), f"  {view.folder}", (f"  {sizes}", "dim"), overflow="ellipsis", no_wrap=True)
-    line.add_row(title, Text(f"step {view.step} of {view.steps}   {format_duration(view.elapsed)}   {left}", no_wrap=True))
-    done = width * view.step // view.steps
-    return [line, Text.assemble(("━" * done, "green"), ("─" * (width - done), "dim"))]
+    line.add_row(title, Text(f"step {step} of {view.steps}   {format_duration(view.elapsed)}   left {left}", no_wrap=True))
+    return [line, Padding(ProgressBar(view.steps, step, complete_style="green", finished_style="green"), 0)]
 
 
 def _phases(view: View) -> Text:
@@ -132,12 +118,11 @@ def _phases(view: View) -> Text:
         return Text(view.phase, "bold")
     text, current = Text(overflow="ellipsis", no_wrap=True), PHASES.index(view.phase)
     for index, name in enumerate(PHASES):
-        text.append(name, "bold" if index == current else "dim" if index > current else "")
-        text.append("  ")
+        text.append(f"{name}  ", "bold" if index == current else "dim" if index > current else "")
     return text
 
 
-def _metrics(view: View, trend: int) -> Table:
+def _metrics(view: View) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column("", no_wrap=True)
     for caption in ("all", *(task.value for task in TASK_TYPES)):
@@ -147,33 +132,29 @@ def _metrics(view: View, trend: int) -> Table:
     for name in SHOWN:
         trace = [line[name] for line in view.history if name in line]
         names = (name, *(f"{name}/{task.value}" for task in TASK_TYPES))
-        table.add_row(
-            CAPTIONS[name], *(format_metric(name, now[key]) if key in now else "" for key in names), " " + sparkline(trace, trend)
-        )
+        values = (format_metric(name, now[key]) if key in now else "" for key in names)
+        table.add_row(CAPTIONS[name], *values, f" {sparkline(trace, TREND)}")
     return table
 
 
-def _race(view: View, width: int) -> RenderableType:
-    """Draw the ratings as bars around the matchups. The arrow points to the winner; the solved share stands before the predicted one."""
+def _matchups(view: View) -> RenderableType:
+    """Draw the ratings as bars around the matchups. The arrow points to the winner; the solved share is before the predicted one."""
     if not view.matchups or any(member.role is Role.AGENT for member in view.members):
         return Text()
     members = {member.id: member for member in view.members}
     means = [member.rating.mu for member in view.members]
     low, high = min(15.0, *means), max(35.0, *means)
-    sigmas = width >= SIGMAS_WIDTH
-    cells = max(4, (width - (49 if sigmas else 39)) // 2)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for caption, justify in RACE_COLUMNS.items():
-        table.add_column(caption, justify=justify, no_wrap=True)
+    for caption, justify in MATCHUP_COLUMNS.items():
+        table.add_column(caption, justify=justify, no_wrap=True, min_width=BAR if caption in ("teachers", "students") else None)
     for matchup in view.matchups:
         teacher, student = members[matchup.teacher], members[matchup.student]
-        drawn = [bar((member.rating.mu - low) / (high - low), cells) for member in (teacher, student)]
+        bars = ["█" * round(BAR * (member.rating.mu - low) / (high - low)) for member in (teacher, student)]
         table.add_row(
-            Text(_mirrored(drawn[0]), TEACHER), _rated(teacher, TEACHER, sigmas), _outcome(matchup), _rated(student, STUDENT, sigmas),
-            Text(drawn[1], STUDENT),
+            Text(bars[0], TEACHER), _rated(teacher, TEACHER), _outcome(matchup), _rated(student, STUDENT), Text(bars[1], STUDENT)
         )  # fmt: skip
     wins = [line["matchup/student_wins"] for line in view.history if "matchup/student_wins" in line]
-    leads = [("█", STUDENT if share > 0.5 else TEACHER if share < 0.5 else "dim") for share in wins[-min(40, width - 12) :]]
+    leads = [("█", STUDENT if share > 0.5 else TEACHER if share < 0.5 else "dim") for share in wins[-LEADS:]]
     return Group(table, Text.assemble(" ahead  ", *leads))
 
 
@@ -183,11 +164,5 @@ def _outcome(matchup: Matchup) -> Text:
     return Text.assemble((ends[0], TEACHER), solved, (f" ({matchup.expected:.2f})", "dim"), (ends[1], STUDENT))
 
 
-def _rated(member: Member, colour: str, sigma: bool) -> Text:
-    spread = f" ±{member.rating.sigma:.1f}" if sigma else ""
-    return Text.assemble(" ", (member.id, f"bold {colour}"), f" {member.rating.mu:.1f}", (spread, "dim"), " ")
-
-
-def _mirrored(drawn: str) -> str:
-    """Mirror a bar. It has whole cells only, since no block characters fill from the right."""
-    return ("█" * drawn.count("█") + ("▐" if set(drawn) & set("▌▋▊▉") else "")).rjust(len(drawn)) if "█" in drawn else drawn
+def _rated(member: Member, colour: str) -> Text:
+    return Text.assemble(" ", (member.id, f"bold {colour}"), f" {member.rating.mu:.1f} ")

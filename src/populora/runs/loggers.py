@@ -2,7 +2,8 @@
 
 A logger gets the lines of ``metrics.jsonl`` and ``timings.jsonl``, only of steps that a checkpoint holds: no resume takes them back.
 ``tracked.json`` has the last such step and the run's id, so that a resumed run goes on with the same logged run and sends what a kill
-or a failure left out. A logger that fails does not stop the run: it is reported once on stderr and left out from then on.
+or a failure left out. The id is drawn from no stream, since it tells runs of equal seeds apart. A logger that fails does not stop the run:
+it is reported once on stderr and left out from then on.
 
 The libraries write into the run directory. If a library has an environment variable for what is set here, the variable counts. W&B adds
 machine, load, packages and git commit of its own accord, which its settings switch off.
@@ -14,7 +15,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 
 from populora.core.config import Config
 from populora.core.config_file import to_mapping
-from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError
 from populora.core.files import json_bytes, read_json, write_file
 from populora.core.installed import versions
 from populora.core.invocation import install_extra, pasteable
@@ -52,11 +53,9 @@ class Logger(Protocol):
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Send the metrics and timings of a step, by their names in the files. Steps come once and in order."""
-        ...
 
     def close(self) -> None:
         """Send everything that is buffered and end."""
-        ...
 
 
 class TensorBoard:
@@ -80,10 +79,11 @@ class TensorBoard:
 
 
 class Trackio:
-    """Writes a database in ``trackio/``, or where ``TRACKIO_DIR`` says. The machine's load is not logged."""
+    """Writes a database in ``trackio/`` of a process's first run, or where ``TRACKIO_DIR`` says. The machine's load is not logged."""
 
     def open(self, run: LoggedRun, last: int) -> int:
-        trackio, name = _trackio(run.folder / "trackio"), f"{run.name}-{run.id}"
+        os.environ.setdefault("TRACKIO_DIR", str(run.folder.absolute() / "trackio"))  # it is read once, by the import
+        trackio, name = import_module("trackio"), f"{run.name}-{run.id}"
         self._run = trackio.init(
             PROJECT, name, config=run.settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
         )  # fmt: skip
@@ -97,21 +97,6 @@ class Trackio:
 
     def close(self) -> None:
         import_module("trackio").finish()
-
-
-def _trackio(home: Path) -> Any:
-    """Import trackio, which reads its folder once, when it is loaded. Raises ``RuntimeError`` if another run has loaded it."""
-    variable = os.environ.get("TRACKIO_DIR")
-    folder = Path(variable or home.absolute())
-    os.environ["TRACKIO_DIR"] = str(folder)
-    try:
-        trackio = import_module("trackio")
-    finally:
-        if not variable:
-            del os.environ["TRACKIO_DIR"]
-    if folder != trackio.TRACKIO_DIR:
-        raise RuntimeError(f"trackio has one folder a process, and it is '{trackio.TRACKIO_DIR}': expected '{folder}'")
-    return trackio
 
 
 class Wandb:
@@ -156,7 +141,9 @@ def check_loggers(track: Sequence[str]) -> None:
 @contextmanager
 def open_loggers(folder: Path, config: Config) -> Iterator[Callable[[], None]]:
     """Open the loggers of a run and yield a function that sends the steps they lack, to be called after each checkpoint."""
-    sent = _read_sent(folder) if config.track else {}
+    sent: dict[str, Any] = {"id": uuid.uuid4().hex[:12], "name": folder.absolute().name, "steps": {}}
+    if config.track and (folder / TRACKED).exists():
+        sent = read_json(folder / TRACKED)
     opened: dict[str, Logger] = {}
 
     def send() -> None:
@@ -178,24 +165,9 @@ def open_loggers(folder: Path, config: Config) -> Iterator[Callable[[], None]]:
                 opened[name].close()
 
 
-def _read_sent(folder: Path) -> dict[str, Any]:
-    """Read ``tracked.json``: ``id`` and ``name`` of the logged run, and the last sent of ``steps`` by logger. The id tells runs of equal
-    seeds apart, so it is drawn from no stream."""
-    file = folder / TRACKED
-    if not file.exists():
-        return {"id": uuid.uuid4().hex[:12], "name": folder.absolute().name, "steps": {}}
-    with suppress(RunDirectoryError):
-        sent = read_json(file)
-        if isinstance(sent, dict) and {"id", "name", "steps"} <= sent.keys() and isinstance(sent["steps"], dict):
-            return sent
-    raise RunDirectoryError(f"'{file}' is damaged: restore it from a backup, or remove it, and the trackers begin new runs with all steps")
-
-
 def _send_steps(folder: Path, logger: Logger, name: str, sent: dict[str, Any]) -> None:
     last = sent["steps"][name]
     metrics, timings = (read_log(folder, log, last) for log in (METRICS, TIMINGS))
-    if [line["step"] for line in metrics] != [line["step"] for line in timings]:
-        raise RunDirectoryError(f"'{folder / TIMINGS}' does not have the steps of {METRICS} after step {last}: restore it from a backup")
     for line, timing in zip(metrics, timings, strict=True):
         step = int(line["step"])
         logger.log(step, {key: value for key, value in {**line, **timing}.items() if key != "step"})

@@ -9,10 +9,7 @@ Readings: solve rate, format rate, length and difficulty count the attempts at t
 without void ones and without those that only fill a batch; difficulty is 1 - mean rho over the teacher's valid problems.
 Complexity and duplicates (programs that the buffer held already) are about programs that were written in the step: code_f,
 which is given its program, has its own ``/code_f`` entries of complexity and no part in the means. Archive coverage and the
-paper's baseline proxy stand side by side, for both arms.
-
-`table_metrics` needs nothing but the rows of a step's tables (`populora.runs.tables`), so a report that reads them from a run's
-Parquet computes what was logged while it ran; what stands in no table (updates, archive, tokens, held-out) is logged alone.
+paper's baseline proxy are both logged, for both arms.
 """
 
 from __future__ import annotations
@@ -36,7 +33,8 @@ Samples = Iterable[tuple[str, str, float]]
 
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
     """Compute all metrics of a step that do not depend on the clock; equal seeds give equal values. ``tables`` are the step's rows."""
-    values = {**table_metrics(tables), **_learning(record)}
+    values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"]), **_matchups(tables["matchups"])}
+    values |= {**_ratings(tables["ratings"]), "evolution/children": float(len(tables["children"])), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
     values |= {f"held_out/{name}": value for name, value in record.held_out.items()}
     values |= _mean("held_out/accuracy", (value for name, value in record.held_out.items() if name.endswith("/all")))
@@ -44,18 +42,11 @@ def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dic
     return {name: float(value) for name, value in values.items() if isfinite(value)}
 
 
-def table_metrics(tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """Compute the metrics that need only the rows of a step's tables (keys ``proposals``, ``attempts``, ``matchups``, …)."""
-    values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"])}
-    values |= {**_matchups(tables["matchups"]), **_ratings(tables["ratings"])}
-    return {**values, "evolution/children": float(len(tables["children"]))}
-
-
 def step_timing(record: StepRecord) -> dict[str, float]:
     """Return the seconds per phase and of the whole step, and sampled or trained tokens per second where a phase has them."""
     timing = {f"seconds/{phase}": seconds for phase, seconds in record.seconds.items()}
     timing["seconds/step"] = sum(record.seconds.values())
-    timing |= {f"seconds_beside/{phase}": seconds for phase, seconds in record.beside.items()}
+    timing |= {f"seconds_beside/{phase}": seconds for phase, seconds in record.overlapped.items()}
     rates = {phase: count / record.seconds[phase] for phase, count in record.tokens.items() if record.seconds.get(phase)}
     return timing | {f"tokens_per_second/{phase}": rate for phase, rate in rates.items()}
 
@@ -81,8 +72,8 @@ def _teaching(proposals: Sequence[Row]) -> dict[str, float]:
         **_reasons("teacher/rejected", (row["rejection"] for row in proposals if row["rejection"])),
     }
     for name in COMPLEXITY:
-        given = _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in described))
-        values |= {key: value for key, value in given.items() if key.endswith(TaskType.CODE_F.value)}
+        of_code_f = _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in described))
+        values |= {key: value for key, value in of_code_f.items() if key.endswith(TaskType.CODE_F.value)}
         values |= _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in written))
     return values
 
@@ -124,7 +115,7 @@ def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
         for row in ratings:
             values[f"rating/{name}/{row['member']}"] = row[name]
             of_role[row["role"]].append(row[name])
-        values |= {f"rating/{name}/{role}": fmean(found) for role, found in of_role.items()}
+        values |= {f"rating/{name}/{role}": fmean(means) for role, means in of_role.items()}
     return values
 
 
@@ -138,7 +129,7 @@ def _learning(record: StepRecord) -> dict[str, float]:
             if name == "skipped" or not update.skipped:
                 values[f"learner/{name}/{member}"] = float(getattr(update, name))
                 of_role[role[member]].append(float(getattr(update, name)))
-        values |= {f"learner/{name}/{key}": fmean(found) for key, found in of_role.items()}
+        values |= {f"learner/{name}/{key}": fmean(means) for key, means in of_role.items()}
     return values
 
 
@@ -148,7 +139,7 @@ def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]
     for group, member, task, reward in samples:
         rewards[group].append(reward)
         owner[group] = (member, task)
-    compared = {group: len(set(found)) == 1 for group, found in rewards.items() if len(found) > 1}
+    compared = {group: len(set(paid)) == 1 for group, paid in rewards.items() if len(paid) > 1}
     return _spread(f"{role}/zero_variance", ((*owner[group], float(equal)) for group, equal in compared.items()))
 
 
@@ -168,21 +159,21 @@ def _attempted(row: Row, value: float) -> tuple[str, str, float]:
 
 def _spread(name: str, samples: Samples) -> dict[str, float]:
     """Average over all samples, by type, by member, and by both."""
-    found: Mapping[str, list[float]] = defaultdict(list)
+    by_key: Mapping[str, list[float]] = defaultdict(list)
     for member, task, value in samples:
         for key in _keys(name, member, task):
-            found[key].append(value)
-    return {key: fmean(values) for key, values in found.items()}
+            by_key[key].append(value)
+    return {key: fmean(values) for key, values in by_key.items()}
 
 
 def _per_token(name: str, responses: Iterable[tuple[str, Row]]) -> dict[str, float]:
     """Average ``entropy`` over the tokens of all (member, response), by type, by member, and by both."""
-    found: Mapping[str, list[Row]] = defaultdict(list)
+    by_key: Mapping[str, list[Row]] = defaultdict(list)
     for member, row in responses:
         if row["response_tokens"]:
             for key in _keys(name, member, row["task"]):
-                found[key].append(row)
-    return {key: fmean((row["entropy"] for row in rows), [row["response_tokens"] for row in rows]) for key, rows in found.items()}
+                by_key[key].append(row)
+    return {key: fmean((row["entropy"] for row in rows), [row["response_tokens"] for row in rows]) for key, rows in by_key.items()}
 
 
 def _keys(name: str, member: str, task: str) -> tuple[str, ...]:
@@ -190,5 +181,5 @@ def _keys(name: str, member: str, task: str) -> tuple[str, ...]:
 
 
 def _mean(name: str, values: Iterable[float]) -> dict[str, float]:
-    found = [float(value) for value in values]
-    return {name: fmean(found)} if found else {}
+    samples = [float(value) for value in values]
+    return {name: fmean(samples)} if samples else {}

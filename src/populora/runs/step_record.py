@@ -32,7 +32,7 @@ class StepRecord:
     """Adapters of the children's parents by name; empty if no child was born or ``evolution.keep_parents`` is off."""
     seconds: dict[str, float]
     """Wall clock by phase; ``wait`` is what the sampler waited for verdicts."""
-    beside: dict[str, float]
+    overlapped: dict[str, float]
     """Seconds of the verification that overlapped with sampling."""
     tokens: dict[str, int]
     """Tokens by phase: sampled, those of the prompts (each once for all its samples), learned from."""

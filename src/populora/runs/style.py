@@ -26,10 +26,8 @@ CAPTIONS = {
     "archive/coverage": "coverage",
     "held_out/accuracy": "held-out accuracy",
 }
-HEADLINES = tuple(CAPTIONS)
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def format_duration(seconds: float) -> str:
@@ -47,9 +45,9 @@ def format_metric(name: str, value: float, signed: bool = False) -> str:
     return f"{value:{sign}.1f}" if name.endswith("length") else f"{value:{sign}.2f}"
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def plural(count: int, singular: str, many: str = "") -> str:
     """Format as ``1 child`` or ``2 children``."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {singular if count == 1 else many or singular + 's'}"
 
 
 def printable(text: str) -> str:
@@ -61,18 +59,9 @@ def printable(text: str) -> str:
 
 def sparkline(values: Sequence[float], width: int) -> str:
     """Draw the last ``width`` values as blocks between their own minimum and maximum."""
-    shown = list(values)[-width:]
-    if not shown:
-        return ""
-    low, high = min(shown), max(shown)
-    return "".join(_BLOCKS[round(7 * (value - low) / (high - low)) if high > low else 3] for value in shown)
-
-
-def bar(share: float, width: int) -> str:
-    """Draw a horizontal bar of ``share`` (0 to 1) of ``width`` cells, in steps of an eighth of a cell."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
+    recent = list(values)[-width:]
+    low, high = min(recent, default=0), max(recent, default=0)
+    return "".join(_BLOCKS[round(7 * (value - low) / (high - low)) if high > low else 3] for value in recent)
 
 
 def describe_child(child: Lineage) -> str:

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -16,8 +15,8 @@ from populora.core.invocation import command
 from populora.core.types import Role
 from populora.runs.directory import read_config
 from populora.runs.highlights import highlights
-from populora.runs.metrics_log import METRICS, TIMINGS, read_log
-from populora.runs.style import CAPTIONS, HEADLINES, ROLE_COLOURS, format_duration, format_metric, plural
+from populora.runs.metrics_log import TIMINGS, read_log
+from populora.runs.style import CAPTIONS, ROLE_COLOURS, format_duration, format_metric, plural
 
 
 @dataclass(frozen=True)
@@ -71,47 +70,30 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 
 def render_summary(summary: Summary) -> RenderableType:
-    """Draw the highlights, the closing table and the run's files, for any width from 60 columns on."""
+    """Draw the highlights and the closing table, for any width from 60 columns on."""
     heading = Text.assemble(
         ("populora", "bold"),
         f"  {summary.folder}  {summary.step} of {plural(summary.steps, 'step')} in {format_duration(summary.seconds)}, ",
         f"{plural(summary.children, 'child', 'children')} bred",
     )
     if not summary.step:
-        return Group(Text(), heading, Text("No step was finished."), _files(summary.folder))
+        return Group(Text(), heading, Text("No step was finished."), Text())
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for caption in ("first quarter", "last quarter", "change"):
         table.add_column(caption, justify="right")
-    for name in HEADLINES:
+    for name in CAPTIONS:
         if name in summary.first and name in summary.last:
             change = summary.last[name] - summary.first[name]
-            table.add_row(
-                CAPTIONS[name],
-                format_metric(name, summary.first[name]),
-                format_metric(name, summary.last[name]),
-                format_metric(name, change, signed=True),
-            )
-    best = [_member(role, *found) for role, found in summary.best.items()]
+            ends = (format_metric(name, values[name]) for values in (summary.first, summary.last))
+            table.add_row(CAPTIONS[name], *ends, format_metric(name, change, signed=True))
+    best = [_member(role, *rating) for role, rating in summary.best.items()]
     words = [Text(line) for line in summary.highlights]
-    return Group(Text(), heading, Text(), *words, table, *best, _files(summary.folder))
+    return Group(Text(), heading, Text(), *words, table, *best, Text())
 
 
 def _member(role: str, member: str, mu: float, sigma: float) -> Text:
     return Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
-
-
-def _files(folder: Path) -> RenderableType:
-    files = [
-        (METRICS, "every metric of every step"),
-        ("steps/*/*.parquet", "every problem and answer"),
-        ("adapters/", "the members, in PEFT format"),
-    ]
-    lines = Table.grid(padding=(0, 3))
-    lines.add_row(Text(f"{folder}/", "bold"))
-    for name, meaning in files:
-        lines.add_row(f"  {name}", Text(meaning, "dim"))
-    return Padding(lines, (1, 0))
 
 
 def next_commands(summary: Summary) -> list[tuple[str, str]]:
