@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.evaluation.grader import HERE, Parts, canonical, grade_command, items_of, keep, spent, write_lines
 from benchmarks.measuring import bar, columns, options, ratio, take_turns
 
-from populora.evals.records import Item
+from populora.evals.eval_records import Item
 
 OURS, FIRST, AGAIN = "populora", "evalplus, first", "evalplus, again"
 DATASETS = {"humaneval_plus": ("humaneval", "HUMANEVAL_OVERRIDE_PATH"), "mbpp_plus": ("mbpp", "MBPP_OVERRIDE_PATH")}

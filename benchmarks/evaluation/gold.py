@@ -26,9 +26,9 @@ from benchmarks.measuring import bar, options
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.data import digest
+from populora.evals.eval_records import Item
 from populora.evals.graders.mathematics import gold_of
 from populora.evals.grading import GraderPool, GradingJob, grade, open_grader
-from populora.evals.records import Item
 
 ALL = -1
 FORMS = ("its own answer in a box", "its own answer in a sentence", "one more, of integers", "the neighbour's answer, if another")

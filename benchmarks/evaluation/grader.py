@@ -13,7 +13,7 @@ from benchmarks.measuring import POPULORA, machine, noise, own_seconds, write_re
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.data import find_data, load_items
-from populora.evals.records import Item
+from populora.evals.eval_records import Item
 
 HERE = Path(__file__).parent
 LIBRARIES = ("populora", "evalplus", "math-verify", "sympy", "numpy", "torch")

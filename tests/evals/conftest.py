@@ -16,9 +16,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.eval_records import Item
 from populora.evals.grading import GRADERS
 from populora.evals.models import EvalModels, find_models
-from populora.evals.records import Item
 from populora.sandbox.pool import SandboxPool
 
 CHAT = (

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Server(ThreadingHTTPServer):
     """Answers with the upper-case prompt; the requests in ``failing`` (by what the prompt contains) get that status instead.
 
-    ``choice`` changes the choice of an answer, ``body`` stands for all of it; a prompt that contains ``slow`` waits for ``going_on``.
+    ``choice`` changes the choice of an answer, ``body`` replaces all of it.
     """
 
     daemon_threads = True
@@ -24,8 +24,6 @@ class Server(ThreadingHTTPServer):
         self.said = "{prompt}"
         self.body: bytes | None = None
         self.choice: dict = {}
-        self.slow = ""
-        self.going_on = threading.Event()
 
     @property
     def url(self) -> str:
@@ -39,8 +37,6 @@ class Handler(BaseHTTPRequestHandler):
         server.asked.append((self.path, sent, self.headers["Authorization"]))
         prompt = sent["prompt"] if "prompt" in sent else sent["messages"][0]["content"]
         status = next((status for part, status in server.failing.items() if part in prompt), 200)
-        if server.slow and server.slow in prompt:
-            server.going_on.wait(30)
         text = server.said.replace("{prompt}", prompt.upper())
         choice = {"text": text} if "prompt" in sent else {"message": {"role": "assistant", "content": text}}
         answer = {
@@ -68,5 +64,4 @@ def served() -> Iterator[Server]:
     with Server() as made:
         threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         yield made
-        made.going_on.set()
         made.shutdown()

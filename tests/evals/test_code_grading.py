@@ -7,8 +7,8 @@ import types
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.eval_records import Item
 from populora.evals.graders.code import TIMES, fenced, grade_code
-from populora.evals.records import Item
 
 HUMANEVAL, MBPP = BENCHMARKS["humaneval_plus"], BENCHMARKS["mbpp_plus"]
 PROMPT = 'def double(x):\n    """Twice x."""\n'
@@ -136,18 +136,13 @@ def test_the_strict_reading_is_the_fence(text, code):
     assert fenced(text) == code
 
 
-def test_text_that_is_no_unicode_is_graded_and_wrong(pool_of):
-    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "def double(x):\n    return '\ud800'")
-    assert not found.correct and found.reason
-
-
 def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):
     monkeypatch.setitem(TIMES, "check_seconds", 0.5)
     found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "while True:\n    pass", is_solution=True)
     assert found.reason == "timeout:base:0"
 
 
-@pytest.mark.parametrize("reply", ["[]", '{"verdict": 5}', '"pass"', "no JSON"])
+@pytest.mark.parametrize("reply", ['{"verdict": 5}', "no JSON"])
 def test_a_solution_that_writes_another_answer_than_a_harness_gives_is_wrong(pool_of, reply):
     """It shares its process with the harness: the worst that a reply of another form may do is to fail it."""
     literal = repr({"kind": "ok", "values": [reply], "doubtful": False})

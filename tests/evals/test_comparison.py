@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,34 +16,33 @@ from scipy import stats
 
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
-from populora.evals.comparison import ComparedArm, Difference, compare, comparison_tables, read_arm
+from populora.evals.comparison import ComparedArm, Difference, compare, comparison_tables, holm, interval, paired_test, read_arm
+from populora.evals.eval_records import EvalModel, Grade, append
 from populora.evals.folder import verdict_file
-from populora.evals.records import EvalModel, Grade, append
-from populora.evals.statistics import holm, interval, paired_test
-from populora.evals.text_table import print_table, to_csv, to_latex, to_markdown
+from populora.evals.text_table import print_table, to_latex, to_markdown
 
 FEW = 999
 
 
-def arm(name: str, sources: int = 1, benchmarks: dict[str, int] | None = None, rate: float = 0.5, key: str = "") -> ComparedArm:
+def arm(name: str, models: int = 1, benchmarks: dict[str, int] | None = None, rate: float = 0.5, key: str = "") -> ComparedArm:
     sizes = benchmarks or {"humaneval_plus": 60, "amc23": 40}
     draws = stream(0, "test", key or name)
     answers = {
-        one: {f"S{index}": {f"{one}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(sources)}
+        one: {f"S{index}": {f"{one}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(models)}
         for one, items in sizes.items()
     }
     return ComparedArm(name, answers, sizes)
 
 
 def by_column(differences: list[Difference]) -> dict[str, Difference]:
-    return {one.column: one for one in differences}
+    return {difference.column: difference for difference in differences}
 
 
-def answers_of(one: ComparedArm, benchmark: str, source: str = "S0") -> np.ndarray:
-    return np.array([one.answers[benchmark][source][item] for item in sorted(one.answers[benchmark][source])], float)
+def answers_of(arm: ComparedArm, benchmark: str, model: str = "S0") -> np.ndarray:
+    return np.array([arm.answers[benchmark][model][item] for item in sorted(arm.answers[benchmark][model])], float)
 
 
-def test_two_single_sources_are_tested_by_mcnemar_on_the_items_that_only_one_has_right():
+def test_two_single_models_are_tested_by_mcnemar_on_the_items_that_only_one_has_right():
     first, other = arm("a"), arm("b", rate=0.8)
     found = by_column(compare([first, other], resamples=FEW))["humaneval_plus"]
     a, b = answers_of(first, "humaneval_plus"), answers_of(other, "humaneval_plus")
@@ -81,7 +80,7 @@ def test_the_same_seed_gives_the_same_numbers_and_no_arm_changes_anothers():
     both = compare([first, second, third], seed=1, resamples=FEW)
     assert both == compare([first, second, third], seed=1, resamples=FEW)
     alone = compare([first, third], seed=1, resamples=FEW)
-    assert [replace(one, adjusted=None) for one in both if one.arm == "c"] == [replace(one, adjusted=None) for one in alone]
+    assert [replace(item, adjusted=None) for item in both if item.arm == "c"] == [replace(item, adjusted=None) for item in alone]
     assert both != compare([first, second, third], seed=2, resamples=FEW)
 
 
@@ -118,16 +117,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(own: int, other: int,
     covered = 0
     for _ in range(trials):
         a, b = null_scores(draws, items, own, other)
-        low, high = interval([a - b], draws, 0.95, 499) or (0, 0)
+        low, high = interval([a - b], draws, 499) or (0, 0)
         covered += low <= 0 <= high
     assert covered / trials > 0.92
-
-
-def test_sign_flips_of_single_sources_agree_with_mcnemar():
-    draws = stream(0, "agree")
-    a, b = (draws.random(200) < 0.5).astype(float), (draws.random(200) < 0.6).astype(float)
-    exact, flipped = paired_test(a, b, True, draws)[1], paired_test(a, b, False, draws)[1]
-    assert flipped == pytest.approx(exact, abs=0.02)
 
 
 def test_holm_by_hand():
@@ -162,27 +154,18 @@ def without(one: ComparedArm, benchmark: str, source: str, count: int) -> Compar
 
 
 @pytest.mark.parametrize(
-    "arms, said",
+    "arms, message",
     [
         ([arm("a")], "at least two evaluations"),
-        ([arm("a"), arm("a", key="b")], "at least two evaluations of different names"),
         ([arm("a"), arm("b"), arm("b", key="c")], "different names"),
         ([arm("a"), arm("b", benchmarks={"gsm8k": 5})], "'b' and 'a' have no benchmark in common"),
-        (
-            [arm("a"), without(arm("b"), "amc23", "S0", 4)],
-            r"amc23: S0 of 'b' has no verdict on 4 of the items that S0 of 'a' has \(amc23/0, ",
-        ),
-        (
-            [without(arm("a"), "amc23", "S0", 1), arm("b")],
-            r"amc23: S0 of 'a' has no verdict on 1 of the items that S0 of 'b' has \(amc23/0\)",
-        ),
-        ([arm("a"), without(arm("b", 3), "amc23", "S2", 40)], "amc23: S2 of 'b' has no verdict on 40"),
-        ([arm("a"), without(arm("b"), "amc23", "S0", 4)], "name the other benchmarks by --suite to leave amc23 out of the comparison"),
-        ([without(arm("a", 2), "amc23", "S1", 1), arm("b")], "amc23: S1 of 'a' has no verdict on 1"),
+        ([arm("a"), without(arm("b"), "amc23", "S0", 4)], r"amc23: S0 of 'b' has no verdict on 4 of .* S0 of 'a' has \(amc23/0, "),
+        ([without(arm("a"), "amc23", "S0", 1), arm("b")], r"amc23: S0 of 'a' has no verdict on 1 of the items that S0 of 'b' has"),
+        ([arm("a"), without(arm("b", 3), "amc23", "S2", 40)], "S2 of 'b' has no verdict on 40.* by --suite to leave amc23 out"),
     ],
 )
-def test_what_cannot_be_compared_is_named(arms: list[ComparedArm], said: str):
-    with pytest.raises(ConfigError, match=said):
+def test_arms_that_do_not_match_are_refused(arms: list[ComparedArm], message: str):
+    with pytest.raises(ConfigError, match=message):
         compare(arms, resamples=FEW)
 
 
@@ -207,18 +190,7 @@ def test_another_release_of_livecodebench_is_compared_but_in_no_aggregate():
     assert "LCB is release_v5." in whole.notes and whole.rows[1].label == "Code (1/3)"
 
 
-def test_a_comparison_names_its_reading_and_its_seed():
-    arms = [replace(arm(name), mode="strict") for name in ("a", "b")]
-    found = compare(arms, seed=3, resamples=FEW)
-    (layout,) = comparison_tables(found, notes=["More of it."])
-    assert "Extraction mode: strict; benchmarks without it count their primary mode." in layout.notes
-    assert any("bootstrap over items (seed 3)" in note for note in layout.notes) and layout.notes[-1] == "More of it."
-    head, first = (line.split(",") for line in to_csv([asdict(one) for one in found]).splitlines()[:2])
-    assert dict(zip(head, first, strict=True))["mode"] == "strict" and dict(zip(head, first, strict=True))["seed"] == "3"
-    assert "primary" in comparison_tables(compare([arm("a"), arm("b")], resamples=FEW))[0].notes[1]
-
-
-def test_arms_are_read_from_folders_in_the_reading_asked_for(tmp_path: Path):
+def test_arms_are_read_from_folders_in_an_extraction_mode(tmp_path: Path):
     for number in range(2):
         file = verdict_file(tmp_path, "aime24", f"T{number}")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -230,18 +202,15 @@ def test_arms_are_read_from_folders_in_the_reading_asked_for(tmp_path: Path):
     assert read_arm(tmp_path, "run", sources, {"aime24": 30}).answers["aime24"]["T1"] == {"a": True}
 
 
-def test_a_comparison_is_printed_in_every_form():
-    found = compare([arm("first_run", 2), arm("second", 2, rate=0.9)], resamples=FEW)
-    (layout,) = comparison_tables(found)
-    assert [line.label for line in layout.rows] == ["HE+", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
-    assert layout.rows[0].cells[3].bold and layout.rows[2].cells[-1].text == "–"
+def test_a_comparison_is_printed_in_every_form_with_its_mode_and_seed():
+    arms = [replace(arm("first_run", 2), mode="strict"), replace(arm("second", 2, rate=0.9), mode="strict")]
+    (table,) = comparison_tables(compare(arms, seed=3, resamples=FEW), notes=["More of it."])
+    assert [row.label for row in table.rows] == ["HE+", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
+    assert table.rows[0].cells[3].bold and table.rows[2].cells[-1].text == "–"
+    assert "Extraction mode: strict; benchmarks without it count their primary mode." in table.notes
+    assert any("bootstrap over items (seed 3)" in note for note in table.notes) and table.notes[-1] == "More of it."
     console = Console(width=80, file=io.StringIO(), record=True)
-    print_table(layout, console)
+    print_table(table, console)
     assert "second against first_run" in console.export_text()
-    assert r"first\_run" in to_latex(layout, "tab:x") and r"first\_run" in to_markdown(layout)
-    assert (
-        to_csv([asdict(one) for one in found])
-        .splitlines()[0]
-        .startswith("arm,against,column,items,of,value,other,difference,low,high,test,p,adjusted")
-    )
+    assert r"first\_run" in to_latex(table, "tab:x") and r"first\_run" in to_markdown(table)
     assert len(comparison_tables(compare([arm("a"), arm("b"), arm("c")], resamples=FEW))) == 2

@@ -3,8 +3,8 @@
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.eval_records import Item
 from populora.evals.graders.cruxeval import grade_cruxeval
-from populora.evals.records import Item
 
 CODE = "def f(xs):\n    return {x: xs.count(x) for x in xs}"
 ITEM = Item("sample_0", {"id": "sample_0", "code": CODE, "input": "[1, 1, 2]", "output": "{1: 2, 2: 1}"})

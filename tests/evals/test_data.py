@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from populora.core.errors import ConfigError
-from populora.evals import data
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, benchmark, suite
 from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items
 
@@ -31,14 +30,14 @@ def test_other_bytes_than_the_pinned_ones_are_refused(tmp_path):
 
 def test_the_file_of_another_benchmark_is_told_by_its_fields(tmp_path):
     (tmp_path / "aime24.jsonl").write_bytes(CONTENT)
-    with pytest.raises(ConfigError, match="item 1: no item of humaneval_plus, it has no field 'task_id'"):
+    with pytest.raises(ConfigError, match="is not humaneval_plus: expected its own file, but an item has no field 'task_id'"):
         load_items(BENCHMARKS["humaneval_plus"], tmp_path / "aime24.jsonl", verify=False)
 
 
-@pytest.mark.parametrize("line, said", [(b"{", "line 3: expected an item"), (b"[]", "got a list"), (b'{"id": 7}', "'7' more than once")])
-def test_a_damaged_file_is_named_with_its_line(tmp_path, line, said):
+@pytest.mark.parametrize("line, message", [(b"{", "a JSON object on each"), (b"[]", "JSON object"), (b'{"id": 7}', "'7' more than once")])
+def test_a_damaged_file_is_named(tmp_path, line, message):
     (tmp_path / "aime24.jsonl").write_bytes(CONTENT + line + b"\n")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         load_items(AIME, tmp_path / "aime24.jsonl", verify=False)
 
 
@@ -85,24 +84,16 @@ def test_data_are_downloaded_once_from_the_pinned_commit(served):
 
 def test_a_download_of_other_bytes_is_not_kept(served, tmp_path):
     served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = gzip.compress(b"{}\n")
-    with pytest.raises(MissingDataError, match="what was downloaded has SHA-256"):
+    with pytest.raises(MissingDataError, match="the download has SHA-256"):
         find_data(AIME)
     assert not list(tmp_path.rglob("*.jsonl"))
 
 
-def test_a_download_that_fails_names_the_way_without_it(served):
-    with pytest.raises(MissingDataError, match=r"aime24: .* cannot be reached .*--data DIR"):
-        find_data(AIME)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"no gzip", gzip.compress(CONTENT)[:-12], gzip.compress(CONTENT)[:12] + bytes(range(200, 250))],
-    ids=["no gzip", "cut off", "other bytes"],  # the time is in a gzip's bytes: as names they would differ between pytest's workers
-)
-def test_a_download_that_comes_damaged_is_skipped_and_not_kept(served, tmp_path, content):
-    served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = content
-    with pytest.raises(MissingDataError, match=r"aime24: .*test.jsonl.gz' came damaged \(\w+: .*--data DIR"):
+@pytest.mark.parametrize("content", [None, b"no gzip", gzip.compress(CONTENT)[:-12]], ids=["absent", "no gzip", "cut off"])
+def test_a_download_that_fails_or_is_damaged_is_skipped_and_not_kept(served, tmp_path, content):
+    if content is not None:
+        served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = content
+    with pytest.raises(MissingDataError, match=r"aime24: .*test.jsonl.gz' cannot be downloaded \(\w+: .*--data DIR"):
         find_data(AIME)
     assert not list(tmp_path.rglob("*.jsonl"))
 
@@ -129,4 +120,3 @@ def test_a_suite_is_groups_and_names_in_the_tables_order():
     assert {one.name for one in suite(GROUPS)} == set(BENCHMARKS)
     with pytest.raises(ConfigError, match="unknown benchmark 'maths'"):
         suite(["maths"])
-    assert data.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

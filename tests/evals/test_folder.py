@@ -1,27 +1,30 @@
-"""The folder of an evaluation: what it is of, copies of adapters, and settings that may not differ."""
+"""The folder of an evaluation: copies of adapters, settings that may not differ, and notes on those that do between folders."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_sources import advance, running
 from test_models import CONFIG
 
-from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError
+from populora.evals.eval_records import EvalModel, Grade, append
 from populora.evals.folder import (
     check_folder,
     read_evaluation,
     read_models,
     read_settings,
+    settings_diff,
+    settings_of,
     snapshot_adapters,
     update_evaluation,
     verdict_file,
 )
 from populora.evals.models import find_models
-from populora.evals.records import Grade, append
 
 
 @pytest.fixture
@@ -46,14 +49,14 @@ def weights(folder: Path) -> bytes:
     return (folder / "adapter_model.safetensors").read_bytes()
 
 
-def test_adapters_are_kept_as_they_were_while_their_run_goes_on(run, out):
+def test_adapters_are_kept_as_they_were_while_their_run_trains_on(run, out):
     (model,) = snapshot(run, out, "S0")
     before = weights(out / "adapters" / "S0")
     assert model.adapter == out / "adapters" / "S0" and before == weights(run / "adapters" / "S0")
     advance(run, CONFIG, 4)
     (model,) = snapshot(run, out, "S0")
     assert model.step == 2 and weights(out / "adapters" / "S0") == before != weights(run / "adapters" / "S0")
-    assert [(one.name, one.role, one.step) for one in read_models(out)] == [("S0", "student", 2)]
+    assert [(model.name, model.role, model.step) for model in read_models(out)] == [("S0", "student", 2)]
 
 
 def test_members_of_different_steps_or_runs_are_not_put_together(run, out, tmp_path):
@@ -61,7 +64,6 @@ def test_members_of_different_steps_or_runs_are_not_put_together(run, out, tmp_p
     advance(run, CONFIG, 4)
     with pytest.raises(ConfigError, match=rf"'{out}' has members at step 2 of the run, which is at step 4 now.*into a new folder"):
         snapshot(run, out)
-
     with (
         running(tmp_path / "other", replace(CONFIG, seed=5), 2) as other,
         pytest.raises(ConfigError, match=r"has an evaluation with models.S0.run '\w+', and this one has"),
@@ -70,21 +72,16 @@ def test_members_of_different_steps_or_runs_are_not_put_together(run, out, tmp_p
     assert list(read_settings(out)["models"]) == ["T0", "S0"]
 
 
-def test_another_adapter_under_a_known_name_is_refused_and_a_moved_one_is_not(out, make_adapter, tmp_path):
-    snapshot(make_adapter("mine", 1), out)
-    (tmp_path / "there").mkdir()
-    snapshot((tmp_path / "mine").rename(tmp_path / "there" / "mine"), out)
-    with pytest.raises(ConfigError, match=r"has an evaluation with models.mine.sha256 '\w+', and this one has .*choose another folder"):
-        snapshot(make_adapter("mine", 2), out)
-    assert weights(out / "adapters" / "mine") == weights(tmp_path / "there" / "mine")
-
-
-def test_a_copy_that_a_kill_left_is_made_again(out, make_adapter):
-    folder = make_adapter("mine", 1)
+def test_another_adapter_under_a_recorded_name_is_refused_and_half_a_copy_is_made_again(out, make_adapter):
+    mine = make_adapter("mine", 1)
     (out / "adapters" / "mine").mkdir(parents=True)
-    (out / "adapters" / "mine" / "adapter_model.safetensors").write_bytes(b"half")
-    snapshot(folder, out)
-    assert weights(out / "adapters" / "mine") == weights(folder)
+    (out / "adapters" / "mine" / "adapter_model.safetensors").write_bytes(b"left by a kill")
+    snapshot(mine, out)
+    before = weights(out / "adapters" / "mine")
+    assert before == weights(mine)
+    with pytest.raises(ConfigError, match=r"has an evaluation with models.mine.sha256 '\w+', and this one has .*choose another folder"):
+        snapshot(make_adapter("mine", 2, folder=out.parent / "elsewhere"), out)
+    assert weights(out / "adapters" / "mine") == before
 
 
 def test_settings_may_be_added_but_not_changed(out):
@@ -97,7 +94,7 @@ def test_settings_may_be_added_but_not_changed(out):
     assert (out / "evaluation.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["run.json", "config.json", "adapters", "notes.txt"])
+@pytest.mark.parametrize("name", ["run.json", "adapters"])
 def test_a_folder_of_something_else_is_refused(tmp_path, name):
     folder = tmp_path / "folder"
     check_folder(folder)
@@ -108,8 +105,8 @@ def test_a_folder_of_something_else_is_refused(tmp_path, name):
     (folder / name).touch()
     with pytest.raises(ConfigError, match=rf"'{folder}' is not empty \(it has '{name}'\) and is not an evaluation"):
         check_folder(folder)
-    (folder / "evaluation.json").touch()
-    check_folder(folder)
+    with pytest.raises(ConfigError, match=r"is not an evaluation: expected 'evaluation.json' in it"):
+        read_evaluation(folder)
 
 
 def test_scores_are_read_with_ungraded_and_skipped_benchmarks(out):
@@ -126,13 +123,54 @@ def test_scores_are_read_with_ungraded_and_skipped_benchmarks(out):
     assert evaluation.scores_of("base") == {} and len(evaluation.scores) == 4 and evaluation.models[0].step == 3
 
 
-@pytest.mark.parametrize("broken", ["[]", '{"name": "x"}', '{"settings": {"models": {"a": {}}, "benchmarks": {}}}'])
-def test_a_damaged_description_is_named(tmp_path, broken):
-    with pytest.raises(ConfigError, match=r"is not an evaluation: expected 'evaluation.json' in it"):
-        read_evaluation(tmp_path)
-    (tmp_path / "evaluation.json").write_text(broken)
-    with pytest.raises(ConfigError, match=r"evaluation.json' does not describe an evaluation"):
-        read_evaluation(tmp_path)
-    (tmp_path / "evaluation.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"evaluation.json' is not valid JSON"):
-        read_evaluation(tmp_path)
+BENCHMARK = {"items": 40, "template": "azr_math 1", "max_tokens": 16000, "stop": ["a"] * 50, "left_out": {}}
+SETTINGS = {
+    "base": {"path": "tiny", "dtype": "float32", "prompts": "azr"}, "backend": "inprocess", "merged": False,
+    "models": {"T0": {"role": "teacher", "step": 1, "sha256": "x"}},
+    "benchmarks": dict.fromkeys(("amc23", "gsm8k"), BENCHMARK),
+}  # fmt: skip
+FACTS = {"benchmark": "amc23", "data_sha256": "1", "versions": {"python": "3.11", "sympy": "1"}, "limits": {"cpu_seconds": 10}}
+
+
+def settings(folder: Path, generation: dict[str, Any] = SETTINGS, **facts: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a folder with these facts of graders, by model, on AMC23."""
+    folder.mkdir()
+    (folder / "evaluation.json").write_text(json.dumps({"settings": generation}))
+    for model, of_model in facts.items():
+        file = verdict_file(folder, "amc23", model).with_suffix(".json")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"facts": of_model}))
+    return settings_of(folder, (EvalModel("T0", "teacher"), EvalModel("T1", "teacher")), ["amc23", "gsm8k"])
+
+
+def test_equal_settings_and_benchmarks_of_one_folder_alone_need_no_note(tmp_path: Path):
+    ours = settings(tmp_path / "a", T0=FACTS, T1=FACTS)
+    other = {**SETTINGS, "models": {"S0": {"role": "student", "step": 2, "sha256": "y"}}}
+    assert settings_diff({"a": ours, "b": settings(tmp_path / "b", other, T0=FACTS)}) == []
+    less = {**SETTINGS, "benchmarks": {"gsm8k": SETTINGS["benchmarks"]["gsm8k"]}}
+    assert settings_diff({"a": ours, "b": settings(tmp_path / "c", less)}) == []
+
+
+def test_each_setting_of_generation_that_differs_is_a_note(tmp_path: Path):
+    changes = {"max_tokens": 512, "stop": ["a"] * 51, "left_out": {"7": "too_long"}}
+    benchmarks = {name: {**facts, **changes} for name, facts in SETTINGS["benchmarks"].items()}
+    other = {"base": {"path": "tiny", "dtype": "bfloat16"}, "backend": "inprocess", "merged": True, "models": {}, "benchmarks": benchmarks}
+    notes = settings_diff({"a": settings(tmp_path / "a"), "b": settings(tmp_path / "b", other)})
+    stops = next(note for note in notes if "stop" in note)
+    assert set(notes) - {stops} == {
+        "Different settings: base dtype is float32 (a); bfloat16 (b).",
+        "Different settings: base prompts is azr (a); not recorded (b).",
+        "Different settings: merged is False (a); True (b).",
+        "Different settings: max_tokens is 16000 (a); 512 (b), on AMC, GSM.",
+        "Different settings: left_out is 0 items (a); 1 items (b), on AMC, GSM.",
+    }
+    assert len(stops) < 250 and "…" in stops  # they differ beyond the part that is printed
+
+
+def test_different_graders_and_data_are_notes_also_within_one_evaluation(tmp_path: Path):
+    newer = {**FACTS, "data_sha256": "2", "versions": {"python": "3.11", "sympy": "2"}}
+    (data, version) = settings_diff({"a": settings(tmp_path / "a", T0=FACTS), "b": settings(tmp_path / "b", T0=newer)})
+    assert data == "Different settings: graders' data_sha256 is 1 (a); 2 (b), on AMC."
+    assert version == "Different settings: graders' versions sympy is 1 (a); 2 (b), on AMC."
+    alone = settings_diff({"": settings(tmp_path / "c", T0=FACTS, T1={**FACTS, "versions": {"python": "3.12", "sympy": "1"}})})
+    assert alone == ["Different settings: graders' versions python is 3.11 and 3.12, on AMC."]

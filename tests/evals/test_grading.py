@@ -2,16 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
 from populora.cli.main import main
 from populora.evals import grading
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.eval_records import Grade
 from populora.evals.graders import code
-from populora.evals.records import LONGEST_COMPLETION, Grade
 
 ITEMS = [{"id": f"sample_{n}", "code": f"def f(x):\n    return x + {n}", "input": "1", "output": str(1 + n)} for n in range(6)]
 
@@ -63,16 +60,10 @@ def test_bad_lines_are_named_by_their_number_and_the_rest_is_graded(files, capsy
     said = capsys.readouterr().err
     for complaint in (
         "line 3: item 'sample_1' has a completion already", "line 6: there is no item 'sample_99'", "line 7: no JSON",
-        'line 8: expected "completion" to be a string', "line 9: expected an object", "line 10: expected \"completion\"",
+        'line 8: expected an object with the texts "item_id" and "completion"', "line 9: expected an object", "line 10: expected an object",
         "2 items have no completion and count as wrong: sample_4, sample_5", "not the pinned cruxeval_output",
     ):  # fmt: skip
         assert complaint in said
-
-
-def test_numbers_may_name_items(files):
-    folder = files({"item_id": 0, "completion": "1"})
-    (folder / "data.jsonl").write_text('{"id": 0, "code": "def f(x):\\n    return x", "input": "1", "output": "1"}\n')
-    assert grade(folder) == 0
 
 
 def test_work_that_was_stopped_goes_on_where_it_was(files, monkeypatch):
@@ -145,29 +136,10 @@ def test_a_benchmark_that_cannot_be_had_ends_with_exit_code_3(capsys, monkeypatc
     monkeypatch.setenv("POPULORA_RAW_FILES", "http://127.0.0.1:9")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["evaluate", "grade", "gsm8k", "x.jsonl", "--out", "v"]) == 3
-    assert re.search("skipped gsm8k: .* cannot be reached", capsys.readouterr().err)
+    assert re.search("skipped gsm8k: .* cannot be downloaded", capsys.readouterr().err)
 
 
-def test_a_missing_library_is_named_with_the_commands_that_install_it(monkeypatch):
-    monkeypatch.setattr(grading, "versions", lambda names: dict.fromkeys(names, "not installed"))
-    with pytest.raises(Exception, match=r"needs evalplus, .*pip install --no-deps evalplus==0.3.1"), grading.open_grader(
-        BENCHMARKS["mbpp_plus"], 1
-    ):  # fmt: skip
-        pass
-
-
-def test_grading_does_not_load_torch():
-    code = "import sys, populora.cli.evaluate_grade; print([name for name in ('torch', 'transformers') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-def test_a_completion_at_the_limit_is_still_read(files):
-    folder = files({"item_id": "sample_0", "completion": "1" + " " * (LONGEST_COMPLETION - 1)})
-    grade(folder)
-    assert verdicts(folder)["sample_0"] == (True, "")
-
-
-@pytest.mark.parametrize("out", ["completions.jsonl", "data.jsonl", "verdicts.json", "mine.jsonl", "folder", "/dev/null"])
+@pytest.mark.parametrize("out", ["completions.jsonl", "verdicts.json", "mine.jsonl", "folder"])
 def test_nothing_but_verdicts_is_written_over(files, out, capsys):
     folder = files(right(0))
     (folder / "mine.json").write_text('{"mine": 1}')

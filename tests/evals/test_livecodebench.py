@@ -99,17 +99,6 @@ def test_a_test_has_its_own_time(reason, monkeypatch):
     assert reason("add", "while True:\n    pass") == "timeout:0"
 
 
-def test_only_a_pickled_string_is_read(folder):
-    class Harmful:
-        def __reduce__(self):
-            return print, ("read",)
-
-    bad = base64.b64encode(zlib.compress(pickle.dumps(Harmful()))).decode()
-    (folder / "test.jsonl").write_text(json.dumps({**ADD, "private_test_cases": bad}) + "\n")
-    with pytest.raises(ConfigError, match=r"'add' cannot be read .*expected a pickled string, got a pickle with"):
-        cases_of(load_livecodebench(folder)[0])
-
-
 def test_damaged_files_are_named(folder, tmp_path):
     (folder / "test3.jsonl").write_text(json.dumps(ADD) + "\n")
     with pytest.raises(ConfigError, match="'add' more than once"):
@@ -133,6 +122,11 @@ def test_the_program_is_the_last_fence_of_the_answer_or_all_of_it(completion, st
     assert extract_solutions(completion) == {"strict": strict, "lenient": lenient}
 
 
+class Harmful:
+    def __reduce__(self):
+        return print, ("read",)
+
+
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_pickled_string_is_read_in_every_protocol(folder, protocol):
     tests = [case("ä\n" * 300, "✓")]
@@ -141,11 +135,11 @@ def test_a_pickled_string_is_read_in_every_protocol(folder, protocol):
     assert cases_of(load_livecodebench(folder)[0]) == ("", ["ä\n" * 300], ["✓"])
 
 
-@pytest.mark.parametrize("value", [["a", "b"], 5, {"a": "b"}])
+@pytest.mark.parametrize("value", [["a", "b"], 5, {"a": "b"}, Harmful()])
 def test_another_pickle_is_refused(folder, value):
     bad = base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
     (folder / "test.jsonl").write_text(json.dumps({**ADD, "private_test_cases": bad}) + "\n")
-    with pytest.raises(ConfigError, match="expected a pickled string"):
+    with pytest.raises(ConfigError, match=r"'add' cannot be read .*expected a pickled string"):
         cases_of(load_livecodebench(folder)[0])
 
 
@@ -162,11 +156,3 @@ def test_verdicts_do_not_outlive_the_tests_that_they_were_made_with(folder, tmp_
     (folder / "test.jsonl").write_text(json.dumps(other) + "\n")
     assert main([*command, "--completion-is-solution", "--allow-weak"]) == 0 and "0 of 1 correct" in capsys.readouterr().out
     assert json.loads((tmp_path / "verdicts.json").read_text())["facts"]["data_sha256"] == digest_of(folder) != first
-
-
-def test_the_digest_of_a_folder_is_of_names_and_contents_wherever_it_is(folder, tmp_path):
-    before = digest_of(folder)
-    (folder / "notes.txt").write_text("not a file of the release")
-    assert digest_of(folder) == before == digest_of(folder.rename(tmp_path.with_name("moved")))
-    (tmp_path.with_name("moved") / "test2.jsonl").rename(tmp_path.with_name("moved") / "test3.jsonl")
-    assert digest_of(tmp_path.with_name("moved")) != before

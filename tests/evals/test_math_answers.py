@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.evals.graders.math_answers import boxed, lenient, tidied
+from populora.evals.graders.mathematics import boxed, lenient, tidied
 
 LONG = 1 << 18
 

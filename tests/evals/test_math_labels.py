@@ -15,8 +15,8 @@ import pytest
 
 import populora.evals
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.graders.mathematics import gold_of, grade_mathematics
-from populora.evals.records import Item
+from populora.evals.eval_records import Item
+from populora.evals.graders.mathematics import gold_of, grade_answers
 
 pytest.importorskip("math_verify", reason="needs math-verify")
 
@@ -31,13 +31,9 @@ needs_data = pytest.mark.skipif(not DATA, reason="needs the benchmarks' files in
 
 @pytest.fixture(scope="module")
 def compare():
-    harness = runpy.run_path(str(Path(populora.evals.__file__).with_name("harness") / "mathematics.py"))["f"]
+    harness = runpy.run_path(str(Path(populora.evals.__file__).with_name("harness") / "mathematics_harness.py"))["f"]
 
-    @functools.cache
-    def verdict(pair):
-        return json.loads(harness(json.dumps({"pairs": [pair]})))[0]
-
-    return lambda pairs: [verdict(pair) for pair in pairs]
+    return functools.cache(lambda gold, answer: json.loads(harness(json.dumps({"pairs": [(gold, answer)]})))[0])
 
 
 @functools.cache
@@ -61,8 +57,8 @@ def scientific(gold, tens=0):
 def test_every_gold_answer_is_right_in_a_box_and_lenient_also_in_a_sentence(compare, name):
     right = {"strict": 0, "lenient": 0, "sentence": 0}
     for item, gold in zip(items(name), golds(name), strict=True):
-        boxes = [grade_mathematics(compare, BENCHMARKS[name], item, form % gold) for form in FORMS]
-        sentence = grade_mathematics(compare, BENCHMARKS[name], item, f"We see 3 of them. The answer is {gold}.\nDone.")
+        boxes = [grade_answers(compare, BENCHMARKS[name], item, form % gold) for form in FORMS]
+        sentence = grade_answers(compare, BENCHMARKS[name], item, f"We see 3 of them. The answer is {gold}.\nDone.")
         right["strict"] += all(grade.modes["strict"] for grade in boxes)
         right["lenient"] += all(grade.correct and not grade.reason for grade in boxes)
         right["sentence"] += sentence.correct and not sentence.modes["strict"]
@@ -78,7 +74,7 @@ def test_one_more_than_an_integer_is_never_right(compare, name):
         found += whole is not None
         for form in (*FORMS, "The answer is %s.", "which makes %s in all\n#### %s") if whole else ():
             more = form.replace("%s", str(int(whole[1]) + 1))
-            grade = grade_mathematics(compare, BENCHMARKS[name], item, more)
+            grade = grade_answers(compare, BENCHMARKS[name], item, more)
             assert not any(grade.modes.values()) and grade.reason == "wrong", (item.id, gold, more)
     assert found == INTEGERS[name]
 
@@ -90,7 +86,7 @@ def test_the_next_items_gold_answer_is_wrong(compare, name):
     accepted = [
         (index, gold, other)
         for index, (item, gold, other) in enumerate(zip(items(name)[:-1], wanted[:-1], wanted[1:], strict=True))
-        if gold != other and any(grade_mathematics(compare, BENCHMARKS[name], item, f"\\boxed{{{other}}}").modes.values())
+        if gold != other and any(grade_answers(compare, BENCHMARKS[name], item, f"\\boxed{{{other}}}").modes.values())
     ]
     assert accepted == ([(22, "5", "x=5")] if name == "math500" else [])  # the same answer
 
@@ -114,7 +110,7 @@ def test_numbers_of_minerva_are_right_in_every_notation_where_they_are_fixed(com
     right = {"lenient": 0, "fixed": 0}
     for item, gold in zip(items("minerva_math"), golds("minerva_math"), strict=True):
         if re.fullmatch(r"[0-9.]+e-?[0-9]+", gold):
-            readings = grade_mathematics(compare, BENCHMARKS["minerva_math"], item, f"\\boxed{{{written(gold)}}}").modes
+            readings = grade_answers(compare, BENCHMARKS["minerva_math"], item, f"\\boxed{{{written(gold)}}}").modes
             right = {name: count + readings[name] for name, count in right.items()}
     assert right == {"lenient": lenient, "fixed": fixed}
 
@@ -125,7 +121,7 @@ def test_math_verify_alone_takes_small_numbers_for_equal(compare):
     """Why `populora.evals.graders.mathematics` compares numbers itself."""
     small = [gold for gold in golds("minerva_math") if re.fullmatch(r"[0-9.]+e-?[0-9]+", gold)]
     for tenfold, count in ((lambda gold: scientific(gold, 1), 3), (lambda gold: f"{Decimal(gold) * 10:f}", 14)):
-        assert compare([(scientific(gold), tenfold(gold)) for gold in small]).count("equal") == count
+        assert [compare(scientific(gold), tenfold(gold)) for gold in small].count("equal") == count
 
 
 KNOWN = {
@@ -151,4 +147,4 @@ KNOWN = {
 
 @pytest.mark.parametrize(("gold", "answer"), KNOWN)
 def test_the_known_wrong_acceptances_of_math_verify_are_as_documented(compare, gold, answer):
-    assert compare([(gold, answer)]) == [KNOWN[gold, answer]]
+    assert compare(gold, answer) == KNOWN[gold, answer]

@@ -13,11 +13,11 @@ from populora.adapters.peft_format import read_folder
 from populora.core.config import BaseConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.engine.model.loading import load_base
-from populora.evals import merging
+from populora.evals import loaded_adapters
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.eval_task import EvalTask
 from populora.evals.generate import generate, make_plan
-from populora.evals.merging import LOGIT_BOUND, merge, merged
+from populora.evals.loaded_adapters import LOGIT_BOUND, merge
+from populora.evals.prompts import EvalTask
 
 PROMPTS = ["def f(x):\n    return x", "<solve><code_o>", "a = [1, 2]", "for x in y:", "never compared"]
 
@@ -44,33 +44,20 @@ def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp
         torch.testing.assert_close(after[name], weight + deltas.get(name, 0.0), rtol=0, atol=1e-6)
 
 
-def test_a_merge_that_is_another_model_is_refused_and_leaves_nothing(make_adapter, tmp_path, monkeypatch):
-    folder, base = make_adapter("mine", 1), BaseConfig()
-    monkeypatch.setattr(merging, "load_base", lambda config: load_base(base))  # what is read back is not what was merged
-    with (
-        pytest.raises(
-            AdapterError, match=r"'.*mine' merged into 'tiny' is another model: expected its logits within 0.0001 .* on 4 prompts"
-        ),
-        merged(base, folder, tmp_path / "merged", PROMPTS),
-    ):
-        pass
-    assert not (tmp_path / "merged").exists()
-
-
-def test_what_a_killed_merge_left_makes_way_and_the_merged_model_is_gone_in_the_end(make_adapter, tmp_path):
-    (tmp_path / "merged").mkdir()
-    (tmp_path / "merged" / "config.json").write_text("{")
-    with merged(BaseConfig(), make_adapter("mine", 1), tmp_path / "merged", PROMPTS) as difference:
-        assert load_base(BaseConfig(path=str(tmp_path / "merged")))[0].dtype == torch.float32
-        assert 0 <= difference <= LOGIT_BOUND
-    assert not (tmp_path / "merged").exists()
+def test_a_merge_that_is_another_model_is_refused_and_leaves_nothing(make_adapter, models_of, crux, tmp_path, monkeypatch):
+    plan = make_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
+    base = BaseConfig()
+    monkeypatch.setattr(loaded_adapters, "load_base", lambda config: load_base(base))  # the folder that is read back is ignored
+    with pytest.raises(AdapterError, match=r"mine' merged into 'tiny' is another model: expected its logits within 0.0001 .* on 3 prompts"):
+        generate(plan, tmp_path, silent)
+    assert not list(tmp_path.glob("merged*"))
 
 
 def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models_of, crux, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(merging, "import_module", absent)
+    monkeypatch.setattr(loaded_adapters, "import_module", absent)
     with pytest.raises(ConfigError, match=r"takes PEFT, which is not installed: `.* pip install peft`, or evaluate without --merge"):
         make_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
 

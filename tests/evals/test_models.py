@@ -18,9 +18,9 @@ from populora.core.config import BaseConfig, ClusterConfig, Config, LoraConfig, 
 from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_folder
+from populora.evals.eval_records import EvalModel
 from populora.evals.loaded_adapters import load_adapters, open_engine, read_checked
 from populora.evals.models import find_models
-from populora.evals.records import EvalModel
 
 CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=1, students=2))
 

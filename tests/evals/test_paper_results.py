@@ -7,12 +7,10 @@ import statistics
 
 import pytest
 
-from populora.evals.aggregates import ScoreRow, aggregates_over
+from populora.evals.aggregates import ScoreRow, aggregates_over, paper_notes, paper_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables
-from populora.evals.paper_results import paper_notes, paper_rows
-from populora.evals.records import EvalModel
-from populora.evals.scores import Evaluation, Score
+from populora.evals.eval_records import EvalModel, Evaluation, Score
 
 TEN = tuple(name for name, one in BENCHMARKS.items() if one.group in ("code", "math"))
 ROWS = {row.label: row for rows in paper_rows().values() for row in rows}
@@ -123,13 +121,7 @@ def test_laid_beside_fewer_benchmarks_the_papers_aggregates_are_over_the_same():
     assert all(note in layout.notes for note in paper_notes())
 
 
-def test_nothing_is_laid_beside_what_the_paper_does_not_evaluate():
+def test_benchmarks_that_the_paper_does_not_have_have_no_paper_rows():
     ours = Evaluation("run", (EvalModel("base", "base"),), (Score("base", "tiny", 1, 2, 2, {}),))
-    layout = downstream_tables([ours], paper=True)[0]
-    assert [line.label for line in layout.rows] == ["base"]
-    assert layout.notes == ("The paper's table has none of these benchmarks.",)
-
-
-def test_the_notes_say_that_the_papers_base_was_asked_for_a_box():
-    (note,) = [one for one in paper_notes() if "azr_math_boxed" in one]
-    assert "Qwen2.5-Coder-7B" in note and r"\boxed" in note
+    table = downstream_tables([ours], paper=True)[0]
+    assert [row.label for row in table.rows] == ["base"] and table.notes == ("The paper's table has none of these benchmarks.",)

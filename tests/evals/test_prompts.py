@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from experiments.tiny_base.tokenizer import build_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from populora.core.config import SelfplayConfig
 from populora.core.errors import ConfigError
 from populora.core.types import TaskType
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.prompts import load_template, problem_of, render, template_names
-from populora.evals.records import Item
+from populora.evals.eval_records import Item
+from populora.evals.models import TINY_LIMITS
+from populora.evals.prompts import (
+    EvalTask,
+    load_template,
+    problem_of,
+    render,
+    render_prompts,
+    render_prompts_for_api,
+    response_limit,
+    template_names,
+)
 from populora.tasks.render import load_prompts, solve_prompt
 
 AZR, COMPACT = load_prompts("azr"), load_prompts("compact")
@@ -135,17 +147,18 @@ def test_an_item_of_the_tiny_suite_is_its_problem():
     }  # fmt: skip
     assert problem_of(BENCHMARKS["tiny"], Item("one", fields)).task is TaskType.CODE_F
     assert "as it is" in rendered("solve", "tiny", fields, prompts=COMPACT)
-    with pytest.raises(ConfigError, match="tiny, item 'one': expected a problem"):
-        problem_of(BENCHMARKS["tiny"], Item("one", {"id": "one"}))
 
 
-def test_templates_that_do_not_exist_or_fit_and_items_without_their_text_are_named(coding):
-    with pytest.raises(ConfigError, match="unknown prompt template 'azr': expected one of azr_livecodebench, azr_math"):
-        load_template("azr", BENCHMARKS["gsm8k"], AZR)
-    with pytest.raises(ConfigError, match="'solve' is not for humaneval_plus: expected evalplus_chat or plain"):
-        load_template("solve", BENCHMARKS["humaneval_plus"], AZR)
-    with pytest.raises(ConfigError, match="cruxeval_output, item 'one': expected the text 'input', got None"):
-        rendered("solve", "cruxeval_output", {"code": "def f(): pass", "output": "1"})
+@pytest.mark.parametrize(
+    ("template", "benchmark", "message"),
+    [
+        ("azr", "gsm8k", "unknown prompt template 'azr': expected one of azr_livecodebench, azr_math"),
+        ("solve", "humaneval_plus", "'solve' is not for humaneval_plus: expected evalplus_chat or plain"),
+    ],
+)
+def test_templates_that_do_not_exist_or_fit_are_refused(template, benchmark, message):
+    with pytest.raises(ConfigError, match=message):
+        load_template(template, BENCHMARKS[benchmark], AZR)
 
 
 def test_each_benchmark_has_a_template_that_fits_and_every_template_a_version():
@@ -158,3 +171,60 @@ def test_each_benchmark_has_a_template_that_fits_and_every_template_a_version():
 def test_whatever_an_item_says_stands_in_its_prompt_as_it_is(text):
     assert rendered("plain", "humaneval_plus", {"prompt": text}) == f"{INSTRUCTION}\n```\n{text.strip()}\n```\n\n{RESPONSE}\n```python\n"
     assert rendered("azr_math", "gsm8k", {"question": text}) == f"{R1}{text.strip()}\nAssistant:"
+
+
+def test_items_that_do_not_fit_are_left_out_with_the_reason(crux):
+    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 200 + "x"})
+    rendered = render_prompts(EvalTask(BENCHMARKS["cruxeval_output"], [*crux, long]), build_tokenizer(), 512, TINY_LIMITS, COMPACT)
+    assert list(rendered.prompts) == [item.id for item in crux]
+    assert rendered.max_tokens == 224 and 0 < rendered.longest_prompt < 50
+    assert list(rendered.left_out) == ["long"] and rendered.left_out["long"].endswith("for the response exceed the context of 512")
+
+
+def test_the_last_item_that_fits_fills_the_context(crux):
+    task = EvalTask(BENCHMARKS["cruxeval_output"], crux[:1], max_tokens=20)
+    length = render_prompts(task, build_tokenizer(), 512, TINY_LIMITS, COMPACT).longest_prompt
+    assert not render_prompts(task, build_tokenizer(), length + 20, TINY_LIMITS, COMPACT).left_out
+    assert render_prompts(task, build_tokenizer(), length + 19, TINY_LIMITS, COMPACT).left_out
+
+
+def test_a_response_may_be_as_long_as_in_azrs_evaluation_unless_the_context_is_too_small():
+    task, tiny = EvalTask(BENCHMARKS["math500"], ()), EvalTask(BENCHMARKS["tiny"], ())
+    assert response_limit(task, SelfplayConfig(), 32768, 700) == 16000
+    assert response_limit(task, TINY_LIMITS, 512, 100) == 224
+    assert response_limit(task, SelfplayConfig(), 4096, 700) == 3396
+    assert response_limit(tiny, TINY_LIMITS, 512, 100) == 224
+    assert response_limit(EvalTask(BENCHMARKS["math500"], (), max_tokens=100), TINY_LIMITS, 512, 500) == 100
+    with pytest.raises(ConfigError, match="math500: max_tokens is 512, and the base's context of 512 tokens"):
+        response_limit(EvalTask(BENCHMARKS["math500"], (), max_tokens=512), TINY_LIMITS, 512, 100)
+
+
+def test_a_limit_makes_room_for_the_longest_prompt_down_to_half_of_the_context():
+    task = EvalTask(BENCHMARKS["livecodebench"], ())
+    for longest, limit in ((96, 8096), (97, 8095), (700, 7492), (4096, 4096), (6000, 4096)):
+        assert response_limit(task, SelfplayConfig(), 8192, longest) == limit
+
+
+def test_a_lowered_limit_is_recorded_and_does_not_depend_on_the_number_of_items(crux):
+    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 60 + "x"})
+    task = EvalTask(replace(BENCHMARKS["cruxeval_output"], max_tokens=600), [*crux, long])
+    rendered = render_prompts(task, build_tokenizer(), 612, TINY_LIMITS, COMPACT)
+    assert len(rendered.prompts) == 4 and rendered.max_tokens == 612 - rendered.longest_prompt < 600 == rendered.lowered_from
+    assert rendered.settings()["lowered_from"] == 600
+    first = render_prompts(replace(task, limit=2), build_tokenizer(), 612, TINY_LIMITS, COMPACT)
+    assert list(first.prompts) == ["made_0", "made_1"] and first.max_tokens == rendered.max_tokens
+    by_api = render_prompts_for_api(replace(task, limit=1), 100, COMPACT)  # whose context is unknown
+    assert (list(by_api.prompts), by_api.max_tokens) == (["made_0"], 600)
+    roomy = render_prompts(task, build_tokenizer(), 2048, TINY_LIMITS, COMPACT)
+    assert roomy.max_tokens == 600 and not roomy.lowered_from and "lowered_from" not in roomy.settings()
+
+
+@pytest.mark.parametrize("benchmark", ["cruxeval_input", "cruxeval_output"])
+def test_the_tiny_base_holds_all_of_cruxeval(benchmark, benchmark_data):
+    lines = (benchmark_data / "cruxeval.jsonl").read_text().splitlines()
+    items = [Item(fields["id"], fields) for fields in map(json.loads, lines)]
+    tokenizer = build_tokenizer()
+    rendered = render_prompts(EvalTask(BENCHMARKS[benchmark], items), tokenizer, 512, TINY_LIMITS, COMPACT)
+    assert len(rendered.prompts) == 800 and not rendered.left_out
+    for prompt in rendered.prompts.values():
+        assert tokenizer.decode(tokenizer(prompt)["input_ids"], clean_up_tokenization_spaces=False) == prompt

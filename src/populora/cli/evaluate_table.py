@@ -14,12 +14,9 @@ from rich.console import Console
 from populora.cli.arguments import QUIET, parse
 from populora.core.errors import ConfigError
 from populora.evals.aggregates import columns_of
-from populora.evals.downstream_table import TINY, downstream_tables, score_records, tiny_breakdown
-from populora.evals.folder import read_evaluation, verdict_file
-from populora.evals.settings_diff import settings_diff, settings_of
+from populora.evals.downstream_table import downstream_tables, score_records
+from populora.evals.folder import read_evaluation, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
-
-NAME = "downstream"
 
 
 @dataclass(frozen=True)
@@ -48,16 +45,13 @@ def tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:
     names = [str(folder) for folder in folders] if len(folders) > 1 else [""]
     evaluations = [read_evaluation(folder, name) for folder, name in zip(folders, names, strict=True)]
     settings = {
-        name: settings_of(folder, one.models, columns_of([one]).benchmarks)
-        for folder, name, one in zip(folders, names, evaluations, strict=True)
+        name: settings_of(folder, evaluation.models, columns_of([evaluation]).benchmarks)
+        for folder, name, evaluation in zip(folders, names, evaluations, strict=True)
     }
     tables = downstream_tables(evaluations, paper, settings_diff(settings))
     if not tables:
         raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` does it")
-    if len(folders) == 1:
-        tables += tiny_breakdown({model.name: verdict_file(folders[0], TINY, model.name) for model in evaluations[0].models})
-    written = write_tables(out, NAME, tables, score_records(evaluations, paper))
-    console = Console(highlight=False)
+    files = write_tables(out, "downstream", tables, score_records(evaluations, paper))
     for table in tables:
-        print_table(table, console)
-    sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, written))}\n")
+        print_table(table, Console(highlight=False))
+    sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, files))}\n")

@@ -9,22 +9,30 @@ The definitions are the paper's, found by recomputing its table (`tests/evals/te
 - Worst and Best are selected on the test set, for each benchmark by itself, over all adapters of both roles; their aggregates are means of
   these. No single adapter has such a row. Adapters outside a run count only where there are no members of a run.
 - One deviation: the spread of an aggregate is the standard deviation of the members' own aggregates, as the paper's caption says. The
-  paper prints the mean of the columns' spreads, which is kept as `ScoreCell.column_std`.
+  paper prints the mean of the columns' spreads.
+
+The paper's own table is in ``paper_results.toml``.
 """
 
 from __future__ import annotations
 
+import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Any, Literal
 
 from populora.evals.benchmarks import BENCHMARKS, differs_in_size
-from populora.evals.scores import Evaluation
+from populora.evals.eval_records import Evaluation
 
 AGGREGATES = {"Code": ("code",), "Math": ("math",), "All": ("code", "math")}
 """The groups of benchmarks that each aggregate averages."""
-PAPER_BENCHMARKS = {name: [one.name for one in BENCHMARKS.values() if one.group in groups] for name, groups in AGGREGATES.items()}
+PAPER_BENCHMARKS = {
+    name: [benchmark.name for benchmark in BENCHMARKS.values() if benchmark.group in groups] for name, groups in AGGREGATES.items()
+}
 ROLES = {"agent": "Baseline (agent)", "teacher": "Teacher", "student": "Student", "adapter": "Adapter"}
 
 Aggregates = Mapping[str, Sequence[str]]
@@ -40,8 +48,6 @@ class ScoreCell:
     of: int = 1
     std: float | None = None
     """Sample standard deviation over members; None for a single one."""
-    column_std: float | None = None
-    """Of an aggregate: the mean of its columns' ``std``, the paper's ±."""
 
     @property
     def complete(self) -> bool:
@@ -94,7 +100,7 @@ def columns_of(evaluations: Sequence[Evaluation]) -> Columns:
 def aggregates_over(benchmarks: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Select the benchmarks of each aggregate. An aggregate of none is left out, and All unless there are both code and mathematics."""
     benchmarks = tuple(benchmarks)
-    selected = {name: tuple(one for one in benchmarks if BENCHMARKS[one].group in groups) for name, groups in AGGREGATES.items()}
+    selected = {name: tuple(item for item in benchmarks if BENCHMARKS[item].group in groups) for name, groups in AGGREGATES.items()}
     if not (selected["Code"] and selected["Math"]):
         del selected["All"]
     return {name: over for name, over in selected.items() if over}
@@ -110,7 +116,7 @@ def with_aggregates(cells: Mapping[str, ScoreCell], aggregates: Aggregates) -> d
     """Add the mean of each aggregate whose benchmarks are all there and complete."""
     complete = {name: cell for name, cell in cells.items() if cell.complete}
     means = {
-        name: ScoreCell(fmean(complete[one].value for one in over)) for name, over in aggregates.items() if complete.keys() >= set(over)
+        name: ScoreCell(fmean(complete[item].value for item in over)) for name, over in aggregates.items() if complete.keys() >= set(over)
     }
     return {**cells, **means}
 
@@ -120,16 +126,15 @@ def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = T
     by_model = {model.name: _member_row(evaluation, model.name, aggregates) for model in evaluation.models}
     by_role = {role: [by_model[model.name] for model in evaluation.models if model.role == role] for role in ROLES}
     rows = [by_model[model.name] for model in evaluation.models if model.role == "base"]
-    for role, own in by_role.items():
-        if len(own) > 1:
-            rows.append(_mean_row(f"{ROLES[role]}, mean of {len(own)}", own, aggregates))
-        rows += [ScoreRow(f"{ROLES[role]} {row.label}", row.kind, row.cells) for row in own if len(own) == 1]
-    ranked = {role: own for role, own in by_role.items() if own and role != "adapter"} or by_role
-    if any(len(own) > 1 for own in ranked.values()):
-        trained = [row for own in ranked.values() for row in own]
-        rows.append(_selected_row("worst", min, trained, aggregates))
-        rows.append(_selected_row("best", max, trained, aggregates))
-    return rows + [row for own in by_role.values() if members and len(own) > 1 for row in own]
+    for role, in_role in by_role.items():
+        if len(in_role) > 1:
+            rows.append(_mean_row(f"{ROLES[role]}, mean of {len(in_role)}", in_role))
+        rows += [ScoreRow(f"{ROLES[role]} {row.label}", row.kind, row.cells) for row in in_role if len(in_role) == 1]
+    ranked = {role: in_role for role, in_role in by_role.items() if in_role and role != "adapter"} or by_role
+    if any(len(in_role) > 1 for in_role in ranked.values()):
+        trained = [row for in_role in ranked.values() for row in in_role]
+        rows += [_selected_row("worst", min, trained, aggregates), _selected_row("best", max, trained, aggregates)]
+    return rows + [row for in_role in by_role.values() if members and len(in_role) > 1 for row in in_role]
 
 
 def _member_row(evaluation: Evaluation, model: str, aggregates: Aggregates) -> ScoreRow:
@@ -137,14 +142,11 @@ def _member_row(evaluation: Evaluation, model: str, aggregates: Aggregates) -> S
     return ScoreRow(model, "member", with_aggregates(cells, aggregates))
 
 
-def _mean_row(label: str, rows: Sequence[ScoreRow], aggregates: Aggregates) -> ScoreRow:
-    cells: dict[str, ScoreCell] = {}
-    for column, values in _complete_values(rows).items():
-        std = stdev(values) if len(values) > 1 else None
-        stds = [cells[name].std for name in aggregates.get(column, ())]  # columns of benchmarks precede their aggregates
-        known = [one for one in stds if one is not None]
-        column_std = fmean(known) if known and len(known) == len(stds) else None
-        cells[column] = ScoreCell(fmean(values), len(values), len(rows), std, column_std)
+def _mean_row(label: str, rows: Sequence[ScoreRow]) -> ScoreRow:
+    cells = {
+        column: ScoreCell(fmean(values), len(values), len(rows), stdev(values) if len(values) > 1 else None)
+        for column, values in _complete_values(rows).items()
+    }
     return ScoreRow(label, "mean", cells)
 
 
@@ -152,12 +154,50 @@ def _selected_row(
     kind: Literal["worst", "best"], select: Callable[[Iterable[float]], float], rows: Sequence[ScoreRow], aggregates: Aggregates
 ) -> ScoreRow:
     values = {column: values for column, values in _complete_values(rows).items() if column not in aggregates}
-    cells = {column: ScoreCell(select(own), len(own), len(rows)) for column, own in values.items()}
+    cells = {column: ScoreCell(select(of), len(of), len(rows)) for column, of in values.items()}
     return ScoreRow(f"{kind.capitalize()} of {len(rows)}", kind, with_aggregates(cells, aggregates))
 
 
 def _complete_values(rows: Sequence[ScoreRow]) -> dict[str, list[float]]:
     """The complete values of each column."""
-    columns = dict.fromkeys(column for row in rows for column in row.cells)
-    values = {name: [row.cells[name].value for row in rows if name in row.cells and row.cells[name].complete] for name in columns}
-    return {name: own for name, own in values.items() if own}
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for column, cell in row.cells.items():
+            if cell.complete:
+                values.setdefault(column, []).append(cell.value)
+    return values
+
+
+@cache
+def _paper() -> dict[str, Any]:
+    return tomllib.loads((files("populora.evals") / "paper_results.toml").read_text("utf-8"))
+
+
+def paper_notes() -> tuple[str, ...]:
+    """Footnotes to the paper's numbers."""
+    return tuple(_paper()["notes"])
+
+
+def paper_rows(benchmarks: Sequence[str] = PAPER_BENCHMARKS["All"]) -> dict[str, list[ScoreRow]]:
+    """The paper's rows over these benchmarks, by block of its table.
+
+    An aggregate over fewer benchmarks than the paper's is recomputed from the rounded values and has no spread.
+    """
+    selected = [name for name in PAPER_BENCHMARKS["All"] if name in benchmarks]
+    blocks = {block["name"]: [_paper_row(row, selected) for row in block["rows"]] for block in _paper()["blocks"]}
+    return {name: kept for name, rows in blocks.items() if (kept := [row for row in rows if row.cells])}
+
+
+def _paper_row(row: Mapping[str, Any], selected: Sequence[str]) -> ScoreRow:
+    columns = _paper()["columns"]
+    stds = row.get("stds", [None] * len(columns))
+    printed = {
+        column: ScoreCell(value, std=std) for column, value, std in zip(columns, row["values"], stds, strict=True) if not math.isnan(value)
+    }
+    cells = {name: printed[name] for name in selected if name in printed}
+    for name, over in aggregates_over(selected).items():
+        if len(over) == len(PAPER_BENCHMARKS[name]):
+            cells |= {name: printed[name]} if name in printed else {}
+        else:
+            cells = with_aggregates(cells, {name: over})
+    return ScoreRow(row["label"], row["kind"], cells)

@@ -47,8 +47,8 @@ def _math(name: str, title: str, items: int, id_field: str, sha256: str) -> Benc
 
 
 BENCHMARKS = {
-    one.name: one
-    for one in (
+    benchmark.name: benchmark
+    for benchmark in (
         Benchmark(
             "humaneval_plus", "HE+", "code", "code", 164, "task_id", "evalplus_chat", 768, "lenient", "humaneval_plus.jsonl",
             "42526ec0e7d5f3ee0b06d6ced98f8c8bae3d76519151bfb3d36f79010645bd7f",
@@ -119,11 +119,11 @@ def differs_in_size(name: str, items: int) -> bool:
     return not BENCHMARKS[name].sha256 and items != BENCHMARKS[name].items
 
 
-def release_of(which: Benchmark, items: int) -> str:
+def release_of(benchmark: Benchmark, items: int) -> str:
     """Name the release that has this number of items; empty where the benchmark has no releases."""
-    if not which.release:
-        return ""
-    return which.release if items == which.items else f"{items} problems, not {which.release} ({which.items})"
+    if not benchmark.release or items == benchmark.items:
+        return benchmark.release
+    return f"{items} problems, not {benchmark.release} ({benchmark.items})"
 
 
 def suite(names: Sequence[str]) -> list[Benchmark]:
@@ -131,7 +131,7 @@ def suite(names: Sequence[str]) -> list[Benchmark]:
     selected: set[str] = set()
     for name in names:
         try:
-            selected |= {one.name for one in BENCHMARKS.values() if one.group == name} or {benchmark(name).name}
+            selected |= {item.name for item in BENCHMARKS.values() if item.group == name} or {benchmark(name).name}
         except ConfigError as error:
             raise ConfigError(f"{error} Groups of them are {', '.join(GROUPS)}.") from error
-    return [one for one in BENCHMARKS.values() if one.name in selected]
+    return [item for item in BENCHMARKS.values() if item.name in selected]

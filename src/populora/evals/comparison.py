@@ -1,10 +1,15 @@
 """Compare evaluations item by item: differences with bootstrap intervals, and a paired test for each benchmark.
 
-An arm is one or more models, such as the students of a run; its score on an item is the share of its models that have it right. All arms
-answer the same items, so everything is paired. Intervals and tests are those of `populora.evals.statistics`; p-values are corrected by
-Holm's method over everything that one call tests.
+An arm is one or more models, such as the students of a run. Its score on an item is the share of its models that have it right. All arms
+answer the same items, so everything is paired:
 
-All of it is about items, that is, about these models on other items of the kind. It says nothing about other training seeds.
+- Interval: percentile bootstrap of the mean difference over items. For an aggregate, items are drawn within each benchmark.
+- Test of one model against one: McNemar's exact test, which is binomial on the items that only one of them has right.
+- Test of groups of models: a sign-flip permutation test of the mean difference. Under the null hypothesis an item's two scores may be
+  swapped. Shares of correct models have no McNemar table, and counting each model's answer by itself would count every item several times.
+- p-values are corrected by Holm's method over everything that one call tests.
+
+All of it is about these models on other items of the kind. It says nothing about other training seeds.
 """
 
 from __future__ import annotations
@@ -13,20 +18,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
 from populora.evals.aggregates import aggregate_title, aggregates_over
 from populora.evals.benchmarks import BENCHMARKS, differs_in_size, release_of
+from populora.evals.eval_records import PRIMARY, EvalModel, Grade, read_records
 from populora.evals.folder import verdict_file
-from populora.evals.records import EvalModel, read_grades
-from populora.evals.scores import PRIMARY, is_correct
-from populora.evals.statistics import CONFIDENCE, RESAMPLES, Scores, holm, interval, mean_of_means, paired_test
 from populora.evals.text_table import ABSENT, TextCell, TextRow, TextTable
 
-SIGNIFICANT = 0.05
+Scores = NDArray[np.float64]
+"""A value in [0, 1] for each item."""
+SIGNIFICANT, CONFIDENCE, RESAMPLES = 0.05, 0.95, 9999
+_BATCH = 500
+"""Resamples that are held in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -69,32 +79,31 @@ class Difference:
 
 def read_arm(folder: Path, name: str, models: Sequence[EvalModel], items: Mapping[str, int], mode: str = PRIMARY) -> ComparedArm:
     """Read the verdicts of these models on the benchmarks in ``items``, where any of them has some. Raises `RunDirectoryError`."""
-    grades = {one: {model.name: read_grades(verdict_file(folder, one, model.name)) for model in models} for one in items}
-    answers = {
-        benchmark: {model: {item: is_correct(grade, mode) for item, grade in own.items()} for model, own in by_model.items()}
-        for benchmark, by_model in grades.items()
-        if any(by_model.values())
-    }
+    answers: dict[str, dict[str, dict[str, bool]]] = {}
+    for benchmark in items:
+        grades = {model.name: read_records(verdict_file(folder, benchmark, model.name), Grade) for model in models}
+        if any(grades.values()):
+            answers[benchmark] = {
+                model: {item: grade.is_correct(mode) for item, grade in of_model.items()} for model, of_model in grades.items()
+            }
     return ComparedArm(name, answers, items, mode)
 
 
-def compare(arms: Sequence[ComparedArm], seed: int = 0, confidence: float = CONFIDENCE, resamples: int = RESAMPLES) -> list[Difference]:
+def compare(arms: Sequence[ComparedArm], seed: int = 0, resamples: int = RESAMPLES) -> list[Difference]:
     """Compare every arm with the first, on each common benchmark and on Code, Math and All over those that are graded in full.
 
     Random draws come from streams named by arm and column. Raises `ConfigError` for fewer than two arms, arms of one name, arms without a
-    common benchmark, items that do not match, and a confidence outside (0, 1).
+    common benchmark, and items that do not match.
     """
     names = [arm.name for arm in arms]
     if len(set(names)) < 2 or len(set(names)) < len(names):
         raise ConfigError(f"expected at least two evaluations of different names to compare, got {names}. Name each once.")
-    if not (0 < confidence < 1 and resamples > 0):
-        raise ConfigError(f"expected a confidence between 0 and 1 and at least one resample, got {confidence} and {resamples}.")
-    differences = [one for arm in arms[1:] for one in _compare_two(arms[0], arm, seed, confidence, resamples)]
-    adjusted = iter(holm([one.p for one in differences if one.p is not None]))
-    return [one if one.p is None else replace(one, adjusted=next(adjusted)) for one in differences]
+    differences = [difference for arm in arms[1:] for difference in _compare_two(arms[0], arm, seed, resamples)]
+    adjusted = iter(holm([difference.p for difference in differences if difference.p is not None]))
+    return [item if item.p is None else replace(item, adjusted=next(adjusted)) for item in differences]
 
 
-def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, confidence: float, resamples: int) -> list[Difference]:
+def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int) -> list[Difference]:
     common = [name for name in BENCHMARKS if name in first.answers and name in arm.answers]
     if not common:
         raise ConfigError(
@@ -105,24 +114,62 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, confidence: fl
     aggregates = aggregates_over(name for name in common if not differs_in_size(name, arm.items[name]))
     differences: list[Difference] = []
     for column, names in {**{name: (name,) for name in common}, **aggregates}.items():
-        of = [arm.items[name] for name in names]
-        pairs = [scores[name] for name in names]
-        if column in aggregates and [len(values) for values, _ in pairs] != of:
+        sizes, pairs = [arm.items[name] for name in names], [scores[name] for name in names]
+        if column in aggregates and [len(values) for values, _ in pairs] != sizes:
             continue
-        draws = stream(seed, "compare", arm.name, column, "bootstrap")
-        ends = interval([a - b for a, b in pairs], draws, confidence, resamples)
+        ends = interval([a - b for a, b in pairs], stream(seed, "compare", arm.name, column, "bootstrap"), resamples)
         low, high = (100 * ends[0], 100 * ends[1]) if ends else (None, None)
-        value, other = (100 * float(mean_of_means(*side)) for side in zip(*pairs, strict=True))
-        items, test, p = sum(len(values) for values, _ in pairs), "", None
+        value, other = (100 * float(_mean_of_means(*side)) for side in zip(*pairs, strict=True))
+        test, p = "", None
         if column in common:
             single = len(arm.answers[column]) == len(first.answers[column]) == 1
             test, p = paired_test(*pairs[0], single, stream(seed, "compare", arm.name, column, "test"), resamples)
-        differences.append(
-            Difference(
-                arm.name, first.name, column, items, sum(of), value, other, value - other, low, high, test, p, mode=arm.mode, seed=seed
-            )
-        )
+        counts = sum(len(values) for values, _ in pairs), sum(sizes)
+        values = (value, other, value - other, low, high, test, p)
+        differences.append(Difference(arm.name, first.name, column, *counts, *values, mode=arm.mode, seed=seed))
     return differences
+
+
+def interval(differences: Sequence[Scores], draws: np.random.Generator, resamples: int) -> tuple[float, float] | None:
+    """Bootstrap the mean over benchmarks of the mean over items; returns the ends of the interval.
+
+    Returns None where all items of each benchmark are alike, and where one has a single item.
+    """
+    if any(values.size < 2 for values in differences) or all(np.ptp(values) == 0 for values in differences):
+        return None
+    ends = stats.bootstrap(
+        list(differences), _mean_of_means, n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile", vectorized=True,
+        batch=_BATCH, rng=draws,
+    ).confidence_interval  # fmt: skip
+    return float(ends.low), float(ends.high)
+
+
+def paired_test(scores: Scores, other: Scores, single: bool, draws: np.random.Generator, resamples: int = RESAMPLES) -> tuple[str, float]:
+    """Name and two-sided p-value of the test of equal scores; ``single`` means one model against one."""
+    difference = scores - other
+    if single:
+        gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
+        return "McNemar", float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    if difference.size < 2:
+        return "sign-flip", 1.0  # either sign is as far from zero, and scipy takes no single item
+    result = stats.permutation_test(
+        (difference,), _mean_of_means, permutation_type="samples", n_resamples=resamples, vectorized=True, batch=_BATCH, rng=draws
+    )
+    return "sign-flip", float(result.pvalue)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust p-values by Holm's step-down method; the order is kept."""
+    order = np.argsort(p, kind="stable")
+    scaled = np.asarray(p, np.float64)[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return adjusted.tolist()
+
+
+def _mean_of_means(*samples: Any, axis: int = -1) -> Any:
+    """The mean over benchmarks of each one's mean: all count the same, whatever their number of items."""
+    return sum(sample.mean(axis=axis) for sample in samples) / len(samples)
 
 
 def _scores(first: ComparedArm, arm: ComparedArm, benchmark: str) -> tuple[Scores, Scores]:
@@ -131,9 +178,9 @@ def _scores(first: ComparedArm, arm: ComparedArm, benchmark: str) -> tuple[Score
     for side in (first, arm):
         for model, answers in side.answers[benchmark].items():
             _check_items(benchmark, f"{model} of '{side.name}'", answers, f"{reference} of '{first.name}'", expected)
-    first_scores, arm_scores = (
+    arm_scores, first_scores = (
         np.array([[answers[item] for item in sorted(expected)] for answers in side.answers[benchmark].values()], np.float64).mean(axis=0)
-        for side in (first, arm)
+        for side in (arm, first)
     )
     return arm_scores, first_scores
 
@@ -149,17 +196,17 @@ def _check_items(benchmark: str, name: str, items: Iterable[str], other: str, ot
             )
 
 
-def comparison_tables(differences: Iterable[Difference], notes: Sequence[str] = (), confidence: float = CONFIDENCE) -> list[TextTable]:
+def comparison_tables(differences: Iterable[Difference], notes: Sequence[str] = ()) -> list[TextTable]:
     """Build a table for each arm: both scores, the difference with its interval, and the tests. ``notes`` are more footnotes."""
-    return [_comparison_table(list(own), notes, confidence) for _, own in groupby(differences, lambda one: one.arm)]
+    return [_comparison_table(list(of_arm), notes) for _, of_arm in groupby(differences, lambda difference: difference.arm)]
 
 
-def _comparison_table(differences: Sequence[Difference], notes: Sequence[str], confidence: float) -> TextTable:
+def _comparison_table(differences: Sequence[Difference], notes: Sequence[str]) -> TextTable:
     first = differences[0]
-    sizes = {one.column: one.of for one in differences if one.p is not None}
+    sizes = {item.column: item.of for item in differences if item.p is not None}
     aggregates = aggregates_over(name for name, items in sizes.items() if not differs_in_size(name, items))
-    tests = " and ".join(dict.fromkeys(one.test for one in differences if one.test))
-    absent = [name for name in aggregates if name not in {one.column for one in differences}]
+    tests = " and ".join(dict.fromkeys(item.test for item in differences if item.test))
+    absent = [name for name in aggregates if name not in {item.column for item in differences}]
     releases = {name: release for name, items in sizes.items() if (release := release_of(BENCHMARKS[name], items))}
     footnotes = [
         f"Points: {first.arm} minus {first.against}, paired item by item.",
@@ -170,21 +217,21 @@ def _comparison_table(differences: Sequence[Difference], notes: Sequence[str], c
         *(f"{BENCHMARKS[name].title} is {release}." for name, release in releases.items()),
         *notes,
     ]
-    titles = {name: aggregate_title(name, over) for name, over in aggregates.items()}
-    blocks = [tuple(_row(one, titles) for one in own) for _, own in groupby(differences, lambda one: one.p is None)]
+    titles = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
+    titles |= {name: aggregate_title(name, over) for name, over in aggregates.items()}
+    blocks = [tuple(_row(item, titles) for item in kind) for _, kind in groupby(differences, lambda item: item.p is None)]
     groups = (("", 1), ("Pass@1 (%)", 2), ("Points", 2), (tests, 2))
-    columns = ("items", first.against, first.arm, "difference", f"{100 * confidence:g} % interval", "p", "p (Holm)")
+    columns = ("items", first.against, first.arm, "difference", f"{100 * CONFIDENCE:g} % interval", "p", "p (Holm)")
     return TextTable(f"{first.arm} against {first.against}", groups, columns, tuple(blocks), tuple(footnotes))
 
 
-def _row(one: Difference, titles: Mapping[str, str]) -> TextRow:
-    label = titles[one.column] if one.column in titles else BENCHMARKS[one.column].title
-    ends = ABSENT if one.low is None else f"[{one.low:+.1f}, {one.high:+.1f}]"
-    items = str(one.items) if one.items == one.of else f"{one.items}/{one.of}"
-    bold = one.adjusted is not None and one.adjusted < SIGNIFICANT
-    before = [TextCell(text) for text in (items, f"{one.other:.1f}", f"{one.value:.1f}")]
-    after = [TextCell(text) for text in (ends, _p_value(one.p), _p_value(one.adjusted))]
-    return TextRow(label, (*before, TextCell(f"{one.difference:+.1f}", bold), *after))
+def _row(difference: Difference, titles: Mapping[str, str]) -> TextRow:
+    ends = ABSENT if difference.low is None else f"[{difference.low:+.1f}, {difference.high:+.1f}]"
+    items = str(difference.items) if difference.items == difference.of else f"{difference.items}/{difference.of}"
+    bold = difference.adjusted is not None and difference.adjusted < SIGNIFICANT
+    before = [TextCell(text) for text in (items, f"{difference.other:.1f}", f"{difference.value:.1f}")]
+    after = [TextCell(text) for text in (ends, _p_value(difference.p), _p_value(difference.adjusted))]
+    return TextRow(titles[difference.column], (*before, TextCell(f"{difference.difference:+.1f}", bold), *after))
 
 
 def _p_value(value: float | None) -> str:

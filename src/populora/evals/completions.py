@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from populora.core.errors import ConfigError, RunDirectoryError
+from populora.core.errors import ConfigError
 from populora.core.files import disk_errors, write_file
-from populora.evals.eval_task import EvalPrompts
+from populora.evals.eval_records import Completion, EvalModel, Item, append, read_records, to_line
 from populora.evals.folder import completions_file
-from populora.evals.records import Completion, EvalModel, Item, append, to_line
+from populora.evals.prompts import EvalPrompts
 
 Progress = Callable[[str, str, int, int], None]
 """Called with benchmark, model, and the numbers of finished items and of all."""
@@ -43,49 +41,30 @@ class CompletionLog:
     def close(self) -> None:
         """Sort the file by its items, so that its bytes do not depend on the order of generation."""
         order = {item: number for number, item in enumerate(self.prompts.prompts)}
-        completions = sorted(read_log(self.file), key=lambda one: order.get(one.item_id, len(order)))
+        completions = sorted(read_records(self.file, Completion).values(), key=lambda item: order.get(item.item_id, len(order)))
         ordered = b"".join(map(to_line, completions))
         if self.file.exists() and ordered != self.file.read_bytes():
             write_file(self.file, ordered)
 
 
-def open_completion_logs(prompts: Iterable[EvalPrompts], models: Iterable[EvalModel], out: Path, progress: Progress) -> list[CompletionLog]:
-    """Open a log for every model on every benchmark. Raises `RunDirectoryError` for a damaged line."""
-    models, logs = list(models), []
-    for one in prompts:
-        for model in models:
-            file = completions_file(out, one.benchmark.name, model.name)
+def open_completion_logs(prompts: Iterable[EvalPrompts], models: Sequence[EvalModel], out: Path, progress: Progress) -> list[CompletionLog]:
+    """Open a log for every model on every benchmark that has prompts. Raises `RunDirectoryError` for a damaged line."""
+    logs: list[CompletionLog] = []
+    for task in prompts:
+        for model in models if task.prompts else ():
+            file = completions_file(out, task.benchmark.name, model.name)
             with disk_errors(file.parent, "create"):
                 file.parent.mkdir(parents=True, exist_ok=True)
-            known = {completion.item_id for completion in read_log(file)}
-            missing = [item for item in one.prompts if item not in known]
-            logs.append(CompletionLog(one, model.name, file, missing, len(one.prompts) - len(missing), progress))
+            finished = read_records(file, Completion, repair=True)
+            missing = [item for item in task.prompts if item not in finished]
+            logs.append(CompletionLog(task, model.name, file, missing, len(task.prompts) - len(missing), progress))
             logs[-1].report()
     return logs
 
 
-def read_log(file: Path) -> list[Completion]:
-    """Read a log; empty where there is no file. A last line that a kill cut short is removed. Raises `RunDirectoryError`."""
-    if not file.exists():
-        return []
-    with disk_errors(file):
-        data = file.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            os.truncate(file, len(whole))
-    completions: dict[str, Completion] = {}
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            completion = Completion(**json.loads(line))
-        except (ValueError, TypeError) as error:
-            raise RunDirectoryError(f"'{file}', line {number}: expected a completion, got {line[:80]!r}. Remove the line.") from error
-        completions.setdefault(completion.item_id, completion)
-    return list(completions.values())
-
-
 def cut(text: str, stop: Iterable[str]) -> str:
     """Cut the text before the first of the stop texts."""
-    return text[: min((index for one in stop if (index := text.find(one)) >= 0), default=len(text))]
+    return min((text.partition(end)[0] for end in stop), key=len, default=text)
 
 
 @dataclass(frozen=True)
@@ -101,34 +80,32 @@ def read_texts(path: Path, items: Sequence[Item]) -> CompletionTexts:
     """Read all usable lines of a file of any origin; of several for one item the first counts. Raises `ConfigError` without a file."""
     if not path.is_file():
         raise ConfigError(f'there is no file \'{path}\': expected one JSON object with "item_id" and "completion" a line')
-    known, texts, faults = {item.id for item in items}, dict[str, str](), list[str]()
+    ids, texts, faults = {item.id for item in items}, dict[str, str](), list[str]()
     with disk_errors(path, "read"), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                item, text = _parse_line(line) if line.strip() else ("", "")
-                if item and item not in known:
-                    raise ValueError(f"there is no item {_shorten(item)} in the benchmark")
-                if item in texts:
-                    raise ValueError(f"item {_shorten(item)} has a completion already: the first one counts")
+                if line.strip():
+                    item, text = _parse_line(line)
+                    if item not in ids:
+                        raise ValueError(f"there is no item {_shorten(item)} in the benchmark")
+                    if item in texts:
+                        raise ValueError(f"item {_shorten(item)} has a completion already: the first one counts")
+                    texts[item] = text
             except ValueError as error:
                 faults.append(f"line {number}: {error}")
-            else:
-                texts |= {item: text} if item else {}
     return CompletionTexts(texts, tuple(item.id for item in items if item.id not in texts), tuple(faults))
 
 
 def _parse_line(line: bytes) -> tuple[str, str]:
     """Parse one line to its item and completion. Raises ``ValueError`` with what is wrong."""
     try:
-        row: Any = json.loads(line)
+        row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON ({error}): {_shorten(line.decode(errors='replace'))}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f'expected an object with "item_id" and "completion", got a {type(row).__name__}')
-    for name, kinds in (("item_id", (str, int)), ("completion", (str,))):
-        if not isinstance(row.get(name), kinds) or isinstance(row[name], bool):
-            raise ValueError(f'expected "{name}" to be a string, got {_shorten(json.dumps(row.get(name)))}')
-    return str(row["item_id"]), row["completion"]
+    match row:
+        case {"item_id": str() | int() as item, "completion": str(text)}:
+            return str(item), text
+    raise ValueError(f'expected an object with the texts "item_id" and "completion", got {_shorten(json.dumps(row))}')
 
 
 def _shorten(text: str) -> str:

@@ -11,18 +11,17 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections import Counter
 from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.core.files import disk_errors, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
+from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
-from populora.evals.records import Item
 
 _SECONDS = 60
 
@@ -38,9 +37,14 @@ def find_data(benchmark: Benchmark, data: str = "") -> Path:
     """
     if benchmark.grading == "selfplay":
         return Path(str(files("populora.engine.model").joinpath("tiny_base", benchmark.file)))
-    if data:
-        return _from_folder(benchmark, Path(data))
-    return _cached(benchmark)
+    if not data:
+        return _cached(benchmark)
+    path = Path(data) / benchmark.file
+    if not path.parent.is_dir():
+        raise ConfigError(f"--data is '{data}': expected a folder with the benchmarks' files")
+    if not path.exists():
+        raise MissingDataError(f"{benchmark.name}: '{path}' is not there")
+    return path
 
 
 def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[Item]:
@@ -49,19 +53,21 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
         return load_livecodebench(path)
     with disk_errors(path, "read"):
         content = path.read_bytes()
-    if verify and benchmark.sha256 and (found := digest(content)) != benchmark.sha256:
+    if verify and benchmark.sha256 and (sha256 := digest(content)) != benchmark.sha256:
         raise ConfigError(
-            f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {found}. Figures on other data cannot "
+            f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {sha256}. Figures on other data cannot "
             f"be compared; the file is {benchmark.source or 'part of the package'}."
         )
-    rows = [_row(path, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
-    for number, row in enumerate(rows, 1):
-        if lacking := [name for name in FIELDS[benchmark.grading] if name not in row]:
-            raise ConfigError(
-                f"'{path}', item {number}: no item of {benchmark.name}, it has no field '{lacking[0]}': expected its own file"
-            )
-    items = [Item(str(row.get(benchmark.id_field, index)), row) for index, row in enumerate(rows)]
-    _check_distinct(path, [item.id for item in items])
+    try:
+        rows = [json.loads(line) for line in content.splitlines() if line.strip()]
+        lacking = [name for name in FIELDS[benchmark.grading] if any(name not in row for row in rows)]
+        items = [Item(str(row.get(benchmark.id_field, index)), row) for index, row in enumerate(rows)]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"'{path}': expected an item of {benchmark.name} as a JSON object on each line ({error})") from error
+    if lacking:
+        raise ConfigError(f"'{path}' is not {benchmark.name}: expected its own file, but an item has no field '{lacking[0]}'")
+    if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
+        raise ConfigError(f"'{path}' has item '{twice[0]}' more than once")
     return items
 
 
@@ -82,39 +88,10 @@ def digest_of(path: Path) -> str:
     """SHA-256 of a data file; for LiveCodeBench, of the names and digests of its files. Raises `RunDirectoryError`."""
     with disk_errors(path, "read"):
         if path.is_dir():
-            lines = [f"{_file_digest(file)}  {file.name}\n" for file in official_files(path)]
+            lines = [f"{digest_of(file)}  {file.name}\n" for file in official_files(path)]
             return digest("".join(sorted(lines)).encode())
-        return _file_digest(path)
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"'{path}', line {number}: expected an item as a JSON object ({error})") from error
-    if not isinstance(row, dict):
-        raise ConfigError(f"'{path}', line {number}: expected an item as a JSON object, got a {type(row).__name__}")
-    return row
-
-
-def _check_distinct(path: Path, names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"'{path}' has item '{twice}' more than once")
-
-
-def _from_folder(benchmark: Benchmark, folder: Path) -> Path:
-    if not folder.is_dir():
-        raise ConfigError(f"--data is '{folder}': expected a folder with the benchmarks' files")
-    path = folder / benchmark.file
-    if not path.exists():
-        raise MissingDataError(f"{benchmark.name}: '{path}' is not there")
-    return path
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _cached(benchmark: Benchmark) -> Path:
@@ -126,7 +103,7 @@ def _cached(benchmark: Benchmark) -> Path:
     if not path.exists():
         content = _download(benchmark)
         if digest(content) != benchmark.sha256:
-            raise MissingDataError(f"{benchmark.name}: what was downloaded has SHA-256 {digest(content)}, expected {benchmark.sha256}")
+            raise MissingDataError(f"{benchmark.name}: the download has SHA-256 {digest(content)}, expected {benchmark.sha256}")
         with disk_errors(cache, "create"):
             cache.mkdir(parents=True, exist_ok=True)
         write_file(path, content)
@@ -134,21 +111,14 @@ def _cached(benchmark: Benchmark) -> Path:
 
 
 def _download(benchmark: Benchmark) -> bytes:
+    """Download from the server of public Git trees, or from the mirror that ``POPULORA_RAW_FILES`` names."""
     tree, _, path = benchmark.source.partition(":")
-    url = f"{_raw_files()}/{tree.replace('@', '/')}/{path}"
+    server = os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")
+    url = f"{server}/{tree.replace('@', '/')}/{path}"
     try:
         with urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - a fixed https address
             content = answer.read()
-    except (HTTPException, OSError) as error:
-        why = f"cannot be reached ({type(error).__name__}: {error})"
-        raise MissingDataError(f"{benchmark.name}: '{url}' {why}; with the file at hand, use --data DIR") from error
-    try:
         return gzip.decompress(content) if path.endswith(".gz") else content
-    except (OSError, EOFError, zlib.error) as error:
-        why = f"came damaged ({type(error).__name__}: {error})"
+    except (HTTPException, OSError, EOFError, zlib.error) as error:
+        why = f"cannot be downloaded ({type(error).__name__}: {error})"
         raise MissingDataError(f"{benchmark.name}: '{url}' {why}: try again; with the file at hand, use --data DIR") from error
-
-
-def _raw_files() -> str:
-    """The server of public Git trees' files, or a mirror of it."""
-    return os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")

@@ -6,16 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from populora.evals.aggregates import PAPER_BENCHMARKS, Columns, ScoreCell, ScoreRow, aggregate_title, columns_of, score_rows
+from populora.evals.aggregates import (
+    PAPER_BENCHMARKS,
+    Columns,
+    ScoreCell,
+    ScoreRow,
+    aggregate_title,
+    columns_of,
+    paper_notes,
+    paper_rows,
+    score_rows,
+)
 from populora.evals.benchmarks import BENCHMARKS, release_of
-from populora.evals.data import find_data, load_items
-from populora.evals.paper_results import paper_notes, paper_rows
-from populora.evals.records import read_grades
-from populora.evals.scores import PRIMARY, Evaluation, modes_of, with_mode
+from populora.evals.eval_records import PRIMARY, Evaluation, modes_of
 from populora.evals.text_table import TextCell, TextRow, TextTable
 
 SELECTED = "†"
@@ -32,7 +37,7 @@ def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, no
     columns = columns_of(evaluations)
     if not columns.benchmarks:
         return []
-    blocks = [(one.name if len(evaluations) > 1 else "", score_rows(one, columns.aggregates)) for one in evaluations]
+    blocks = [(_prefix(evaluation, evaluations), score_rows(evaluation, columns.aggregates)) for evaluation in evaluations]
     texts = [*_footnotes(columns, [row for _, rows in blocks for row in rows], evaluations), *notes]
     published = paper_rows(columns.comparable) if paper else {}
     if paper:
@@ -41,19 +46,23 @@ def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, no
     return [table, _mode_table(evaluations, columns)] if modes_of(evaluations) else [table]
 
 
+def _prefix(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> str:
+    return evaluation.name if len(evaluations) > 1 else ""
+
+
 def _mode_table(evaluations: Sequence[Evaluation], columns: Columns) -> TextTable:
     """Bases and roles in each extraction mode, without worst, best and members."""
     modes = modes_of(evaluations)
     blocks: Blocks = []
     for evaluation in evaluations:
-        by_mode = [score_rows(with_mode(evaluation, mode), columns.aggregates, members=False) for mode in modes]
+        by_mode = [score_rows(evaluation.with_mode(mode), columns.aggregates, members=False) for mode in modes]
         rows = [
             ScoreRow(f"{row.label}, {mode}", "mean", row.cells)
-            for same in zip(*by_mode, strict=True)
-            for mode, row in zip(modes, same, strict=True)
+            for rows in zip(*by_mode, strict=True)
+            for mode, row in zip(modes, rows, strict=True)
             if row.kind in ("member", "mean")
         ]
-        blocks.append((evaluation.name if len(evaluations) > 1 else "", rows))
+        blocks.append((_prefix(evaluation, evaluations), rows))
     titles: defaultdict[str, list[str]] = defaultdict(list)
     for name in columns.benchmarks:
         titles[BENCHMARKS[name].primary].append(BENCHMARKS[name].title)
@@ -72,9 +81,10 @@ def _text_table(
         mark = SELECTED if row.kind in ("worst", "best") else ""
         return TextRow(f"{prefix} {row.label}{mark}".strip(), tuple(_text_cell(row.cells.get(name), best.get(name, "")) for name in names))
 
-    groups = [(_GROUPS[group], len(list(own))) for group, own in groupby(BENCHMARKS[name].group for name in columns.benchmarks)]
+    by_group = groupby(columns.benchmarks, lambda name: _GROUPS[BENCHMARKS[name].group])
+    groups = [(title, len(list(benchmarks))) for title, benchmarks in by_group]
     groups += [("Aggregate", len(columns.aggregates))] if columns.aggregates else []
-    titles = [columns.title(name) for name in columns.benchmarks] + [aggregate_title(*one) for one in columns.aggregates.items()]
+    titles = [columns.title(name) for name in columns.benchmarks] + [aggregate_title(*item) for item in columns.aggregates.items()]
     text_blocks = [tuple(text_row(row, prefix, best) for row in rows) for prefix, rows in blocks]
     text_blocks += [tuple(text_row(row, "", {}) for row in rows) for rows in published]
     return TextTable(caption, tuple(groups), tuple(titles), tuple(text_blocks), tuple(notes))
@@ -103,7 +113,7 @@ def _footnotes(columns: Columns, rows: Sequence[ScoreRow], evaluations: Sequence
             "these. No one adapter has such a row."
         )
     for name, over in columns.aggregates.items():
-        if absent := [BENCHMARKS[one].title for one in PAPER_BENCHMARKS[name] if one not in over]:
+        if absent := [BENCHMARKS[benchmark].title for benchmark in PAPER_BENCHMARKS[name] if benchmark not in over]:
             yield f"{aggregate_title(name, over)} is without {', '.join(absent)}."
     for name in columns.benchmarks:
         for items in columns.sizes.get(name, ()):
@@ -123,7 +133,7 @@ def _incomplete(columns: Columns, evaluations: Sequence[Evaluation]) -> Iterator
     scores = [score for evaluation in evaluations for score in evaluation.scores]
     partial = [score for score in scores if not score.complete and score.benchmark in columns.benchmarks]
     if partial:
-        some = ", ".join(f"{one.model} on {BENCHMARKS[one.benchmark].title} {one.graded}/{one.items}" for one in partial[:4])
+        some = ", ".join(f"{score.model} on {BENCHMARKS[score.benchmark].title} {score.graded}/{score.items}" for score in partial[:4])
         more = f" and {len(partial) - 4} more" if len(partial) > 4 else ""
         yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}. In brackets: counted items, or members, of all."
     absent = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in columns.benchmarks)
@@ -132,53 +142,18 @@ def _incomplete(columns: Columns, evaluations: Sequence[Evaluation]) -> Iterator
 
 
 def score_records(evaluations: Sequence[Evaluation], paper: bool = False) -> list[dict[str, Any]]:
-    """Every cell of the table in every extraction mode, unrounded; the paper's cells have the mode ``published``.
-
-    A skipped benchmark has a record of the kind ``skipped`` without a value. ``remark`` is its reason, else the release of a benchmark
-    that has several.
-    """
-    aggregates, records = columns_of(evaluations).aggregates, list[dict[str, Any]]()
-    for mode in (PRIMARY, *modes_of(evaluations)):
-        for evaluation in evaluations:
-            releases = {score.benchmark: release_of(BENCHMARKS[score.benchmark], score.items) for score in evaluation.scores}
-            for row in score_rows(with_mode(evaluation, mode), aggregates):
-                records += [_record(evaluation.name, row, mode, column, releases.get(column, "")) for column in row.cells]
-    if not records:
-        return []
-    for evaluation in evaluations:
-        for name, reason in evaluation.skipped.items():
-            row = ScoreRow("", "member", {name: ScoreCell(0.0, 0, 0)})
-            records.append({**_record(evaluation.name, row, "", name, reason), "kind": "skipped", "value": None})
-    published = paper_rows(columns_of(evaluations).comparable) if paper else {}
-    return records + [_record(name, row, "published", column) for name, rows in published.items() for row in rows for column in row.cells]
-
-
-def _record(evaluation: str, row: ScoreRow, mode: str, column: str, remark: str = "") -> dict[str, Any]:
-    where = {"evaluation": evaluation, "row": row.label, "kind": row.kind, "mode": mode, "column": column}
-    return {**where, **asdict(row.cells[column]), "remark": remark}
-
-
-TINY = "tiny"
-_ITEM_FIELDS = {"by task": "task", "by statements": "author"}
-"""The suite keeps an item's number of statements where a run's problems have their author."""
-
-
-def tiny_breakdown(verdicts: Mapping[str, Path]) -> list[TextTable]:
-    """The tiny suite by task type and length of the programs, with a row for each model that has verdicts on it."""
-    rows = {model: grades for model, file in verdicts.items() if (grades := read_grades(file))}
-    if not rows:
-        return []
-    columns: dict[tuple[str, str], list[str]] = {}
-    items = load_items(BENCHMARKS[TINY], find_data(BENCHMARKS[TINY]))
-    for heading, name in _ITEM_FIELDS.items():
-        for item in items:
-            columns.setdefault((heading, item.fields[name].removeprefix("level-")), []).append(item.id)
-    groups = tuple((heading, sum(of == heading for of, _ in columns)) for heading in _ITEM_FIELDS)
-
-    def cell(model: str, names: Sequence[str]) -> TextCell:
-        correct = [rows[model][name].correct for name in names if name in rows[model]]
-        count = "" if len(correct) == len(names) else f" ({len(correct)}/{len(names)})"
-        return TextCell(f"{100 * fmean(correct):.1f}{count}" if correct else f"–{count}")
-
-    block = tuple(TextRow(model, tuple(cell(model, names) for names in columns.values())) for model in rows)
-    return [TextTable("The tiny suite: per cent correct", groups, tuple(name for _, name in columns), (block,))]
+    """Every cell of the table in every extraction mode, unrounded; the paper's cells have the mode ``published``."""
+    columns = columns_of(evaluations)
+    rows = [
+        (evaluation.name, mode, row)
+        for mode in (PRIMARY, *modes_of(evaluations))
+        for evaluation in evaluations
+        for row in score_rows(evaluation.with_mode(mode), columns.aggregates)
+    ]
+    if paper and rows:
+        rows += [(name, "published", row) for name, block in paper_rows(columns.comparable).items() for row in block]
+    return [
+        {"evaluation": name, "row": row.label, "kind": row.kind, "mode": mode, "column": column, **asdict(cell)}
+        for name, mode, row in rows
+        for column, cell in row.cells.items()
+    ]

@@ -6,23 +6,23 @@ generations/BENCHMARK/MODEL.jsonl
 verdicts/BENCHMARK/MODEL.jsonl, .json
 downstream.md, .tex, .csv
 
-``settings`` is everything that completions depend on. More models and benchmarks may be added to a folder later; a setting that differs
-is refused, since one table would mix two kinds of completions.
+``settings`` is everything that completions depend on. More models and benchmarks may be added to a folder later. A setting that differs
+is refused, since one table would mix two kinds of completions; between the folders of one table it is a note.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from populora.core.config_file import flatten
 from populora.core.errors import ConfigError
 from populora.core.files import PART, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
-from populora.evals.benchmarks import benchmark
-from populora.evals.records import EvalModel, read_grades
-from populora.evals.scores import Evaluation, score_grades
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.eval_records import EvalModel, Evaluation, Grade, read_records, score_grades
 from populora.runs.directory import LOCK
 
 EVALUATION, ADAPTERS = "evaluation.json", "adapters"
@@ -44,24 +44,22 @@ def update_evaluation(out: Path, settings: Mapping[str, Any], **facts: Any) -> N
     Raises `ConfigError` for a setting that differs from the recorded one; nothing is written then.
     """
     values = read_json(out / EVALUATION) if (out / EVALUATION).exists() else {}
-    known = values.get("settings", {"models": {}, "benchmarks": {}})
-    merged = {**values, "settings": _merge(out, known, settings), **facts}
+    recorded = values.get("settings", {"models": {}, "benchmarks": {}})
+    merged = {**values, "settings": _merge(out, recorded, settings), **facts}
     if merged != values:
         write_file(out / EVALUATION, json_bytes(merged))
 
 
-def _merge(out: Path, known: Mapping[str, Any], values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    merged = dict(known)
+def _merge(out: Path, recorded: Mapping[str, Any], values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    merged = dict(recorded)
     for name, value in values.items():
-        if isinstance(value, dict) and isinstance(known.get(name), dict):
-            merged[name] = _merge(out, known[name], value, f"{path}{name}.")
-        elif name in known and known[name] != value:
+        if isinstance(value, dict) and isinstance(recorded.get(name), dict):
+            merged[name] = _merge(out, recorded[name], value, f"{path}{name}.")
+        elif merged.setdefault(name, value) != value:
             raise ConfigError(
-                f"'{out}' has an evaluation with {path}{name} {known[name]!r}, and this one has {value!r}: use the same settings, or "
+                f"'{out}' has an evaluation with {path}{name} {recorded[name]!r}, and this one has {value!r}: use the same settings, or "
                 "choose another folder with --out"
             )
-        else:
-            merged[name] = value
     return merged
 
 
@@ -69,76 +67,105 @@ def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") 
     """Copy the adapters into ``out``, unless they are there, and return the models with the copies.
 
     A member of the run ``run_id`` that was copied before is used as it is, since the run may have trained on. Raises `ConfigError` for
-    another adapter or run under a known name, and for members of different steps.
+    another adapter or run under a recorded name, and for members of different steps.
     """
-    known: dict[str, Any] = read_settings(out)["models"]
-    steps = {model.step if model.name not in known else known[model.name].get("step") for model in models if model.step is not None}
+    recorded: dict[str, Any] = read_settings(out)["models"]
+    steps = {recorded.get(model.name, {"step": model.step}).get("step") for model in models if model.step is not None}
     if len(steps) > 1:
         raise ConfigError(
             f"'{out}' has members at step {min(steps)} of the run, which is at step {max(steps)} now: evaluate the members that it has, "
             "or all of them into a new folder (--out)"
         )
-    return tuple(_snapshot(model, out, run_id, known.get(model.name)) for model in models)
+    return tuple(_snapshot(model, out, run_id, recorded.get(model.name)) for model in models)
 
 
-def _snapshot(model: EvalModel, out: Path, run_id: str, known: Mapping[str, Any] | None) -> EvalModel:
-    copy = out / ADAPTERS / model.name
+def _snapshot(model: EvalModel, out: Path, run_id: str, recorded: Mapping[str, Any] | None) -> EvalModel:
     settings: dict[str, Any] = {"role": model.role}
-    if model.adapter is None:
-        update_evaluation(out, {"models": {model.name: settings}})
-        return model
-    settings |= {} if model.step is None else {"run": run_id}
-    if model.step is None or known is None:
+    copy = out / ADAPTERS / model.name if model.adapter else None
+    if model.step is not None:
+        settings |= {"run": run_id, "step": recorded.get("step") if recorded else model.step}
+    if model.adapter and copy and not (recorded and model.step is not None):
         with disk_errors(model.adapter, "read"):
             files = {name: (model.adapter / name).read_bytes() for name in PEFT_FILES}
-        settings |= {"sha256": hashlib.sha256(b"".join(files.values())).hexdigest()}
-        settings |= {} if model.step is None else {"step": model.step}
-        if known is None:
+        settings["sha256"] = hashlib.sha256(b"".join(files.values())).hexdigest()
+        if recorded is None:
             if copy.exists():  # left by a kill before the settings were recorded
                 remove_folder(copy)
             write_folder(copy, files)
     update_evaluation(out, {"models": {model.name: settings}})
-    return replace(model, adapter=copy, step=known["step"] if known and "step" in known else model.step)
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings of the evaluation in ``folder``. Raises `ConfigError` where there is none."""
-    return read_description(folder)["settings"]
+    return replace(model, adapter=copy, step=settings.get("step"))
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """The content of ``evaluation.json``. Raises `ConfigError` where there is none, or it does not describe an evaluation."""
+    """Read ``evaluation.json``. Raises `ConfigError` where there is none."""
     if not (folder / EVALUATION).is_file():
         raise ConfigError(f"'{folder}' is not an evaluation: expected '{EVALUATION}' in it, which `populora evaluate` writes")
-    values = read_json(folder / EVALUATION)
-    try:
-        models, benchmarks = values["settings"]["models"], values["settings"]["benchmarks"]
-        valid = all("role" in one for one in models.values()) and all("items" in one for one in benchmarks.values())
-    except (KeyError, TypeError, AttributeError):
-        valid = False
-    if not valid:
-        raise ConfigError(f"'{folder / EVALUATION}' does not describe an evaluation: remove it, and evaluate again")
-    return values
+    return read_json(folder / EVALUATION)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Read the settings of the evaluation in ``folder``. Raises `ConfigError` where there is none."""
+    return read_description(folder)["settings"]
 
 
 def read_models(folder: Path) -> list[EvalModel]:
-    """The models of the evaluation in ``folder``. Raises as `read_description`."""
-    return [EvalModel(name, one["role"], None, one.get("step")) for name, one in read_settings(folder)["models"].items()]
+    """Read the models of the evaluation in ``folder``. Raises `ConfigError` where there is none."""
+    return [EvalModel(name, model["role"], None, model.get("step")) for name, model in read_settings(folder)["models"].items()]
 
 
 def read_evaluation(folder: Path, name: str = "") -> Evaluation:
-    """The scores of the evaluation in ``folder``; ungraded benchmarks have scores of 0 graded items.
+    """Read the scores of the evaluation in ``folder``; ungraded benchmarks have scores of 0 graded items.
 
-    Raises `ConfigError` as `read_description`, and `RunDirectoryError` for verdicts that cannot be read.
+    Raises `ConfigError` where there is none, and `RunDirectoryError` for verdicts that cannot be read.
     """
     description, models = read_description(folder), read_models(folder)
-    sizes = {benchmark(one).name: facts["items"] for one, facts in description["settings"]["benchmarks"].items()}
     scores = [
-        score_grades(model.name, one, read_grades(verdict_file(folder, one, model.name)).values(), items)
+        score_grades(model.name, benchmark, read_records(verdict_file(folder, benchmark, model.name), Grade).values(), facts["items"])
         for model in models
-        for one, items in sizes.items()
+        for benchmark, facts in description["settings"]["benchmarks"].items()
     ]
     return Evaluation(name or folder.resolve().name, tuple(models), tuple(scores), description.get("skipped", {}))
+
+
+Settings = dict[str, dict[str, list[str]]]
+"""Values of each setting by benchmark (empty: of all); several where the models of one evaluation differ."""
+
+
+def settings_of(folder: Path, models: Sequence[EvalModel], benchmarks: Iterable[str]) -> Settings:
+    """Read the settings of these models on these benchmarks, the graders' included. Raises `RunDirectoryError` for a damaged file."""
+    recorded = read_settings(folder)
+    common = {name: value for name, value in recorded.items() if name not in ("models", "benchmarks")}
+    settings: Settings = {"": {name: [str(value)] for name, value in flatten(common, " ").items()}}
+    for benchmark in benchmarks:
+        facts = dict(recorded["benchmarks"].get(benchmark, {}))
+        if "left_out" in facts:
+            facts["left_out"] = f"{len(facts['left_out'])} items"
+        settings[benchmark] = {name: [str(value)] for name, value in flatten(facts, " ").items()}
+        for model in models:
+            file = verdict_file(folder, benchmark, model.name).with_suffix(".json")
+            graders = {"graders'": read_json(file).get("facts", {})} if file.is_file() else {}
+            for name, value in flatten(graders, " ").items():
+                values = settings[benchmark].setdefault(name, [])
+                values += [str(value)] if str(value) not in values else []
+    return settings
+
+
+def settings_diff(evaluations: Mapping[str, Settings]) -> list[str]:
+    """Write a note for each setting that has more than one value among the evaluations that have the benchmark."""
+    notes: dict[str, list[str]] = {}
+    for benchmark in ("", *BENCHMARKS):
+        having = {name: settings[benchmark] for name, settings in evaluations.items() if settings.get(benchmark)}
+        for setting in dict.fromkeys(setting for settings in having.values() for setting in settings):
+            values = {name: settings.get(setting, ["not recorded"]) for name, settings in having.items()}
+            if len({value for of_evaluation in values.values() for value in of_evaluation}) > 1:
+                texts = [
+                    " and ".join(value if len(value) <= 80 else f"{value[:80]}…" for value in of_evaluation)
+                    + (f" ({name})" if name else "")
+                    for name, of_evaluation in values.items()
+                ]
+                notes.setdefault(f"Different settings: {setting} is {'; '.join(texts)}", []).append(benchmark)
+    titles = {note: ", ".join(BENCHMARKS[name].title for name in benchmarks if name) for note, benchmarks in notes.items()}
+    return [f"{note}, on {where}." if where else f"{note}." for note, where in titles.items()]
 
 
 def completions_file(folder: Path, benchmark: str, model: str) -> Path:

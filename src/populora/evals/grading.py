@@ -22,8 +22,8 @@ from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
 from populora.evals.benchmarks import Benchmark, Grading, release_of
 from populora.evals.data import digest
+from populora.evals.eval_records import LONGEST_COMPLETION, Grade, Item, append, read_records, to_line
 from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
-from populora.evals.records import LONGEST_COMPLETION, Grade, Item, append, read_grades, to_line
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
@@ -51,14 +51,10 @@ class GraderSettings:
     already and equal jobs are run once."""
 
 
-def _grade_mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
-    return mathematics.grade_mathematics(mathematics.compare_with(judge), benchmark, item, completion)
-
-
 GRADERS: dict[Grading, GraderSettings] = {
     "code": GraderSettings(code.grade_code, code.LIMITS, ("evalplus", "numpy", "tree-sitter", "tree-sitter-python"), code.TIMES, True),
     "mathematics": GraderSettings(
-        _grade_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy"), retry="unless_wrong"
+        mathematics.grade_mathematics, mathematics.LIMITS, ("math-verify", "latex2sympy2_extended", "sympy"), retry="unless_wrong"
     ),
     "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",), retry="unless_wrong"),
     "livecodebench": GraderSettings(
@@ -154,7 +150,14 @@ def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lam
     grades = _load_valid(job, out, summary_file, facts)
     write_file(out, b"".join(map(to_line, grades.values())))
     write_file(summary_file, json_bytes({"facts": facts}))
-    _grade_all(job, grades, out, pool, progress)
+    threads = ThreadPoolExecutor(2 * pool.workers)  # while some wait for the sandbox, others read and compare
+    try:
+        missing = [item for item in job.items if item.id not in grades]
+        for future in as_completed([threads.submit(_grade_item, job, item, pool) for item in missing]):
+            _append(future.result(), grades, out)
+            progress(len(grades), len(job.items))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the pool ends what is running
     if job.settings.retry != "never":
         _retry_failures(job, grades, out, pool)
     ordered = [grades[item.id] for item in job.items]
@@ -169,29 +172,17 @@ def _load_valid(job: GradingJob, out: Path, summary_file: Path, facts: Mapping[s
     """Load the verdicts in ``out`` on these very completions under these facts. Raises `ConfigError` where it is another file."""
     if out == summary_file:
         raise ConfigError(f"--out is '{out}': expected a name that does not end in .json, which is for the counts")
-    summary = read_json(summary_file) if summary_file.is_file() else None
-    ours = isinstance(summary, dict) and "facts" in summary
+    summary = read_json(summary_file) if summary_file.is_file() else {}
     for path in (out, summary_file):
-        if path.exists() and not (ours and path.is_file()):
+        if path.exists() and not (path.is_file() and "facts" in summary):
             raise ConfigError(f"'{path}' exists and has no verdicts: expected --out to be a new file, or one that this command wrote")
-    if summary is None or summary["facts"] != facts:
+    if summary.get("facts") != facts:
         return {}
-    return {name: one for name, one in read_grades(out).items() if one.completion_sha == _digest(job.texts.get(name))}
+    return {name: grade for name, grade in read_records(out, Grade).items() if grade.completion_sha == _digest(job.texts.get(name))}
 
 
 def _digest(text: str | None) -> str:
     return "" if text is None else digest(text.encode(errors="surrogatepass"))[:16]
-
-
-def _grade_all(job: GradingJob, grades: dict[str, Grade], out: Path, pool: GraderPool, progress: Progress) -> None:
-    threads = ThreadPoolExecutor(2 * pool.workers)  # while some wait for the sandbox, others read and compare
-    try:
-        missing = [item for item in job.items if item.id not in grades]
-        for future in as_completed([threads.submit(_grade_item, job, item, pool) for item in missing]):
-            _append(future.result(), grades, out)
-            progress(len(grades), len(job.items))
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the pool ends what is running
 
 
 def _retry_failures(job: GradingJob, grades: dict[str, Grade], out: Path, pool: GraderPool) -> None:
@@ -204,9 +195,9 @@ def _retry_failures(job: GradingJob, grades: dict[str, Grade], out: Path, pool: 
             _append(replace(second, retry="passed" if second.correct and not first.correct else "failed"), grades, out)
 
 
-def _append(one: Grade, grades: dict[str, Grade], out: Path) -> None:
-    grades[one.item_id] = one
-    append(out, one)
+def _append(grade: Grade, grades: dict[str, Grade], out: Path) -> None:
+    grades[grade.item_id] = grade
+    append(out, grade)
 
 
 def _grade_item(job: GradingJob, item: Item, pool: GraderPool) -> Grade:
@@ -220,13 +211,13 @@ def _grade_item(job: GradingJob, item: Item, pool: GraderPool) -> Grade:
 
 
 def _summarise(grades: Sequence[Grade]) -> GradingSummary:
-    modes = sorted({name for one in grades for name in one.modes})
-    reasons = Counter(one.reason.partition(":")[0] for one in grades if not one.correct)
+    modes = sorted({name for grade in grades for name in grade.modes})
+    reasons = Counter(grade.reason.partition(":")[0] for grade in grades if not grade.correct)
     return GradingSummary(
         items=len(grades),
-        correct=sum(one.correct for one in grades),
-        modes={name: sum(one.modes.get(name, False) for one in grades) for name in modes},
-        missing=tuple(one.item_id for one in grades if one.reason == "missing"),
-        passed_on_retry=tuple(one.item_id for one in grades if one.retry == "passed"),
+        correct=sum(grade.correct for grade in grades),
+        modes={name: sum(grade.modes.get(name, False) for grade in grades) for name in modes},
+        missing=tuple(grade.item_id for grade in grades if grade.reason == "missing"),
+        passed_on_retry=tuple(grade.item_id for grade in grades if grade.retry == "passed"),
         reasons=dict(reasons.most_common()),
     )

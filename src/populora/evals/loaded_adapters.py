@@ -1,25 +1,39 @@
-"""PEFT adapters in an engine: checked against the base model and padded to the same modules, so that one engine serves all of them."""
+"""PEFT adapters in an engine: checked against the base model, and padded to the same modules or merged into the base.
+
+Padded adapters share one engine. Merging is done with PEFT in fp32, as the paper evaluates; the merged model is compared with the adapter.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import Folder, read_folder
 from populora.adapters.peft_settings import CARRIED
-from populora.core.config import Config, LoraConfig, PopulationConfig
+from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError
+from populora.core.files import disk_errors
+from populora.core.invocation import pip_install
 from populora.engine.backend import check_backend, open_sampler
 from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel
 from populora.engine.planning.model_shape import ModelShape
 from populora.engine.sampling.sampler import Sampler
+
+LOGIT_BOUND = 1e-4
+"""Largest difference of a logit between the merged model and the adapter, both in fp32, as a share of the largest logit. Rounding errors
+grow with the logits, whose size differs between base models."""
+PROBES, PROBE_TOKENS = 4, 256
+"""The number of prompts that are compared, and the tokens of each."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +61,28 @@ def load_adapters(folders: Sequence[Path], shapes: ModelShape) -> LoadedAdapters
 
     Raises `AdapterError` for an adapter of another base model, or one whose scale is not alpha / rank.
     """
-    adapters = [_plain_adapter(folder, read_checked(folder, shapes)) for folder in folders]
+    adapters: list[Adapter] = []
+    for folder in folders:
+        content = read_checked(folder, shapes)
+        if special := [f"{name} = {content.settings[name]}" for name in CARRIED if content.settings.get(name)]:
+            raise AdapterError(
+                f"'{folder}' has {', '.join(special)}: adapters that are served together have one rank, one alpha and the scale "
+                "alpha / rank. Merge it into its base instead (--merge)."
+            )
+        adapters.append(content.adapter)
     used = {name for adapter in adapters for name in adapter.modules} or {next(iter(shapes.linears))}
     targets = tuple(dict.fromkeys(name.rsplit(".", 1)[-1] for name in shapes.linears if name in used))
     modules = shapes.adapted(targets)
     return LoadedAdapters(tuple(_pad(adapter, modules) for adapter in adapters or [Adapter({}, 1, 1.0)]), targets)
+
+
+def _pad(adapter: Adapter, modules: Mapping[str, tuple[int, int]]) -> Adapter:
+    zeros = {
+        name: (torch.zeros(adapter.rank, inner), torch.zeros(outer, adapter.rank))
+        for name, (inner, outer) in modules.items()
+        if name not in adapter.modules
+    }
+    return replace(adapter, modules={name: adapter.modules.get(name) or zeros[name] for name in modules})
 
 
 def read_checked(folder: Path, shapes: ModelShape) -> Folder:
@@ -94,19 +125,42 @@ def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -
         yield sampler
 
 
-def _plain_adapter(folder: Path, content: Folder) -> Adapter:
-    if special := [f"{name} = {content.settings[name]}" for name in CARRIED if content.settings.get(name)]:
+def require_peft() -> Any:
+    """Import PEFT. Raises `ConfigError` where it is not installed."""
+    try:
+        return import_module("peft")
+    except ImportError as error:
+        command = pip_install("peft")
+        raise ConfigError(f"merging adapters takes PEFT, which is not installed: `{command}`, or evaluate without --merge") from error
+
+
+@torch.inference_mode()
+def merge(base: BaseConfig, adapter: Path, folder: Path, prompts: Sequence[str]) -> float:
+    """Write the base model with the adapter merged into it, and its tokenizer, into ``folder``, which is replaced.
+
+    Returns the largest difference between its logits and the adapter's, over a few of the prompts, as a share of the largest logit.
+    Raises `AdapterError` if it exceeds `LOGIT_BOUND`, `ConfigError` without PEFT, and `BaseModelError` for a base model that cannot be
+    loaded.
+    """
+    peft, exact = require_peft(), replace(base, dtype="float32")
+    model, tokenizer = load_base(exact)
+    probes = [tokenizer(prompt, return_tensors="pt")["input_ids"][:, :PROBE_TOKENS].to(model.device) for prompt in prompts[:PROBES]]
+    unmerged = peft.PeftModel.from_pretrained(model, str(adapter)).eval()
+    expected = [unmerged(input_ids=ids).logits.cpu() for ids in probes]
+    merged = unmerged.merge_and_unload(safe_merge=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    with disk_errors(folder):
+        folder.mkdir(parents=True)
+        merged.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    del model, unmerged, merged
+    reloaded, _ = load_base(replace(exact, path=str(folder)))
+    differences = [float((reloaded(input_ids=ids).logits.cpu() - logits).abs().max()) for ids, logits in zip(probes, expected, strict=True)]
+    difference = max(differences) / max(float(logits.abs().max()) for logits in expected)
+    if not difference <= LOGIT_BOUND:
         raise AdapterError(
-            f"'{folder}' has {', '.join(special)}: adapters that are served together have one rank, one alpha and the scale alpha / rank. "
-            "Merge it into its base instead (--merge)."
+            f"'{adapter}' merged into '{base.path}' is another model: expected its logits within {LOGIT_BOUND} of the adapter's on "
+            f"{len(probes)} prompts, as a share of the largest logit, but they differ by {difference:.2e}. "
+            "Evaluate it without --merge, and report it."
         )
-    return content.adapter
-
-
-def _pad(adapter: Adapter, modules: Mapping[str, tuple[int, int]]) -> Adapter:
-    zeros = {
-        name: (torch.zeros(adapter.rank, inner), torch.zeros(outer, adapter.rank))
-        for name, (inner, outer) in modules.items()
-        if name not in adapter.modules
-    }
-    return replace(adapter, modules={name: adapter.modules.get(name) or zeros[name] for name in modules})
+    return difference

@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from populora.adapters.peft_settings import CONFIG_FILE, read_settings
 from populora.core.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import read_json
 from populora.engine.model.loading import TINY, base_folder
-from populora.evals.records import EvalModel
-from populora.runs.checkpoint import SavedMembers, newest_members
+from populora.evals.eval_records import EvalModel
+from populora.runs.checkpoint import newest_members
 from populora.runs.directory import CONFIG, FACTS, config_hash, read_config
-from populora.training.population import initial_population
 
 ALL, BASE = "all", "base"
 TINY_LIMITS = SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224)
@@ -98,18 +96,15 @@ def _find(name: str, members: str, base: str) -> EvalModels:
 def _find_members(run: Path, members: str, base: str) -> EvalModels:
     """Members as they are in the newest checkpoint, sampled in one process even if the run has several."""
     config = replace(read_config(run), cluster=ClusterConfig())
-    roles = {member.id: member.role.value for member in initial_population(config).members}
-    names = [name for part in members.split(",") for name in (roles if part.strip() == ALL else (part.strip(),))]
-    for name in names:
-        if name not in roles and name != BASE:
-            raise ConfigError(f"'{run}' has no member '{name}': expected '{ALL}', or some of {', '.join(roles)} and '{BASE}'")
     saved = newest_members(run)
-    models = [_member(name, roles.get(name, BASE), saved) for name in names]
-    return EvalModels(replace(config, base=replace(config.base, path=base or config.base.path)), tuple(models), run, saved.step)
-
-
-def _member(name: str, role: Any, saved: SavedMembers) -> EvalModel:
-    return EvalModel(BASE, BASE) if role == BASE else EvalModel(name, role, saved.adapters / name, saved.step)
+    known = {name: EvalModel(name, role, saved.adapters / name, saved.step) for name, role in saved.roles.items()}  # type: ignore[arg-type]
+    known[BASE] = EvalModel(BASE, BASE)
+    names = [name for part in members.split(",") for name in (saved.roles if part.strip() == ALL else (part.strip(),))]
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f"'{run}' has no member '{unknown[0]}': expected '{ALL}', or some of {', '.join(saved.roles)} and '{BASE}'")
+    return EvalModels(
+        replace(config, base=replace(config.base, path=base or config.base.path)), tuple(known[name] for name in names), run, saved.step
+    )
 
 
 def _base_of(adapter: Path) -> str:

@@ -4,7 +4,7 @@ Raw prompts go to the completions route. A chat template goes to the chat route 
 begin the assistant's: its response has the fences that the begun turn would have opened, and no stop text cuts it. Answers at temperature 0
 may still differ between calls.
 
-An item that the endpoint refuses (400 or 422, such as a prompt that is too long for it) has no completion; the others are generated, and
+An item that the endpoint refuses (400 or 422, such as a prompt that is too long for it) has no completion. The others are generated, and
 the same command requests it again.
 """
 
@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError, EndpointError
 from populora.core.invocation import install_extra
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
-from populora.evals.eval_task import EvalPrompts, EvalTask, render_prompts_for_api
+from populora.evals.eval_records import Completion, EvalModel
 from populora.evals.folder import update_evaluation
-from populora.evals.records import Completion, EvalModel
+from populora.evals.prompts import EvalPrompts, EvalTask, render_prompts_for_api
 from populora.tasks.render import load_prompts
 
 MAX_STOPS = 4
@@ -47,28 +47,28 @@ class Endpoint:
     key_variable: str = "OPENAI_API_KEY"
     parallel: int = 4
     """Concurrent requests."""
-    route: Literal["template", "chat"] = "template"
-    """``chat`` sends raw prompts as a user's turn, too, for endpoints without a completions route."""
+    chat: bool = False
+    """Send raw prompts as a user's turn, too, for endpoints without a completions route."""
+
+    @property
+    def file_name(self) -> str:
+        """The name of the model in files."""
+        return re.sub(r"[^\w.-]+", "--", self.model)
 
 
 @dataclass(frozen=True)
 class ApiPlan:
-    """What an endpoint will generate."""
+    """An endpoint and the prompts that it will complete."""
 
     endpoint: Endpoint
     prompts: tuple[EvalPrompts, ...]
 
     def settings(self) -> dict[str, Any]:
         """The settings that completions depend on."""
-        model = {"role": "base", "url": self.endpoint.base_url, "model": self.endpoint.model, "route": self.endpoint.route}
-        benchmarks = {one.benchmark.name: one.settings() for one in self.prompts if one.prompts}
-        named = {file_name(self.endpoint.model): model}
-        return {"base": {"path": self.endpoint.model}, "merged": False, "models": named, "benchmarks": benchmarks}
-
-
-def file_name(model: str) -> str:
-    """The name of a served model in files."""
-    return re.sub(r"[^\w.-]+", "--", model)
+        endpoint = self.endpoint
+        model = {"role": "base", "url": endpoint.base_url, "model": endpoint.model, "route": "chat" if endpoint.chat else "template"}
+        benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts if prompts.prompts}
+        return {"base": {"path": endpoint.model}, "merged": False, "models": {endpoint.file_name: model}, "benchmarks": benchmarks}
 
 
 def make_api_plan(endpoint: Endpoint, tasks: Sequence[EvalTask]) -> ApiPlan:
@@ -84,7 +84,7 @@ def generate_by_api(plan: ApiPlan, out: Path, progress: Progress) -> dict[str, d
     """
     client = _open_client(plan.endpoint)
     update_evaluation(out, plan.settings())
-    logs = open_completion_logs(plan.prompts, [EvalModel(file_name(plan.endpoint.model), "base")], out, progress)
+    logs = open_completion_logs(plan.prompts, [EvalModel(plan.endpoint.file_name, "base")], out, progress)
     refused = asyncio.run(_fill_logs(logs, client, plan.endpoint))
     for log in logs:
         log.close()
@@ -112,13 +112,12 @@ async def _fill_logs(logs: Sequence[CompletionLog], client: Any, endpoint: Endpo
     refused: dict[str, dict[str, str]] = {}
     async with client:
         for log in logs:
-            items, own = iter(log.missing), dict[str, str]()
-            workers = [_request_items(items, log, own, client, endpoint) for _ in range(endpoint.parallel)]
-            results = await asyncio.gather(*workers, return_exceptions=True)
-            if errors := [one for one in results if one is not None]:
-                raise errors[0]
-            refused |= {log.prompts.benchmark.name: own} if own else {}
-    return refused
+            items, errors = iter(log.missing), refused.setdefault(log.prompts.benchmark.name, {})
+            workers = [_request_items(items, log, errors, client, endpoint) for _ in range(endpoint.parallel)]
+            for result in await asyncio.gather(*workers, return_exceptions=True):
+                if result is not None:
+                    raise result
+    return {name: errors for name, errors in refused.items() if errors}
 
 
 async def _request_items(items: Iterator[str], log: CompletionLog, refused: dict[str, str], client: Any, endpoint: Endpoint) -> None:
@@ -126,59 +125,44 @@ async def _request_items(items: Iterator[str], log: CompletionLog, refused: dict
     from openai import BadRequestError, OpenAIError, UnprocessableEntityError
 
     for item in items:
-        cause: Exception | None = None
         try:
             log.add(await _request(client, endpoint, log.prompts, item))
-        except (BadRequestError, UnprocessableEntityError) as error:
-            refused[item] = f"{type(error).__name__}: {error!s:.300}"
-            if log.done == 0 and len(refused) >= min(REFUSALS, len(log.missing)):
-                cause = error
         except (OpenAIError, EndpointError) as error:
-            cause = error
-        if cause:
+            if isinstance(error, (BadRequestError, UnprocessableEntityError)):
+                refused[item] = f"{type(error).__name__}: {error!s:.300}"
+                if log.done or len(refused) < min(REFUSALS, len(log.missing)):
+                    continue
             for _ in items:
                 pass
             raise EndpointError(
-                f"{endpoint.base_url} failed at {log.prompts.benchmark.name}, item '{item}' ({type(cause).__name__}: {cause!s:.300}). "
+                f"{endpoint.base_url} failed at {log.prompts.benchmark.name}, item '{item}' ({type(error).__name__}: {error!s:.300}). "
                 "Completed items are kept: repair it, and give the same command to resume."
-            ) from cause
+            ) from error
 
 
 async def _request(client: Any, endpoint: Endpoint, prompts: EvalPrompts, item: str) -> Completion:
+    """Request a completion and cut it at the stop texts. A null ``content`` is an empty text. Raises `EndpointError`."""
     prompt, template = prompts.prompts[item], prompts.template
     stop = template.stop if template.kind != "chat" else ()
-    chat = template.kind == "chat" or endpoint.route == "chat"
+    chat = template.kind == "chat" or endpoint.chat
     options: dict[str, Any] = {"model": endpoint.model, "temperature": 0.0, "max_tokens": prompts.max_tokens}
     options |= {"stop": list(stop[:MAX_STOPS])} if stop else {}
-    try:
+    reply: Any = None
+    try:  # the client library does not check the form of a reply
         if chat:
             reply = await client.chat.completions.create(messages=[{"role": "user", "content": prompt}], **options)
         else:
             reply = await client.completions.create(prompt=prompt, **options)
-    except ValueError as error:  # a body that is not JSON
-        raise EndpointError(f"expected a completion as JSON, got something else ({error!s:.200})") from error
-    return read_reply(reply, chat, item, prompt, stop)
-
-
-def read_reply(reply: Any, chat: bool, item: str, prompt: str, stop: Sequence[str]) -> Completion:
-    """Read the first choice of a reply, which the client library does not check, and cut it at the stop texts.
-
-    A null ``content`` is an empty text. Reasoning that the server returns apart from it is kept apart. Raises `EndpointError`.
-    """
-    try:
         choice = reply.choices[0]
         message = choice.message if chat else choice
         text = (message.content or "") if chat else message.text
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        text, message, choice = None, None, error
-    if not isinstance(text, str):
+        kept = cut("" + text, stop)  # an error unless it is a text
+    except (ValueError, AttributeError, IndexError, KeyError, TypeError) as error:
         raise EndpointError(
             f"expected a completion with a text, got {reply!r:.200}; is the address the API's, such as http://host:8000/v1?"
-        )
-    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    kept, finish, usage = cut(text, stop), getattr(choice, "finish_reason", None), getattr(reply, "usage", None)
-    prompt_tokens, tokens = (
-        count if isinstance(count := getattr(usage, name, 0), int) else 0 for name in ("prompt_tokens", "completion_tokens")
-    )
-    reason = "stop" if kept != text else finish if isinstance(finish, str) else ""
-    return Completion(item, kept, prompt, reason, prompt_tokens, tokens, reasoning if isinstance(reasoning, str) else "")
+        ) from error
+    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
+    reason = "stop" if kept != text else getattr(choice, "finish_reason", None) or ""
+    usage = getattr(reply, "usage", None)
+    prompt_tokens, tokens = (getattr(usage, name, None) or 0 for name in ("prompt_tokens", "completion_tokens"))
+    return Completion(item, kept, prompt, reason, prompt_tokens, tokens, reasoning)

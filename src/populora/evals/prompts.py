@@ -2,7 +2,8 @@
 
 Each template lists the kinds of benchmarks that it is for, and the texts that end a response. ``chat`` templates go through the base
 model's chat template with the assistant's turn begun, as evalplus does; ``raw`` ones are the whole prompt; ``solve`` takes the solver's
-prompts of training. Braces in an item's text stay as they are.
+prompts of training. Braces in an item's text stay as they are. Items whose prompt and longest response exceed the model's context are
+left out and reported.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from populora.core.config import SelfplayConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Example, Problem, TaskType
 from populora.evals.benchmarks import GROUPS, Benchmark, suite
-from populora.evals.records import Item
+from populora.evals.eval_records import Item
 from populora.tasks.render import PromptSet, fill, load_prompts, solve_prompt
 from populora.training.buffer import problem_from
 
@@ -89,53 +91,46 @@ def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str
     for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
         name, _, template = (part.strip() for part in pair.partition("="))
         try:
-            named = suite([name] if template else [""])
+            selected = [benchmark for benchmark in suite([name] if template else [""]) if benchmark in benchmarks]
         except ConfigError as error:
-            raise ConfigError(
-                f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE, such as code=plain; {error}"
-            ) from error
-        selected = [one for one in named if one in benchmarks]
+            raise ConfigError(f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE; {error}") from error
         if not selected:
             raise ConfigError(f"--templates has '{pair}', but --suite has no such benchmark: leave it out")
-        suitable = [one for one in selected if suits(template, one)]
+        suitable = [benchmark for benchmark in selected if suits(template, benchmark)]
         if not suitable:
             load_template(template, selected[0], load_prompts("compact"))  # its error lists the suitable ones
-        (groups if name in GROUPS else single).update({one.name: template for one in suitable})
+        (groups if name in GROUPS else single).update({benchmark.name: template for benchmark in suitable})
     return groups | single
 
 
 def render(template: Template, benchmark: Benchmark, item: Item, tokenizer: Any) -> str:
-    """Render the whole prompt. Raises `ConfigError` for an item that lacks fields, and for a tokenizer without a chat template."""
+    """Render the whole prompt. Raises `ConfigError` for a tokenizer without a chat template."""
     question = render_question(template, benchmark, item)
     return _render_chat(template, question, tokenizer) if template.kind == "chat" else question
 
 
 def render_question(template: Template, benchmark: Benchmark, item: Item) -> str:
-    """Render the user's turn in ``chat``, else the whole prompt. Raises `ConfigError` as `render`."""
+    """Render the user's turn in ``chat``, else the whole prompt."""
     if template.prompts is not None:
         return solve_prompt(template.prompts, problem_of(benchmark, item))
+    fields = item.fields
     match benchmark.grading:
         case "code":
-            return fill(template.text, problem=_text(benchmark, item, "prompt").strip())
+            return fill(template.text, problem=fields["prompt"].strip())
         case "mathematics":
-            name = "question" if "question" in item.fields else "problem"
-            return fill(template.text, question=_text(benchmark, item, name).strip())
+            return fill(template.text, question=fields["question" if "question" in fields else "problem"].strip())
         case _:
-            starter = _text(benchmark, item, "starter_code")
+            starter = fields["starter_code"]
             form = fill(template.format["with_starter" if starter else "without_starter"], starter=starter)
-            return fill(template.text, question=_text(benchmark, item, "question_content"), format=form)
+            return fill(template.text, question=fields["question_content"], format=form)
 
 
 def problem_of(benchmark: Benchmark, item: Item) -> Problem:
-    """Convert an item of CRUXEval or the tiny suite to a problem of training. Raises `ConfigError`."""
+    """Convert an item of CRUXEval or the tiny suite to a problem of training."""
     if benchmark.grading == "selfplay":
-        try:
-            return problem_from(dict(item.fields))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{benchmark.name}, item '{item.id}': expected a problem ({type(error).__name__}: {error})") from error
+        return problem_from(dict(item.fields))
     task = TaskType.CODE_I if benchmark.name == "cruxeval_input" else TaskType.CODE_O
-    code, inputs, output = (_text(benchmark, item, name) for name in ("code", "input", "output"))
-    return Problem(item.id, task, code, (Example(inputs, output),))
+    return Problem(item.id, task, item.fields["code"], (Example(item.fields["input"], item.fields["output"]),))
 
 
 def _render_chat(template: Template, question: str, tokenizer: Any) -> str:
@@ -156,8 +151,87 @@ def _render_chat(template: Template, question: str, tokenizer: Any) -> str:
     return prompt
 
 
-def _text(benchmark: Benchmark, item: Item, name: str) -> str:
-    value = item.fields.get(name)
-    if not isinstance(value, str):
-        raise ConfigError(f"{benchmark.name}, item '{item.id}': expected the text '{name}', got {value!r:.80}")
-    return value
+@dataclass(frozen=True)
+class EvalTask:
+    """A benchmark with its items and options. ``template`` and ``max_tokens`` replace the benchmark's own; ``limit`` 0 takes all items."""
+
+    benchmark: Benchmark
+    items: Sequence[Item]
+    data_sha256: str = ""
+    template: str = ""
+    max_tokens: int = 0
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class EvalPrompts:
+    """The prompts of a task by item, in the order of the items, for every model."""
+
+    task: EvalTask
+    template: Template
+    max_tokens: int
+    prompts: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why an item has no prompt, by item."""
+    longest_prompt: int = 0
+    """Tokens."""
+    lowered_from: int = 0
+    """The benchmark's own longest response, where the context has no space for it."""
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark of the task."""
+        return self.task.benchmark
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that completions depend on, in addition to the model."""
+        values = {"sha256": self.task.data_sha256, "items": len(self.task.items), "template": self.template.label}
+        values |= {"max_tokens": self.max_tokens, "stop": list(self.template.stop), "left_out": dict(self.left_out)}
+        return values | ({"lowered_from": self.lowered_from} if self.lowered_from else {})
+
+
+def render_prompts(task: EvalTask, tokenizer: Any, context: int, limits: SelfplayConfig, prompts: PromptSet) -> EvalPrompts:
+    """Render the prompts for a base model with this tokenizer and context; ``limits`` and ``prompts`` are those of its run.
+
+    The longest response depends on all items, also where only some are used. Raises `ConfigError` for a template that does not suit the
+    benchmark, and for a limit that leaves no space for any prompt.
+    """
+    template = load_template(task.template or task.benchmark.template, task.benchmark, prompts)
+    texts = {item.id: render(template, task.benchmark, item, tokenizer) for item in task.items}
+    lengths = {name: len(tokenizer(text)["input_ids"]) for name, text in texts.items()}
+    limit = response_limit(task, limits, context, max(lengths.values(), default=0))
+    used = list(texts)[: task.limit or None]
+    rendered = {name: texts[name] for name in used if lengths[name] + limit <= context}
+    left_out = {
+        name: f"too_long: {lengths[name]} tokens and {limit} for the response exceed the context of {context}"
+        for name in used
+        if name not in rendered
+    }
+    lowered_from = task.benchmark.max_tokens if limit < task.benchmark.max_tokens and not task.max_tokens else 0
+    return EvalPrompts(task, template, limit, rendered, left_out, max((lengths[name] for name in rendered), default=0), lowered_from)
+
+
+def render_prompts_for_api(task: EvalTask, max_tokens: int, prompts: PromptSet) -> EvalPrompts:
+    """Render the prompts for a model of unknown tokenizer and context. ``max_tokens`` is for benchmarks without a limit of their own."""
+    template = load_template(task.template or task.benchmark.template, task.benchmark, prompts)
+    rendered = {item.id: render_question(template, task.benchmark, item) for item in task.items[: task.limit or None]}
+    return EvalPrompts(task, template, task.max_tokens or task.benchmark.max_tokens or max_tokens, rendered)
+
+
+def response_limit(task: EvalTask, limits: SelfplayConfig, context: int, longest_prompt: int) -> int:
+    """The longest response in tokens: the task's, else the benchmark's own (AZR's), else the run's.
+
+    A benchmark's own limit that fills the context of a small base model is replaced by the run's, if that is less. A limit that leaves no
+    space for ``longest_prompt`` is lowered, but not below half of the context. Raises `ConfigError` where the task's fills the context.
+    """
+    if task.max_tokens >= context:
+        raise ConfigError(
+            f"{task.benchmark.name}: max_tokens is {task.max_tokens}, and the base's context of {context} tokens is for the prompt, too: "
+            "lower it"
+        )
+    if task.max_tokens:
+        return task.max_tokens
+    limit = task.benchmark.max_tokens or limits.max_response_tokens
+    if limit >= context:
+        limit = min(limit, limits.max_response_tokens)
+    return min(limit, max(context - longest_prompt, context // 2))

@@ -47,11 +47,6 @@ class TextTable:
     blocks: tuple[tuple[TextRow, ...], ...]
     notes: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        widths = {len(self.columns), sum(count for _, count in self.groups), *(len(row.cells) for row in self.rows)}
-        if len(widths) > 1:
-            raise ValueError(f"expected columns, groups and rows of one width, got {sorted(widths)}")
-
     @property
     def rows(self) -> list[TextRow]:
         """The rows of all blocks."""
@@ -61,32 +56,31 @@ class TextTable:
 def print_table(table: TextTable, console: Console) -> None:
     """Print the table; columns that do not fit the console's width continue in another table below."""
     console.print(Text(table.caption, "bold"))
-    start, total = 0, len(table.columns)
-    while start < total:
-        widest_first = ((stop, _rich_table(table, start, stop)) for stop in range(total, start, -1))
-        start, part = next((one for one in widest_first if _width(one[1], console) <= console.width), (start + 1, None))
-        console.print(part or _rich_table(table, start - 1, start))
+    unlimited, start = console.options.update(max_width=10_000), 0
+    while start < len(table.columns):
+        for stop in range(len(table.columns), start, -1):
+            part = _rich_table(table, start, stop)
+            if stop == start + 1 or console.measure(part, options=unlimited).maximum <= console.width:
+                console.print(part)
+                start = stop
+                break
     for note in table.notes:
         console.print(Text(note, "dim"))
-
-
-def _width(table: Table, console: Console) -> int:
-    return console.measure(table, options=console.options.update(max_width=10_000)).maximum
 
 
 def _rich_table(table: TextTable, start: int, stop: int) -> Table:
     """Columns ``start`` to ``stop``; the name of a group is above its first column."""
     groups = [name for name, count in table.groups for _ in range(count)]
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("", overflow="fold")
+    part = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    part.add_column("", overflow="fold")
     for index in range(start, stop):
         group = groups[index] if index == start or groups[index] != groups[index - 1] else ""
-        shown.add_column(Text(f"{group}\n{table.columns[index]}"), justify="right", no_wrap=True)
+        part.add_column(Text(f"{group}\n{table.columns[index]}"), justify="right", no_wrap=True)
     for block in table.blocks:
         for row in block:
             cells = [Text(cell.text, "bold" if cell.bold else "") for cell in row.cells[start:stop]]
-            shown.add_row(Text(row.label), *cells, end_section=row is block[-1])
-    return shown
+            part.add_row(Text(row.label), *cells, end_section=row is block[-1])
+    return part
 
 
 def to_markdown(table: TextTable) -> str:
@@ -147,25 +141,14 @@ def _latex_cell(cell: TextCell) -> str:
     return bold + small + (rf"\,{{\scriptsize {escape_latex(count)}}}" if count else "")
 
 
-def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """The records with a header; empty for none."""
-    if not records:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
-
-
 def write_tables(folder: Path, name: str, tables: Sequence[TextTable], records: Sequence[Mapping[str, Any]]) -> list[Path]:
     """Write ``name.md``, ``name.tex`` and ``name.csv`` (the unrounded ``records``) into ``folder``. Raises `RunDirectoryError`."""
     labels = [f"tab:{name}" + (f"-{number}" if number > 1 else "") for number in range(1, len(tables) + 1)]
-    texts = {
-        "md": "\n".join(map(to_markdown, tables)),
-        "tex": "\n".join(map(to_latex, tables, labels)),
-        "csv": to_csv(records),
-    }
+    values = io.StringIO()
+    writer = csv.DictWriter(values, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    texts = {"md": "\n".join(map(to_markdown, tables)), "tex": "\n".join(map(to_latex, tables, labels)), "csv": values.getvalue()}
     with disk_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
     for ending, text in texts.items():

@@ -1,4 +1,4 @@
-"""HumanEval+ and MBPP+: extract the solution, and let evalplus decide (`harness/code.py`).
+"""HumanEval+ and MBPP+: extract the solution, and let evalplus decide (`harness/code_harness.py`).
 
 ``lenient`` is the paper's and AZR's mode: evalplus's extraction, which keeps the part of the longest Python text that the entry point
 needs. ``strict`` takes the code in the fence that the prompt opened, or in the first Python fence of the answer.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from populora.evals.benchmarks import FIELDS, Benchmark
+from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import FORGED, HarnessError, call_harness, grade_of, harness_limits
-from populora.evals.records import Grade, Item
 from populora.tasks.verifier import Judge
 
 PACKAGES = ("numpy", "evalplus", "tree_sitter", "tree_sitter_python")

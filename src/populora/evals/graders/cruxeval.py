@@ -1,4 +1,4 @@
-"""CRUXEval: extract the answer, apply the two official guards, and compare the answer's value (`harness/cruxeval.py`).
+"""CRUXEval: extract the answer, apply the two official guards, and compare the answer's value (`harness/cruxeval_harness.py`).
 
 An input has to call ``f``; an output must not be the call of ``f`` on the given input itself. Answers to our prompts are in a fence
 (``strict``) or where AZR looks in addition (``lenient``). A completion without any markup is an answer as it is, as in CRUXEval's own
@@ -12,8 +12,8 @@ import re
 
 from populora.core.types import TaskType
 from populora.evals.benchmarks import Benchmark
+from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import grade_of, harness_limits
-from populora.evals.records import Grade, Item
 from populora.sandbox.protocol import Job
 from populora.tasks.jobs import reason_of
 from populora.tasks.parsing import answer_text, parse_solution, search_solution

@@ -12,7 +12,7 @@ from typing import Any
 
 from populora.core.errors import SandboxFault
 from populora.core.types import VerdictKind
-from populora.evals.records import Grade, Item
+from populora.evals.eval_records import Grade, Item
 from populora.sandbox.protocol import Job, Limits
 from populora.tasks.jobs import reason_of
 from populora.tasks.verifier import Judge
@@ -30,7 +30,7 @@ class HarnessError(Exception):
 def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float) -> Limits:
     """Limits of a pool that runs this harness; ``packages`` are the ones that it and model programs may import."""
     folder = files("populora.evals").joinpath("harness")
-    sources = tuple(str(folder.joinpath(f"{part}.py")) for part in ("clock", name))
+    sources = tuple(str(folder.joinpath(f"{part}.py")) for part in ("clock", f"{name}_harness"))
     return Limits(cpu_seconds, 60.0, 4096, _ANSWER, _QUESTION, packages, threads=True, harness=sources)
 
 

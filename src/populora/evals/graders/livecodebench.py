@@ -1,8 +1,8 @@
 """LiveCodeBench by its official semantics, on the official files in a user's folder (``test.jsonl``, ``test2.jsonl``, …).
 
-Programs run in the sandbox (`harness/livecodebench.py`) and their outputs are compared here. Standard output is compared line by line
-without outer white space, as text or as decimal numbers; results of calls are compared as JSON. The limit is AZR's 60 s of CPU a test. As
-upstream, problems with several right answers accept one (its errata list about a dozen), and interactive ones cannot be solved.
+Programs run in the sandbox (`harness/livecodebench_harness.py`) and their outputs are compared here. Standard output is compared line by
+line without outer white space, as text or as decimal numbers; results of calls are compared as JSON. The limit is AZR's 60 s of CPU a
+test. As upstream, problems with several right answers accept one (its errata list about a dozen), and interactive ones cannot be solved.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import pickletools
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
+from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import FORGED, HarnessError, call_harness, grade_of, harness_limits
-from populora.evals.records import Grade, Item
 from populora.tasks.verifier import Judge
 
 SECONDS = 60.0
@@ -36,10 +37,8 @@ def load_livecodebench(folder: Path) -> list[Item]:
     if not paths:
         raise ConfigError(f"'{folder}' has no test*.jsonl: expected the official files of LiveCodeBench's code_generation_lite")
     items = [item for path in paths for item in _items(path)]
-    names = [item.id for item in items]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"'{folder}' has problem '{twice}' more than once: expected the files of one release")
+    if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
+        raise ConfigError(f"'{folder}' has problem '{twice[0]}' more than once: expected the files of one release")
     return items
 
 
@@ -49,16 +48,14 @@ def official_files(folder: Path) -> list[Path]:
 
 
 def _items(path: Path) -> Iterator[Item]:
+    offset = 0
     with path.open("rb") as file:
-        while True:
-            offset = file.tell()
-            line = file.readline()
-            if not line:
-                return
+        for line in file:
             if line.strip():
                 row = _row(path, offset, line)
                 kept = {name: row[name] for name in ("question_id", "question_content", "starter_code")}
                 yield Item(str(row["question_id"]), {**kept, "path": str(path), "offset": offset})
+            offset += len(line)
 
 
 def _row(path: Path, offset: int, line: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from threading import Lock
 from populora.core.config import TasksConfig
 from populora.core.types import Generation, VerdictKind
 from populora.evals.benchmarks import Benchmark
-from populora.evals.records import Grade, Item
+from populora.evals.eval_records import Grade, Item
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.render import load_prompts

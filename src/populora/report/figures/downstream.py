@@ -10,9 +10,8 @@ from typing import get_args
 from populora.evals.aggregates import ScoreCell, columns_of, score_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
+from populora.evals.eval_records import Evaluation, ModelRole
 from populora.evals.folder import read_evaluation
-from populora.evals.records import ModelRole
-from populora.evals.scores import Evaluation
 from populora.report.arms import INK, PALETTE, unique_names
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, categorical_colours, panels, tag_artist
 from populora.report.figure import Figure, MissingFigure, Study

@@ -1,0 +1,174 @@
+"""Records of an evaluation: items of a benchmark, completions of a model and verdicts of a grader, one JSON object a line; and scores.
+
+Files are appended to item by item, so that stopped work can resume. A score has its number of items: a benchmark that is graded in part
+enters no mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from populora.core.errors import RunDirectoryError
+from populora.core.files import disk_errors
+
+LONGEST_COMPLETION = 1 << 18
+"""Characters of a completion that is graded, far above every benchmark's limit. A longer one is wrong (``too_long``)."""
+PRIMARY = "primary"
+"""The extraction mode of a benchmark's published score (`Benchmark.primary`): `Grade.correct`."""
+ModelRole = Literal["base", "agent", "teacher", "student", "adapter"]
+
+
+@dataclass(frozen=True)
+class EvalModel:
+    """A model that is evaluated: a bare base or endpoint, a member of a run, or an adapter outside a run. Its files have its name."""
+
+    name: str
+    role: ModelRole
+    adapter: Path | None = None
+    """Its PEFT folder; None for a bare base."""
+    step: int | None = None
+    """The training step of a member."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a benchmark. ``fields`` are those of its data file."""
+
+    id: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A model's answer to an item. External completions have only ``item_id`` and ``completion``."""
+
+    item_id: str
+    completion: str
+    prompt: str = ""
+    finish_reason: str = ""
+    """``stop``, or ``length`` where the limit of tokens cut it."""
+    prompt_tokens: int = 0
+    tokens: int = 0
+    reasoning: str = ""
+    """Reasoning that a served model returned apart from its answer. It is not graded."""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A grader's verdict on one completion."""
+
+    item_id: str
+    correct: bool
+    reason: str = ""
+    """Empty if correct; else ``wrong``, ``no_answer``, ``timeout`` and the like."""
+    answer: str = ""
+    """The extracted answer."""
+    modes: dict[str, bool] = field(default_factory=dict)
+    """Whether it is correct in each extraction mode (``strict``, ``lenient``, …); ``correct`` is the benchmark's primary one."""
+    retry: str = ""
+    """``passed`` or ``failed`` if it failed at first and was graded once more, alone."""
+    completion_sha: str = ""
+    """Digest of the completion."""
+
+    def is_correct(self, mode: str = PRIMARY) -> bool:
+        """Whether the completion is correct in an extraction mode; the primary one replaces a mode that its grader does not have."""
+        return self.modes.get(mode, self.correct)
+
+
+Record = TypeVar("Record", Completion, Grade)
+
+
+def append(path: Path, record: Completion | Grade) -> None:
+    """Append one line. Raises `RunDirectoryError`."""
+    with disk_errors(path), path.open("ab") as file:
+        file.write(to_line(record))
+
+
+def to_line(record: Completion | Grade) -> bytes:
+    """Encode the record as a line of ASCII JSON."""
+    return json.dumps(asdict(record)).encode("ascii") + b"\n"
+
+
+def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[str, Record]:
+    """Read the lines by item; none where there is no file. Of two lines on an item the later one counts.
+
+    A last line that a kill cut short is ignored, and removed from the file if ``repair``. Raises `RunDirectoryError` for other damage.
+    """
+    if not file.exists():
+        return {}
+    with disk_errors(file, "read"):
+        data = file.read_bytes()
+        lines = data.split(b"\n")[:-1]
+        if repair and not data.endswith(b"\n"):
+            os.truncate(file, data.rfind(b"\n") + 1)
+    records: dict[str, Record] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            record = kind(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            what = f"expected a {kind.__name__.lower()}, got {line[:60]!r}"
+            raise RunDirectoryError(f"'{file}', line {number}: {what}. Remove the line, or the file to make it again.") from error
+        records[record.item_id] = record
+    return records
+
+
+@dataclass(frozen=True)
+class Score:
+    """One model on one benchmark, in items. ``items`` is the size of the benchmark in this evaluation's data."""
+
+    model: str
+    benchmark: str
+    correct: int
+    graded: int
+    items: int
+    modes: Mapping[str, int]
+    """Correct items in each extraction mode."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every item has a verdict."""
+        return self.graded == self.items
+
+    @property
+    def rate(self) -> float:
+        """Per cent correct of the graded items. Raises ``ZeroDivisionError`` for none."""
+        return 100 * self.correct / self.graded
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of one evaluation, for every model on every benchmark, graded or not."""
+
+    name: str
+    models: tuple[EvalModel, ...]
+    scores: tuple[Score, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Benchmarks that could not be evaluated, with the reason."""
+
+    def scores_of(self, model: str) -> dict[str, Score]:
+        """The scores of a model by benchmark, where anything was graded."""
+        return {score.benchmark: score for score in self.scores if score.model == model and score.graded}
+
+    def with_mode(self, mode: str) -> Evaluation:
+        """Count in another extraction mode; the primary one replaces it for benchmarks that do not have it."""
+        scores = (replace(score, correct=score.modes.get(mode, score.correct)) for score in self.scores)
+        return replace(self, scores=tuple(scores))
+
+
+def score_grades(model: str, benchmark: str, grades: Iterable[Grade], items: int) -> Score:
+    """Count verdicts on a benchmark of this number of items."""
+    grades = list(grades)
+    names = dict.fromkeys(name for grade in grades for name in grade.modes)
+    modes = {name: sum(grade.is_correct(name) for grade in grades) for name in names}
+    return Score(model, benchmark, sum(grade.correct for grade in grades), len(grades), items, modes)
+
+
+def modes_of(evaluations: Iterable[Evaluation]) -> list[str]:
+    """The names of all reported extraction modes, ``strict`` and ``lenient`` first."""
+    names = {name for evaluation in evaluations for score in evaluation.scores for name in score.modes}
+    return sorted(names, key=lambda name: (name != "strict", name != "lenient", name))

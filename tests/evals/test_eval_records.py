@@ -1,0 +1,47 @@
+"""Records are read as they were written, and verdicts are counted in every extraction mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.core.errors import RunDirectoryError
+from populora.evals.eval_records import PRIMARY, EvalModel, Evaluation, Grade, append, modes_of, read_records, score_grades, to_line
+
+
+def test_the_primary_mode_replaces_one_that_a_grader_does_not_have():
+    assert Grade("a", True).is_correct("strict") and not Grade("a", False).is_correct("strict")
+    partly = Grade("a", True, modes={"strict": False})
+    assert not partly.is_correct("strict") and partly.is_correct(PRIMARY)
+    grades = {"minerva_math": Grade("a", False, modes={"fixed": True, "strict": False}), "aime24": Grade("a", True)}
+    scores = tuple(score_grades("T0", benchmark, [grade], 1) for benchmark, grade in grades.items())
+    evaluation = Evaluation("run", (EvalModel("T0", "teacher"),), scores)
+    assert modes_of([evaluation]) == ["strict", "fixed"]
+    fixed = evaluation.with_mode("fixed").scores_of("T0")
+    assert (fixed["minerva_math"].correct, fixed["aime24"].correct) == (1, 1)
+
+
+def test_of_two_verdicts_the_later_counts_a_cut_line_is_none_and_a_damaged_one_is_named(tmp_path: Path):
+    file = tmp_path / "v.jsonl"
+    for grade in (Grade("a", False, "wrong"), Grade("a", True, retry="passed"), Grade("b", True)):
+        append(file, grade)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    assert read_records(file, Grade) == {"a": Grade("a", True, retry="passed")}
+    assert read_records(file, Grade, repair=True) == {"a": Grade("a", True, retry="passed")} and file.read_bytes() in whole
+    for line in (b"{", b"\xff\xfe", b"[1]", b'{"correct": true}'):
+        file.write_bytes(whole + line + b"\n")
+        with pytest.raises(RunDirectoryError, match=f"'{file}', line 4: expected a grade, got "):
+            read_records(file, Grade)
+
+
+@given(st.dictionaries(st.text(), st.tuples(st.booleans(), st.dictionaries(st.sampled_from(["strict", "lenient"]), st.booleans()))))
+def test_written_verdicts_are_read_and_counted(tmp_path_factory: pytest.TempPathFactory, verdicts: dict):
+    grades = [Grade(item, correct, modes=modes) for item, (correct, modes) in verdicts.items()]
+    file = tmp_path_factory.mktemp("verdicts") / "v.jsonl"
+    file.write_bytes(b"".join(map(to_line, grades)))
+    assert list(read_records(file, Grade).values()) == grades
+    assert score_grades("T0", "gsm8k", grades, len(grades)).correct == sum(grade.correct for grade in grades)
