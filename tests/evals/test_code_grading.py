@@ -36,17 +36,13 @@ def verdict(pool_of):
     [
         ("def double(x):\n    return x + x", ""),
         ("def double(x):\n    return 2.0 * x", ""),  # 2.0 == 2
-        ("def double(x):\n    return None", "wrong:base:0"),
         ("def double(x):\n    return 2 if x == 1 else 4", "wrong:plus:0"),
-        ("def double(x):\n    return [2 * x]", "wrong:base:0"),
         ("def double(x):\n    raise SystemExit(0)", "wrong:base:0"),
         ("import os\ndef double(x):\n    os._exit(0)", "error:exit_without_result"),
         ("def double(x)\n    return 2 * x", "not_loadable"),
-        ("def half(x):\n    return x", "not_loadable"),
         ("", "no_answer"),
         ("def double(x):\n    return open('/tmp/x', 'w')", "wrong:base:0"),
         ("print('hello')\ndef double(x):\n    print(x)\n    return 2 * x", ""),
-        ("def double(x):\n    return input()", "wrong:base:0"),
     ],
 )
 def test_a_solution_passes_if_all_its_tests_do(verdict, solution, reason):

@@ -23,29 +23,20 @@ def graded(pool_of):
     [
         ("f([1, 1, 2])", ""),
         ("f([1, 2, 1])", ""),  # any input with that output
-        ("f((1, 2, 1))", ""),
         ("[1, 1, 2]", "no_call"),
         ("f([1])", "wrong"),
-        ("f(", "error:exception:SyntaxError"),
         ("f([1, 1, 2]) == {1: 2, 2: 1}", ""),  # as the official assertion reads it
         ("f([1]) == {1: 2, 2: 1}", "error:exception:ValueError"),
         ("f([1, 1, 2])\nassert True", ""),  # what base models go on to write
         ("f([1, 1, 2])\nassert False", "error:exception:AssertionError"),
         ('f([1, 1, 2]), "since it counts"', ""),  # the message of an assertion
-        ("f([1, 1, 2]) # it counts", ""),
         ('assert f([1, 1, 2]) == {1: 2, 2: 1}, "since it counts"', ""),  # a whole assertion is read as its call
-        ("assert f([1, 1, 2]) == {1: 2, 2: 1}", ""),
-        ("assert(f([1, 1, 2]) == {1: 2, 2: 1})", ""),
         ("assert f([1, 1, 2]) == 5", ""),  # whatever it claims that the call gives
         ("assert f([1]) == {1: 2, 2: 1}, 'wrong input'", "wrong"),
         ("[ANSWER]assert f([1, 1, 2]) == {1: 2, 2: 1}, 'x'[/ANSWER]", ""),
         ("assert {1: 2, 2: 1} == f([1, 1, 2])", "error:exception:ValueError"),
-        ("assert f([1, 1, 2]) != 5", "error:exception:ValueError"),
-        ("f(xs=[1, 1, 2])", ""),
-        ("f((xs := [1, 1, 2]))", ""),
         ("[ANSWER]f([1, 1, 2])[/ANSWER]", ""),
         ("f([1, 1, 2]) or 5", "error:exception:ValueError"),
-        ("f(__import__('sys').exit())", "error:exception:SystemExit"),
         ("", "no_answer"),
     ],
 )
@@ -57,16 +48,13 @@ def test_an_input_is_right_if_it_leads_to_the_output(graded, completion, reason)
     "completion, reason",
     [
         ("{1: 2, 2: 1}", ""),
-        ("{2: 1, 1: 2.0}", ""),
         ("dict([(1, 2), (2, 1)])", ""),  # an expression, as in CRUXEval's own grader
         ("__import__('collections').Counter([1, 1, 2])", ""),  # equal in Python
         ("f([1, 1, 2])", "calls_program"),
         ("{1: 2}", "wrong"),
         ("{1: 2, 2: float('nan')}", "error:unsupported_value"),
         ("{1: __import__('numpy').int64(2), 2: __import__('decimal').Decimal(1)}", ""),
-        ("3 > 2", "wrong"),
         ("{1: 2, 2: 1} == {2: 1, 1: 2} != 5", ""),
-        ("not {}", "error:exception:SyntaxError"),
         ("assert f([1,1, 2]) == 'nonsense'", "error:exception:SyntaxError"),  # only an input is read out of a whole assertion
         ("[ANSWER]assert f([1,1, 2]) == 5[/ANSWER]", "error:exception:SyntaxError"),
         ("type('E', (), {'__eq__': lambda *_: True})()", "error:unsupported_value"),
@@ -91,13 +79,6 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
 )
 def test_answers_to_our_prompts_stand_in_a_fence_or_where_azr_looks_beyond_it(graded, mode, completion, strict, lenient):
     assert graded(mode, completion).modes == {"strict": strict, "lenient": lenient}
-
-
-def test_an_empty_input_fence_calls_a_program_without_arguments(pool_of):
-    """As CRUXEval's sample_135 needs it."""
-    item = Item("sample_1", {"id": "sample_1", "code": "def f():\n    return [1]", "input": "", "output": "[1]"})
-    grade = grade_cruxeval(pool_of("cruxeval_input"), BENCHMARKS["cruxeval_input"], item, "none</think> <answer>```input\n```</answer>")
-    assert grade.correct and grade.modes == {"strict": True, "lenient": True}
 
 
 def test_a_program_that_runs_too_long_is_ended(graded):

@@ -12,7 +12,7 @@ from small_sources import advance, running
 from test_models import CONFIG
 
 from populora.core.errors import ConfigError
-from populora.evals.eval_records import EvalModel, Grade, append
+from populora.evals.eval_records import EvalModel
 from populora.evals.folder import (
     check_folder,
     read_evaluation,
@@ -107,20 +107,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path, name):
         check_folder(folder)
     with pytest.raises(ConfigError, match=r"is not an evaluation: expected 'evaluation.json' in it"):
         read_evaluation(folder)
-
-
-def test_scores_are_read_with_ungraded_and_skipped_benchmarks(out):
-    settings = {"models": {"T0": {"role": "teacher", "step": 3}, "base": {"role": "base"}}}
-    update_evaluation(out, {**settings, "benchmarks": {"aime24": {"items": 30}, "gsm8k": {"items": 1319}}}, skipped={"amc23": "not there"})
-    file = verdict_file(out, "aime24", "T0")
-    file.parent.mkdir(parents=True)
-    for grade in (Grade("a", True, modes={"strict": False, "lenient": True}), Grade("b", False, "wrong", modes={"strict": False})):
-        append(file, grade)
-    evaluation = read_evaluation(out)
-    score = evaluation.scores_of("T0")["aime24"]
-    assert (score.correct, score.graded, score.items, score.modes) == (1, 2, 30, {"strict": 0, "lenient": 1})
-    assert (score.complete, score.rate, evaluation.name, evaluation.skipped) == (False, 50, "out", {"amc23": "not there"})
-    assert evaluation.scores_of("base") == {} and len(evaluation.scores) == 4 and evaluation.models[0].step == 3
 
 
 BENCHMARK = {"items": 40, "template": "azr_math 1", "max_tokens": 16000, "stop": ["a"] * 50, "left_out": {}}

@@ -12,10 +12,9 @@ from experiments.tiny_base.tokenizer import build_tokenizer
 from greedy import greedy_tokens
 from transformers import AutoModelForCausalLM
 
-from populora.core.errors import AdapterError, ConfigError
+from populora.core.errors import AdapterError
 from populora.core.types import Generation
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.eval_records import Item
 from populora.evals.generate import EvalPlan, generate, make_plan, to_completion
 from populora.evals.loaded_adapters import open_engine
 from populora.evals.models import EvalModels
@@ -124,30 +123,6 @@ def test_a_killed_generation_resumes_bit_identically(plan, out, tmp_path, count)
     assert contents(out) == contents(undisturbed)
     generate(plan, out, seen, never)
     assert contents(out) == contents(undisturbed) and set(seen.values()) == {(3, 3)}
-
-
-def test_items_that_do_not_fit_are_recorded_and_not_generated(models, out, crux):
-    long = Item("long", crux[0].fields | {"code": "def f(x):\n    return " + "x + " * 300 + "x"})
-    plan = make_plan(models, [EvalTask(BENCHMARKS[CRUX[0]], [long, crux[0]]), EvalTask(BENCHMARKS[CRUX[1]], [long])])
-    generate(plan, out, Seen())
-    recorded = json.loads((out / "evaluation.json").read_text())["settings"]["benchmarks"]["cruxeval_input"]
-    assert list(plan.prompts[0].left_out) == ["long"] == list(recorded["left_out"])
-    assert (recorded["template"], recorded["max_tokens"], recorded["stop"]) == ("solve 1 (compact 1)", 24, ["</answer>"])
-    assert [one["item_id"] for one in completions(out, "cruxeval_input", "one")] == ["made_0"]
-    assert not plan.prompts[1].prompts and not (out / "generations" / "cruxeval_output").exists()
-
-
-def test_completions_are_not_mixed_with_those_of_other_settings(plan, models, out, crux):
-    generate(plan, out, Seen())
-    before = contents(out)
-    for other, message in (
-        (make_plan(models, [EvalTask(BENCHMARKS[CRUX[1]], crux, "other data")]), r"benchmarks.cruxeval_output.sha256 '', and this one has"),
-        (make_plan(models, [EvalTask(BENCHMARKS[CRUX[1]], crux, max_tokens=30)]), r"benchmarks.cruxeval_output.max_tokens 24, and this"),
-        (replace(plan, merge=True), "has an evaluation with merged False, and this one has True"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            generate(other, out, Seen(), never)
-    assert contents(out) == before
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -65,28 +65,22 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     [
         ("add", "print(sum(map(int, input().split())))", ""),
         ("add", "import sys\na, b = sys.stdin.buffer.read().split()\nprint(int(a) + int(b))", ""),
-        ("add", "import sys\nfor line in sys.stdin:\n    print(sum(map(int, line.split())))", ""),
         ("add", "a, b = map(int, open(0).read().split())\nprint(a + b)", ""),
         ("add", "def main():\n    print(sum(map(int, input().split())))\nif __name__ == '__main__':\n    main()", ""),
         ("add", "print(sum(map(int, input().split())))\nexit()", ""),
-        ("add", "print('sum', sum(map(int, input().split())))", "wrong:0"),
         ("add", "a, b = map(int, input().split())\nprint(a + b if a < 5 else 0)", "wrong:1"),
         ("add", "print(1 / 0)", "ZeroDivisionError:0"),
-        ("add", "print(", "SyntaxError:0"),
         ("add", "", "no_answer"),
         ("half", "print('0.5   1')\nprint('  ok ')", ""),  # decimals and white space
         ("half", "print('0.5 1.0001')\nprint('ok')", "wrong:0"),
         ("half", "print('0.5 1')", "wrong:0"),  # a line too few
         ("call", "class Solution:\n    def shift(self, xs: List[int], k):\n        return [x + k for x in xs]", ""),
         ("call", "def shift(xs, k):\n    return tuple(x + k for x in xs)", ""),
-        ("call", "def shift(xs, k):\n    return xs", "wrong:0"),
         ("call", "import numpy\ndef shift(xs, k):\n    return [numpy.int64(x + k) for x in xs]", ""),
         ("call", "from __future__ import annotations\ndef shift(xs: Unknown, k):\n    return [x + k for x in xs]", ""),
-        ("nested", "def twins(x):\n    return [[x, x]]", ""),
         ("nested", "def twins(x):\n    return ([x, x],)", ""),
         ("nested", "def twins(x):\n    return [(x, x)]", "wrong:0"),  # as upstream: only the outermost tuple is a list
         ("add", "print(sum(map(int, input().split())))\nimport sys\nsys.stdout.close()", ""),
-        ("call", "def other(xs, k):\n    return xs", "KeyError:0"),
         ("call", "def shift(xs, k):\n    return {1, 2}", "TypeError:0"),
     ],
 )

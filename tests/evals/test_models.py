@@ -14,7 +14,7 @@ from small_sources import base_facts, running
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
-from populora.core.config import BaseConfig, ClusterConfig, Config, LoraConfig, PopulationConfig
+from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_folder
@@ -66,12 +66,6 @@ def test_an_adapter_is_found_with_the_base_that_it_names(make_adapter, chat_base
     assert (config.base.path, config.base.prompts, config.selfplay.max_response_tokens) == ("tiny", "compact", 224)
 
 
-def test_bases_are_found_by_name_and_folder(chat_base):
-    for name in ("tiny", str(chat_base), "Some/Model-7B"):
-        models = find_models([name])
-        assert models.models == (EvalModel("base", "base"),) and models.config.base.path == name
-
-
 def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter, monkeypatch):
     nameless = make_adapter("nameless", 1)
     rename_base(nameless, None)
@@ -101,11 +95,6 @@ def test_models_of_one_evaluation_have_one_base_one_run_and_different_names(run,
         find_models([str(mine), str(mine)])
     with pytest.raises(ConfigError, match="expected one run"):
         find_models([str(run), str(run)])
-
-
-def test_a_run_of_many_processes_is_evaluated_in_one(tmp_path):
-    with running(tmp_path / "run", replace(CONFIG, cluster=ClusterConfig(learners=2, shards=4, engines=8)), 2):
-        assert find_models([str(tmp_path / "run")]).config == CONFIG
 
 
 def test_the_engine_refuses_another_base_than_the_runs(run, tmp_path, chat_base):

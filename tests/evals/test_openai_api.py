@@ -99,15 +99,6 @@ def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoi
     assert len(server.asked) == 40 - answered
 
 
-def test_an_address_that_answers_something_else_or_nothing_is_an_error(server, endpoint, out):
-    server.body = b"<html>welcome</html>"
-    with pytest.raises(EndpointError, match="expected a completion with a text, got '<html>welcome"):
-        generate(endpoint, maths(3), out)
-    nobody = replace(endpoint, base_url="http://127.0.0.1:9/v1")
-    with pytest.raises(EndpointError, match=r"item '0' \(APIConnectionError"):
-        generate(nobody, maths(1), out.parent)
-
-
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_refused_item_is_reported_and_requested_again(server, endpoint, out, status):
     server.failing = {"q2?": status, "q7?": status}

@@ -45,14 +45,6 @@ def test_values_of_single_adapters_are_whole_numbers_of_items():
             assert abs(100 * round(row.cells[name].value * items / 100) / items - row.cells[name].value) < 0.0501, (row.label, name)
 
 
-def test_the_worst_and_best_of_each_benchmark_enclose_the_means():
-    for population in ("4T+4S", "8T+8S"):
-        worst, best = ROWS[f"{population} Worst"].cells, ROWS[f"{population} Best"].cells
-        for role in ("Teacher", "Student"):
-            cells = ROWS[f"{population} {role}"].cells
-            assert all(worst[name].value <= cells[name].value <= best[name].value for name in (*TEN, "Code", "Math", "All"))
-
-
 @pytest.mark.parametrize("population, members", [("4T+4S", 4), ("8T+8S", 8)])
 @pytest.mark.parametrize("role", ["Teacher", "Student"])
 @pytest.mark.parametrize("name", ["aime24", "aime25"])
@@ -72,34 +64,6 @@ def test_the_spread_of_an_aggregate_is_the_mean_of_the_spreads_of_its_columns():
         for name, over in aggregates_over(TEN).items() if row.cells["humaneval_plus"].std is not None else ():
             spreads = [row.cells[one].std for one in over]
             assert row.cells[name].std == pytest.approx(statistics.fmean(one for one in spreads if one is not None), abs=0.101)
-
-
-def test_the_baseline_of_the_table_is_two_adapters_of_which_the_main_text_compares_one():
-    table, text = ROWS["Baseline AZR (LoRA)"].cells, ROWS["main text: baseline LoRA"].cells
-    for name in text.keys() - {"Code", "Math", "All"}:
-        std = table[name].std
-        assert std is not None
-        pair = (text[name].value, 2 * table[name].value - text[name].value)
-        assert statistics.pstdev(pair) == pytest.approx(std, abs=0.151) and statistics.stdev(pair) > std + 0.2
-    assert text["Math"].value == 34.1 and table["Math"].value == 37.1
-
-
-def test_the_population_mean_of_the_main_text_is_of_neither_population_of_the_table():
-    text = ROWS["main text: population mean"].cells
-    outside: dict[str, set[str]] = {}
-    for population in ("4T+4S", "8T+8S"):
-        worst, best = ROWS[f"{population} Worst"].cells, ROWS[f"{population} Best"].cells
-        outside[population] = {name for name in text if not worst[name].value <= text[name].value <= best[name].value}
-    assert outside["4T+4S"] == {"humaneval_plus", "mbpp_plus", "aime24", "minerva_math"}
-    assert outside["8T+8S"] == outside["4T+4S"] | {"livecodebench", "math500"}
-
-
-def test_the_populations_mean_is_below_the_baseline_on_two_math_benchmarks():
-    baseline = ROWS["Baseline AZR (LoRA)"].cells
-    below = {
-        n for n in TEN if statistics.fmean(ROWS[f"4T+4S {role}"].cells[n].value for role in ("Teacher", "Student")) < baseline[n].value
-    }
-    assert below == {"aime24", "gsm8k"}
 
 
 def test_the_values_that_the_paper_sets_in_bold_are_found():

@@ -134,21 +134,6 @@ def test_cruxeval_is_asked_in_the_words_of_training(crux):
     assert rendered("solve", "cruxeval_input", fields, prompts=AZR) == solve_prompt(AZR, problem)
 
 
-def test_the_solvers_prompts_end_with_the_stop_text_of_their_prompt_set():
-    compact, azr = (load_template("solve", BENCHMARKS["tiny"], prompts) for prompts in (COMPACT, AZR))
-    assert (compact.stop, compact.label) == (("</answer>",), "solve 1 (compact 1)")
-    assert (azr.stop, azr.label) == ((), "solve 1 (azr 1)")
-
-
-def test_an_item_of_the_tiny_suite_is_its_problem():
-    fields = {
-        "id": "one", "task": "code_f", "program": "def f(x):\n    return x", "shown": [{"inputs": "1", "output": "1"}],
-        "hidden": [{"inputs": "2", "output": "2"}], "message": "as it is",
-    }  # fmt: skip
-    assert problem_of(BENCHMARKS["tiny"], Item("one", fields)).task is TaskType.CODE_F
-    assert "as it is" in rendered("solve", "tiny", fields, prompts=COMPACT)
-
-
 @pytest.mark.parametrize(
     ("template", "benchmark", "message"),
     [
@@ -179,13 +164,6 @@ def test_items_that_do_not_fit_are_left_out_with_the_reason(crux):
     assert list(rendered.prompts) == [item.id for item in crux]
     assert rendered.max_tokens == 224 and 0 < rendered.longest_prompt < 50
     assert list(rendered.left_out) == ["long"] and rendered.left_out["long"].endswith("for the response exceed the context of 512")
-
-
-def test_the_last_item_that_fits_fills_the_context(crux):
-    task = EvalTask(BENCHMARKS["cruxeval_output"], crux[:1], max_tokens=20)
-    length = render_prompts(task, build_tokenizer(), 512, TINY_LIMITS, COMPACT).longest_prompt
-    assert not render_prompts(task, build_tokenizer(), length + 20, TINY_LIMITS, COMPACT).left_out
-    assert render_prompts(task, build_tokenizer(), length + 19, TINY_LIMITS, COMPACT).left_out
 
 
 def test_a_response_may_be_as_long_as_in_azrs_evaluation_unless_the_context_is_too_small():

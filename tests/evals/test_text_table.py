@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from populora.evals.text_table import TextCell, TextRow, TextTable, escape_latex, print_table, to_latex, to_markdown, write_tables
+from populora.evals.text_table import TextCell, TextRow, TextTable, escape_latex, print_table, to_latex, to_markdown
 
 HOSTILE = r"""a_b & 50% $x$ #1 {~^} \cmd <b> | "q" * `c` [l](u)"""
 
@@ -56,20 +55,9 @@ def test_latex_text_has_no_bare_special_character(text: str):
     assert not set(bare) & set(r"\&%$#_{}~^<>|") and "\n" not in bare
 
 
-def test_latex_text_reads_as_it_was_written():
-    assert escape_latex(r"a_b\c~") == r"a\_b\textbackslash{}c\textasciitilde{}" and escape_latex("two\nlines") == "two lines"
-    assert escape_latex("[run]") == "{}[run]" and escape_latex("*run") == "{}*run"  # else the line break before it would take them
-
-
 def test_markdown_has_as_many_columns_in_every_row():
     row = TextRow(HOSTILE, (TextCell("1.0±0.5 (3/4)", bold=True), TextCell()))
     text = to_markdown(TextTable("a|b", (("", 2),), ("x", "y|z"), ((row,),), ("note *",)))
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 3 and all(len(re.findall(r"(?<!\\)\|", line)) == 4 for line in lines)
     assert "**1.0±0.5 (3/4)**" in text and r"\*" in text
-
-
-def test_three_files_are_written(tmp_path: Path):
-    files = write_tables(tmp_path / "new", "name", [table_of(3, "a"), table_of(4, "b")], [{"x": 1.25, "y": "a,b"}])
-    assert [file.name for file in files] == ["name.md", "name.tex", "name.csv"] and files[2].read_text() == 'x,y\n1.25,"a,b"\n'
-    assert [label in files[1].read_text() for label in (r"\label{tab:name}", r"\label{tab:name-2}")] == [True, True]
