@@ -8,8 +8,7 @@ other than 0 or all:
 - CRUXEval: a neighbour's input may lead to the right output (18 do); of the neighbours' outputs 3 are the same literal, and 5 are True or
   False against 1 or 0.
 - MATH-500: the neighbour of one item has the same answer, ``x=5`` after ``5``.
-- Minerva: 58 of its answers are written like ``4.5e33``, which AZR's comparison (``lenient``) takes for a product with Euler's number;
-  ``fixed`` reads it as a number.
+- Minerva: 58 of its answers are written like ``4.5e33``, which AZR's comparison (``lenient``) takes for a product with Euler's number.
 """
 
 from __future__ import annotations
@@ -97,7 +96,6 @@ def mathematics(benchmark: str) -> list[Check]:
     ]
     if benchmark == "minerva_math":
         found.append(Check("4.5e33 as 4.5 × 10^33, read as AZR does", lambda item, _: power(item), 0))
-        found.append(Check("4.5e33 as 4.5 × 10^33, read as numbers", lambda item, _: power(item), ALL, "fixed"))
     return found
 
 
@@ -124,7 +122,7 @@ def row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool)
     neighbours = [*items[1:], items[0]]
     texts = {item.id: text for item, other in zip(items, neighbours, strict=True) if (text := check.answer(item, other)) is not None}
     answered = [item for item in items if item.id in texts]
-    job = GradingJob(BENCHMARKS[benchmark], answered, texts, "", len(answered), BENCHMARKS[benchmark].grading == "code")
+    job = GradingJob(BENCHMARKS[benchmark], answered, texts, "", BENCHMARKS[benchmark].grading == "code")
     with tempfile.TemporaryDirectory() as folder:
         outs = [Path(folder) / f"{number}.jsonl" for number in range(check.times)]
         summaries = [grade(job, out, grader) for out in outs]

@@ -171,18 +171,6 @@ def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     assert any(line.cells[0].text == "30/40" for line in layout.rows) and any("No Math, All" in note for note in layout.notes)
 
 
-def test_another_release_of_livecodebench_is_compared_but_in_no_aggregate():
-    found = compare([arm(name, 1, {"humaneval_plus": 60, "livecodebench": 10, "amc23": 40}) for name in ("a", "b")], resamples=FEW)
-    (layout,) = comparison_tables(found)
-    assert [line.label for line in layout.rows] == ["HE+", "LCB", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
-    assert by_column(found)["Code"].items == 60
-    assert "LCB is 10 problems, not release_v5 (880)." in layout.notes
-    alone = compare([arm(name, 1, {"livecodebench": 10}) for name in ("a", "b")], resamples=FEW)
-    assert [one.column for one in alone] == ["livecodebench"]
-    whole = comparison_tables(compare([arm(name, 1, {"livecodebench": 880}) for name in ("a", "b")], resamples=FEW))[0]
-    assert "LCB is release_v5." in whole.notes and whole.rows[1].label == "Code (1/3)"
-
-
 def test_arms_are_read_from_folders_in_an_extraction_mode(tmp_path: Path):
     for number in range(2):
         file = verdict_file(tmp_path, "aime24", f"T{number}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from populora.core.rng import stream
-from populora.evals.aggregates import ScoreRow, aggregates_over, columns_of, score_rows
+from populora.evals.aggregates import ScoreRow, aggregates_over, graded_benchmarks, score_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.eval_records import EvalModel, Evaluation, Score
@@ -24,13 +24,6 @@ POPULATION = (
     EvalModel("S0", "student"),
     EvalModel("S1", "student"),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def all_releases_have_200_items() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(BENCHMARKS, "livecodebench", replace(BENCHMARKS["livecodebench"], items=200))
-        yield
 
 
 def evaluation(
@@ -55,7 +48,7 @@ def full(
 
 def rows_of(*evaluations: Evaluation, members: bool = True) -> dict[str, ScoreRow]:
     """The rows of the last evaluation by label, with aggregates over what all of them have."""
-    return {one.label: one for one in score_rows(evaluations[-1], columns_of(evaluations).aggregates, members)}
+    return {one.label: one for one in score_rows(evaluations[-1], aggregates_over(graded_benchmarks(evaluations)), members)}
 
 
 def texts(table: TextTable) -> str:
@@ -146,27 +139,6 @@ def test_all_rows_of_a_table_average_the_same_benchmarks():
     assert any(row.label == "less T0" for row in downstream_tables([more, less])[0].rows)
 
 
-def with_size(one: Evaluation, items: int) -> Evaluation:
-    """The evaluation with another number of LiveCodeBench's items, all graded."""
-    scores = [replace(score, graded=items, items=items) if score.benchmark == "livecodebench" else score for score in one.scores]
-    return replace(one, scores=tuple(scores))
-
-
-def test_another_release_of_livecodebench_is_marked_and_kept_apart_from_the_papers():
-    small = with_size(evaluation({**full(), "T0": {**full()["T0"], "livecodebench": 2.0}}), 10)
-    table = downstream_tables([small], paper=True)[0]
-    assert table.columns[2] == "LCB (10)" and table.columns[-3:] == ("Code (2/3)", "Math", "All (9/10)")
-    assert any(note.startswith("LCB (10): 10 problems, not release_v5 (200). It is in no aggregate") for note in table.notes)
-    base = next(row for row in table.rows if row.label == "Qwen2.5-Coder-7B")
-    assert (base.cells[2].text, base.cells[-3].text) == ("–", "73.8")  # of 79.3 and 68.3
-    both = downstream_tables([replace(small, name="small"), evaluation(full(), name="whole")])[0]
-    assert (
-        both.columns[2] == "LCB (10, 200)"
-        and not any(row.cells[2].bold for row in both.rows)
-        and any(row.cells[1].bold for row in both.rows)
-    )
-
-
 def test_skipped_benchmarks_and_steps_are_in_the_notes():
     models = tuple(replace(model, step=200) for model in POPULATION[1:])
     one = replace(evaluation(full(), models), skipped={"aime24": "aime24: 'x' is not there"})
@@ -187,11 +159,11 @@ def test_the_best_complete_value_of_a_column_is_bold_also_where_several_print_al
 def test_extraction_modes_are_compared_in_a_second_table():
     modes = {"strict": 20, "lenient": 40}
     scores = [Score(one.name, "math500", 40, 100, 100, modes) for one in POPULATION]
-    scores += [Score(one.name, "minerva_math", 30, 100, 100, {**modes, "fixed": 50}) for one in POPULATION]
+    scores += [Score(one.name, "minerva_math", 30, 100, 100, {**modes, "third": 50}) for one in POPULATION]
     first, second = downstream_tables([Evaluation("run", POPULATION, tuple(scores))])
     values = {row.label: [cell.text for cell in row.cells] for row in second.rows}
     assert values["base, strict"] == ["20.0", "20.0", "20.0"]
-    assert values["Teacher, mean of 2, fixed"] == ["40.0±0.0", "50.0±0.0", "45.0±0.0"]  # MATH-500 has no such mode
+    assert values["Teacher, mean of 2, third"] == ["40.0±0.0", "50.0±0.0", "45.0±0.0"]  # MATH-500 has no such mode
     assert not any("Worst" in label or "T0" in label for label in values)
     assert "primary mode (lenient)" in second.notes[0] and first.rows[0].cells[1].text == "30.0"
 

@@ -16,12 +16,12 @@ def test_the_primary_mode_replaces_one_that_a_grader_does_not_have():
     assert Grade("a", True).is_correct("strict") and not Grade("a", False).is_correct("strict")
     partly = Grade("a", True, modes={"strict": False})
     assert not partly.is_correct("strict") and partly.is_correct(PRIMARY)
-    grades = {"minerva_math": Grade("a", False, modes={"fixed": True, "strict": False}), "aime24": Grade("a", True)}
+    grades = {"math500": Grade("a", False, modes={"lenient": True, "strict": False}), "aime24": Grade("a", True)}
     scores = tuple(score_grades("T0", benchmark, [grade], 1) for benchmark, grade in grades.items())
     evaluation = Evaluation("run", (EvalModel("T0", "teacher"),), scores)
-    assert modes_of([evaluation]) == ["strict", "fixed"]
-    fixed = evaluation.with_mode("fixed").scores_of("T0")
-    assert (fixed["minerva_math"].correct, fixed["aime24"].correct) == (1, 1)
+    assert modes_of([evaluation]) == ["strict", "lenient"]
+    lenient = evaluation.with_mode("lenient").scores_of("T0")
+    assert (lenient["math500"].correct, lenient["aime24"].correct) == (1, 1)
 
 
 def test_of_two_verdicts_the_later_counts_a_cut_line_is_none_and_a_damaged_one_is_named(tmp_path: Path):

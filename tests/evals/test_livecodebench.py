@@ -9,8 +9,8 @@ import pytest
 
 from populora.cli.main import main
 from populora.core.errors import ConfigError
-from populora.evals.benchmarks import BENCHMARKS, release_of
-from populora.evals.data import digest_of
+from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.data import digest_of, load_items
 from populora.evals.graders import livecodebench
 from populora.evals.graders.livecodebench import cases_of, extract_solutions, grade_livecodebench, load_livecodebench
 
@@ -57,7 +57,8 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     assert [item.id for item in items] == ["add", "call", "half", "nested"]
     assert cases_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
     assert cases_of(items[1])[0] == "shift" and "input" not in items[0].fields
-    assert release_of(LCB, 880) == "release_v5" and release_of(LCB, 3) == "3 problems, not release_v5 (880)"
+    with pytest.raises(ConfigError, match=f"'{folder}' has 4 problems: expected the 880 of the paper's release_v5"):
+        load_items(LCB, folder)
 
 
 @pytest.mark.parametrize(

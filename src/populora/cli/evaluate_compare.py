@@ -30,7 +30,7 @@ class Compare:
     arms: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FOLDER[:MODELS] ..."), QUIET] = ()
     """The others are compared with the first."""
     mode: Annotated[str, tyro.conf.arg(metavar="NAME")] = PRIMARY
-    """How answers are extracted: `primary` (each benchmark's own), `strict`, `lenient` or, for Minerva, `fixed`."""
+    """How answers are extracted: `primary` (each benchmark's own), `strict` or `lenient`."""
     suite: Annotated[str, tyro.conf.arg(metavar="NAMES"), QUIET] = ""
     """Only these groups and benchmarks, with commas. By default all that every arm has."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0

@@ -19,7 +19,7 @@ from populora.cli.arguments import QUIET, parse
 from populora.cli.progress import counting
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
-from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark, release_of
+from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
 from populora.evals.completions import CompletionTexts, read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.eval_records import EvalModel, Item
@@ -77,7 +77,7 @@ def _grade_file(which: Benchmark, completions: Path, out: Path, args: GradeArgum
     if which.sha256 not in ("", sha256):
         _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these scores compare with no others")
     content = read_texts(completions, items)
-    job = GradingJob(which, items, content.texts, sha256, len(items), args.completion_is_solution)
+    job = GradingJob(which, items, content.texts, sha256, args.completion_is_solution)
     with open_grader(which, args.workers, args.allow_weak) as pool, counting(which.name) as progress:
         summary = grade(job, out, pool, progress)
     _report("", job, summary, content)
@@ -127,7 +127,7 @@ def _grade_benchmark(folder: Path, models: Sequence[EvalModel], which: Benchmark
         if not completions.is_file():
             continue
         content = read_texts(completions, items)
-        job = GradingJob(which, [item for item in items if item.id in content.texts], content.texts, sha256, len(items))
+        job = GradingJob(which, [item for item in items if item.id in content.texts], content.texts, sha256)
         with disk_errors(out.parent, "create"):
             out.parent.mkdir(parents=True, exist_ok=True)
         with counting(f"{which.name} {model.name}") as progress:
@@ -138,8 +138,7 @@ def _grade_benchmark(folder: Path, models: Sequence[EvalModel], which: Benchmark
 
 
 def _report(prefix: str, job: GradingJob, summary: GradingSummary, content: CompletionTexts) -> None:
-    release = release_of(job.benchmark, job.data_items)
-    name = prefix + job.benchmark.name + (f" ({release})" if release else "")
+    name = prefix + job.benchmark.name
     for fault in content.faults:
         _say(f"{name}: {fault}")
     if content.missing:

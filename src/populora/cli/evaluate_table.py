@@ -13,7 +13,7 @@ from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
 from populora.core.errors import ConfigError
-from populora.evals.aggregates import columns_of
+from populora.evals.aggregates import graded_benchmarks
 from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.folder import read_evaluation, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
@@ -45,7 +45,7 @@ def tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:
     names = [str(folder) for folder in folders] if len(folders) > 1 else [""]
     evaluations = [read_evaluation(folder, name) for folder, name in zip(folders, names, strict=True)]
     settings = {
-        name: settings_of(folder, evaluation.models, columns_of([evaluation]).benchmarks)
+        name: settings_of(folder, evaluation.models, graded_benchmarks([evaluation]))
         for folder, name, evaluation in zip(folders, names, evaluations, strict=True)
     }
     tables = downstream_tables(evaluations, paper, settings_diff(settings))

@@ -3,8 +3,7 @@
 The definitions are the paper's, found by recomputing its table (`tests/evals/test_paper_results.py`):
 
 - Code, Math and All are means of 3, 7 and 10 benchmarks, taken before rounding. If fewer were evaluated, all rows of a table average the
-  same ones, and a row that lacks one of them, or has it graded in part, has no aggregate. A LiveCodeBench of another size than the paper's
-  release is in no aggregate.
+  same ones, and a row that lacks one of them, or has it graded in part, has no aggregate.
 - The spread is the sample standard deviation over the members of a role (n - 1).
 - Worst and Best are selected on the test set, for each benchmark by itself, over all adapters of both roles; their aggregates are means of
   these. No single adapter has such a row. Adapters outside a run count only where there are no members of a run.
@@ -25,7 +24,7 @@ from importlib.resources import files
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from populora.evals.benchmarks import BENCHMARKS, differs_in_size
+from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Evaluation
 
 AGGREGATES = {"Code": ("code",), "Math": ("math",), "All": ("code", "math")}
@@ -64,37 +63,10 @@ class ScoreRow:
     cells: Mapping[str, ScoreCell]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table: benchmarks, then aggregates. ``sizes`` are numbers of items that differ from the paper's, by benchmark."""
-
-    benchmarks: tuple[str, ...]
-    sizes: Mapping[str, tuple[int, ...]]
-
-    @property
-    def comparable(self) -> tuple[str, ...]:
-        """The benchmarks with the paper's items. Only these are averaged and compared with its numbers."""
-        return tuple(name for name in self.benchmarks if name not in self.sizes)
-
-    @property
-    def aggregates(self) -> dict[str, tuple[str, ...]]:
-        """The benchmarks that each aggregate averages."""
-        return aggregates_over(self.comparable)
-
-    def title(self, benchmark: str) -> str:
-        """The heading of a benchmark: ``LCB``, or ``LCB (10)`` with another number of items than the paper's."""
-        sizes = ", ".join(map(str, self.sizes.get(benchmark, ())))
-        return f"{BENCHMARKS[benchmark].title} ({sizes})" if sizes else BENCHMARKS[benchmark].title
-
-
-def columns_of(evaluations: Sequence[Evaluation]) -> Columns:
-    """All benchmarks on which anything was graded."""
+def graded_benchmarks(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
+    """All benchmarks on which anything was graded, in the order of the paper's table."""
     graded = {score.benchmark for evaluation in evaluations for score in evaluation.scores if score.graded}
-    sizes: dict[str, set[int]] = {name: set() for name in BENCHMARKS if name in graded}
-    for score in (score for evaluation in evaluations for score in evaluation.scores if score.benchmark in graded):
-        sizes[score.benchmark].add(score.items)
-    different = {name: tuple(sorted(of)) for name, of in sizes.items() if any(differs_in_size(name, items) for items in of)}
-    return Columns(tuple(sizes), different)
+    return tuple(name for name in BENCHMARKS if name in graded)
 
 
 def aggregates_over(benchmarks: Iterable[str]) -> dict[str, tuple[str, ...]]:

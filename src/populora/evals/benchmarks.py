@@ -34,8 +34,6 @@ class Benchmark:
     sha256: str = ""
     source: str = ""
     """Source of the file: ``owner/repository@commit:path`` of a public Git repository."""
-    release: str = ""
-    """The paper's release, of a benchmark that has several."""
 
 
 _AZR = "LeapLabTHU/Absolute-Zero-Reasoner@a82124e514e27692aa9860c5ee21dbf9d81e3bc5:evaluation/math_eval/eval/data"
@@ -61,7 +59,6 @@ BENCHMARKS = {
         ),
         Benchmark(
             "livecodebench", "LCB", "code", "livecodebench", 880, "question_id", "azr_livecodebench", 8096, "lenient", "livecodebench",
-            release="release_v5",
         ),
         _math("aime24", "AIME24", 30, "id", "af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac"),
         _math("aime25", "AIME25", 30, "id", "20c1ca392758d96bd1e28af15d9f30df5660257927cacc9eac7301c29f677d1a"),
@@ -112,18 +109,6 @@ def benchmark(name: str) -> Benchmark:
     if plain not in BENCHMARKS:
         raise ConfigError(f"unknown benchmark '{name}': expected one of {', '.join(BENCHMARKS)}.{did_you_mean(plain, BENCHMARKS, n=2)}")
     return BENCHMARKS[plain]
-
-
-def differs_in_size(name: str, items: int) -> bool:
-    """Whether data of this size are not the paper's benchmark. Where a digest pins it, they always are."""
-    return not BENCHMARKS[name].sha256 and items != BENCHMARKS[name].items
-
-
-def release_of(benchmark: Benchmark, items: int) -> str:
-    """Name the release that has this number of items; empty where the benchmark has no releases."""
-    if not benchmark.release or items == benchmark.items:
-        return benchmark.release
-    return f"{items} problems, not {benchmark.release} ({benchmark.items})"
 
 
 def suite(names: Sequence[str]) -> list[Benchmark]:

@@ -27,7 +27,7 @@ from scipy import stats
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
 from populora.evals.aggregates import aggregate_title, aggregates_over
-from populora.evals.benchmarks import BENCHMARKS, differs_in_size, release_of
+from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import PRIMARY, EvalModel, Grade, read_records
 from populora.evals.folder import verdict_file
 from populora.evals.text_table import ABSENT, TextCell, TextRow, TextTable
@@ -111,7 +111,7 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int
             f"got {', '.join(arm.answers) or 'none'} and {', '.join(first.answers) or 'none'}. Grade both on the same suite."
         )
     scores = {name: _scores(first, arm, name) for name in common}
-    aggregates = aggregates_over(name for name in common if not differs_in_size(name, arm.items[name]))
+    aggregates = aggregates_over(common)
     differences: list[Difference] = []
     for column, names in {**{name: (name,) for name in common}, **aggregates}.items():
         sizes, pairs = [arm.items[name] for name in names], [scores[name] for name in names]
@@ -203,18 +203,15 @@ def comparison_tables(differences: Iterable[Difference], notes: Sequence[str] = 
 
 def _comparison_table(differences: Sequence[Difference], notes: Sequence[str]) -> TextTable:
     first = differences[0]
-    sizes = {item.column: item.of for item in differences if item.p is not None}
-    aggregates = aggregates_over(name for name, items in sizes.items() if not differs_in_size(name, items))
+    aggregates = aggregates_over(item.column for item in differences if item.p is not None)
     tests = " and ".join(dict.fromkeys(item.test for item in differences if item.test))
     absent = [name for name in aggregates if name not in {item.column for item in differences}]
-    releases = {name: release for name, items in sizes.items() if (release := release_of(BENCHMARKS[name], items))}
     footnotes = [
         f"Points: {first.arm} minus {first.against}, paired item by item.",
         f"Extraction mode: {first.mode}" + ("." if first.mode == PRIMARY else "; benchmarks without it count their primary mode."),
         f"The interval is a bootstrap over items (seed {first.seed}): it says nothing about other training seeds.",
         f"Tests: {tests}, two-sided, with Holm's correction over this comparison. Bold: p below {SIGNIFICANT} after it.",
         *([f"No {', '.join(absent)}: a benchmark of it is graded only in part."] if absent else []),
-        *(f"{BENCHMARKS[name].title} is {release}." for name, release in releases.items()),
         *notes,
     ]
     titles = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}

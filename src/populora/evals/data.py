@@ -50,7 +50,10 @@ def find_data(benchmark: Benchmark, data: str = "") -> Path:
 def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[Item]:
     """Load all items of a data file. Raises `ConfigError` for one that is not the pinned file (if ``verify``), and for faulty items."""
     if benchmark.grading == "livecodebench":
-        return load_livecodebench(path)
+        items = load_livecodebench(path)
+        if verify and len(items) != benchmark.items:
+            raise ConfigError(f"'{path}' has {len(items)} problems: expected the {benchmark.items} of the paper's release_v5")
+        return items
     with disk_errors(path, "read"):
         content = path.read_bytes()
     if verify and benchmark.sha256 and (sha256 := digest(content)) != benchmark.sha256:

@@ -10,16 +10,16 @@ from typing import Any
 
 from populora.evals.aggregates import (
     PAPER_BENCHMARKS,
-    Columns,
     ScoreCell,
     ScoreRow,
     aggregate_title,
-    columns_of,
+    aggregates_over,
+    graded_benchmarks,
     paper_notes,
     paper_rows,
     score_rows,
 )
-from populora.evals.benchmarks import BENCHMARKS, release_of
+from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import PRIMARY, Evaluation, modes_of
 from populora.evals.text_table import TextCell, TextRow, TextTable
 
@@ -34,28 +34,28 @@ def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, no
 
     ``paper`` adds the paper's rows below ours, ``notes`` are more footnotes. Returns nothing where nothing was graded.
     """
-    columns = columns_of(evaluations)
-    if not columns.benchmarks:
+    benchmarks = graded_benchmarks(evaluations)
+    if not benchmarks:
         return []
-    blocks = [(_prefix(evaluation, evaluations), score_rows(evaluation, columns.aggregates)) for evaluation in evaluations]
-    texts = [*_footnotes(columns, [row for _, rows in blocks for row in rows], evaluations), *notes]
-    published = paper_rows(columns.comparable) if paper else {}
+    blocks = [(_prefix(evaluation, evaluations), score_rows(evaluation, aggregates_over(benchmarks))) for evaluation in evaluations]
+    texts = [*_footnotes(benchmarks, [row for _, rows in blocks for row in rows], evaluations), *notes]
+    published = paper_rows(benchmarks) if paper else {}
     if paper:
         texts += paper_notes() if published else ["The paper's table has none of these benchmarks."]
-    table = _text_table("Downstream pass@1 (%)", columns, blocks, list(published.values()), texts)
-    return [table, _mode_table(evaluations, columns)] if modes_of(evaluations) else [table]
+    table = _text_table("Downstream pass@1 (%)", benchmarks, blocks, list(published.values()), texts)
+    return [table, _mode_table(evaluations, benchmarks)] if modes_of(evaluations) else [table]
 
 
 def _prefix(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> str:
     return evaluation.name if len(evaluations) > 1 else ""
 
 
-def _mode_table(evaluations: Sequence[Evaluation], columns: Columns) -> TextTable:
+def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) -> TextTable:
     """Bases and roles in each extraction mode, without worst, best and members."""
     modes = modes_of(evaluations)
     blocks: Blocks = []
     for evaluation in evaluations:
-        by_mode = [score_rows(evaluation.with_mode(mode), columns.aggregates, members=False) for mode in modes]
+        by_mode = [score_rows(evaluation.with_mode(mode), aggregates_over(benchmarks), members=False) for mode in modes]
         rows = [
             ScoreRow(f"{row.label}, {mode}", "mean", row.cells)
             for rows in zip(*by_mode, strict=True)
@@ -64,36 +64,36 @@ def _mode_table(evaluations: Sequence[Evaluation], columns: Columns) -> TextTabl
         ]
         blocks.append((_prefix(evaluation, evaluations), rows))
     titles: defaultdict[str, list[str]] = defaultdict(list)
-    for name in columns.benchmarks:
+    for name in benchmarks:
         titles[BENCHMARKS[name].primary].append(BENCHMARKS[name].title)
     primary = "; ".join(f"{mode} on {', '.join(of)}" for mode, of in titles.items()) if len(titles) > 1 else next(iter(titles))
     notes = [f"The score is each benchmark's primary mode ({primary}), which also replaces a mode that a benchmark does not have."]
-    return _text_table("The same completions by extraction mode", columns, blocks, [], notes, bold=False)
+    return _text_table("The same completions by extraction mode", benchmarks, blocks, [], notes, bold=False)
 
 
 def _text_table(
-    caption: str, columns: Columns, blocks: Blocks, published: list[list[ScoreRow]], notes: Sequence[str], bold: bool = True
+    caption: str, benchmarks: Sequence[str], blocks: Blocks, published: list[list[ScoreRow]], notes: Sequence[str], bold: bool = True
 ) -> TextTable:
-    names = (*columns.benchmarks, *columns.aggregates)
-    best = {name: _best([row for _, rows in blocks for row in rows], name, columns) if bold else "" for name in names}
+    aggregates = aggregates_over(benchmarks)
+    names = (*benchmarks, *aggregates)
+    best = {name: _best([row for _, rows in blocks for row in rows], name) if bold else "" for name in names}
 
     def text_row(row: ScoreRow, prefix: str, best: Mapping[str, str]) -> TextRow:
         mark = SELECTED if row.kind in ("worst", "best") else ""
         return TextRow(f"{prefix} {row.label}{mark}".strip(), tuple(_text_cell(row.cells.get(name), best.get(name, "")) for name in names))
 
-    by_group = groupby(columns.benchmarks, lambda name: _GROUPS[BENCHMARKS[name].group])
-    groups = [(title, len(list(benchmarks))) for title, benchmarks in by_group]
-    groups += [("Aggregate", len(columns.aggregates))] if columns.aggregates else []
-    titles = [columns.title(name) for name in columns.benchmarks] + [aggregate_title(*item) for item in columns.aggregates.items()]
+    groups = [(title, len(list(group))) for title, group in groupby(benchmarks, lambda name: _GROUPS[BENCHMARKS[name].group])]
+    groups += [("Aggregate", len(aggregates))] if aggregates else []
+    titles = [BENCHMARKS[name].title for name in benchmarks] + [aggregate_title(*item) for item in aggregates.items()]
     text_blocks = [tuple(text_row(row, prefix, best) for row in rows) for prefix, rows in blocks]
     text_blocks += [tuple(text_row(row, "", {}) for row in rows) for rows in published]
     return TextTable(caption, tuple(groups), tuple(titles), tuple(text_blocks), tuple(notes))
 
 
-def _best(rows: Sequence[ScoreRow], column: str, columns: Columns) -> str:
-    """The highest complete value of a column as printed. Empty for a single one, and where the evaluations have different items."""
+def _best(rows: Sequence[ScoreRow], column: str) -> str:
+    """The highest complete value of a column as printed; empty for a single one."""
     values = [row.cells[column].value for row in rows if column in row.cells and row.cells[column].complete]
-    return f"{max(values):.1f}" if len(values) > 1 and len(columns.sizes.get(column, ())) < 2 else ""
+    return f"{max(values):.1f}" if len(values) > 1 else ""
 
 
 def _text_cell(cell: ScoreCell | None, best: str) -> TextCell:
@@ -104,7 +104,7 @@ def _text_cell(cell: ScoreCell | None, best: str) -> TextCell:
     return TextCell(value + spread + ("" if cell.complete else f" ({cell.counted}/{cell.of})"), bold=cell.complete and value == best)
 
 
-def _footnotes(columns: Columns, rows: Sequence[ScoreRow], evaluations: Sequence[Evaluation]) -> Iterator[str]:
+def _footnotes(benchmarks: Sequence[str], rows: Sequence[ScoreRow], evaluations: Sequence[Evaluation]) -> Iterator[str]:
     if any(cell.std is not None for row in rows for cell in row.cells.values()):
         yield "± is the sample standard deviation over the members of a role; of Code, Math and All, over the members' own."
     if any(row.kind in ("worst", "best") for row in rows):
@@ -112,14 +112,10 @@ def _footnotes(columns: Columns, rows: Sequence[ScoreRow], evaluations: Sequence
             f"{SELECTED} Selected on the test set: the worst and the best value of each benchmark by itself over all members, and means of "
             "these. No one adapter has such a row."
         )
-    for name, over in columns.aggregates.items():
+    for name, over in aggregates_over(benchmarks).items():
         if absent := [BENCHMARKS[benchmark].title for benchmark in PAPER_BENCHMARKS[name] if benchmark not in over]:
             yield f"{aggregate_title(name, over)} is without {', '.join(absent)}."
-    for name in columns.benchmarks:
-        for items in columns.sizes.get(name, ()):
-            if release := release_of(BENCHMARKS[name], items):
-                yield f"{columns.title(name)}: {release}. It is in no aggregate and is not compared with the paper's column."
-    yield from _incomplete(columns, evaluations)
+    yield from _incomplete(benchmarks, evaluations)
     for evaluation in evaluations:
         prefix = f"{evaluation.name}: " if len(evaluations) > 1 else ""
         steps = sorted({model.step for model in evaluation.models if model.step is not None})
@@ -129,29 +125,29 @@ def _footnotes(columns: Columns, rows: Sequence[ScoreRow], evaluations: Sequence
             yield f"{prefix}Skipped {name}: {reason.removeprefix(f'{name}: ')}"
 
 
-def _incomplete(columns: Columns, evaluations: Sequence[Evaluation]) -> Iterator[str]:
+def _incomplete(benchmarks: Sequence[str], evaluations: Sequence[Evaluation]) -> Iterator[str]:
     scores = [score for evaluation in evaluations for score in evaluation.scores]
-    partial = [score for score in scores if not score.complete and score.benchmark in columns.benchmarks]
+    partial = [score for score in scores if not score.complete and score.benchmark in benchmarks]
     if partial:
         some = ", ".join(f"{score.model} on {BENCHMARKS[score.benchmark].title} {score.graded}/{score.items}" for score in partial[:4])
         more = f" and {len(partial) - 4} more" if len(partial) > 4 else ""
         yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}. In brackets: counted items, or members, of all."
-    absent = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in columns.benchmarks)
+    absent = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in benchmarks)
     if absent:
         yield f"Not graded at all: {', '.join(absent)}."
 
 
 def score_records(evaluations: Sequence[Evaluation], paper: bool = False) -> list[dict[str, Any]]:
     """Every cell of the table in every extraction mode, unrounded; the paper's cells have the mode ``published``."""
-    columns = columns_of(evaluations)
+    benchmarks = graded_benchmarks(evaluations)
     rows = [
         (evaluation.name, mode, row)
         for mode in (PRIMARY, *modes_of(evaluations))
         for evaluation in evaluations
-        for row in score_rows(evaluation.with_mode(mode), columns.aggregates)
+        for row in score_rows(evaluation.with_mode(mode), aggregates_over(benchmarks))
     ]
     if paper and rows:
-        rows += [(name, "published", row) for name, block in paper_rows(columns.comparable).items() for row in block]
+        rows += [(name, "published", row) for name, block in paper_rows(benchmarks).items() for row in block]
     return [
         {"evaluation": name, "row": row.label, "kind": row.kind, "mode": mode, "column": column, **asdict(cell)}
         for name, mode, row in rows

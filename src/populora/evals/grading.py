@@ -20,7 +20,7 @@ from populora.core.errors import ConfigError
 from populora.core.files import json_bytes, read_json, write_file
 from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
-from populora.evals.benchmarks import Benchmark, Grading, release_of
+from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.data import digest
 from populora.evals.eval_records import LONGEST_COMPLETION, Grade, Item, append, read_records, to_line
 from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
@@ -90,8 +90,6 @@ class GradingJob:
     items: Sequence[Item]
     texts: Mapping[str, str]
     data_sha256: str
-    data_items: int
-    """Items of the data, of which ``items`` may be a part."""
     is_solution: bool = False
 
     @property
@@ -102,12 +100,10 @@ class GradingJob:
     def facts(self) -> dict[str, Any]:
         """Everything that decides the verdicts, in addition to the completions."""
         limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in ("harness", "packages")}
-        facts = {
+        return {
             "benchmark": self.benchmark.name, "data_sha256": self.data_sha256, "is_solution": self.is_solution,
             "versions": versions(("populora", *self.settings.libraries)), "limits": limits, "times": dict(self.settings.times),
         }  # fmt: skip
-        release = release_of(self.benchmark, self.data_items)
-        return facts | ({"release": release} if release else {})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from populora.core.config import SelfplayConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Example, Problem, TaskType
-from populora.evals.benchmarks import GROUPS, Benchmark, suite
+from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.eval_records import Item
 from populora.tasks.render import PromptSet, fill, load_prompts, solve_prompt
 from populora.training.buffer import problem_from
@@ -84,10 +84,9 @@ def _read(name: str) -> Template:
 def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str]:
     """Parse ``--templates`` (``code=plain,math500=azr_math_boxed``) to the template of each benchmark.
 
-    A group's template is for those of its benchmarks that it suits; a benchmark's own takes precedence. Raises `ConfigError`.
+    A group's template is for those of its benchmarks that it suits. Of two for a benchmark the later one counts. Raises `ConfigError`.
     """
-    groups: dict[str, str] = {}
-    single: dict[str, str] = {}
+    templates: dict[str, str] = {}
     for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
         name, _, template = (part.strip() for part in pair.partition("="))
         try:
@@ -99,8 +98,8 @@ def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str
         suitable = [benchmark for benchmark in selected if suits(template, benchmark)]
         if not suitable:
             load_template(template, selected[0], load_prompts("compact"))  # its error lists the suitable ones
-        (groups if name in GROUPS else single).update({benchmark.name: template for benchmark in suitable})
-    return groups | single
+        templates |= {benchmark.name: template for benchmark in suitable}
+    return templates
 
 
 def render(template: Template, benchmark: Benchmark, item: Item, tokenizer: Any) -> str:

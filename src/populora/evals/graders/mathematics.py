@@ -3,7 +3,6 @@
 math-verify compares answers as in AZR's evaluation, in the sandbox (`harness/mathematics_harness.py`):
 - ``strict``: the last box, nothing else.
 - ``lenient``: AZR's search for an answer. This is the score.
-- ``fixed`` (Minerva only): as ``lenient``, but gold answers like ``4.5e33`` are numbers, which they are not to AZR.
 
 The search (a descendant of Qwen2.5-Math's) takes the last box; else what follows "the answer is"; else the last number.
 Deviations, each towards what the model meant:
@@ -21,7 +20,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from decimal import Decimal
 
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
@@ -55,9 +53,6 @@ def grade_answers(compare: Compare, benchmark: Benchmark, item: Item, completion
     answers = {"strict": boxed(completion) or "", "lenient": lenient(completion, gsm8k_ending=benchmark.name == "gsm8k")}
     reasons = {text: _reason(compare, gold, text) for text in dict.fromkeys(answers.values())}
     modes = {name: not reasons[text] for name, text in answers.items()}
-    if benchmark.name == "minerva_math":
-        same = same_number(gold, answers["lenient"][:LONGEST_ANSWER])
-        modes["fixed"] = modes["lenient"] if same is None else same
     answer = answers[benchmark.primary]
     return Grade(item.id, modes[benchmark.primary], reasons[answer], answer[:LONGEST_ANSWER], modes)
 
@@ -99,41 +94,6 @@ def _reason(compare: Compare, gold: str, answer: str) -> str:
             return ""
         reasons.append("wrong" if verdict == "different" else verdict)
     return "wrong" if "wrong" in reasons else reasons[0]
-
-
-_E_FORM = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?[eE][-+]?[0-9]{1,4}")
-_UNIT = (
-    r"(?:[\s~]|\\[,;: ])*"
-    r"(?:(?:(?![eEi](?![a-zA-Z]))[°μΩa-zA-Z]|\\(?:text|mathrm|mbox|textrm|rm)\b)(?:[^=+*^0-9]|\^\s*\{?\s*[-−]?[0-9]\s*\}?)*)?"
-)
-_NUMERAL = re.compile(
-    r"(?P<sign>[-+−]?)\s*(?P<digits>[0-9]+(?:,[0-9]{3})*(?:\.[0-9]*)?|\.[0-9]+)\s*"
-    r"(?:[eE](?P<e>[-+]?[0-9]{1,4})|(?:\\times|\\cdot|[*×·x])\s*10\s*\^\s*\{?\s*(?P<ten>[-+−]?[0-9]{1,4})\s*\}?)?" + _UNIT
-)
-_POWER = re.compile(r"(?P<sign>[-+−]?)\s*10\s*\^\s*\{?\s*(?P<ten>[-+−]?[0-9]{1,4})\s*\}?" + _UNIT)
-_EQUALS = re.compile(r"=|\\approx|\\simeq|≈")
-
-
-def same_number(gold: str, answer: str) -> bool | None:
-    """Compare exactly; None if the gold answer is not written like ``4.5e33``, or the answer is not a number.
-
-    math-verify reads ``4.5e33`` as 4.5 times Euler's e times 33, which is how 58 of Minerva's 272 gold answers are written. Rewritten as
-    ``4.5 \\times 10^{33}`` they would be read, but rounded, and 14 of the 58 would equal ten times as much.
-    """
-    value = parse_number(answer) if _E_FORM.fullmatch(gold) else None
-    return None if value is None else value == Decimal(gold)
-
-
-def parse_number(text: str) -> Decimal | None:
-    """Parse ``1,200``, ``4.5e33``, ``4.5 \\times 10^{33}`` or ``10^8``, also after ``=`` or before a unit; None for anything else."""
-    text = _EQUALS.split(tidied(text))[-1].strip()
-    power, numeral = _POWER.fullmatch(text), _NUMERAL.fullmatch(text)
-    if power:
-        return Decimal(f"{power['sign']}1e{power['ten']}".replace("−", "-"))
-    if numeral:
-        digits, exponent = numeral["digits"].replace(",", ""), numeral["e"] or numeral["ten"] or "0"
-        return Decimal(f"{numeral['sign']}{digits}e{exponent}".replace("−", "-"))
-    return None
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])|boxed(?= ?\{)")

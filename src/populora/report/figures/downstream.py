@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from populora.evals.aggregates import ScoreCell, columns_of, score_rows
+from populora.evals.aggregates import ScoreCell, aggregates_over, graded_benchmarks, score_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.eval_records import Evaluation, ModelRole
@@ -37,7 +37,7 @@ def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
         run.folder.resolve(): f", run {run.name}, seed {seed}" for arm in study.arms for run, seed in zip(arm.runs, arm.seeds, strict=True)
     }
     read = {folder: read_evaluation(folder, name) for folder, name in _names(study.evaluations).items()}
-    graded = {folder: evaluation for folder, evaluation in read.items() if columns_of([evaluation]).benchmarks}
+    graded = {folder: evaluation for folder, evaluation in read.items() if graded_benchmarks([evaluation])}
     if not graded:
         reason = f"nothing is graded yet in {', '.join(evaluation.name for evaluation in read.values())}"
         return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
@@ -99,7 +99,9 @@ def _bars(evaluation: Evaluation) -> list[Bar]:
     bars: list[Bar] = []
     for role in get_args(ModelRole):
         of_role = replace(evaluation, models=tuple(model for model in evaluation.models if model.role == role))
-        rows = score_rows(of_role, columns_of([of_role]).aggregates, members=False)  # of one role: its best is the best of its own members
+        rows = score_rows(
+            of_role, aggregates_over(graded_benchmarks([of_role])), members=False
+        )  # of one role: its best is the best of its own members
         whole = [(row, {name: cell for name, cell in row.cells.items() if cell.complete}) for row in rows]
         best = next((cells for row, cells in whole if row.kind == "best"), {})
         for row, cells in whole:
@@ -110,7 +112,7 @@ def _bars(evaluation: Evaluation) -> list[Bar]:
 
 def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
     """Draw a group for each benchmark with a bar for each single model or mean of a role, and a pale cap up to its best member."""
-    bars, benchmarks = [bar for one in evaluations for bar in _bars(one)], columns_of(evaluations).benchmarks
+    bars, benchmarks = [bar for one in evaluations for bar in _bars(one)], graded_benchmarks(evaluations)
     colours, wide = categorical_colours([bar.label for bar in bars]), 0.8 / len(bars)
     drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(bars))), height=2.6)
     axis = axes[0, 0]
@@ -134,7 +136,7 @@ def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
 def _draw_adapters(evaluations: list[Evaluation]) -> Drawing:
     """Draw a panel for each benchmark with a bar for each adapter, in the colour of its role."""
     colours = {"base": PALE, "agent": INK, "teacher": TEACHER, "student": STUDENT, "adapter": PALETTE[2]}
-    models, benchmarks = [(one, model) for one in evaluations for model in one.models], columns_of(evaluations).benchmarks
+    models, benchmarks = [(one, model) for one in evaluations for model in one.models], graded_benchmarks(evaluations)
     columns = min(5, len(benchmarks))
     width, height = 10 / max(2, columns), 0.5 + 0.15 * len(models)
     drawing, axes = panels(-(-len(benchmarks) // columns), columns, width, height, sharey=True, sharex=True)
