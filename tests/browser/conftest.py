@@ -110,7 +110,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, make_record: Callable[..., 
     figures = make_figures(study)
     path = folder / "report.html"
     path.write_text(page(study, figures), encoding="utf-8")
-    return Report(path, figures, {name: sample_problems(RunData(folder / name), 10**6)["entries"] for name in sizes})
+    return Report(path, figures, {name: sample_problems(RunData(folder / name, name), 10**6)["entries"] for name in sizes})
 
 
 @pytest.fixture

@@ -43,15 +43,3 @@ def colour(tab: Any, value: str) -> tuple[int, ...]:
       return used;
     }"""
     return tuple(map(int, re.findall(r"\d+", tab.evaluate(script, value))[:3]))
-
-
-def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
-    """WCAG 2.2's contrast ratio."""
-
-    def luminance(rgb: tuple[int, ...]) -> float:
-        shares = [value / 255 for value in rgb]
-        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
-        return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)

@@ -77,25 +77,6 @@ def test_j_and_k_go_through_what_was_found(tab):
     assert tab.input_value("[name=text]") == "jk" and tab.evaluate("location.hash") == titles[0], "letters that are typed are text"
 
 
-def test_j_and_k_act_only_while_the_focus_is_in_the_explorer(tab):
-    opened(tab, "7-1")
-    for outside in ("#theme", "[data-csv=dynamics]", ".drawing >> nth=0"):
-        tab.focus(outside)
-        tab.keyboard.press("j")
-        tab.keyboard.press("k")
-        assert tab.evaluate("location.hash") == "#p=population/7-1", outside
-    tab.evaluate("document.activeElement.blur()")
-    tab.keyboard.press("j")
-    tab.wait_for_timeout(100)
-    assert tab.evaluate("location.hash") == "#p=population/7-1", "nothing has the focus"
-    for inside in ("#list a[aria-current]", "#filters button[type=reset]", "#problem"):
-        before = tab.evaluate("location.hash")
-        tab.focus(inside)
-        tab.keyboard.press("j")
-        until(tab, f"location.hash !== {json.dumps(before)}")
-        until(tab, "document.activeElement.id === 'problem'")  # so the next key acts too; the page hears of its address a little later
-
-
 def test_the_keyboard_alone_opens_a_problem(tab):
     tab.focus("#filters button[type=reset]")
     tab.keyboard.press("Tab")

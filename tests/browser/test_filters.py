@@ -38,14 +38,3 @@ def test_text_is_found_in_programs_proposals_and_answers_in_any_case(tab, report
             for one in report.samples["population"]
         ]
         assert found(tab) == sum(any(wanted.lower() in text.lower() for text in own) for own in texts) > 0, wanted
-
-
-def test_filters_combine_and_an_impossible_combination_says_zero(tab):
-    tab.select_option("[name=step]", "3")
-    tab.select_option("[name=author]", "T1")
-    assert found(tab) == 2
-    tab.select_option("[name=task]", "code_f")
-    assert found(tab) == 0 and tab.locator("#list a").count() == 0
-    assert tab.inner_text("#found").startswith("0 proposals of the 72")
-    tab.click("#filters button[type=reset]")
-    until(tab, "document.querySelectorAll('#list a').length === 72")

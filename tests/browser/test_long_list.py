@@ -43,13 +43,3 @@ def test_j_goes_on_beyond_the_stretch_that_is_shown(visits, long):
         tab.keyboard.press("j")
         tab.wait_for_selector(f'#list a[aria-current="true"][href="#p=long/n{number}"]')
         assert tab.evaluate("location.hash") == f"#p=long/n{number}"
-
-
-def test_a_link_far_down_shows_its_neighbours(visits, long):
-    tab = visits.open(f"{long}#p=long/n2500")
-    current = tab.locator('#list a[aria-current="true"]')
-    assert current.get_attribute("href") == "#p=long/n2500" and tab.locator("#list a").count() == 200
-    listed, link = tab.locator("#list").bounding_box(), current.bounding_box()
-    assert listed["y"] <= link["y"] and link["y"] + link["height"] <= listed["y"] + listed["height"], "scrolled to"
-    tab.click("text=2400 before")
-    assert tab.locator("#list a").count() == 400 and tab.evaluate("document.activeElement.hash") == "#p=long/n2399"

@@ -9,23 +9,11 @@ pytestmark = pytest.mark.browser
 NARROW = {"width": 390, "height": 844}
 
 
-def test_colours_are_the_systems_until_the_reader_chooses(visits, report):
+def test_colours_are_the_systems(visits, report):
     tab = visits.open(report.url, color_scheme="dark")
-    dark = colour(tab, "var(--paper)")
+    assert sum(colour(tab, "var(--paper)")) < 120
     tab.emulate_media(color_scheme="light")
-    light = colour(tab, "var(--paper)")
-    assert light == (255, 255, 255) and sum(dark) < 120
-    button, seen = tab.locator("#theme"), []
-    for _ in range(3):
-        button.click()
-        seen.append((button.inner_text(), colour(tab, "var(--paper)")))
-        assert button.inner_text().split()[1] in button.get_attribute("aria-label")
-    assert seen == [("○ light", light), ("● dark", dark), ("◐ auto", light)]
-    button.click()
-    button.click()
-    tab.reload()
-    tab.wait_for_selector("html[data-ready]")
-    assert button.inner_text() == "● dark" and colour(tab, "var(--paper)") == dark
+    assert colour(tab, "var(--paper)") == (255, 255, 255)
     curve = tab.locator("#dynamics svg path[style*='--c1']").first
     assert "rgb({}, {}, {})".format(*colour(tab, "var(--c1)")) in curve.evaluate(
         "one => getComputedStyle(one).stroke + getComputedStyle(one).fill"
@@ -58,11 +46,9 @@ def test_what_scrolls_sideways_is_reached_by_keyboard(visits, report):
 
 def test_on_paper_there_are_figures_in_light_colours(visits, report):
     tab = visits.open(report.url, color_scheme="dark", viewport={"width": 718, "height": 1000})  # A4 within its margins
-    tab.click("#theme")
-    tab.click("#theme")
     tab.emulate_media(media="print")
     assert colour(tab, "var(--paper)") == (255, 255, 255) and sum(colour(tab, "var(--ink)")) < 120
-    for hidden in ("#explorer", "nav", "#theme", ".members", "[data-csv=dynamics]"):
+    for hidden in ("#explorer", "nav", ".members", "[data-csv=dynamics]"):
         assert not tab.locator(hidden).is_visible()
     widths = tab.eval_on_selector_all(".drawing svg", "all => all.map(one => one.getBoundingClientRect().right)")
     assert max(widths) <= 718, "nothing is cut off"
@@ -75,5 +61,5 @@ def test_without_javascript_there_are_the_figures(visits, report):
     tab = visits.open(report.url, ready=False, java_script_enabled=False, color_scheme="dark")
     assert tab.locator("#dynamics svg").is_visible() and tab.locator("#lineage figcaption").is_visible()
     assert tab.get_by_text("The explorer needs JavaScript").is_visible()
-    for hidden in ("#theme", "#filters", "#found", ".members"):
+    for hidden in ("#filters", "#found", ".members"):
         assert not tab.locator(hidden).is_visible()

@@ -16,7 +16,6 @@ def test_report_names_versions_and_sandbox_and_fails_with_a_failing_check(
         raise BaseModelError("expected the tiny base, found none")
 
     monkeypatch.setattr(doctor, "_tiny_base", missing)
-    monkeypatch.setattr(doctor, "_canary", lambda: "fine")
     monkeypatch.setattr(doctor, "_sandbox", lambda: "tier standard")
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
@@ -32,17 +31,3 @@ def test_sandbox_check_states_the_tier_of_this_machine():
     if found.tier == "weak":
         pytest.skip("this machine has no strong sandbox; the check raises, as training does")
     assert f"tier {found.tier}" in doctor._sandbox() and "seccomp" in doctor._sandbox()
-
-
-def test_canary_sees_the_effect_of_a_random_adapter():
-    from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    tokenizer = build_tokenizer()
-    shape = Qwen2Config(
-        vocab_size=vocabulary_size(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=48, max_position_embeddings=64, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1,
-        bos_token_id=None, dtype="float32",
-    )  # fmt: skip
-    effect = doctor.random_adapter_effect(Qwen2ForCausalLM(shape), tokenizer)
-    assert effect.against_base[0] > 1e-4 and effect.sampler < 1e-4

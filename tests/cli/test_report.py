@@ -108,7 +108,6 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, capsys):
         (["RUN", "--evaluation", "nowhere"], "'nowhere' has no evaluation.json: expected a folder that `populora evaluate` wrote"),
         (["RUN", "--evaluation", "RUN"], "has no evaluation.json"),
         (["RUN", "--retention", "RUN/steps"], "has no config.json: expected a folder that `populora retention` wrote"),
-        (["RUN", "-o", "RUN/config.json"], "exists and is no report: choose another file"),
         (["RUN", "-o", "RUN/no/such/page.html"], "cannot write"),
         (["RUN", "--figures", "RUN/config.json"], "cannot write"),
         (["RUN", "--colour", "red"], "--colour"),

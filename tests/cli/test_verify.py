@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from orphans import alive, descendants
 
 from populora.cli.verify import main
 from populora.core.errors import ConfigError
@@ -78,11 +79,6 @@ def test_a_malformed_line_is_an_error_of_that_line_alone():
     assert found[-2]["id"] == 9 and "program, input, answer, solution" in found[-2]["detail"]
 
 
-def test_more_fields_than_needed_and_text_that_utf8_lacks_do_no_harm():
-    strange = {**RUN, "id": "\ud800", "note": 5, "program": "def f(x): return '\\ud800'"}
-    assert verify(lines(strange)) == [{"id": "\ud800", "verdict": "ok", "kind": "", "value": "'\\ud800'"}]
-
-
 def start(*flags: str) -> subprocess.Popen:
     return subprocess.Popen([*COMMAND, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -121,7 +117,7 @@ def test_it_ends_at_once_without_a_traceback_and_leaves_no_process(ending, busy)
     process.stdin.write(lines(RUN)[0])
     process.stdin.flush()
     process.stdout.readline()
-    below = children(process.pid)
+    below = descendants(process.pid)
     waits = {"role": "program", "program": SLEEP, "inputs": "50"}
     process.stdin.write(b"".join(lines(RUN, *[waits] * (20 if busy else 0))))
     process.stdin.flush()
@@ -135,22 +131,9 @@ def test_it_ends_at_once_without_a_traceback_and_leaves_no_process(ending, busy)
     assert process.wait(10) == (130 if ending == "interrupt" else 1)
     assert b"Traceback" not in process.stderr.read()
     deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}") for pid in below) and time.monotonic() < deadline:
+    while alive(below) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert below and not any(os.path.exists(f"/proc/{pid}") for pid in below)
-
-
-def children(parent: int) -> list[int]:
-    """Process numbers below ``parent``."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat") as file:
-                if int(file.read().rpartition(")")[2].split()[1]) == parent:
-                    found += [int(name), *children(int(name))]
-        except FileNotFoundError:
-            continue
-    return found
+    assert below and not alive(below)
 
 
 def test_limits_and_equality_are_flags():

@@ -14,24 +14,22 @@ from pathlib import Path
 import pytest
 from small_run import SMALL, Silent, contents, toml_of
 
-from populora.core.config import BaseConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
+from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.rng import stream
 from populora.runs.checkpoint import load_checkpoint
-from populora.runs.directory import locked
 from populora.runs.metrics_log import TIMINGS, read_log
 from populora.tasks.coverage import RANGES
 from populora.training.loop import resume, train
 
 BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkpoint_every=2)
-CROSSING = replace(
-    SMALL, population=PopulationConfig(teachers=3, students=3), checkpoint_every=2,
-    evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
-)  # fmt: skip
+
 
 OTHERWISE = replace(  # what the other arms leave at its default
-    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 4, 4)), base=BaseConfig(dtype="bfloat16"),
+    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 2, 4, 4, 4)), base=BaseConfig(dtype="bfloat16"),
+    population=PopulationConfig(teachers=3, students=3), evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
     learner=LearnerConfig(learning_rate=1e-3, old_logprobs="recomputed", activation_checkpointing="layer"),
+    selfplay=replace(SMALL.selfplay, samples_per_prompt=2, rho_samples=2, max_response_tokens=48), evaluation=EvaluationConfig(every=0),
 )  # fmt: skip
 
 
@@ -62,7 +60,7 @@ class Crashing(Silent):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [BASELINE, CROSSING, OTHERWISE], ids=["baseline", "crossovers", "bfloat16"])
+@pytest.mark.parametrize("config", [BASELINE, OTHERWISE], ids=["baseline", "bfloat16"])
 def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path):
     train(config, tmp_path / "undisturbed", Silent())
     with pytest.raises(Crash):
@@ -73,9 +71,8 @@ def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writes", [8, 25, 40])
-def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_path, monkeypatch, writes):
-    left = iter(range(writes))
+def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_path, monkeypatch):
+    left = iter(range(25))
 
     def fill(descriptor):
         if next(left, None) is None:
@@ -113,26 +110,13 @@ def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path,
     assert contents(folder) == before
 
 
-def test_a_run_that_another_process_writes_is_left_alone(undisturbed, tmp_path):
-    shutil.copytree(undisturbed, tmp_path / "run")
-    before = contents(tmp_path / "run")
-    with locked(tmp_path / "run"), pytest.raises(RunDirectoryError, match="in use"):
-        resume(tmp_path / "run", Silent())
-    assert contents(tmp_path / "run") == before
-    (tmp_path / "new").mkdir()
-    with locked(tmp_path / "new"), pytest.raises(RunDirectoryError, match="in use"):
-        train(SMALL, tmp_path / "new", Silent())
-    assert contents(tmp_path / "new") == {}
-
-
-@pytest.mark.parametrize("fact", ["base_sha256", "held_out_sha256"])
-def test_a_resume_on_another_base_or_suite_is_refused(undisturbed, tmp_path, fact):
+def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)
     facts = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**facts, fact: "0" * 64}))
+    (folder / "run.json").write_text(json.dumps({**facts, "base_sha256": "0" * 64}))
     before = contents(folder)
-    with pytest.raises(RunDirectoryError, match=fact):
+    with pytest.raises(RunDirectoryError, match="base_sha256"):
         resume(folder, Silent())
     assert contents(folder) == before
 
@@ -142,20 +126,6 @@ def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
     (tmp_path / "small.toml").write_text(toml_of(SMALL))
     populora, run = [sys.executable, "-m", "populora.cli.main"], str(tmp_path / "run")
     return [*populora, "train", str(tmp_path / "small.toml"), "--out", run], [*populora, "resume", run]
-
-
-@pytest.mark.slow
-def test_after_ctrl_c_in_a_terminal_a_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
-    """As a terminal sends it: to the sandbox processes too."""
-    begin, go_on = commands(tmp_path)
-    process = subprocess.Popen(begin, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while process.poll() is None and not (tmp_path / "run" / "metrics.jsonl").exists():
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 130 and f"`populora resume {tmp_path / 'run'}` goes on" in said
-    assert subprocess.run(go_on, capture_output=True, check=False).returncode == 0
-    assert contents(tmp_path / "run") == contents(undisturbed)
 
 
 @pytest.mark.slow

@@ -35,16 +35,8 @@ def test_the_base_writes_its_own_seeds(config):
         assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.slow
-def test_the_same_seed_writes_the_same_seeds(config):
-    with build_run(config) as one, build_run(config) as two:
-        fill_buffer(one)
-        fill_buffer(two)
-        assert one.buffer.state() == two.buffer.state()
-
-
-@pytest.mark.slow
-def test_a_base_that_cannot_propose_is_named(config):
+def test_a_base_that_cannot_propose_is_named(config, monkeypatch):
+    monkeypatch.setattr("populora.training.seed_buffer.MAX_ROUNDS", 2)
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
     with build_run(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
         fill_buffer(run)
@@ -64,7 +56,7 @@ def test_the_identity_program_is_stored_once(config):
         assert not run.buffer.add(again, run.verifier.measures([again.program])[0].fingerprint)
 
 
-@pytest.mark.parametrize("bad", ['{"id":', '{"id": "s1"}', "7", '{"id": "s1", "task": "code_x", "program": "", "shown": [], "hidden": []}'])
+@pytest.mark.parametrize("bad", ['{"id":', '{"id": "s1", "task": "code_x", "program": "", "shown": [], "hidden": []}'])
 def test_a_damaged_file_beside_the_base_is_named_with_its_line(tmp_path, bad):
     good = '{"id": "s0", "task": "code_o", "program": "def f(x): return x", "shown": [], "hidden": []}'
     (tmp_path / "seeds.jsonl").write_text(f"{good}\n{bad}\n")

@@ -1,6 +1,5 @@
 """Whole runs on the shipped base: both arms, and what they leave behind."""
 
-import json
 import sys
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -148,24 +147,18 @@ def test_the_baseline_is_the_same_step_with_one_agent(tmp_path):
     assert load_adapter(tmp_path / "run" / "adapters" / "A0").rank == 4
 
 
-@pytest.mark.parametrize("member", ["T0", "S1"])
-def test_peft_loads_the_members_and_gives_our_log_probabilities(undisturbed, member):
+def test_peft_loads_the_members_and_gives_our_log_probabilities(undisturbed):
     folder = base_folder(BaseConfig())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer("<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n```input\n3\n```\n<think></think><answer>")["input_ids"]
-    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), undisturbed / "adapters" / member)
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), undisturbed / "adapters" / "T0")
     with torch.inference_mode():
         theirs = model(torch.tensor([ids])).logits[0].log_softmax(-1)[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
         adapted = AdaptedModel(AutoModelForCausalLM.from_pretrained(folder), SMALL.lora.targets, 1, 4, 8.0)
-        adapted.bank.load(0, load_adapter(undisturbed / "adapters" / member))
+        adapted.bank.load(0, load_adapter(undisturbed / "adapters" / "T0"))
         ours, _ = adapted.logprobs(pack([PromptGroup(0, tuple(ids[:1]), (tuple(ids[1:]),))], adapted.device))
     assert not adapted.bank.untrained(0)
     assert float((ours - theirs).abs().max()) < 1e-5
-
-
-def test_settings_are_recorded_with_the_run(undisturbed):
-    facts = json.loads((undisturbed / "run.json").read_text())
-    assert facts["sandbox"] in ("full", "standard") and len(facts["base_sha256"]) == 64
 
 
 def test_ids_are_unique_in_the_buffer(tmp_path):
@@ -173,30 +166,3 @@ def test_ids_are_unique_in_the_buffer(tmp_path):
         fill_buffer(run)
         ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
         assert len(set(ids)) == len(ids)
-
-
-class Broken:
-    """A tracker that takes one step."""
-
-    def open(self, run, last):
-        return last
-
-    def log(self, step, values):
-        if step == 2:
-            raise ConnectionError("network gone")
-
-    def close(self):
-        raise AssertionError("it was left out")
-
-
-@pytest.mark.slow
-def test_a_tracker_that_fails_is_told_of_and_costs_the_run_no_byte(undisturbed, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("populora.runs.loggers.LOGGERS", {"wandb": Broken})
-    monkeypatch.setattr("populora.training.loop.check_loggers", lambda track: None)
-    train(replace(SMALL, track=("wandb",)), tmp_path / "run", Silent())
-    of_settings = ("config.json", "run.json", "tracked.json")
-    with_it, without = contents(tmp_path / "run"), contents(undisturbed)
-    assert {name: data for name, data in with_it.items() if name not in of_settings} == {
-        name: data for name, data in without.items() if name not in of_settings
-    }
-    assert capsys.readouterr().err.count("populora: wandb failed and is left out") == 1

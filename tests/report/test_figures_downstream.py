@@ -114,9 +114,9 @@ def test_evaluations_of_equally_named_runs_are_told_apart_and_have_the_seed_of_a
         set_rates(folder, {"T0": {"aime24": correct}})
     bars, adapters = downstream_figures(study_of(run, evaluations=(*folders, folders[0])))
     assert isinstance(bars, Figure) and isinstance(adapters, Figure)
-    assert bars.runs == "2 evaluations: A/pair/step_00006: 5 models, run pair, seed 0; B/pair/step_00006: 5 models"
+    assert bars.runs == f"2 evaluations: {folders[0]}: 5 models, run pair, seed 0; {folders[1]}: 5 models"
     rows = [row for row in adapters.rows if (row["model"], row["benchmark"]) == ("T0", "aime24")]
-    assert [(row["evaluation"], row["correct"]) for row in rows] == [("A/pair/step_00006", 0), ("B/pair/step_00006", 1)]
+    assert [(row["evaluation"], row["correct"]) for row in rows] == [(str(folders[0]), 0), (str(folders[1]), 1)]
     (legend,) = draw(bars).legends
     assert len({text.get_text() for text in legend.get_texts()}) == 6
 

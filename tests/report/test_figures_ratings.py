@@ -9,7 +9,6 @@ from statistics import fmean
 import numpy as np
 import pyarrow as pa
 import pytest
-import trueskill
 from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import figure_of, rewrite, study_of, table, write_run
@@ -48,29 +47,11 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
     np.testing.assert_allclose(first + second, 1)
 
 
-def test_predictions_at_the_end_are_those_of_trueskill(runs):
-    rows = [row for row in figure_of(calibration_figure, study_of(runs["pair"])).rows if row["kind"] == "final prediction"]
-    last = {row["member"]: trueskill.Rating(row["mu"], row["sigma"]) for row in table(runs["pair"], "ratings", 6)}
-    env = trueskill.TrueSkill(draw_probability=0)
-
-    def chance(ours: trueskill.Rating, theirs: trueskill.Rating) -> float:
-        return env.cdf((ours.mu - theirs.mu) / math.sqrt(2 * env.beta**2 + ours.sigma**2 + theirs.sigma**2))
-
-    assert {(row["student"], row["teacher"]): row["predicted"] for row in rows} == pytest.approx(
-        {(student, teacher): chance(last[student], last[teacher]) for student in ("S0", "S1") for teacher in ("T0", "T1")}
-    )
-    axis = draw(figure_of(calibration_figure, study_of(runs["pair"]))).axes[0]
-    expected = np.array([[chance(last[student], last[teacher]) for teacher in ("T0", "T1")] for student in ("S0", "S1")])
-    assert abs(expected[0, 1] - expected[1, 0]) > 0.01, "a transposed one would be another"
-    np.testing.assert_allclose(axis.images[0].get_array(), expected)
-    assert [label.get_text() for label in (*axis.get_xticklabels(), *axis.get_yticklabels())] == ["T0", "T1", "S0", "S1"]
-
-
 def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
     figure = figure_of(calibration_figure, study_of(runs["pair"], runs["pair-1"]))
     games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
-    assert figure.runs == "left: 2T+2S: run pair, seed 0 (the first of 2); centre and right: 2T+2S: 2 runs, seeds 0, 1"
-    bins = [row for row in figure.rows if row["kind"] == "bin"]
+    assert figure.runs == "2T+2S: 2 runs, seeds 0, 1"
+    bins = figure.rows
     assert sum(row["games"] for row in bins) == len(games)
     edges, *_ = stats.binned_statistic([row["expected"] for row in games], [row["mean_rho"] for row in games], "mean", 10, (0, 1))
     np.testing.assert_allclose([row["mean_rho"] for row in bins], edges[np.isfinite(edges)])

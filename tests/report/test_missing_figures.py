@@ -32,7 +32,6 @@ def test_figures_of_a_population_need_one(runs):
     [
         ("attempts", {"cross_evaluation": "there are no attempts in the run's tables"}),
         ("matchups", {"calibration": f"{NEEDS_POPULATION} and finished matchups"}),
-        ("rho", {"rho_noise": "there are no problems with a rho (of two samples or more) in the runs' tables"}),
         ("loc", {"samples": "there are no valid problems in the runs' tables"}),
         ("reasons", {"reasons": "no run has counts of reasons"}),
         ("timings", {"compute": "no run has timings.jsonl", "phase_timings": "no run has timings.jsonl"}),
@@ -44,7 +43,7 @@ def test_a_figure_names_the_data_that_it_lacks(copied, damage, expected):
     for step in range(1, 7):
         if damage in ("attempts", "matchups"):
             rewrite(folder, damage, step, lambda table: table.slice(0, 0))
-        elif damage in ("rho", "loc"):
+        elif damage == "loc":
             rewrite(folder, "proposals", step, lambda table: table.set_column(
                 table.column_names.index(damage), damage, pa.nulls(len(table), table.schema.field(damage).type)))  # fmt: skip
     if damage == "reasons":

@@ -1,7 +1,6 @@
-"""``populora doctor``: check the machine, the sandbox, the base model and its adapters.
+"""``populora doctor``: check the machine, the sandbox and the tiny base. Its output belongs into a bug report.
 
-Each check runs the real thing: the sandbox probes its layers, the tiny base is loaded, and the effect canary of
-training is run on a random adapter. Its output belongs into a bug report.
+Each check runs the real thing: the sandbox probes its layers, the tiny base is loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,13 +18,10 @@ from populora.cli.arguments import parse
 from populora.core.errors import PopuloraError
 from populora.core.installed import versions
 
-if TYPE_CHECKING:
-    from populora.engine.sampling.sync_check import SyncCheck
-
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check this machine: versions, cores, sandbox, tiny base, adapters. Exits with 1 if a check fails."""
+    """Check this machine: versions, cores, sandbox, tiny base. Exits with 1 if a check fails."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))
     checks: dict[str, Callable[[], str]] = {
-        "versions": _versions, "machine": _machine, "sandbox": _sandbox, "tiny base": _tiny_base, "adapters": _canary
+        "versions": _versions, "machine": _machine, "sandbox": _sandbox, "tiny base": _tiny_base
     }  # fmt: skip
     failed = 0
     for name, check in checks.items():
@@ -81,29 +76,3 @@ def _tiny_base() -> str:
     size = sum(parameter.numel() for parameter in model.parameters())
     described = f"{size / 1e6:.1f} M parameters, {len(tokenizer)} tokens, context {model.config.max_position_embeddings}"
     return f"{described}; in {base_folder(BaseConfig())}"
-
-
-def _canary() -> str:
-    from populora.core.config import BaseConfig
-    from populora.engine.model.loading import load_base
-
-    effect = random_adapter_effect(*load_base(BaseConfig()))
-    return (
-        f"a random one moves log-probabilities by {effect.against_base[0]:.2f} nats; sampler and learner agree within {effect.sampler:.0e}"
-    )
-
-
-def random_adapter_effect(model: Any, tokenizer: Any) -> SyncCheck:
-    """Run the canary on a random rank-4 adapter. Raises `AdapterEffectError`."""
-    import torch
-
-    from populora.core.config import LearnerConfig, LoraConfig
-    from populora.engine.learning.learner import InProcessLearner
-    from populora.engine.model.model import AdaptedModel
-    from populora.engine.sampling.inprocess import InProcessSampler
-    from populora.engine.sampling.sync_check import check_adapter_sync
-
-    adapted = AdaptedModel(model, LoraConfig().targets, slots=1, rank=4, alpha=8.0)
-    adapted.bank.master.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-    learner = InProcessLearner(adapted, LearnerConfig())
-    return check_adapter_sync(learner, InProcessSampler(adapted, tokenizer, seed=0), adapted.bank, ["def f(x):"])

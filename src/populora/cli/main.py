@@ -28,7 +28,7 @@ COMMANDS = {
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
     "retention": "measure which operators' children learn on: `populora retention`",
     "evaluate": "judge members on benchmarks: `populora evaluate runs/tiny --suite tiny`",
-    "doctor": "check this machine: versions, sandbox, base model, adapters",
+    "doctor": "check this machine: versions, sandbox, base model",
 }
 """Name and help of each subcommand; its module in `populora.cli` has ``main(arguments) -> exit code``."""
 

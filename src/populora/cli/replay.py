@@ -19,7 +19,7 @@ from rich.text import Text
 
 from populora.cli.arguments import parse
 from populora.cli.breed import load_torch
-from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
+from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import step_folder
 from populora.core.installed import BREEDING, version_changes, versions
 from populora.core.types import Lineage
@@ -105,8 +105,4 @@ def _replay_run(folder: Path, member: str | None) -> Iterator[tuple[Lineage, lis
     for step in sorted({child.born for child in children if member in (None, child.member)}):
         parents = read_parents(step_folder(folder / FOLDER, step))
         for child in (child for child in children if child.born == step and member in (None, child.member)):
-            if lost := [name for name in child.parent_names if name not in parents]:
-                raise RunDirectoryError(
-                    f"step {step} of '{folder}' does not hold the parent '{lost[0]}' of '{child.name}': restore it from a backup"
-                )
             yield child, breed_again(child, [(name, parents[name]) for name in child.parent_names])[1]

@@ -50,7 +50,6 @@ def main(arguments: Sequence[str]) -> int:
     runs = args.runs or (latest_run(),)
     study = read_study(runs, args.baseline, args.evaluation, args.retention, args.published, args.smooth)
     out = args.out or runs[0] / "report.html"
-    _check_replaceable(out)
     from populora.report.figures import make_figures
     from populora.report.page import page
     from populora.report.rendering import save
@@ -84,13 +83,3 @@ def read_study(
             raise ConfigError(f"'{file.parent}' has no {file.name}: expected a folder that `{command}` wrote")
     newest = (max((run / "evaluations").glob("step_*/evaluation.json"), default=None) for run in (*baseline, *runs))
     return Study(arms_of(runs, baseline), tuple(evaluation) or tuple(file.parent for file in newest if file), retention, published, smooth)
-
-
-def _check_replaceable(out: Path) -> None:
-    """Raise `ConfigError` if ``out`` is a file but not a page of this command, such as a file of the run."""
-    if not out.is_file():
-        return
-    with disk_errors(out, "read"), out.open("rb") as file:
-        head = file.read(1000)
-    if head and b"<title>populora: " not in head:
-        raise ConfigError(f"'{out}' exists and is no report: choose another file (`-o FILE`), or remove it")

@@ -73,10 +73,10 @@ def arms_of(folders: Sequence[Path], baselines: Sequence[Path] = ()) -> tuple[Ar
     return tuple(sorted(arms, key=lambda arm: not arm.baseline))
 
 
-def unique_names(folders: Sequence[Path], lengths: Sequence[int] = ()) -> list[str]:
-    """Name folders by as many of their last parts as tell them apart; by ``lengths`` of them, or one, at least."""
+def unique_names(folders: Sequence[Path]) -> list[str]:
+    """Name folders by as many of their last parts as tell them apart."""
     parts = [tuple(map(printable, folder.parts)) for folder in folders]
-    names = ["/".join(path[-length:]) for path, length in zip(parts, lengths or [1] * len(parts), strict=True)]
+    names = [path[-1] for path in parts]
     for length in range(2, max(map(len, parts), default=0) + 1):
         names = [name if names.count(name) == 1 else "/".join(path[-length:]) for name, path in zip(names, parts, strict=True)]
     return names

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
@@ -34,28 +33,21 @@ def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
 def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str, float]]:
     """Read the lines of a log, one mapping a step with the key ``step``, of all steps or of those ``after`` one.
 
-    A line that a kill cut short is left out.
-
-    Raises `RunDirectoryError` for a damaged line.
+    A line that a kill cut short is left out. Raises `RunDirectoryError` for a damaged one.
     """
-    return [_parsed(folder / name, line) for line in _lines(folder / name)[after:]]
+    lines = _lines(folder / name)[after:]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise RunDirectoryError(f"'{folder / name}' has a damaged line: {error}. Restore it from a backup.") from error
 
 
 def latest_run(root: Path = RUNS) -> Path:
     """Return the run under ``root`` that began or finished a step last. Raises `RunDirectoryError` if there is none."""
-    runs = [file.parent for file in root.glob(f"*/{CONFIG}") if _is_run(file)]
+    runs = [file.parent for file in root.glob(f"*/{CONFIG}") if b'"population"' in file.read_bytes()]  # others are of `populora retention`
     if not runs:
         raise RunDirectoryError(f"no run was named, and '{root}/' has none: name a run directory, or start a run with `populora train`")
-    written = {run: max(file.stat().st_mtime_ns for name in (CONFIG, METRICS) if (file := run / name).exists()) for run in runs}
-    return max(runs, key=lambda run: (written[run], run.name))
-
-
-def _is_run(config: Path) -> bool:
-    """Tell the settings of a run from those of a retention grid. Damaged ones count as a run's: the command that reads them reports it."""
-    try:
-        return "population" in json.loads(config.read_bytes())
-    except (OSError, ValueError):
-        return True
+    return max(runs, key=lambda run: max(file.stat().st_mtime_ns for name in (CONFIG, METRICS) if (file := run / name).exists()))
 
 
 def truncate_logs(folder: Path, step: int, config: Config) -> None:
@@ -76,8 +68,7 @@ def truncate_logs(folder: Path, step: int, config: Config) -> None:
             "a resume would throw them away. Restore the missing checkpoints, or start a new run."
         )
     for name in (METRICS, TIMINGS):
-        kept = [line for line in _lines(folder / name) if _parsed(folder / name, line)["step"] <= step]
-        write_file(folder / name, b"".join(kept))
+        write_file(folder / name, b"".join(_lines(folder / name)[:step]))
     remove_parts(folder)
     if (folder / FOLDER).exists():
         remove_parts(folder / FOLDER)
@@ -95,10 +86,3 @@ def _lines(path: Path) -> list[bytes]:
         return []
     with disk_errors(path, "read"):
         return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-
-
-def _parsed(path: Path, line: bytes) -> dict[str, Any]:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise RunDirectoryError(f"'{path}' has a damaged line ({error}): {line[:60]!r}. Restore it from a backup.") from error

@@ -31,23 +31,14 @@ if TYPE_CHECKING:
 
 FOLDER, PARENTS = "steps", "parents.safetensors"
 
-_RESPONSE = [
-    ("text", pa.string()),
-    ("prompt_tokens", pa.int32()),  # counts, as is response_tokens
-    ("response_tokens", pa.int32()),
-    ("stopped", pa.bool_()),
-    ("entropy", pa.float64()),
-    ("mean_logprob", pa.float64()),
-    ("formatted", pa.bool_()),
-]
+_RESPONSE = [  # prompt_tokens and response_tokens are counts
+    ("text", pa.string()), ("prompt_tokens", pa.int32()), ("response_tokens", pa.int32()), ("stopped", pa.bool_()),
+    ("entropy", pa.float64()), ("mean_logprob", pa.float64()), ("formatted", pa.bool_()),
+]  # fmt: skip
 _EXAMPLES = pa.list_(pa.struct([("inputs", pa.string()), ("output", pa.string())]))
 _MEASURES = [
-    ("ast_depth", pa.int32()),
-    ("cyclomatic", pa.int32()),
-    ("loc", pa.int32()),
-    ("variables", pa.int32()),
-    ("fingerprint", pa.string()),
-]
+    ("ast_depth", pa.int32()), ("cyclomatic", pa.int32()), ("loc", pa.int32()), ("variables", pa.int32()), ("fingerprint", pa.string()),
+]  # fmt: skip
 
 SCHEMAS = {
     "proposals": pa.schema([

@@ -6,12 +6,12 @@ from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.figures.arm_comparison import comparison_figure
 from populora.report.figures.compute import compute_figure, timings_figure
 from populora.report.figures.downstream import downstream_figures
+from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.lineage_tree import lineage_figure
 from populora.report.figures.matchups import calibration_figure, cross_evaluation_figure, trueskill_figure
 from populora.report.figures.metric_panels import coverage_figure, panel_figures
 from populora.report.figures.retention_grids import retention_figures
 from populora.report.figures.sampled_programs import samples_figure
-from populora.report.figures.training_signal import noise_figure, reasons_figure
 
 
 def make_figures(study: Study) -> list[Figure | MissingFigure]:
@@ -36,7 +36,6 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
         calibration_figure(study),
         panels["reward_hacking"],
         reasons_figure(study),
-        noise_figure(study),
         panels["sampler_gap"],
         timings_figure(study),
         comparison_figure(study),

@@ -12,10 +12,10 @@ from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.eval_records import Evaluation, ModelRole
 from populora.evals.folder import read_evaluation
-from populora.report.arms import INK, PALETTE, unique_names
+from populora.report.arms import INK, PALETTE
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, categorical_colours, panels, tag_artist
 from populora.report.figure import Figure, MissingFigure, Study
-from populora.runs.style import plural
+from populora.runs.style import plural, printable
 
 FOLDER = "evaluations"
 """The folder of a run's evaluations in the run directory."""
@@ -50,11 +50,10 @@ def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
-    """Name each folder once: ``4t4s/step_00200`` for ``runs/4t4s/evaluations/step_00200``, and longer names if these are equal."""
-    unique = list(dict.fromkeys(folder.resolve() for folder in folders))
-    in_run = [folder.parent.name == FOLDER for folder in unique]
-    paths = [folder.parents[1] / folder.name if inside else folder for folder, inside in zip(unique, in_run, strict=True)]
-    return dict(zip(unique, unique_names(paths, [2 if inside else 1 for inside in in_run]), strict=True))
+    """Name each folder once: ``4t4s/step_00200`` for ``runs/4t4s/evaluations/step_00200``, and by the whole path if names are equal."""
+    unique = dict.fromkeys(folder.resolve() for folder in folders)
+    names = {folder: f"{folder.parents[1].name}/{folder.name}" if folder.parent.name == FOLDER else folder.name for folder in unique}
+    return {folder: printable(name if list(names.values()).count(name) == 1 else str(folder)) for folder, name in names.items()}
 
 
 def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Figure:

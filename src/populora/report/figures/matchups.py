@@ -1,4 +1,4 @@
-"""Teachers against students: TrueSkill ratings, win probabilities and their calibration, and cross-evaluation."""
+"""Teachers against students: TrueSkill ratings, the calibration of predicted outcomes, and cross-evaluation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import numpy as np
 import pyarrow.compute as pc
 from scipy.stats import binomtest
 
-from populora.core.types import Rating
 from populora.report.arms import PALETTE
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
-from populora.report.figure import Figure, MissingFigure, Record, Study, describe_first_run, describe_runs
+from populora.report.figure import Figure, MissingFigure, Study, describe_first_run, describe_runs
 from populora.report.run_data import Array, RunData, Steps
-from populora.training.ratings import win_probability
 
 TRUESKILL = ("trueskill", "TrueSkill and the arms race", "Figure 5 (TrueSkill and arms race)")
-CALIBRATION = ("calibration", "Win probabilities and their calibration", "")
+CALIBRATION = ("calibration", "Calibration of the predicted outcomes", "")
 BINS = 10
 MARKERS = "osD^vPX"
 """Their number has no divisor in common with that of the colours, so a pair repeats only after all 42."""
@@ -75,33 +73,25 @@ def _draw_trueskill(steps: Steps, ratings: dict[str, Array], wins: Array) -> Dra
 
 
 def calibration_figure(study: Study) -> Figure | MissingFigure:
-    """Draw the win probability of each student against each teacher at the end, and how predictions compare with outcomes."""
+    """Draw how the predicted outcomes of matchups compare with what happened."""
     games = [game for run in (study.main.runs if study.main else ()) for game in _games(run)]
     if not games or not study.main:
         return MissingFigure(*CALIBRATION, "it needs a run with teachers and students and finished matchups")
-    bins, (matrix, teachers, students) = calibration_bins(games), _win_matrix(study.main.runs[0])
+    bins = calibration_bins(games)
     brier = float(np.mean([(game["expected"] - game["won"]) ** 2 for game in games]))
-    keys = ("kind", *bins[0], "teacher", "student")
-    rows = [{"kind": "bin", **one_bin} for one_bin in bins]
-    rows += [
-        {"kind": "final prediction", "predicted": matrix[i][j], "teacher": teacher, "student": student}
-        for i, student in enumerate(students)
-        for j, teacher in enumerate(teachers)
-    ]
     return Figure(
         *CALIBRATION,
         definition=(
-            "Left: Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)) by the ratings after the last step that has them. Centre: "
-            "matchups in bins of the prediction before they were played; dots: share that the student won, with the exact 95 % "
-            "interval of a proportion, as if games were independent. Right: in the same bins the mean rho that the prediction is an "
-            f"expectation of. Over {len(games)} games the Brier score is {brier:.3f} (always predicting one half: 0.250). A student "
-            "wins whenever mean rho is above the prediction, so a prediction that is too low wins: the mean rho should be on the "
-            "diagonal, the share won need not."
+            "Matchups in bins of the prediction before they were played, Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)). "
+            "Left: the share that the student won, with the exact 95 % interval of a proportion, as if games were independent. Right: the "
+            f"mean rho that the prediction is an expectation of. Over {len(games)} games the Brier score is {brier:.3f} (always predicting "
+            "one half: 0.250). A student wins whenever mean rho is above the prediction, so a prediction that is too low wins: the mean "
+            "rho should be on the diagonal, the share won need not."
         ),
-        source="matchups.parquet: expected, outcome, mean_rho; ratings.parquet: mu, sigma",
-        runs=f"left: {describe_first_run(study.main)}; centre and right: {describe_runs((study.main,))}",
-        rows=[{key: row.get(key, "") for key in keys} for row in rows],
-        draw=lambda: _draw_calibration(matrix, teachers, students, bins),
+        source="matchups.parquet: expected, outcome, mean_rho",
+        runs=describe_runs((study.main,)),
+        rows=bins,
+        draw=lambda: _draw_calibration(bins),
     )
 
 
@@ -124,32 +114,21 @@ def _games(run: RunData) -> list[dict[str, Any]]:
     return [{**row, "won": row["outcome"] == "student"} for row in rows if row["outcome"] != "none"]
 
 
-def _win_matrix(run: RunData) -> tuple[list[list[float]], list[str], list[str]]:
-    """Return the students' win probabilities [students, teachers], and the names of teachers and students."""
-    tables = (run.table("ratings", ("member", "role", "mu", "sigma"), [step]).to_pylist() for step in reversed(run.recorded))
-    last: dict[str, Record] = {row["member"]: row for row in next(filter(None, tables), [])}
-    teachers, students = ([name for name, row in last.items() if row["role"] == role] for role in ("teacher", "student"))
-    beta = run.config.league.beta
-    ratings = {name: Rating(row["mu"], row["sigma"]) for name, row in last.items()}
-    return [[win_probability(ratings[s], ratings[t], beta) for t in teachers] for s in students], teachers, students
-
-
-def _draw_calibration(matrix: list[list[float]], teachers: list[str], students: list[str], bins: list[dict[str, Any]]) -> Drawing:
-    drawing, axes = panels(1, 3, width=3.2, height=2.6)
-    heatmap(axes[0, 0], matrix, students, teachers)
-    axes[0, 0].set(title="P(student wins), at the end", xlabel="teacher", ylabel="student")
-    for axis in axes[0, 1:]:
+def _draw_calibration(bins: list[dict[str, Any]]) -> Drawing:
+    drawing, axes = panels(1, 2, width=3.2, height=2.6)
+    share, rho = axes[0]
+    for axis in axes[0]:
         axis.plot([0, 1], [0, 1], color=PALE, linewidth=0.8, linestyle="--")
         axis.set(xlim=(0, 1), ylim=(-0.04, 1.08), xlabel="predicted")
-    columns = {key: np.array([one_bin[key] for one_bin in bins]) for key in bins[0]}
+    columns = {key: np.array([row[key] for row in bins]) for key in bins[0]}
     predicted, won = columns["predicted"], columns["won"]
     errors = [won - columns["low"], columns["high"] - won]
-    axes[0, 1].errorbar(predicted, won, errors, fmt="o", color=STUDENT, markersize=4, elinewidth=0.8)
+    share.errorbar(predicted, won, errors, fmt="o", color=STUDENT, markersize=4, elinewidth=0.8)
     for count, x, y in zip(columns["games"], predicted, won, strict=True):
-        axes[0, 1].annotate(str(count), (x, y), (3, 3), textcoords="offset points", fontsize=6)
-    axes[0, 1].set_title("observed: share won (games)")
-    axes[0, 2].plot(predicted, columns["mean_rho"], "o", color=STUDENT, markersize=4)
-    axes[0, 2].set_title("observed: mean rho")
+        share.annotate(str(count), (x, y), (3, 3), textcoords="offset points", fontsize=6)
+    share.set_title("observed: share won (games)")
+    rho.plot(predicted, columns["mean_rho"], "o", color=STUDENT, markersize=4)
+    rho.set_title("observed: mean rho")
     return drawing
 
 

@@ -14,26 +14,8 @@
     for (let place = 0; place < letters.length; place++) bytes[place] = letters.charCodeAt(place);
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
   };
-  const storage = { // a page from the disk may not be allowed to store anything
-    get: (name) => { try { return localStorage.getItem(name); } catch { return null; } },
-    set: (name, value) => { try { localStorage.setItem(name, value); } catch { return; } },
-  };
 
-  // Colour theme: that of the system, light, or dark. The style sheet does the rest.
-  const THEMES = { auto: "◐ auto", light: "○ light", dark: "● dark" };
-  let theme = THEMES[storage.get("populora-theme")] ? storage.get("populora-theme") : "auto";
-  const paint = () => {
-    document.documentElement.dataset.shade = theme;
-    $("#theme").textContent = THEMES[theme];
-    $("#theme").setAttribute("aria-label", `Colours: ${theme}${theme === "auto" ? ", as the system has them" : ""}`);
-  };
-  paint();
-  $("#theme").addEventListener("click", () => {
-    const names = Object.keys(THEMES);
-    theme = names[(names.indexOf(theme) + 1) % names.length];
-    storage.set("populora-theme", theme);
-    paint();
-  });
+  document.documentElement.classList.add("scripted");
   if (matchMedia("(max-width: 860px)").matches) $("#contents").open = false;
 
   // Highlight one member in the figures that have marks of it. Its marks are raised above the others and put back later,

@@ -1,8 +1,4 @@
-"""The quality of the training signal: sampling noise of rho, and the reasons of rejected proposals and failed answers.
-
-For a problem of true solve rate p, rho is the mean of K Bernoulli samples. Its variance is p (1 - p) / K, estimated without bias by
-rho (1 - rho) / (K - 1). The variance of rho over the problems of a step is the mean of that plus the variance of p.
-"""
+"""The reasons of rejected proposals and failed answers."""
 
 from __future__ import annotations
 
@@ -12,83 +8,15 @@ from typing import Any
 import numpy as np
 
 from populora.report.arms import Arm
-from populora.report.drawing import PALE, Drawing, categorical_colours, legend, line_styles, mean, panels, stack, trailing
+from populora.report.drawing import PALE, Drawing, categorical_colours, mean, panels, stack, trailing
 from populora.report.figure import Figure, MissingFigure, Study, describe_runs
 from populora.report.run_data import Array, RunData, Steps
 
-NOISE = ("rho_noise", "Noise of rho", "")
 REASONS = ("reasons", "Why proposals were rejected and answers failed", "")
 COLOURED, OTHERS = 9, "others"
 """Number of reasons with a colour of their own; label of the rest."""
 SIDES = {"teacher/rejected": "proposals rejected", "student/failed": "answers failed"}
 Shares = dict[str, Array]
-
-
-def noise_figure(study: Study) -> Figure | MissingFigure:
-    """Draw the standard error of rho, the share of its variance that is chance, and its distribution at the end."""
-    arms = study.arms
-    samples = {arm.label: arm.runs[0].config.selfplay.rho_samples for arm in arms}
-    rows = [row for arm in arms for run in arm.runs for row in rho_noise(run, samples[arm.label], arm.label)]
-    if not rows:
-        return MissingFigure(*NOISE, "there are no problems with a rho (of two samples or more) in the runs' tables")
-    return Figure(
-        *NOISE,
-        definition=(
-            f"rho is a mean of K samples of a problem, here K = {', '.join(f'{k} ({label})' for label, k in samples.items())}. "
-            "Standard error: the root of "
-            "the mean of rho (1 - rho) / (K - 1) over the step's problems. Chance: that variance divided by the variance of rho over the "
-            "problems; 1 means that problems cannot be told apart by rho at all. Barely solved: problems with exactly one correct sample "
-            "of K, which pay the teacher most and of which new samples would show some as unsolved. Right: the frequency of each value of "
-            "rho in the last tenth of the steps."
-        ),
-        source="proposals.parquet: step, rho; config.json: selfplay.rho_samples",
-        runs=f"{describe_runs(arms)}; trailing means over {study.smooth} steps",
-        rows=rows,
-        draw=lambda: _draw_noise(arms, rows, samples, study.smooth),
-    )
-
-
-def rho_noise(run: RunData, samples: int, arm: str) -> list[dict[str, Any]]:
-    """Return a record for each step: ``standard_error``, ``chance``, ``barely`` (a share), and the counts of rho = 0/K to K/K."""
-    if samples < 2:
-        return []
-    table = run.table("proposals", ("step", "rho")).drop_null()
-    steps, rhos = table["step"].to_numpy(), table["rho"].to_numpy()
-    rows: list[dict[str, Any]] = []
-    for step in np.unique(steps).tolist():
-        rho = rhos[steps == step]
-        noise, variance = float(np.mean(rho * (1 - rho)) / (samples - 1)), float(np.var(rho, ddof=1)) if len(rho) > 1 else 0.0
-        counts = np.bincount(np.rint(rho * samples).astype(int), minlength=samples + 1)
-        chance = min(1.0, noise / variance) if variance else None
-        rows.append({
-            "arm": arm, "run": run.name, "step": step, "problems": len(rho), "standard_error": noise**0.5, "chance": chance,
-            "barely": float(counts[1] / len(rho)), "counts": " ".join(map(str, counts)),
-        })  # fmt: skip
-    return rows
-
-
-def _draw_noise(arms: tuple[Arm, ...], rows: list[dict[str, Any]], samples: dict[str, int], smooth: int) -> Drawing:
-    drawing, axes = panels(1, 4)
-    lines = line_styles(arms)
-    by_arm: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        by_arm[row["arm"]][row["run"]].append(row)
-    for arm in arms:
-        look: dict[str, Any] = {"color": arm.colour, "linestyle": lines[arm.label], "linewidth": 1.2}
-        for run_rows in by_arm[arm.label].values():
-            for axis, key in zip(axes[0], ("standard_error", "chance", "barely"), strict=False):
-                values = np.array([row[key] for row in run_rows], dtype=float)
-                axis.plot([row["step"] for row in run_rows], trailing(values, smooth), **look)
-        last = [row for run_rows in by_arm[arm.label].values() for row in run_rows[-max(1, len(run_rows) // 10) :]]
-        if last:
-            counts = np.sum([np.array(row["counts"].split(), dtype=float) for row in last], axis=0)
-            axes[0, 3].plot(np.arange(len(counts)) / samples[arm.label], counts / counts.sum(), marker="o", markersize=3, **look)
-    for axis, title in zip(axes[0], ("standard error of rho", "chance, of the variance", "barely solved"), strict=False):
-        axis.set(title=title, xlabel="step")
-        axis.set_ylim(bottom=0)
-    axes[0, 3].set(title="share of problems", xlabel="rho", ylim=(0, None))
-    legend(drawing, arms)
-    return drawing
 
 
 def reasons_figure(study: Study) -> Figure | MissingFigure:
@@ -158,10 +86,10 @@ def _draw_arm(axis: Any, runs: list[tuple[Steps, Shares]], groups: dict[str, lis
         axis.text(0.5, 0.5, "none", ha="center", color=PALE, transform=axis.transAxes)
         return
     layers: Shares = {}
-    steps = np.unique(np.concatenate([steps for steps, _ in runs]))
+    steps = np.unique(np.concatenate([run_steps for run_steps, _ in runs]))
     for label, reasons in groups.items():
-        sums = [(steps, sum((own[reason] for reason in reasons if reason in own), np.zeros(len(steps)))) for steps, own in runs]
-        _, smoothed = stack([(steps, trailing(values, smooth)) for steps, values in sums])
+        sums = [np.zeros(len(run_steps)) + sum(by_reason.get(reason, 0.0) for reason in reasons) for run_steps, by_reason in runs]
+        _, smoothed = stack([(run_steps, trailing(values, smooth)) for (run_steps, _), values in zip(runs, sums, strict=True)])
         layers[label] = np.nan_to_num(mean(smoothed))
     axis.stackplot(steps, *layers.values(), colors=[colours[label] for label in layers], labels=list(layers), linewidth=0)
 

@@ -1,42 +1,17 @@
-"""The noise of rho, and why proposals and answers failed, recounted from the tables."""
+"""The reasons of rejected proposals and failed answers, recounted from the tables."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from statistics import fmean, variance
+from statistics import fmean
 
-import numpy as np
 import pytest
-from report_runs import CONFIG, K, figure_of, logged, study_of, table, write_run
+from report_runs import CONFIG, figure_of, logged, study_of, table, write_run
 
 from populora.core.types import Attempt
-from populora.report.figures.training_signal import COLOURED, noise_figure, reasons_figure
+from populora.report.figures.failure_reasons import COLOURED, reasons_figure
 from populora.report.rendering import draw
-
-
-def test_noise_is_recounted_from_the_samples_of_every_problem(runs):
-    figure = figure_of(noise_figure, study_of(runs["pair"], runs["pair-1"], runs["agent"]))
-    assert len(figure.rows) == 18
-    assert "here K = 4 (baseline (1 agent)), 4 (2T+2S)" in figure.definition
-    for row in figure.rows:
-        rhos = [one["rho"] for one in table(runs[row["run"]], "proposals", row["step"]) if one["rho"] is not None]
-        correct = [round(rho * K) for rho in rhos]
-        # The unbiased variance of K Bernoulli draws, over K: of their mean.
-        chance = fmean(variance([1.0] * right + [0.0] * (K - right)) / K for right in correct)
-        spread = variance(rhos) if len(rhos) > 1 else 0
-        assert row["problems"] == len(rhos) and row["standard_error"] == pytest.approx(chance**0.5)
-        assert row["chance"] == (pytest.approx(min(1.0, chance / spread)) if spread else None)
-        assert row["barely"] == pytest.approx(correct.count(1) / len(rhos))
-        assert row["counts"] == " ".join(str(Counter(correct)[right]) for right in range(K + 1))
-
-
-def test_the_distribution_at_the_end_is_that_of_the_last_tenth(runs):
-    figure = figure_of(noise_figure, study_of(runs["pair"], runs["pair-1"]))
-    rhos = [one["rho"] for name in ("pair", "pair-1") for one in table(runs[name], "proposals", 6) if one["rho"] is not None]
-    (line,) = draw(figure).axes[3].lines
-    expected = [[right / K, rhos.count(right / K) / len(rhos)] for right in range(K + 1)]
-    np.testing.assert_allclose(np.asarray(line.get_xydata()), expected)
 
 
 def test_shares_by_reason_are_recounted(runs):
