@@ -91,9 +91,9 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, capsys):
     for step in (2, 10):
         folder = run / "evaluations" / f"step_{step:05d}"
         folder.mkdir(parents=True)
-        (folder / "evaluation.json").write_text("{}")
+        (folder / "evaluation.json").write_text("{")
     assert report(run) == 2
-    assert "step_00010/evaluation.json' does not describe an evaluation" in capsys.readouterr().err
+    assert "step_00010/evaluation.json' is not valid JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
