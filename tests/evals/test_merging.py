@@ -11,15 +11,13 @@ import torch
 
 from populora.adapters.peft_format import read_folder
 from populora.core.config import BaseConfig
-from populora.core.errors import AdapterError, ConfigError
+from populora.core.errors import ConfigError
 from populora.engine.model.loading import load_base
 from populora.evals import loaded_adapters
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.generate import generate, make_plan
-from populora.evals.loaded_adapters import LOGIT_BOUND, merge
+from populora.evals.loaded_adapters import merge
 from populora.evals.prompts import EvalTask
-
-PROMPTS = ["def f(x):\n    return x", "<solve><code_o>", "a = [1, 2]", "for x in y:", "never compared"]
 
 
 def settings(folder: Path, **values: object) -> None:
@@ -36,21 +34,12 @@ def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp
     folder = make_adapter("mine", 1, rank=4)
     settings(folder, use_rslora=rslora)
     base = BaseConfig()
-    assert merge(base, folder, tmp_path / "merged", PROMPTS) <= LOGIT_BOUND
+    merge(base, folder, tmp_path / "merged")
     before, after = (load_base(one)[0].state_dict() for one in (base, replace(base, path=str(tmp_path / "merged"))))
     scale = 8.0 / 4**0.5 if rslora else 8.0 / 4
     deltas = {f"{name}.weight": scale * b @ a for name, (a, b) in read_folder(folder).adapter.modules.items()}
     for name, weight in before.items():
         torch.testing.assert_close(after[name], weight + deltas.get(name, 0.0), rtol=0, atol=1e-6)
-
-
-def test_a_merge_that_is_another_model_is_refused_and_leaves_nothing(make_adapter, models_of, crux, tmp_path, monkeypatch):
-    plan = make_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
-    base = BaseConfig()
-    monkeypatch.setattr(loaded_adapters, "load_base", lambda config: load_base(base))  # the folder that is read back is ignored
-    with pytest.raises(AdapterError, match=r"mine' merged into 'tiny' is another model: expected its logits within 0.0001 .* on 3 prompts"):
-        generate(plan, tmp_path, silent)
-    assert not list(tmp_path.glob("merged*"))
 
 
 def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models_of, crux, monkeypatch):

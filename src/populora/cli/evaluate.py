@@ -10,24 +10,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import SKIPPED, Generate, generate_into
+from populora.cli.evaluate_grade import GradeArguments, grade_folder
 from populora.core.errors import ConfigError
-from populora.evals.benchmarks import Benchmark
+from populora.evals.aggregates import graded_benchmarks
 from populora.evals.data import MissingDataError
-from populora.evals.grading import missing_libraries
+from populora.evals.downstream_table import downstream_tables, score_records
+from populora.evals.folder import read_evaluation, settings_diff, settings_of
+from populora.evals.text_table import print_table, write_tables
 
-PARTS = {
-    "generate": "evaluate_generate",
-    "grade": "evaluate_grade",
-    "table": "evaluate_table",
-    "compare": "evaluate_compare",
-}
-"""The subcommands with their modules in `populora.cli`; any other argument names a model to evaluate."""
+PARTS = {"generate": "evaluate_generate", "grade": "evaluate_grade", "compare": "evaluate_compare"}
+"""The subcommands with modules of their own in `populora.cli`."""
 STOPPED = 130
 
 
@@ -48,11 +48,25 @@ class Evaluate(Generate):
     """Print the paper's table below ours."""
 
 
+@dataclass(frozen=True)
+class TableArguments:
+    """Print the downstream table of evaluations, as the paper's: members, mean and spread by role, worst and best."""
+
+    folders: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER ..."), QUIET] = ()
+    """Folders that `populora evaluate` wrote."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR"), QUIET] = None
+    """Folder for `downstream.md`, `.tex` and `.csv`, by default the first of FOLDER."""
+    published: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
+    """Print the paper's table below ours."""
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run a subcommand, or all of them; returns the exit code. Raises `PopuloraError`."""
+    """Run a subcommand, or all of them; returns the exit code. Any other first argument names a model. Raises `PopuloraError`."""
     try:
         if arguments and arguments[0] in PARTS:
             return import_module(f"populora.cli.{PARTS[arguments[0]]}").main(arguments[1:])
+        if arguments and arguments[0] == "table":
+            return _table(parse(TableArguments, arguments[1:], "evaluate table"))
         return _evaluate(parse(Evaluate, arguments, "evaluate"))
     except MissingDataError as error:
         sys.stderr.write(f"populora evaluate: skipped {error}\n")
@@ -65,16 +79,31 @@ def main(arguments: Sequence[str]) -> int:
 def _evaluate(args: Evaluate) -> int:
     if args.workers < 1:
         raise ConfigError(f"--workers is {args.workers}: expected 1 or more")
-
-    def check_gradable(benchmark: Benchmark) -> None:
-        """Refuse a benchmark whose grader is not installed, before hours of generation."""
-        if message := missing_libraries(benchmark):
-            raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
-
-    folder, generated = generate_into(args, check_gradable)
-    from populora.cli.evaluate_grade import GradeArguments, grade_folder
-    from populora.cli.evaluate_table import tabulate
-
+    folder, generated = generate_into(args, graded=True)
     graded = grade_folder(folder, GradeArguments(workers=args.workers, allow_weak=args.allow_weak))
-    tabulate([folder], folder, args.published)
+    _tabulate([folder], folder, args.published)
     return max(generated, graded)
+
+
+def _table(args: TableArguments) -> int:
+    if not args.folders:
+        raise ConfigError("expected the folder of an evaluation, such as runs/tiny/evaluations/step_00060")
+    _tabulate(args.folders, args.out or args.folders[0], args.published)
+    return 0
+
+
+def _tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:
+    """Print the table of evaluations, and write its files into ``out``. Raises `PopuloraError`."""
+    names = [str(folder) for folder in folders] if len(folders) > 1 else [""]
+    evaluations = [read_evaluation(folder, name) for folder, name in zip(folders, names, strict=True)]
+    settings = {
+        name: settings_of(folder, evaluation.models, graded_benchmarks([evaluation]))
+        for folder, name, evaluation in zip(folders, names, evaluations, strict=True)
+    }
+    tables = downstream_tables(evaluations, paper, settings_diff(settings))
+    if not tables:
+        raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` does it")
+    files = write_tables(out, "downstream", tables, score_records(evaluations, paper))
+    for table in tables:
+        print_table(table, Console(highlight=False))
+    sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, files))}\n")

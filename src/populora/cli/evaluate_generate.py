@@ -19,6 +19,7 @@ from populora.core.installed import PACKAGES, processor, versions
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
 from populora.evals.folder import check_folder, read_description, update_evaluation
+from populora.evals.grading import missing_libraries
 from populora.runs.directory import locked
 
 if TYPE_CHECKING:  # they load torch
@@ -49,7 +50,7 @@ class Generate:
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR"), QUIET] = None
     """Folder of the evaluation, by default `RUN/evaluations/step_…` for a run, `evaluations/NAME` for others."""
     merge: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
-    """Merge each adapter into the base with PEFT in fp32, as the paper does, and check its logits."""
+    """Merge each adapter into the base with PEFT in fp32, as the paper does."""
     templates: Annotated[str, tyro.conf.arg(metavar="NAME=TEMPLATE"), QUIET] = ""
     """Other prompt templates than the benchmarks' own, with commas: `code=plain,math500=azr_math_boxed`."""
     max_tokens: Annotated[int, tyro.conf.arg(metavar="N"), QUIET] = 0
@@ -85,17 +86,18 @@ def main(arguments: Sequence[str]) -> int:
     return generate_into(parse(Generate, arguments, "evaluate generate"))[1]
 
 
-def generate_into(args: Generate, accept: Callable[[Benchmark], None] = lambda benchmark: None) -> tuple[Path, int]:
+def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
     """Generate; returns the folder, and 3 where a benchmark had to be skipped, else 0.
 
-    Raises `PopuloraError`, also from ``accept`` for a selected benchmark, before anything is created.
+    Raises `PopuloraError`; if the completions will be ``graded``, also for a grader that is not installed, before hours of generation.
     """
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
     default = "tiny" if models and models.config.base.path == "tiny" else "code,math"
     benchmarks = suite([name.strip() for name in (args.suite or default).split(",")])
-    for benchmark in benchmarks:
-        accept(benchmark)
+    for benchmark in benchmarks if graded else ():
+        if message := missing_libraries(benchmark):
+            raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
     tasks, data, skipped = _load_tasks(benchmarks, args)
     plan, generate = _make_plan(args, models, tasks) if tasks else (None, None)
     for prompts in plan.prompts if plan else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from populora.cli.progress import counting
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
 from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
-from populora.evals.completions import CompletionTexts, read_texts
+from populora.evals.completions import read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.eval_records import EvalModel, Item
 from populora.evals.folder import completions_file, read_description, read_models, verdict_file
@@ -76,35 +76,33 @@ def _grade_file(which: Benchmark, completions: Path, out: Path, args: GradeArgum
     items, sha256 = load_items(which, path, verify=False), digest_of(path)
     if which.sha256 not in ("", sha256):
         _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these scores compare with no others")
-    content = read_texts(completions, items)
-    job = GradingJob(which, items, content.texts, sha256, args.completion_is_solution)
+    texts, faults = read_texts(completions, items)
+    job = GradingJob(which, items, texts, sha256, args.completion_is_solution)
     with open_grader(which, args.workers, args.allow_weak) as pool, counting(which.name) as progress:
         summary = grade(job, out, pool, progress)
-    _report("", job, summary, content)
-    return 1 if content.missing or content.faults else 0
+    _report("", job, summary, faults)
+    return 1 if summary.missing or faults else 0
 
 
 def grade_folder(folder: Path, args: GradeArguments) -> int:
     """Grade every completion of an evaluation; returns the exit code. Items without a completion get no verdict."""
-    description, models, code = read_description(folder), read_models(folder), 0
+    description, models, code, faults = read_description(folder), read_models(folder), 0, 0
     names = description["settings"]["benchmarks"]
     if not any(completions_file(folder, name, model.name).is_file() for name in names for model in models):
         raise ConfigError(f"'{folder}' has no completions yet: repeat the `populora evaluate` command that made it")
     with locked(folder):
-        by_grader = sorted((BENCHMARKS[name] for name in names), key=lambda item: item.grading)
-        for _, group in groupby(by_grader, lambda item: item.grading):
-            loaded: dict[Benchmark, tuple[list[Item], str]] = {}
-            for item in group:
-                try:
-                    loaded[item] = _load_data(item, description.get("data", {}).get(item.name, ""), args.data)
-                except MissingDataError as error:
-                    _say(f"skipped {error}")
-                    code = SKIPPED
-            if loaded:
-                with open_grader(next(iter(loaded)), args.workers, args.allow_weak) as pool:
-                    faults = [_grade_benchmark(folder, models, item, data, pool) for item, data in loaded.items()]
-                code = max(code, int(any(faults)))
-    return code
+        loaded: dict[Benchmark, tuple[list[Item], str]] = {}
+        for which in sorted((BENCHMARKS[name] for name in names), key=lambda which: which.grading):
+            try:
+                loaded[which] = _load_data(which, description.get("data", {}).get(which.name, ""), args.data)
+            except MissingDataError as error:
+                _say(f"skipped {error}")
+                code = SKIPPED
+        for _, group in groupby(loaded, lambda which: which.grading):
+            benchmarks = list(group)
+            with open_grader(benchmarks[0], args.workers, args.allow_weak) as pool:
+                faults += sum(_grade_benchmark(folder, models, which, *loaded[which], pool) for which in benchmarks)
+    return max(code, int(faults > 0))
 
 
 def _load_data(which: Benchmark, recorded: str, data: Path | None) -> tuple[list[Item], str]:
@@ -119,31 +117,31 @@ def _load_data(which: Benchmark, recorded: str, data: Path | None) -> tuple[list
     return load_pinned(which, path), digest_of(path)
 
 
-def _grade_benchmark(folder: Path, models: Sequence[EvalModel], which: Benchmark, data: tuple[list[Item], str], pool: GraderPool) -> int:
+def _grade_benchmark(
+    folder: Path, models: Sequence[EvalModel], which: Benchmark, items: Sequence[Item], sha256: str, pool: GraderPool
+) -> int:
     """Grade all models; returns the number of unreadable lines."""
-    (items, sha256), faults = data, 0
+    count = 0
     for model in models:
         completions, out = completions_file(folder, which.name, model.name), verdict_file(folder, which.name, model.name)
-        if not completions.is_file():
-            continue
-        content = read_texts(completions, items)
-        job = GradingJob(which, [item for item in items if item.id in content.texts], content.texts, sha256)
-        with disk_errors(out.parent, "create"):
-            out.parent.mkdir(parents=True, exist_ok=True)
-        with counting(f"{which.name} {model.name}") as progress:
-            summary = grade(job, out, pool, progress)
-        _report(f"{model.name} on ", job, summary, replace(content, missing=()))
-        faults += len(content.faults)
-    return faults
+        if completions.is_file():
+            texts, faults = read_texts(completions, items)
+            job = GradingJob(which, [item for item in items if item.id in texts], texts, sha256)
+            with disk_errors(out.parent, "create"):
+                out.parent.mkdir(parents=True, exist_ok=True)
+            with counting(f"{which.name} {model.name}") as progress:
+                _report(f"{model.name} on ", job, grade(job, out, pool, progress), faults)
+            count += len(faults)
+    return count
 
 
-def _report(prefix: str, job: GradingJob, summary: GradingSummary, content: CompletionTexts) -> None:
-    name = prefix + job.benchmark.name
-    for fault in content.faults:
+def _report(prefix: str, job: GradingJob, summary: GradingSummary, faults: Sequence[str]) -> None:
+    name, missing = prefix + job.benchmark.name, summary.missing
+    for fault in faults:
         _say(f"{name}: {fault}")
-    if content.missing:
-        more = f" and {len(content.missing) - _LISTED} more" if len(content.missing) > _LISTED else ""
-        _say(f"{len(content.missing)} items have no completion and count as wrong: {', '.join(content.missing[:_LISTED])}{more}")
+    if missing:
+        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+        _say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:_LISTED])}{more}")
     if summary.passed_on_retry:
         _say(f"passed when graded alone, after a failure: {', '.join(summary.passed_on_retry)}")
     modes = ", ".join(f"{name} {count}" for name, count in summary.modes.items())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from populora.core.errors import ConfigError
@@ -67,17 +67,11 @@ def cut(text: str, stop: Iterable[str]) -> str:
     return min((text.partition(end)[0] for end in stop), key=len, default=text)
 
 
-@dataclass(frozen=True)
-class CompletionTexts:
-    """The completions in a file by item, with the items that have none, and the faults of single lines."""
+def read_texts(path: Path, items: Sequence[Item]) -> tuple[dict[str, str], list[str]]:
+    """Read all usable lines of a file of any origin by item, and the faults of the others. Of several for one item the first counts.
 
-    texts: Mapping[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-
-
-def read_texts(path: Path, items: Sequence[Item]) -> CompletionTexts:
-    """Read all usable lines of a file of any origin; of several for one item the first counts. Raises `ConfigError` without a file."""
+    Raises `ConfigError` without a file.
+    """
     if not path.is_file():
         raise ConfigError(f'there is no file \'{path}\': expected one JSON object with "item_id" and "completion" a line')
     ids, texts, faults = {item.id for item in items}, dict[str, str](), list[str]()
@@ -93,7 +87,7 @@ def read_texts(path: Path, items: Sequence[Item]) -> CompletionTexts:
                     texts[item] = text
             except ValueError as error:
                 faults.append(f"line {number}: {error}")
-    return CompletionTexts(texts, tuple(item.id for item in items if item.id not in texts), tuple(faults))
+    return texts, faults
 
 
 def _parse_line(line: bytes) -> tuple[str, str]:

@@ -68,8 +68,7 @@ def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False
 def generate(plan: EvalPlan, out: Path, progress: Progress, engine: Engine = open_engine) -> None:
     """Generate all completions that ``out`` does not have yet. The caller holds the lock of ``out``, which exists.
 
-    Raises `ConfigError` where ``out`` has an evaluation with other settings, `AdapterError` for an adapter that differs when merged, and
-    what engines raise.
+    Raises `ConfigError` where ``out`` has an evaluation with other settings, and as engines do.
     """
     update_evaluation(out, plan.settings())
     models = snapshot_adapters(plan.models.models, out, plan.models.run_id)
@@ -95,7 +94,7 @@ def _fill_merged(logs: Sequence[CompletionLog], model: EvalModel, plan: EvalPlan
     nothing = load_adapters([], read_base_shape(config.base))
     try:
         if model.adapter:
-            merge(config.base, model.adapter, folder, [prompt for log in logs for prompt in log.prompts.prompts.values()])
+            merge(config.base, model.adapter, folder)
             config, base_sha256 = replace(config, base=replace(config.base, path=str(folder))), ""
         _fill_logs(logs, {model.name: -1}, config, nothing, base_sha256, engine)
     finally:
