@@ -30,11 +30,11 @@ CONFIG = Config(
 )  # fmt: skip
 SHORT = ("--limit", "4", "--max-tokens", "96")
 PROGRAM = (sys.executable, "-m", "populora.cli.main")
-Said = Callable[..., tuple[int, str, str]]
+Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def populora(capfd) -> Said:
+def populora(capfd) -> Command:
     """``populora(*arguments)``: exit code, standard output and standard error, of the grading process, too."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -85,9 +85,9 @@ def data(tmp_path, monkeypatch) -> Path:
     files = {"cruxeval": crux, "gsm8k": [{"idx": n, "question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in (1, 2)]}
     for name, items in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    for name, one in list(BENCHMARKS.items()):
-        if one.file.removesuffix(".jsonl") in files:
-            monkeypatch.setitem(BENCHMARKS, name, replace(one, sha256=digest((folder / one.file).read_bytes()), items=2))
+    for name, benchmark in list(BENCHMARKS.items()):
+        if benchmark.file.removesuffix(".jsonl") in files:
+            monkeypatch.setitem(BENCHMARKS, name, replace(benchmark, sha256=digest((folder / benchmark.file).read_bytes()), items=2))
     return folder
 
 
@@ -108,7 +108,7 @@ def description(folder: Path) -> dict:
 
 
 def models(folder: Path) -> dict[str, str]:
-    return {name: one["role"] for name, one in description(folder)["settings"]["models"].items()}
+    return {name: row["role"] for name, row in description(folder)["settings"]["models"].items()}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -119,24 +119,24 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_one_command_generates_grades_and_tabulates(finished, populora):
     assert models(finished) == {"base": "base", "one": "adapter", "two": "adapter"}
     for source in ("base", "one", "two"):
-        given, judged = completions(finished, source), verdicts(finished, source)
-        assert len(given) == 4 and [one["item_id"] for one in given] == [one["item_id"] for one in judged]
-        assert all(one["prompt"] and one["finish_reason"] in ("stop", "length") and one["tokens"] <= 96 for one in given)
-        assert all(one["correct"] == one["modes"]["strict"] and bool(one["reason"]) != one["correct"] for one in judged)
+        answers, grades = completions(finished, source), verdicts(finished, source)
+        assert len(answers) == 4 and [row["item_id"] for row in answers] == [row["item_id"] for row in grades]
+        assert all(row["prompt"] and row["finish_reason"] in ("stop", "length") and row["tokens"] <= 96 for row in answers)
+        assert all(row["correct"] == row["modes"]["strict"] and bool(row["reason"]) != row["correct"] for row in grades)
         counts = json.loads((finished / "verdicts" / "tiny" / f"{source}.json").read_text())
-        assert (counts["items"], counts["correct"]) == (4, sum(one["correct"] for one in judged))
+        assert (counts["items"], counts["correct"]) == (4, sum(row["correct"] for row in grades))
         assert {"limits", "versions", "data_sha256"} <= counts["facts"].keys() and counts["machine"]["processor"]
     assert completions(finished, "one") != completions(finished, "base") != completions(finished, "two")
-    found = description(finished)
-    assert found["skipped"] == {} and found["settings"]["benchmarks"]["tiny"]["items"] == 648
-    (facts,) = found["environments"]
+    evaluation = description(finished)
+    assert evaluation["skipped"] == {} and evaluation["settings"]["benchmarks"]["tiny"]["items"] == 648
+    (facts,) = evaluation["environments"]
     assert facts["versions"]["torch"] and facts["machine"]["cores"] == os.cpu_count() and facts["machine"]["device"] == "cpu"
 
 
 def test_tables_are_printed_and_written_with_incomplete_scores_as_such(copied, populora):
-    code, printed, said = populora("table", copied)
-    assert code == 0 and said.startswith(f"populora evaluate: written to {copied}/downstream.md, ")
-    right = sum(one["correct"] for one in verdicts(copied, "one"))
+    code, printed, errors = populora("table", copied)
+    assert code == 0 and errors.startswith(f"populora evaluate: written to {copied}/downstream.md, ")
+    right = sum(row["correct"] for row in verdicts(copied, "one"))
     assert f"{25 * right:.1f} (4/648)" in printed and "Adapter, mean of 2" in printed and "one on tiny 4/648" in printed
     rows = list(csv.DictReader((copied / "downstream.csv").read_text().splitlines()))
     (cell,) = [row for row in rows if (row["row"], row["column"], row["mode"]) == ("one", "tiny", "primary")]
@@ -149,12 +149,12 @@ def test_tables_are_printed_and_written_with_incomplete_scores_as_such(copied, p
 
 def test_generate_grade_and_table_do_what_evaluate_does(adapters, finished, tmp_path, populora):
     out = tmp_path / "finished"
-    code, printed, said = populora("generate", "tiny", adapters / "one", adapters / "two", *SHORT, "--out", out)
-    assert (code, printed, said) == (0, "", f"populora evaluate: completions are in {out}\n") and not (out / "verdicts").exists()
-    code, _, said = populora("table", out)
-    assert code == 2 and f"nothing is graded in {out} yet: `populora evaluate grade {out}` does it" in said
-    code, printed, said = populora("grade", out)
-    assert code == 0 and said == "" and len(printed.splitlines()) == 3 and "two on tiny: " in printed
+    code, printed, errors = populora("generate", "tiny", adapters / "one", adapters / "two", *SHORT, "--out", out)
+    assert (code, printed, errors) == (0, "", f"populora evaluate: completions are in {out}\n") and not (out / "verdicts").exists()
+    code, _, errors = populora("table", out)
+    assert code == 2 and f"nothing is graded in {out} yet: `populora evaluate grade {out}` does it" in errors
+    code, printed, errors = populora("grade", out)
+    assert code == 0 and errors == "" and len(printed.splitlines()) == 3 and "two on tiny: " in printed
     assert populora("table", out)[0] == 0
     assert contents(out) == contents(finished)
 
@@ -190,9 +190,9 @@ def test_the_same_command_again_does_nothing_and_another_adds_to_it_or_is_refuse
 
 def test_members_of_a_run_are_evaluated_while_it_goes_on(run, populora):
     out = run / "evaluations" / "step_00002"
-    code, _, said = populora(run, "--limit", "2", "--members", "T0,S1")
-    assert code == 0 and models(out) == {"T0": "teacher", "S1": "student"} and f"completions are in {out}" in said
-    assert all(one["tokens"] <= 96 for one in completions(out, "T0"))  # the run's limit
+    code, _, errors = populora(run, "--limit", "2", "--members", "T0,S1")
+    assert code == 0 and models(out) == {"T0": "teacher", "S1": "student"} and f"completions are in {out}" in errors
+    assert all(row["tokens"] <= 96 for row in completions(out, "T0"))  # the run's limit
     assert populora("generate", run, "--limit", "2", "--members", "base")[0] == 0
     assert populora("generate", run, "--limit", "2")[0] == 0
     assert models(out) == {"T0": "teacher", "S1": "student", "base": "base", "T1": "teacher", "S0": "student"}
@@ -206,28 +206,28 @@ def test_members_of_a_run_are_evaluated_while_it_goes_on(run, populora):
 def test_a_benchmark_that_cannot_be_had_is_named_and_the_rest_is_evaluated(data, tmp_path, populora):
     (data / "gsm8k.jsonl").write_text((data / "gsm8k.jsonl").read_text() + "\n")
     out, of = tmp_path / "out", ("--data", data, "--limit", "2", "--max-tokens", "64", "-o", tmp_path / "out")
-    code, _, said = populora("generate", "tiny", "--suite", "cruxeval,gsm8k,aime24", *of)
-    assert code == 3 and f"skipped aime24: '{data}/aime24.jsonl' is not there" in said
-    assert f"skipped gsm8k: '{data}/gsm8k.jsonl' is not the pinned gsm8k: expected SHA-256" in said
+    code, _, errors = populora("generate", "tiny", "--suite", "cruxeval,gsm8k,aime24", *of)
+    assert code == 3 and f"skipped aime24: '{data}/aime24.jsonl' is not there" in errors
+    assert f"skipped gsm8k: '{data}/gsm8k.jsonl' is not the pinned gsm8k: expected SHA-256" in errors
     assert list(description(out)["settings"]["benchmarks"]) == ["cruxeval_input", "cruxeval_output"]
     assert set(description(out)["skipped"]) == {"aime24", "gsm8k"}
     assert [len(completions(out, "base", name)) for name in description(out)["settings"]["benchmarks"]] == [2, 2]
-    code, _, said = populora("generate", "tiny", "--suite", "aime24", "--data", data, "-o", tmp_path / "none")
-    assert code == 3 and "skipped aime24" in said and not (tmp_path / "none").exists()
+    code, _, errors = populora("generate", "tiny", "--suite", "aime24", "--data", data, "-o", tmp_path / "none")
+    assert code == 3 and "skipped aime24" in errors and not (tmp_path / "none").exists()
 
 
 def test_a_folder_is_graded_where_its_data_are_now(data, tmp_path, populora):
     out = tmp_path / "out"
     populora("generate", "tiny", "--suite", "cruxeval,tiny", "--data", data, "--limit", "2", "--max-tokens", "64", "-o", out)
     data.rename(tmp_path / "moved")
-    code, printed, said = populora("grade", out)
-    assert code == 3 and f"skipped cruxeval_input: its data is not at '{data}/cruxeval.jsonl' any more: say with --data DIR" in said
+    code, printed, errors = populora("grade", out)
+    assert code == 3 and f"skipped cruxeval_input: its data is not at '{data}/cruxeval.jsonl' any more: say with --data DIR" in errors
     assert "base on tiny: " in printed and "cruxeval" not in printed
     code, printed, _ = populora("grade", out, "--data", tmp_path / "moved")
     assert code == 0 and "base on cruxeval_output: " in printed and len(verdicts(out, "base", "cruxeval_input")) == 2
     (tmp_path / "moved" / "cruxeval.jsonl").write_text("")
-    code, _, said = populora("grade", out, "--data", tmp_path / "moved")
-    assert code == 3 and "skipped cruxeval_output: '" in said and "is not the pinned" in said
+    code, _, errors = populora("grade", out, "--data", tmp_path / "moved")
+    assert code == 3 and "skipped cruxeval_output: '" in errors and "is not the pinned" in errors
 
 
 def test_a_grader_that_is_not_installed_stops_before_the_first_completion(data, tmp_path, populora, monkeypatch):
@@ -235,29 +235,29 @@ def test_a_grader_that_is_not_installed_stops_before_the_first_completion(data, 
         return dict.fromkeys(packages, "not installed")
 
     monkeypatch.setattr("populora.evals.grading.versions", without)
-    code, _, said = populora("tiny", "--suite", "gsm8k", "--data", data, "-o", tmp_path / "out")
+    code, _, errors = populora("tiny", "--suite", "gsm8k", "--data", data, "-o", tmp_path / "out")
     assert code == 2
     for part in ("grading gsm8k needs math-verify", "-m pip install math-verify==0.9.0", "`populora evaluate generate`"):
-        assert part in said
+        assert part in errors
     assert not (tmp_path / "out").exists()
 
 
 def test_an_endpoint_is_evaluated(tmp_path, populora, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with served() as server:
-        server.said = "I do not know"
+        server.reply = "I do not know"
         how = ("made/model 1", "--endpoint", server.url, "--key-variable", "", "--suite", "tiny", "--parallel", "2")
         code, printed, _ = populora(*how, "--limit", "3")
         first = completions(tmp_path / "evaluations" / "made--model--1", "made--model--1")[0]
-        server.failing, server.said = {first["prompt"]: 400}, ""
+        server.failing, server.reply = {first["prompt"]: 400}, ""
         in_part = populora(*how, "--limit", "3", "-o", tmp_path / "in_part")
         server.failing = {"": 401}
-        refused, _, said = populora(*how, "--limit", "4")
+        refused, _, errors = populora(*how, "--limit", "4")
     out = tmp_path / "evaluations" / "made--model--1"
     assert code == 0 and "made--model--1 on tiny: 0 of 3 correct (0.0 %)" in printed
-    assert models(out) == {"made--model--1": "base"} and [one["reason"] for one in verdicts(out, "made--model--1")] == ["format"] * 3
-    assert refused == 2 and "failed at tiny, item '" in said and "Completed items are kept" in said
-    assert len(server.asked) == 3 + 3 + 1
+    assert models(out) == {"made--model--1": "base"} and [row["reason"] for row in verdicts(out, "made--model--1")] == ["format"] * 3
+    assert refused == 2 and "failed at tiny, item '" in errors and "Completed items are kept" in errors
+    assert len(server.requests) == 3 + 3 + 1
     assert in_part[0] == 0 and "the endpoint refused 1 items of tiny, such as " in in_part[2]
     assert len(verdicts(tmp_path / "in_part", "made--model--1")) == 2 and "(2/648)" in in_part[1]
 
@@ -297,8 +297,8 @@ def test_impossible_arguments_are_refused_with_one_message(arguments, message, t
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
     monkeypatch.chdir(tmp_path)
-    code, printed, said = populora(*arguments)
-    assert (code, printed) == (2, "") and message in said and len(said.splitlines()) == 1 and said.startswith("populora: error: ")
+    code, printed, errors = populora(*arguments)
+    assert (code, printed) == (2, "") and message in errors and len(errors.splitlines()) == 1 and errors.startswith("populora: error: ")
     assert not list(tmp_path.rglob("evaluation.json"))
 
 
@@ -346,7 +346,7 @@ class Stopped:
                 assert process.poll() is None, process.communicate()
                 time.sleep(0.002)
             os.killpg(process.pid, number)
-            self.printed, self.said = process.communicate(timeout=60)
+            self.printed, self.errors = process.communicate(timeout=60)
         self.code, self.left = process.returncode, len(lines_so_far(file))
 
 
@@ -357,19 +357,19 @@ def lines_so_far(file: Path) -> list[bytes]:
 @pytest.mark.slow
 def test_a_stopped_or_killed_evaluation_resumes_bit_identically(adapters, tmp_path, populora):
     command, out = [adapters / "one", "--limit", "100", "--max-tokens", "96"], tmp_path / "stopped" / "e"
-    given, judged = out / "generations" / "tiny" / "one.jsonl", out / "verdicts" / "tiny" / "one.jsonl"
+    answers, grades = out / "generations" / "tiny" / "one.jsonl", out / "verdicts" / "tiny" / "one.jsonl"
     goes_on = "populora evaluate: stopped; what is done is kept, and the same command resumes\n"
 
-    killed = Stopped(signal.SIGKILL, given, 2, *command, "--cache-mb", "1", "-o", out)  # few rows at a time: it takes a while
-    assert killed.code == -signal.SIGKILL and 2 < killed.left < 100 and not judged.exists()
-    interrupted = Stopped(signal.SIGINT, given, killed.left + 2, *command, "--cache-mb", "1", "-o", out)
-    assert (interrupted.code, interrupted.printed, interrupted.said) == (130, "", goes_on)
+    killed = Stopped(signal.SIGKILL, answers, 2, *command, "--cache-mb", "1", "-o", out)  # few rows at a time: it takes a while
+    assert killed.code == -signal.SIGKILL and 2 < killed.left < 100 and not grades.exists()
+    interrupted = Stopped(signal.SIGINT, answers, killed.left + 2, *command, "--cache-mb", "1", "-o", out)
+    assert (interrupted.code, interrupted.printed, interrupted.errors) == (130, "", goes_on)
     assert killed.left < interrupted.left < 100 and models(out) == {"one": "adapter"}
 
-    interrupted = Stopped(signal.SIGINT, judged, 2, *command, "--workers", "1", "-o", out)
+    interrupted = Stopped(signal.SIGINT, grades, 2, *command, "--workers", "1", "-o", out)
     assert (interrupted.code, interrupted.printed) == (130, "") and 2 < interrupted.left < 100
-    assert interrupted.said == f"populora evaluate: completions are in {out}\n{goes_on}"
-    killed = Stopped(signal.SIGKILL, judged, interrupted.left + 2, "grade", out, "--workers", "1")
+    assert interrupted.errors == f"populora evaluate: completions are in {out}\n{goes_on}"
+    killed = Stopped(signal.SIGKILL, grades, interrupted.left + 2, "grade", out, "--workers", "1")
     assert killed.code == -signal.SIGKILL and interrupted.left < killed.left < 100
 
     assert populora(*command, "-o", out)[0] == 0

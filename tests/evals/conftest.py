@@ -70,6 +70,13 @@ def chat_base(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The folder of an evaluation, empty as yet."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+@pytest.fixture
 def begins_texts() -> Any:
     """The tiny tokenizer, which here begins every text with a token, as its chat template does, too."""
     tokenizer = build_tokenizer()
@@ -94,9 +101,9 @@ def models_of() -> Callable[..., EvalModels]:
     """As `find_models`, with short responses."""
 
     def find(*whats: Path | str, response: int = 24, **how: str) -> EvalModels:
-        found = find_models([str(what) for what in whats], **how)
+        models = find_models([str(what) for what in whats], **how)
         return replace(
-            found, config=replace(found.config, threads=1, selfplay=replace(found.config.selfplay, max_response_tokens=response))
+            models, config=replace(models.config, threads=1, selfplay=replace(models.config.selfplay, max_response_tokens=response))
         )
 
     return find

@@ -19,9 +19,9 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[tuple[str, dict, str]] = []
+        self.requests: list[tuple[str, dict, str]] = []
         self.failing: dict[str, int] = {}
-        self.said = "{prompt}"
+        self.reply = "{prompt}"
         self.body: bytes | None = None
         self.choice: dict = {}
 
@@ -34,10 +34,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server: Server = self.server  # type: ignore[assignment]
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server.asked.append((self.path, sent, self.headers["Authorization"]))
+        server.requests.append((self.path, sent, self.headers["Authorization"]))
         prompt = sent["prompt"] if "prompt" in sent else sent["messages"][0]["content"]
         status = next((status for part, status in server.failing.items() if part in prompt), 200)
-        text = server.said.replace("{prompt}", prompt.upper())
+        text = server.reply.replace("{prompt}", prompt.upper())
         choice = {"text": text} if "prompt" in sent else {"message": {"role": "assistant", "content": text}}
         answer = {
             "id": "1", "object": "made", "created": 1, "model": sent["model"],

@@ -17,7 +17,7 @@ PROMPT = 'def double(x):\n    """Twice x."""\n'
 def item(
     name="HumanEval/900", prompt=PROMPT, entry_point="double", canonical="    return 2 * x\n", base=((1,), (2,)), plus=((0,), (-3,)), atol=0
 ):
-    inputs = {"base_input": [list(one) for one in base], "plus_input": [list(one) for one in plus]}
+    inputs = {"base_input": [list(arguments) for arguments in base], "plus_input": [list(arguments) for arguments in plus]}
     return Item(
         name, {"task_id": name, "prompt": prompt, "entry_point": entry_point, "canonical_solution": canonical, "atol": atol, **inputs}
     )
@@ -25,8 +25,8 @@ def item(
 
 @pytest.fixture(scope="module")
 def verdict(pool_of):
-    def of(one, solution, benchmark=HUMANEVAL):
-        return grade_code(pool_of(benchmark.name), benchmark, one, solution, is_solution=True).reason
+    def of(problem, solution, benchmark=HUMANEVAL):
+        return grade_code(pool_of(benchmark.name), benchmark, problem, solution, is_solution=True).reason
 
     return of
 
@@ -58,19 +58,19 @@ def test_floats_are_compared_with_a_tolerance_and_types_are_not_mixed_there(verd
 def test_a_root_of_humaneval_32_is_judged_by_the_polynomial_not_by_the_reference_root(verdict):
     """evalplus 0.3.1 leaves this test unrecorded, so that no solution at all passes."""
     prompt = "def find_zero(xs):\n"
-    one = item("HumanEval/32", prompt, "find_zero", "    return 1.0\n", base=([[-1, 0, 1]],), plus=([[-4, 0, 1]],), atol=1e-4)
-    assert verdict(one, "def find_zero(xs):\n    return -((-xs[0]) ** 0.5)") == ""  # the other root
-    assert verdict(one, "def poly(xs, x):\n    return 0\ndef find_zero(xs):\n    return 0.0") == "wrong:base:0"
-    assert verdict(one, "def find_zero(xs):\n    return None") == "wrong:base:0"
-    assert verdict(one, "x = 1") == "not_loadable"
+    problem = item("HumanEval/32", prompt, "find_zero", "    return 1.0\n", base=([[-1, 0, 1]],), plus=([[-4, 0, 1]],), atol=1e-4)
+    assert verdict(problem, "def find_zero(xs):\n    return -((-xs[0]) ** 0.5)") == ""  # the other root
+    assert verdict(problem, "def poly(xs, x):\n    return 0\ndef find_zero(xs):\n    return 0.0") == "wrong:base:0"
+    assert verdict(problem, "def find_zero(xs):\n    return None") == "wrong:base:0"
+    assert verdict(problem, "x = 1") == "not_loadable"
 
 
 def test_an_mbpp_task_that_is_compared_as_a_set_is_and_its_inputs_become_tuples(verdict):
     prompt = '"""\nShared elements.\n"""\n'
     canonical = "def similar_elements(a, b):\n    return tuple(set(a) & set(b))\n"
-    one = item("Mbpp/2", prompt, "similar_elements", canonical, base=(([1, 2, 3], [3, 2]),), plus=())
-    assert verdict(one, "def similar_elements(a, b):\n    assert type(a) is tuple\n    return [3, 2]", MBPP) == ""
-    assert verdict(one, "def similar_elements(a, b):\n    return [3]", MBPP) == "wrong:base:0"
+    problem = item("Mbpp/2", prompt, "similar_elements", canonical, base=(([1, 2, 3], [3, 2]),), plus=())
+    assert verdict(problem, "def similar_elements(a, b):\n    assert type(a) is tuple\n    return [3, 2]", MBPP) == ""
+    assert verdict(problem, "def similar_elements(a, b):\n    return [3]", MBPP) == "wrong:base:0"
 
 
 @pytest.mark.slow
@@ -97,8 +97,8 @@ def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, cau
     ],
 )
 def test_code_is_taken_where_it_was_asked_for_or_as_evalplus_finds_it(pool_of, completion, strict, lenient):
-    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), completion)
-    assert found.modes == {"strict": strict, "lenient": lenient} and found.correct == lenient
+    grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), completion)
+    assert grade.modes == {"strict": strict, "lenient": lenient} and grade.correct == lenient
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def sanitize(monkeypatch):
     "text", ["x = 1\ndef double(x):\n    return helper(x)\ndef helper(x):\n    return x", "no code at all", "def f(:\n"]
 )
 def test_the_lenient_reading_is_evalpluss_own_extraction(pool_of, sanitize, text):
-    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
-    assert found.answer == sanitize(text, "double")
+    grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
+    assert grade.answer == sanitize(text, "double")
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_the_strict_reading_is_the_fence(text, code):
 
 def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):
     monkeypatch.setitem(TIMES, "check_seconds", 0.5)
-    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "while True:\n    pass", is_solution=True)
-    assert found.reason == "timeout:base:0"
+    grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "while True:\n    pass", is_solution=True)
+    assert grade.reason == "timeout:base:0"
 
 
 @pytest.mark.parametrize("reply", ['{"verdict": 5}', "no JSON"])
@@ -152,5 +152,5 @@ def test_a_solution_that_writes_another_answer_than_a_harness_gives_is_wrong(poo
 
 def test_an_extraction_that_takes_too_long_says_so(pool_of, monkeypatch):
     monkeypatch.setitem(TIMES, "extraction_seconds", 0.2)
-    found = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "prose without end\n" * 400 + "def double(x):\n    return 2 * x")
-    assert found.reason == "extraction_timeout" and not found.correct
+    grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), "prose without end\n" * 400 + "def double(x):\n    return 2 * x")
+    assert grade.reason == "extraction_timeout" and not grade.correct

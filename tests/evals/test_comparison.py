@@ -1,4 +1,4 @@
-"""Differences of arms against scipy's own functions, the test's false positives, and what cannot be compared."""
+"""Differences of arms against scipy's models functions, the test's false positives, and what cannot be compared."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def arm(name: str, models: int = 1, benchmarks: dict[str, int] | None = None, ra
     sizes = benchmarks or {"humaneval_plus": 60, "amc23": 40}
     draws = stream(0, "test", key or name)
     answers = {
-        one: {f"S{index}": {f"{one}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(models)}
-        for one, items in sizes.items()
+        benchmark: {f"S{index}": {f"{benchmark}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(models)}
+        for benchmark, items in sizes.items()
     }
     return ComparedArm(name, answers, sizes)
 
@@ -44,31 +44,33 @@ def answers_of(arm: ComparedArm, benchmark: str, model: str = "S0") -> np.ndarra
 
 def test_two_single_models_are_tested_by_mcnemar_on_the_items_that_only_one_has_right():
     first, other = arm("a"), arm("b", rate=0.8)
-    found = by_column(compare([first, other], resamples=FEW))["humaneval_plus"]
+    difference = by_column(compare([first, other], resamples=FEW))["humaneval_plus"]
     a, b = answers_of(first, "humaneval_plus"), answers_of(other, "humaneval_plus")
     gained, lost = int(((b == 1) & (a == 0)).sum()), int(((b == 0) & (a == 1)).sum())
-    assert found.test == "McNemar" and found.p == stats.binomtest(gained, gained + lost, 0.5).pvalue
-    assert found.difference == pytest.approx(100 * (gained - lost) / 60) and found.value - found.other == pytest.approx(found.difference)
-    assert (found.arm, found.against, found.items, found.of) == ("b", "a", 60, 60)
+    assert difference.test == "McNemar" and difference.p == stats.binomtest(gained, gained + lost, 0.5).pvalue
+    assert difference.difference == pytest.approx(100 * (gained - lost) / 60) and difference.value - difference.other == pytest.approx(
+        difference.difference
+    )
+    assert (difference.arm, difference.against, difference.items, difference.of) == ("b", "a", 60, 60)
 
 
 def test_the_interval_is_scipys_percentile_bootstrap_over_items():
     first, other = arm("a", 2), arm("b", 3, rate=0.7)
-    found = by_column(compare([first, other], seed=5, resamples=FEW))["amc23"]
+    difference = by_column(compare([first, other], seed=5, resamples=FEW))["amc23"]
     a = np.mean([answers_of(first, "amc23", f"S{index}") for index in range(2)], axis=0)
     b = np.mean([answers_of(other, "amc23", f"S{index}") for index in range(3)], axis=0)
     draws = stream(5, "compare", "b", "amc23", "bootstrap")
     expected = stats.bootstrap((b - a,), np.mean, n_resamples=FEW, method="percentile", batch=500, rng=draws).confidence_interval
-    assert (found.low, found.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
-    assert found.test == "sign-flip" and found.difference == pytest.approx(100 * (b - a).mean())
+    assert (difference.low, difference.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
+    assert difference.test == "sign-flip" and difference.difference == pytest.approx(100 * (b - a).mean())
 
 
 def test_an_aggregate_counts_each_benchmark_alike_and_its_interval_is_near_the_normal_one():
     sizes = {"humaneval_plus": 164, "mbpp_plus": 378, "livecodebench": 880}
     first, other = arm("a", 1, sizes), arm("b", 1, sizes, rate=0.6)
-    found = by_column(compare([first, other], resamples=2000))
-    code = found["Code"]
-    assert code.difference == pytest.approx(np.mean([found[name].difference for name in sizes])) and code.p is None
+    columns = by_column(compare([first, other], resamples=2000))
+    code = columns["Code"]
+    assert code.difference == pytest.approx(np.mean([columns[name].difference for name in sizes])) and code.p is None
     errors = [stats.sem(answers_of(other, name) - answers_of(first, name)) for name in sizes]
     half = 100 * 1.96 * math.sqrt(sum(error**2 for error in errors)) / 3
     assert code.low is not None and code.high is not None
@@ -88,49 +90,44 @@ def test_the_same_seed_gives_the_same_numbers_and_no_arm_changes_anothers():
 def test_a_benchmark_of_one_item_has_no_interval_and_neither_has_an_aggregate_over_it(sources: int):
     sizes = {"humaneval_plus": 1, "amc23": 40}
     first, other = arm("a", sources, sizes, rate=0.0), arm("b", sources, sizes, rate=1.0)
-    found = by_column(compare([first, other], resamples=FEW))
+    columns = by_column(compare([first, other], resamples=FEW))
     for name in ("humaneval_plus", "Code", "All"):
-        assert found[name].difference == 100 and found[name].low is None and found[name].high is None
-    assert found["humaneval_plus"].p == 1.0
+        assert columns[name].difference == 100 and columns[name].low is None and columns[name].high is None
+    assert columns["humaneval_plus"].p == 1.0
 
 
-def null_scores(draws: np.random.Generator, items: int, own: int, other: int) -> tuple[np.ndarray, np.ndarray]:
+def null_scores(draws: np.random.Generator, items: int, models: int, other: int) -> tuple[np.ndarray, np.ndarray]:
     """Two models that are as good as one another but at other items: by item, the shares of their samples that are right."""
     difficulty = 2 * draws.normal(size=items)
     chances = [1 / (1 + np.exp(-difficulty - draws.normal(size=items))) for _ in range(2)]
-    a, b = ((draws.random((count, items)) < chance).mean(axis=0) for count, chance in zip((own, other), chances, strict=True))
+    a, b = ((draws.random((count, items)) < chance).mean(axis=0) for count, chance in zip((models, other), chances, strict=True))
     return a, b
 
 
-@pytest.mark.parametrize("own, other, items", [(1, 1, 164), (4, 4, 40), (8, 1, 164), (8, 2, 164)])
-def test_the_test_rejects_arms_of_one_quality_no_more_often_than_it_says(own: int, other: int, items: int):
-    draws, rejected, trials = stream(0, "false positives", own, other), 0, 300
+@pytest.mark.parametrize("models, other, items", [(1, 1, 164), (4, 4, 40), (8, 1, 164), (8, 2, 164)])
+def test_the_test_rejects_arms_of_one_quality_no_more_often_than_it_says(models: int, other: int, items: int):
+    draws, rejected, trials = stream(0, "false positives", models, other), 0, 300
     for _ in range(trials):
-        a, b = null_scores(draws, items, own, other)
-        rejected += paired_test(a, b, own == other == 1, draws, resamples=399)[1] <= 0.05
+        a, b = null_scores(draws, items, models, other)
+        rejected += paired_test(a, b, models == other == 1, draws, resamples=399)[1] <= 0.05
     assert stats.binomtest(rejected, trials, 0.05, alternative="greater").pvalue > 0.005, rejected / trials
 
 
-@pytest.mark.parametrize("own, other, items", [(1, 1, 164), (4, 4, 164), (8, 1, 500)])
-def test_the_interval_covers_the_truth_as_often_as_it_says(own: int, other: int, items: int):
-    draws, trials = stream(0, "coverage", own, other), 400
+@pytest.mark.parametrize("models, other, items", [(1, 1, 164), (4, 4, 164), (8, 1, 500)])
+def test_the_interval_covers_the_truth_as_often_as_it_says(models: int, other: int, items: int):
+    draws, trials = stream(0, "coverage", models, other), 400
     covered = 0
     for _ in range(trials):
-        a, b = null_scores(draws, items, own, other)
+        a, b = null_scores(draws, items, models, other)
         low, high = interval([a - b], draws, 499) or (0, 0)
         covered += low <= 0 <= high
     assert covered / trials > 0.92
 
 
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == [] and holm([0.7]) == [0.7] and holm([0.6, 0.9]) == [1.0, 1.0]
-
-
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_rejects_what_its_step_down_procedure_rejects(p: list[float]):
     adjusted = holm(p)
-    assert all(own <= new <= min(1, own * len(p)) + 1e-12 for own, new in zip(p, adjusted, strict=True))
+    assert all(before <= after <= min(1, before * len(p)) + 1e-12 for before, after in zip(p, adjusted, strict=True))
     assert sorted(adjusted) == [adjusted[index] for index in sorted(range(len(p)), key=lambda index: (p[index], adjusted[index]))]
     for level in (0.05, 0.3):
         rejected, order = set[int](), sorted(range(len(p)), key=p.__getitem__)
@@ -141,9 +138,9 @@ def test_holm_rejects_what_its_step_down_procedure_rejects(p: list[float]):
         assert rejected == {index for index, new in enumerate(adjusted) if new <= level}
 
 
-def without(one: ComparedArm, benchmark: str, source: str, count: int) -> ComparedArm:
-    kept = dict(list(one.answers[benchmark][source].items())[count:])
-    return replace(one, answers={**one.answers, benchmark: {**one.answers[benchmark], source: kept}})
+def without(arm: ComparedArm, benchmark: str, source: str, count: int) -> ComparedArm:
+    kept = dict(list(arm.answers[benchmark][source].items())[count:])
+    return replace(arm, answers={**arm.answers, benchmark: {**arm.answers[benchmark], source: kept}})
 
 
 @pytest.mark.parametrize(
@@ -165,8 +162,10 @@ def test_arms_that_do_not_match_are_refused(arms: list[ComparedArm], message: st
 def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     sizes = {"humaneval_plus": 60, "amc23": 40, "aime24": 30}
     arms = [without(arm(name, 1, sizes), "amc23", "S0", 10) for name in ("a", "b")]
-    found = by_column(compare(arms, resamples=FEW))
-    assert (found["amc23"].items, found["amc23"].of) == (30, 40) and "Math" not in found and "All" not in found and "Code" in found
+    columns = by_column(compare(arms, resamples=FEW))
+    assert (
+        (columns["amc23"].items, columns["amc23"].of) == (30, 40) and "Math" not in columns and "All" not in columns and "Code" in columns
+    )
     layout = comparison_tables(compare(arms, resamples=FEW))[0]
     assert any(line.cells[0].text == "30/40" for line in layout.rows) and any("No Math, All" in note for note in layout.notes)
 

@@ -46,12 +46,12 @@ def test_a_benchmark_that_is_not_there_is_named(tmp_path):
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    """A place that serves what is in its dictionary, and counts what it was asked for."""
-    answers, asked = {}, []
+    """A place that serves what is in its dictionary, and counts what it was requests for."""
+    answers, requests = {}, []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(self.path)
+            requests.append(self.path)
             self.send_response(200 if self.path in answers else 404)
             self.end_headers()
             self.wfile.write(answers.get(self.path, b""))
@@ -63,18 +63,18 @@ def served(tmp_path, monkeypatch):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("POPULORA_RAW_FILES", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    yield answers, asked
+    yield answers, requests
     server.shutdown()
     server.server_close()
 
 
 def test_data_are_downloaded_once_from_the_pinned_commit(served):
-    answers, asked = served
+    answers, requests = served
     answers["/owner/tree/abc/folder/test.jsonl.gz"] = gzip.compress(CONTENT)
     for _ in range(2):
         items = load_items(AIME, find_data(AIME))
         assert [item.id for item in items] == ["7", "1"] and items[0].fields["problem"] == "1+1"  # its name, or its line
-    assert asked == ["/owner/tree/abc/folder/test.jsonl.gz"]
+    assert requests == ["/owner/tree/abc/folder/test.jsonl.gz"]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_download_that_fails_or_is_damaged_is_skipped_and_not_kept(served, tmp
 
 
 def test_the_published_files_are_the_pinned_ones(benchmark_data):
-    for one in BENCHMARKS.values():
-        if one.grading not in ("livecodebench", "selfplay"):
-            assert len(load_items(one, find_data(one, str(benchmark_data)))) == one.items
+    for benchmark in BENCHMARKS.values():
+        if benchmark.grading not in ("livecodebench", "selfplay"):
+            assert len(load_items(benchmark, find_data(benchmark, str(benchmark_data)))) == benchmark.items
 
 
 def test_the_tiny_suite_ships_with_the_package():
@@ -107,7 +107,7 @@ def test_the_tiny_suite_ships_with_the_package():
 
 
 def test_a_suite_is_groups_and_names_in_the_tables_order():
-    assert [one.name for one in suite(["gsm8k", "code", "MBPP-plus"])] == ["humaneval_plus", "mbpp_plus", "livecodebench", "gsm8k"]
-    assert {one.name for one in suite(GROUPS)} == set(BENCHMARKS)
+    assert [item.name for item in suite(["gsm8k", "code", "MBPP-plus"])] == ["humaneval_plus", "mbpp_plus", "livecodebench", "gsm8k"]
+    assert {item.name for item in suite(GROUPS)} == set(BENCHMARKS)
     with pytest.raises(ConfigError, match="unknown benchmark 'maths'"):
         suite(["maths"])

@@ -16,7 +16,7 @@ from populora.evals.eval_records import EvalModel, Evaluation, Score
 from populora.evals.text_table import TextTable
 
 CODE = ("humaneval_plus", "mbpp_plus", "livecodebench")
-MATH = tuple(name for name, one in BENCHMARKS.items() if one.group == "math")
+MATH = tuple(name for name, benchmark in BENCHMARKS.items() if benchmark.group == "math")
 POPULATION = (
     EvalModel("base", "base"),
     EvalModel("T0", "teacher"),
@@ -48,7 +48,7 @@ def full(
 
 def rows_of(*evaluations: Evaluation, members: bool = True) -> dict[str, ScoreRow]:
     """The rows of the last evaluation by label, with aggregates over what all of them have."""
-    return {one.label: one for one in score_rows(evaluations[-1], aggregates_over(graded_benchmarks(evaluations)), members)}
+    return {row.label: row for row in score_rows(evaluations[-1], aggregates_over(graded_benchmarks(evaluations)), members)}
 
 
 def texts(table: TextTable) -> str:
@@ -76,8 +76,8 @@ def test_a_role_has_the_mean_and_sample_deviation_of_its_members_also_of_their_a
     cells = rows_of(evaluation(rates))["Teacher, mean of 2"].cells
     both = [rates["T0"]["amc23"], rates["T1"]["amc23"]]
     assert (cells["amc23"].value, cells["amc23"].std) == (pytest.approx(statistics.fmean(both)), pytest.approx(statistics.stdev(both)))
-    own = [statistics.fmean(rates[name][one] for one in MATH) for name in ("T0", "T1")]
-    assert (cells["Math"].value, cells["Math"].std) == (pytest.approx(statistics.fmean(own)), pytest.approx(statistics.stdev(own)))
+    means = [statistics.fmean(rates[name][benchmark] for benchmark in MATH) for name in ("T0", "T1")]
+    assert (cells["Math"].value, cells["Math"].std) == (pytest.approx(statistics.fmean(means)), pytest.approx(statistics.stdev(means)))
 
 
 def test_worst_and_best_are_of_each_benchmark_over_both_roles_and_their_aggregates_means_of_those():
@@ -85,7 +85,7 @@ def test_worst_and_best_are_of_each_benchmark_over_both_roles_and_their_aggregat
     members = [rates[name] for name in ("T0", "T1", "S0", "S1")]  # not the base
     rows = rows_of(evaluation(rates))
     for label, choose in (("Worst of 4", min), ("Best of 4", max)):
-        chosen = {name: choose(one[name] for one in members) for name in (*CODE, *MATH)}
+        chosen = {name: choose(rates_of[name] for rates_of in members) for name in (*CODE, *MATH)}
         cells = rows[label].cells
         assert {name: cells[name].value for name in chosen} == pytest.approx(chosen)
         assert cells["Code"].value == pytest.approx(statistics.fmean(chosen[name] for name in CODE))
@@ -107,8 +107,8 @@ def test_a_benchmark_graded_in_part_is_shown_with_its_coverage_and_enters_no_mea
 
 def test_aggregates_over_fewer_benchmarks_say_so():
     two = full(("humaneval_plus", "mbpp_plus", *MATH))
-    asked = evaluation({**two, "T0": {**two["T0"], "livecodebench": 0.0}}, T0__livecodebench=0)
-    text = texts(downstream_tables([asked])[0])
+    partial = evaluation({**two, "T0": {**two["T0"], "livecodebench": 0.0}}, T0__livecodebench=0)
+    text = texts(downstream_tables([partial])[0])
     assert "Code (2/3)" in text and "All (9/10)" in text and "Math (" not in text
     assert "Code (2/3) is without LCB." in text and "Not graded at all: LCB." in text
 
@@ -141,10 +141,10 @@ def test_all_rows_of_a_table_average_the_same_benchmarks():
 
 def test_skipped_benchmarks_and_steps_are_in_the_notes():
     models = tuple(replace(model, step=200) for model in POPULATION[1:])
-    one = replace(evaluation(full(), models), skipped={"aime24": "aime24: 'x' is not there"})
-    notes = downstream_tables([one])[0].notes
+    partial = replace(evaluation(full(), models), skipped={"aime24": "aime24: 'x' is not there"})
+    notes = downstream_tables([partial])[0].notes
     assert "Skipped aime24: 'x' is not there" in notes and "Members at step 200." in notes
-    both = downstream_tables([one, evaluation(full(), name="other")])[0].notes
+    both = downstream_tables([partial, evaluation(full(), name="other")])[0].notes
     assert "run: Skipped aime24: 'x' is not there" in both
 
 
@@ -158,8 +158,8 @@ def test_the_best_complete_value_of_a_column_is_bold_also_where_several_print_al
 
 def test_extraction_modes_are_compared_in_a_second_table():
     modes = {"strict": 20, "lenient": 40}
-    scores = [Score(one.name, "math500", 40, 100, 100, modes) for one in POPULATION]
-    scores += [Score(one.name, "minerva_math", 30, 100, 100, {**modes, "third": 50}) for one in POPULATION]
+    scores = [Score(model.name, "math500", 40, 100, 100, modes) for model in POPULATION]
+    scores += [Score(model.name, "minerva_math", 30, 100, 100, {**modes, "third": 50}) for model in POPULATION]
     first, second = downstream_tables([Evaluation("run", POPULATION, tuple(scores))])
     values = {row.label: [cell.text for cell in row.cells] for row in second.rows}
     assert values["base, strict"] == ["20.0", "20.0", "20.0"]
@@ -171,5 +171,5 @@ def test_extraction_modes_are_compared_in_a_second_table():
 def test_records_are_unrounded_and_have_every_mode():
     score = Score("base", "humaneval_plus", 130, 164, 164, {"strict": 100})
     records = score_records([Evaluation("run", POPULATION[:1], (score,))], paper=True)
-    by_mode = {one["mode"]: one["value"] for one in records if one["row"] == "base" and one["column"] == "humaneval_plus"}
-    assert by_mode == {"primary": 100 * 130 / 164, "strict": 100 * 100 / 164} and any(one["mode"] == "published" for one in records)
+    by_mode = {record["mode"]: record["value"] for record in records if record["row"] == "base" and record["column"] == "humaneval_plus"}
+    assert by_mode == {"primary": 100 * 130 / 164, "strict": 100 * 100 / 164} and any(record["mode"] == "published" for record in records)

@@ -25,12 +25,6 @@ CRUX = ("cruxeval_input", "cruxeval_output")
 
 
 @pytest.fixture
-def out(tmp_path) -> Path:
-    (tmp_path / "out").mkdir()
-    return tmp_path / "out"
-
-
-@pytest.fixture
 def models(make_adapter, models_of) -> EvalModels:
     """Two adapters of different ranks and targets, and the base."""
     return models_of(make_adapter("one", 1), make_adapter("two", 2, rank=2, targets=("q_proj", "up_proj")), "tiny")
@@ -85,9 +79,9 @@ def test_every_model_answers_every_item_under_its_own_adapter_as_it_does_alone(p
     generate(plan, out, seen)
     assert seen == {(name, source): (3, 3) for name in CRUX for source in ("one", "two", "base")}
     answers = {source: completions(out, "cruxeval_output", source) for source in ("one", "two", "base")}
-    assert [one["item_id"] for one in answers["one"]] == ["made_0", "made_1", "made_2"]
-    assert all(one["prompt"] == plan.prompts[1].prompts[one["item_id"]] for one in answers["one"])
-    texts = {source: [one["completion"] for one in given] for source, given in answers.items()}
+    assert [line["item_id"] for line in answers["one"]] == ["made_0", "made_1", "made_2"]
+    assert all(line["prompt"] == plan.prompts[1].prompts[line["item_id"]] for line in answers["one"])
+    texts = {source: [line["completion"] for line in lines] for source, lines in answers.items()}
     assert texts["one"] != texts["base"] != texts["two"] != texts["one"]
     (tmp_path / "alone").mkdir()
     generate(replace(plan, models=replace(plan.models, models=plan.models.models[1:2])), tmp_path / "alone", Seen())
@@ -97,13 +91,13 @@ def test_every_model_answers_every_item_under_its_own_adapter_as_it_does_alone(p
 def test_greedy_tokens_are_those_of_transformers(chat_base, models_of, coding, out):
     generate(make_plan(models_of(chat_base), [EvalTask(BENCHMARKS["mbpp_plus"], coding, max_tokens=20)]), out, Seen())
     tokenizer, model = build_tokenizer(), AutoModelForCausalLM.from_pretrained(chat_base)
-    for one in completions(out, "mbpp_plus", "base"):
-        assert one["prompt"].startswith("<|im_start|>user\nPlease provide") and one["prompt"].endswith("```python\n")
-        ids = tokenizer(one["prompt"], return_tensors="pt")["input_ids"]
+    for line in completions(out, "mbpp_plus", "base"):
+        assert line["prompt"].startswith("<|im_start|>user\nPlease provide") and line["prompt"].endswith("```python\n")
+        ids = tokenizer(line["prompt"], return_tensors="pt")["input_ids"]
         made = greedy_tokens(model, ids, 20)
         text = tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        assert text.startswith(one["completion"]) and one["prompt_tokens"] == ids.shape[1]
-        assert one["tokens"] == len(made) or one["finish_reason"] == "stop"
+        assert text.startswith(line["completion"]) and line["prompt_tokens"] == ids.shape[1]
+        assert line["tokens"] == len(made) or line["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize("count", [0, 4])

@@ -50,13 +50,13 @@ def test_bad_lines_are_named_by_their_number_and_the_rest_is_graded(files, capsy
         "sample_0": (True, ""), "sample_1": (True, ""), "sample_2": (False, "no_answer"), "sample_3": (False, "too_long"),
         "sample_4": (False, "missing"), "sample_5": (False, "missing"),
     }  # fmt: skip
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     for complaint in (
         "line 3: item 'sample_1' has a completion already", "line 6: there is no item 'sample_99'", "line 7: no JSON",
         'line 8: expected an object with the texts "item_id" and "completion"', "line 9: expected an object", "line 10: expected an object",
         "2 items have no completion and count as wrong: sample_4, sample_5", "not the pinned cruxeval_output",
     ):  # fmt: skip
-        assert complaint in said
+        assert complaint in errors
 
 
 def test_work_that_was_stopped_goes_on_where_it_was(files, monkeypatch):
@@ -65,16 +65,16 @@ def test_work_that_was_stopped_goes_on_where_it_was(files, monkeypatch):
     whole = (folder / "verdicts.jsonl").read_bytes()
     first_half = b"".join(whole.splitlines(keepends=True)[:3])
     (folder / "verdicts.jsonl").write_bytes(first_half + whole.splitlines()[3][:20])
-    asked = []
-    monkeypatch.setitem(grading.GRADERS, "cruxeval", counted(grading.GRADERS["cruxeval"], asked))
+    seen = []
+    monkeypatch.setitem(grading.GRADERS, "cruxeval", counted(grading.GRADERS["cruxeval"], seen))
     assert grade(folder) == 0
-    assert sorted(asked) == ["sample_3", "sample_4", "sample_5"]
+    assert sorted(seen) == ["sample_3", "sample_4", "sample_5"]
     assert (folder / "verdicts.jsonl").read_bytes() == whole
 
 
-def counted(settings, asked):
+def counted(settings, seen):
     def graded(pool, benchmark, item, text):
-        asked.append(item.id)
+        seen.append(item.id)
         return settings.grade(pool, benchmark, item, text)
 
     return grading.GraderSettings(graded, settings.limits, settings.libraries)

@@ -21,8 +21,8 @@ def packed(tests):
     return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
 
 
-def case(given, wanted, kind="stdin"):
-    return {"input": given, "output": wanted, "testtype": kind}
+def case(inputs, output, kind="stdin"):
+    return {"input": inputs, "output": output, "testtype": kind}
 
 
 def row(name, public, private, function="", starter=""):
@@ -62,7 +62,7 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
 
 
 @pytest.mark.parametrize(
-    "name, code, found",
+    "name, code, expected",
     [
         ("add", "print(sum(map(int, input().split())))", ""),
         ("add", "import sys\na, b = sys.stdin.buffer.read().split()\nprint(int(a) + int(b))", ""),
@@ -85,8 +85,8 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
         ("call", "def shift(xs, k):\n    return {1, 2}", "TypeError:0"),
     ],
 )
-def test_programs_are_judged_as_upstream_judges_them(reason, name, code, found):
-    assert reason(name, code) == found
+def test_programs_are_judged_as_upstream_judges_them(reason, name, code, expected):
+    assert reason(name, code) == expected
 
 
 def test_a_test_has_its_own_time(reason, monkeypatch):
@@ -140,9 +140,9 @@ def test_another_pickle_is_refused(folder, value):
 
 def test_verdicts_do_not_outlive_the_tests_that_they_were_made_with(folder, tmp_path, capsys):
     """Folders have no file of their own to be told apart by: their digest is of the names and contents of all."""
-    given = tmp_path / "completions.jsonl"
-    given.write_text(json.dumps({"item_id": "add", "completion": "print(sum(map(int, input().split())))"}) + "\n")
-    command = ["evaluate", "grade", "livecodebench", str(given), "--data", str(folder), "--out", str(tmp_path / "verdicts.jsonl")]
+    completions = tmp_path / "completions.jsonl"
+    completions.write_text(json.dumps({"item_id": "add", "completion": "print(sum(map(int, input().split())))"}) + "\n")
+    command = ["evaluate", "grade", "livecodebench", str(completions), "--data", str(folder), "--out", str(tmp_path / "verdicts.jsonl")]
     (folder / "test.jsonl").write_text(json.dumps(ADD) + "\n")
     (folder / "test2.jsonl").unlink()
     assert main([*command, "--completion-is-solution", "--allow-weak"]) == 0 and "1 of 1 correct" in capsys.readouterr().out

@@ -62,15 +62,15 @@ def test_every_gold_answer_is_right_in_a_box_and_lenient_also_in_a_sentence(comp
 @needs_data
 @pytest.mark.parametrize("name", NAMES)
 def test_one_more_than_an_integer_is_never_right(compare, name):
-    found = 0
+    integers = 0
     for item, gold in zip(items(name), golds(name), strict=True):
         whole = re.fullmatch(r"(-?[0-9]+)(?:\.0)?", gold.replace(",", "") if name == "gsm8k" else gold)
-        found += whole is not None
+        integers += whole is not None
         for form in (*FORMS, "The answer is %s.", "which makes %s in all\n#### %s") if whole else ():
             more = form.replace("%s", str(int(whole[1]) + 1))
             grade = grade_answers(compare, BENCHMARKS[name], item, more)
             assert not any(grade.modes.values()) and grade.reason == "wrong", (item.id, gold, more)
-    assert found == INTEGERS[name]
+    assert integers == INTEGERS[name]
 
 
 @needs_data

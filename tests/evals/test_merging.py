@@ -35,7 +35,7 @@ def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp
     settings(folder, use_rslora=rslora)
     base = BaseConfig()
     merge(base, folder, tmp_path / "merged")
-    before, after = (load_base(one)[0].state_dict() for one in (base, replace(base, path=str(tmp_path / "merged"))))
+    before, after = (load_base(config)[0].state_dict() for config in (base, replace(base, path=str(tmp_path / "merged"))))
     scale = 8.0 / 4**0.5 if rslora else 8.0 / 4
     deltas = {f"{name}.weight": scale * b @ a for name, (a, b) in read_folder(folder).adapter.modules.items()}
     for name, weight in before.items():
@@ -54,13 +54,13 @@ def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models
 def test_merged_models_say_what_their_adapters_say(make_adapter, models_of, crux, tmp_path):
     models = models_of(make_adapter("one", 1), make_adapter("two", 2, rank=2), "tiny")
     tasks = [EvalTask(BENCHMARKS["cruxeval_output"], crux)]
-    said = {}
+    completions = {}
     for merge_them in (False, True):
         out = tmp_path / f"merge-{merge_them}"
         out.mkdir()
         generate(make_plan(models, tasks, merge_them), out, silent)
         files = sorted((out / "generations").rglob("*.jsonl"))
-        said[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
+        completions[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
         assert sorted(path.name for path in out.iterdir()) == ["adapters", "evaluation.json", "generations"]
-    same = sum(ours == theirs for ours, theirs in zip(said[False], said[True], strict=True))
-    assert len(said[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose
+    same = sum(ours == theirs for ours, theirs in zip(completions[False], completions[True], strict=True))
+    assert len(completions[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose

@@ -45,7 +45,7 @@ def test_the_members_of_a_run_are_those_of_its_newest_checkpoint_with_its_settin
 
 
 def test_members_and_the_bare_base_are_selected_by_name(run):
-    assert [(one.name, one.role) for one in find_models([str(run)], "S1, T0,base").models] == [
+    assert [(model.name, model.role) for model in find_models([str(run)], "S1, T0,base").models] == [
         ("S1", "student"), ("T0", "teacher"), ("base", "base"),
     ]  # fmt: skip
     assert [model.name for model in find_models([str(run)], "base, all").models] == ["base", "T0", "S0", "S1"]

@@ -33,12 +33,6 @@ def endpoint(server, monkeypatch) -> Endpoint:
     return Endpoint(server.url, "made/model 1", "MADE_KEY", parallel=3)
 
 
-@pytest.fixture
-def out(tmp_path) -> Path:
-    (tmp_path / "out").mkdir()
-    return tmp_path / "out"
-
-
 def maths(count: int) -> EvalTask:
     return EvalTask(
         BENCHMARKS["gsm8k"], [Item(str(number), {"question": f"what is q{number}?"}) for number in range(40)], max_tokens=11, limit=count
@@ -56,8 +50,8 @@ def completions(out: Path, benchmark: str) -> list[dict]:
 
 def test_raw_prompts_go_to_the_completions_route(server, endpoint, out):
     generate(endpoint, maths(5), out)
-    assert [one["item_id"] for one in completions(out, "gsm8k")] == ["0", "1", "2", "3", "4"]
-    for path, sent, key in server.asked:
+    assert [line["item_id"] for line in completions(out, "gsm8k")] == ["0", "1", "2", "3", "4"]
+    for path, sent, key in server.requests:
         assert path == "/v1/completions" and key == "Bearer secret"
         assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("made/model 1", 0.0, 11)
         assert sent["stop"] == ["</s>", "<|im_end|>", "<|endoftext|>"] and sent["prompt"].endswith("?\nAssistant:")
@@ -68,18 +62,18 @@ def test_raw_prompts_go_to_the_completions_route(server, endpoint, out):
 
 
 def test_a_template_with_turns_goes_to_the_chat_route_without_the_assistants_turn(server, endpoint, out, coding):
-    server.said = "```python\nx = 1\n```\nprint(1)"
+    server.reply = "```python\nx = 1\n```\nprint(1)"
     generate(endpoint, EvalTask(BENCHMARKS["humaneval_plus"], coding), out)
-    path, sent, _ = server.asked[0]
+    path, sent, _ = server.requests[0]
     assert path == "/v1/chat/completions" and "stop" not in sent and sent["max_tokens"] == 768
     assert len(sent["messages"]) == 1 and sent["messages"][0]["content"].startswith("Please provide a self-contained Python script")
-    assert completions(out, "humaneval_plus")[0]["completion"] == server.said
+    assert completions(out, "humaneval_plus")[0]["completion"] == server.reply
 
 
 def test_a_response_is_cut_at_stop_texts_beyond_those_that_fit_into_a_request(server, endpoint, out, coding):
-    server.said = "x = 1\ndef main():\n    pass"
+    server.reply = "x = 1\ndef main():\n    pass"
     generate(endpoint, EvalTask(BENCHMARKS["humaneval_plus"], coding, template="plain"), out)
-    assert len(server.asked[0][1]["stop"]) == 4
+    assert len(server.requests[0][1]["stop"]) == 4
     assert (completions(out, "humaneval_plus")[0]["completion"], completions(out, "humaneval_plus")[0]["finish_reason"]) == (
         "x = 1",
         "stop",
@@ -91,22 +85,22 @@ def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoi
     server.failing = {"q7?": status}
     with pytest.raises(EndpointError, match=rf"{server.url} failed at gsm8k, item '7' \({name}: .*made to fail"):
         generate(endpoint, maths(40), out)
-    answered = len([sent for _, sent, _ in server.asked if "q7?" not in sent["prompt"]])
+    answered = len([sent for _, sent, _ in server.requests if "q7?" not in sent["prompt"]])
     assert len(completions(out, "gsm8k")) == answered < 39
-    server.failing, server.asked = {}, []
+    server.failing, server.requests = {}, []
     generate(endpoint, maths(40), out)
-    assert [one["item_id"] for one in completions(out, "gsm8k")] == [str(number) for number in range(40)]
-    assert len(server.asked) == 40 - answered
+    assert [line["item_id"] for line in completions(out, "gsm8k")] == [str(number) for number in range(40)]
+    assert len(server.requests) == 40 - answered
 
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_refused_item_is_reported_and_requested_again(server, endpoint, out, status):
     server.failing = {"q2?": status, "q7?": status}
     refused = generate(endpoint, maths(12), out)
-    assert {one["item_id"] for one in completions(out, "gsm8k")} == {str(number) for number in range(12)} - {"2", "7"}
+    assert {line["item_id"] for line in completions(out, "gsm8k")} == {str(number) for number in range(12)} - {"2", "7"}
     assert set(refused["gsm8k"]) == {"2", "7"} and "made to fail" in refused["gsm8k"]["2"]
-    server.failing, server.asked = {"q7?": status}, []
-    assert list(generate(endpoint, maths(12), out)["gsm8k"]) == ["7"] and len(server.asked) == 2
+    server.failing, server.requests = {"q7?": status}, []
+    assert list(generate(endpoint, maths(12), out)["gsm8k"]) == ["7"] and len(server.requests) == 2
     server.failing = {}
     assert generate(endpoint, maths(12), out) == {} and len(completions(out, "gsm8k")) == 12
 
@@ -115,7 +109,7 @@ def test_an_endpoint_that_refuses_the_first_items_all_is_not_asked_on(server, en
     server.failing = {"": 400}
     with pytest.raises(EndpointError, match=r"failed at gsm8k, item '\d' \(BadRequestError: .*made to fail"):
         generate(endpoint, maths(40), out)
-    assert len(server.asked) < 10
+    assert len(server.requests) < 10
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -146,8 +140,8 @@ def test_reasoning_is_kept_apart_from_the_answer_of_the_chat_route(server, endpo
     generate(replace(endpoint, chat=True), maths(1), out)
     server.choice = {"message": {"role": "assistant", "content": "5", name: "so 5"}, "finish_reason": "stop"}
     generate(replace(endpoint, chat=True), maths(2), out)
-    assert [(one["completion"], one["reasoning"]) for one in completions(out, "gsm8k")] == [("", "so 5, or"), ("5", "so 5")]
-    assert {path for path, _, _ in server.asked} == {"/v1/chat/completions"}
+    assert [(line["completion"], line["reasoning"]) for line in completions(out, "gsm8k")] == [("", "so 5, or"), ("5", "so 5")]
+    assert {path for path, _, _ in server.requests} == {"/v1/chat/completions"}
 
 
 def test_a_missing_key_or_library_is_named(endpoint, out, monkeypatch):

@@ -21,9 +21,9 @@ def failing(benchmark_data, pool_of):
         items = load_items(which, find_data(which, str(benchmark_data)))
         with ThreadPoolExecutor(2) as graders:
             pairs = zip(items, [*items[1:], items[0]], strict=True)
-            found = list(graders.map(lambda pair: grade(pool, which, pair[0], answer(*pair), **options), pairs))
-        assert len(found) == which.items
-        return [one.item_id for one in found if not one.correct]
+            grades = list(graders.map(lambda pair: grade(pool, which, pair[0], answer(*pair), **options), pairs))
+        assert len(grades) == which.items
+        return [verdict.item_id for verdict in grades if not verdict.correct]
 
     return find
 

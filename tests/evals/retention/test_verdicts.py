@@ -38,10 +38,10 @@ def cell(seed: int, initial: dict[str, int] | None = None, **solving: list[int])
 
     both = ("x2", "linear_0_5", "fresh_2")  # have half of the problems of each task
     shares = {name: 1 if name in both else 2 for name in names}
-    curve = [{name: {task: counts(name, step)[: shares[name]] for task in own} for name, own in names.items()} for step in range(4)]
+    curve = [{name: {task: counts(name, step)[: shares[name]] for task in tasks} for name, tasks in names.items()} for step in range(4)]
     names["base"] = ("code_i", "code_o")
     before = dict.fromkeys(names, 6) | {"base": 3} | (initial or {})
-    first = {name: {task: [min(4, before[name]), max(0, before[name] - 4), 0] for task in own} for name, own in names.items()}
+    first = {name: {task: [min(4, before[name]), max(0, before[name] - 4), 0] for task in tasks} for name, tasks in names.items()}
     return {"seed": seed, "snapshot": 4, "initial": first, "curve": curve}
 
 
@@ -65,15 +65,15 @@ def test_a_child_has_recovered_when_a_window_and_all_that_follows_reach_the_shar
 def test_a_child_that_stays_clearly_below_its_parent_hardly_ever_counts_as_recovered(gap, share, steps, samples):
     rng = stream(0, "chance")
     curves = [[rng.binomial(samples, rate, steps) / samples for rate in (0.7 - gap, 0.7)] for _ in range(400)]
-    found = np.mean([recovered(child, parent, 0.95, window=10) is not None for child, parent in curves])
-    assert share[0] <= found <= share[1]
+    counted = np.mean([recovered(child, parent, 0.95, window=10) is not None for child, parent in curves])
+    assert share[0] <= counted <= share[1]
 
 
 def test_a_child_is_measured_against_parent_control_and_fresh_adapter_on_the_same_problems():
     (m1, *_) = [
-        one
-        for one in cell_measures(CONFIG, cell(0, {"m1": 5}, m1=[0, 2, 4, 8], copy_parent=[4, 4, 6, 6], fresh_1=[2, 2, 2, 2]))
-        if one.child == "m1"
+        item
+        for item in cell_measures(CONFIG, cell(0, {"m1": 5}, m1=[0, 2, 4, 8], copy_parent=[4, 4, 6, 6], fresh_1=[2, 2, 2, 2]))
+        if item.child == "m1"
     ]
     assert (m1.task, m1.seed, m1.snapshot) == ("code_i", 0, 4)
     assert m1.gain == 0.25
@@ -86,12 +86,12 @@ def test_a_child_is_measured_against_parent_control_and_fresh_adapter_on_the_sam
 
 
 def test_a_child_of_two_parents_counts_on_each_task_against_the_parent_trained_on_it():
-    found = {one.task: one for one in cell_measures(CONFIG, cell(0, {"parent_2": 8}, parent_2=[8] * 4)) if one.child == "x2"}
-    assert set(found) == {"code_i", "code_o"}
-    assert found["code_i"].initial == 0 and found["code_o"].initial == pytest.approx(-2 / 12)
-    assert found["code_i"].gain == pytest.approx(3 / 12) and found["code_o"].gain == pytest.approx(5 / 12)
-    assert found["code_i"].recovered == 0
-    assert found["code_o"].recovered is None and found["code_o"].area_lost == pytest.approx(2.0)
+    by_task = {item.task: item for item in cell_measures(CONFIG, cell(0, {"parent_2": 8}, parent_2=[8] * 4)) if item.child == "x2"}
+    assert set(by_task) == {"code_i", "code_o"}
+    assert by_task["code_i"].initial == 0 and by_task["code_o"].initial == pytest.approx(-2 / 12)
+    assert by_task["code_i"].gain == pytest.approx(3 / 12) and by_task["code_o"].gain == pytest.approx(5 / 12)
+    assert by_task["code_i"].recovered == 0
+    assert by_task["code_o"].recovered is None and by_task["code_o"].area_lost == pytest.approx(2.0)
 
 
 def test_intervals_over_seeds_are_students():
@@ -102,7 +102,7 @@ def test_intervals_over_seeds_are_students():
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("difference", "expected"),
     [
         ((0.0, -0.04, 0.04), "equal"),
         ((-0.01, -0.02, -0.005), "equal"),  # surely below, but by less than the margin
@@ -112,8 +112,8 @@ def test_intervals_over_seeds_are_students():
         ((0.1, -math.inf, math.inf), "undecided"),  # one seed
     ],
 )
-def test_a_child_is_only_told_from_its_control_where_the_interval_carries_it(found, said):
-    assert versus(found, 0.05) == said
+def test_a_child_is_only_told_from_its_control_where_the_interval_carries_it(difference, expected):
+    assert versus(difference, 0.05) == expected
 
 
 def row(gain: float, low: float, high: float):
@@ -121,7 +121,7 @@ def row(gain: float, low: float, high: float):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected"),
     [
         ([row(0.05, 0.01, 0.1)], "retains"),
         ([row(0.05, 0.01, 0.1), row(0.05, -0.01, 0.1)], "undecided"),  # retained on both tasks, or not at all
@@ -132,8 +132,8 @@ def row(gain: float, low: float, high: float):
         ([row(-math.inf, -math.inf, math.inf)], "undecided"),  # one seed
     ],
 )
-def test_a_verdict_needs_parents_that_learned_and_every_task(rows, said):
-    assert verdict(rows) == said
+def test_a_verdict_needs_parents_that_learned_and_every_task(rows, expected):
+    assert verdict(rows) == expected
 
 
 def rows_of(*cells):
