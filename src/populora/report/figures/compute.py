@@ -137,9 +137,9 @@ def timings_figure(study: Study) -> Figure | MissingFigure:
 
 def _phases(arm: Arm) -> dict[str, Array]:
     log = arm.runs[0].timings
-    known = [phase for phase in PHASES if f"seconds/{phase}" in log.columns]
+    usual = [phase for phase in PHASES if f"seconds/{phase}" in log.columns]
     others = [phase for phase in log.under("seconds") if phase not in (*PHASES, "step")]
-    return {phase: np.nan_to_num(log.get(f"seconds/{phase}")) for phase in (*known, *others)}
+    return {phase: np.nan_to_num(log.get(f"seconds/{phase}")) for phase in (*usual, *others)}
 
 
 def _draw_timings(arms: list[Arm]) -> Drawing:

@@ -79,7 +79,11 @@ def _adapters_figure(evaluations: list[Evaluation], runs: str) -> Figure:
         definition=f"{_GREEDY} A bar is one adapter, or the bare base (grey).",
         source=SOURCE,
         runs=runs,
-        rows=[{"evaluation": one.name, **{key: getattr(score, key) for key in keys}} for one in evaluations for score in one.scores],
+        rows=[
+            {"evaluation": evaluation.name, **{key: getattr(score, key) for key in keys}}
+            for evaluation in evaluations
+            for score in evaluation.scores
+        ],
         draw=lambda: _draw_adapters(evaluations),
     )
 
@@ -111,7 +115,7 @@ def _bars(evaluation: Evaluation) -> list[Bar]:
 
 def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
     """Draw a group for each benchmark with a bar for each single model or mean of a role, and a pale cap up to its best member."""
-    bars, benchmarks = [bar for one in evaluations for bar in _bars(one)], graded_benchmarks(evaluations)
+    bars, benchmarks = [bar for evaluation in evaluations for bar in _bars(evaluation)], graded_benchmarks(evaluations)
     colours, wide = categorical_colours([bar.label for bar in bars]), 0.8 / len(bars)
     drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(bars))), height=2.6)
     axis = axes[0, 0]
@@ -135,7 +139,7 @@ def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
 def _draw_adapters(evaluations: list[Evaluation]) -> Drawing:
     """Draw a panel for each benchmark with a bar for each adapter, in the colour of its role."""
     colours = {"base": PALE, "agent": INK, "teacher": TEACHER, "student": STUDENT, "adapter": PALETTE[2]}
-    models, benchmarks = [(one, model) for one in evaluations for model in one.models], graded_benchmarks(evaluations)
+    models, benchmarks = [(evaluation, model) for evaluation in evaluations for model in evaluation.models], graded_benchmarks(evaluations)
     columns = min(5, len(benchmarks))
     width, height = 10 / max(2, columns), 0.5 + 0.15 * len(models)
     drawing, axes = panels(-(-len(benchmarks) // columns), columns, width, height, sharey=True, sharex=True)
@@ -151,5 +155,5 @@ def _draw_adapters(evaluations: list[Evaluation]) -> Drawing:
                     tag_artist(bar[0], model.name)
         axis.set(title=BENCHMARKS[name].title, ylim=(len(models) - 0.4, -0.6), xlim=(0, 112), xlabel="pass@1, %")
         axis.grid(visible=False, axis="y")
-    axes[0, 0].set_yticks(range(len(models)), [f"{one.name} {model.name}".strip() for one, model in models])
+    axes[0, 0].set_yticks(range(len(models)), [f"{evaluation.name} {model.name}".strip() for evaluation, model in models])
     return drawing
