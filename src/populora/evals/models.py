@@ -97,13 +97,13 @@ def _find_members(run: Path, members: str, base: str) -> EvalModels:
     """Members as they are in the newest checkpoint, sampled in one process even if the run has several."""
     config = replace(read_config(run), cluster=ClusterConfig())
     saved = newest_members(run)
-    known = {name: EvalModel(name, role, saved.adapters / name, saved.step) for name, role in saved.roles.items()}  # type: ignore[arg-type]
-    known[BASE] = EvalModel(BASE, BASE)
+    models = {name: EvalModel(name, role, saved.adapters / name, saved.step) for name, role in saved.roles.items()}  # type: ignore[arg-type]
+    models[BASE] = EvalModel(BASE, BASE)
     names = [name for part in members.split(",") for name in (saved.roles if part.strip() == ALL else (part.strip(),))]
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in models]:
         raise ConfigError(f"'{run}' has no member '{unknown[0]}': expected '{ALL}', or some of {', '.join(saved.roles)} and '{BASE}'")
     return EvalModels(
-        replace(config, base=replace(config.base, path=base or config.base.path)), tuple(known[name] for name in names), run, saved.step
+        replace(config, base=replace(config.base, path=base or config.base.path)), tuple(models[name] for name in names), run, saved.step
     )
 
 

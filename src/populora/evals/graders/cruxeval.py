@@ -66,9 +66,9 @@ def _reason(pool: Judge, task: TaskType, item: Item, answer: str) -> str:
     if task is TaskType.CODE_O and f"f({inputs})" in answer:
         return "calls_program"
     question = json.dumps({"code": code, "answer": answer, "call": task is TaskType.CODE_I})
-    given, gold = pool.run([Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
+    value, gold = pool.run([Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
     if not gold.ok:
         return f"gold_unreadable:{reason_of(gold)}"
-    if not given.ok:
-        return reason_of(given)
-    return "" if given.values[0].comparable == gold.values[0].comparable else "wrong"
+    if not value.ok:
+        return reason_of(value)
+    return "" if value.values[0].comparable == gold.values[0].comparable else "wrong"
