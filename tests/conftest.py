@@ -35,8 +35,8 @@ from populora.core.types import (
 if find_spec("hypothesis"):  # vLLM's environment has no need of it
     from hypothesis import settings
 
-    # The same examples for everybody. `pytest --hypothesis-profile=default` looks for new ones.
-    settings.register_profile("reproducible", derandomize=True, database=None)
+    # The same examples for everybody, whatever time they take. `pytest --hypothesis-profile=default` looks for new ones.
+    settings.register_profile("reproducible", derandomize=True, database=None, deadline=None)
     settings.load_profile("reproducible")
 
 

@@ -11,11 +11,12 @@ import pytest
 from small_sources import advance, running
 from test_models import CONFIG
 
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.evals.eval_records import EvalModel
 from populora.evals.folder import (
+    read_description,
+    read_evaluation,
     read_models,
-    read_settings,
     settings_diff,
     settings_of,
     snapshot_adapters,
@@ -65,7 +66,7 @@ def test_members_of_different_steps_or_runs_are_not_put_together(run, out, tmp_p
         pytest.raises(ConfigError, match=r"has an evaluation with models.S0.run '\w+', and this one has"),
     ):
         snapshot(other, out, "S0")
-    assert list(read_settings(out)["models"]) == ["T0", "S0"]
+    assert [model.name for model in read_models(out)] == ["T0", "S0"]
 
 
 def test_another_adapter_under_a_recorded_name_is_refused_and_half_a_copy_is_made_again(out, make_adapter):
@@ -84,10 +85,29 @@ def test_settings_may_be_added_but_not_changed(out):
     update_evaluation(out, {"merged": False, "benchmarks": {"amc23": {"items": 40}}}, skipped={})
     update_evaluation(out, {"benchmarks": {"gsm8k": {"items": 1319}}}, skipped={"aime24": "not there"})
     before = (out / "evaluation.json").read_bytes()
-    assert json.loads(before)["skipped"] == {"aime24": "not there"} and list(read_settings(out)["benchmarks"]) == ["amc23", "gsm8k"]
+    description = read_description(out)
+    assert description["skipped"] == {"aime24": "not there"} and list(description["settings"]["benchmarks"]) == ["amc23", "gsm8k"]
     with pytest.raises(ConfigError, match=r"'.*out' has an evaluation with benchmarks.amc23.items 40, and this one has 41: use the same"):
         update_evaluation(out, {"merged": False, "benchmarks": {"amc23": {"items": 41}}})
     assert (out / "evaluation.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        [],
+        {"settings": {"models": {}}},
+        {"settings": {"models": {"T0": {"step": 1}}, "benchmarks": {}}},
+        {"settings": {"models": {}, "benchmarks": {"amc23": {"template": "azr_math 1"}}}},
+        {"settings": {"models": {}, "benchmarks": {"unknown": {"items": 40}}}},
+    ],
+)
+def test_an_incomplete_description_is_named_with_what_was_expected(out, content):
+    (out / "evaluation.json").write_text(json.dumps(content))
+    for read in (read_evaluation, read_models, lambda folder: update_evaluation(folder, {})):
+        with pytest.raises(RunDirectoryError, match=rf"'{out}/evaluation.json' is incomplete: expected settings with the role .* --out"):
+            read(out)
 
 
 BENCHMARK = {"items": 40, "template": "azr_math 1", "max_tokens": 16000, "stop": ["a"] * 50, "left_out": {}}

@@ -16,7 +16,7 @@ from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS, suite
 from populora.evals.comparison import ComparedArm, compare, comparison_tables, read_arm
 from populora.evals.eval_records import PRIMARY, EvalModel, modes_of
-from populora.evals.folder import read_evaluation, read_models, read_settings, settings_diff, settings_of
+from populora.evals.folder import read_evaluation, read_models, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
 
 
@@ -72,10 +72,11 @@ def _parse_arm(text: str) -> tuple[Path, Sequence[EvalModel]]:
 
 
 def _read_arm(name: str, folder: Path, models: Sequence[EvalModel], mode: str, benchmarks: Sequence[str]) -> ComparedArm:
-    modes = (PRIMARY, *modes_of([read_evaluation(folder)]))
+    evaluation = read_evaluation(folder)
+    modes = (PRIMARY, *modes_of([evaluation]))
     if mode not in modes:
         raise ConfigError(f"'{folder}' has no extraction mode '{mode}': expected one of {', '.join(modes)}")
-    items = {name: facts["items"] for name, facts in read_settings(folder)["benchmarks"].items() if name in benchmarks}
+    items = {score.benchmark: score.items for score in evaluation.scores if score.benchmark in benchmarks}
     return read_arm(folder, name, models, items, mode)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from populora.core.config_file import flatten
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.files import PART, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import EvalModel, Evaluation, Grade, read_records, score_grades
@@ -43,11 +43,10 @@ def update_evaluation(out: Path, settings: Mapping[str, Any], **facts: Any) -> N
 
     Raises `ConfigError` for a setting that differs from the recorded one; nothing is written then.
     """
-    values = read_json(out / EVALUATION) if (out / EVALUATION).exists() else {}
-    recorded = values.get("settings", {"models": {}, "benchmarks": {}})
-    merged = {**values, "settings": _merge(out, recorded, settings), **facts}
-    if merged != values:
-        write_file(out / EVALUATION, json_bytes(merged))
+    empty = {"settings": {"models": {}, "benchmarks": {}}}
+    recorded = read_description(out) if (out / EVALUATION).exists() else empty
+    merged = _merge(out, recorded["settings"], settings)
+    write_file(out / EVALUATION, json_bytes({**recorded, "settings": merged, **facts}))
 
 
 def _merge(out: Path, recorded: Mapping[str, Any], values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -69,7 +68,7 @@ def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") 
     A member of the run ``run_id`` that was copied before is used as it is, since the run may have trained on. Raises `ConfigError` for
     another adapter or run under a recorded name, and for members of different steps.
     """
-    recorded: dict[str, Any] = read_settings(out)["models"]
+    recorded = read_description(out)["settings"]["models"]
     steps = {recorded.get(model.name, {"step": model.step}).get("step") for model in models if model.step is not None}
     if len(steps) > 1:
         raise ConfigError(
@@ -97,26 +96,33 @@ def _snapshot(model: EvalModel, out: Path, run_id: str, recorded: Mapping[str, A
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Read ``evaluation.json``. Raises `ConfigError` where there is none."""
-    if not (folder / EVALUATION).is_file():
+    """Read ``evaluation.json``. Raises `ConfigError` where there is none, and `RunDirectoryError` for an incomplete one."""
+    file = folder / EVALUATION
+    if not file.is_file():
         raise ConfigError(f"'{folder}' is not an evaluation: expected '{EVALUATION}' in it, which `populora evaluate` writes")
-    return read_json(folder / EVALUATION)
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Read the settings of the evaluation in ``folder``. Raises `ConfigError` where there is none."""
-    return read_description(folder)["settings"]
+    description = read_json(file)
+    match description:
+        case {"settings": {"models": dict(models), "benchmarks": dict(benchmarks)}} if (
+            all(isinstance(model, dict) and "role" in model for model in models.values())
+            and all(name in BENCHMARKS and isinstance(facts, dict) and "items" in facts for name, facts in benchmarks.items())
+        ):
+            return description
+    raise RunDirectoryError(
+        f"'{file}' is incomplete: expected settings with the role of each model and the number of items of each benchmark. Restore it "
+        "from a backup, or repeat its `populora evaluate` command with another --out."
+    )
 
 
 def read_models(folder: Path) -> list[EvalModel]:
-    """Read the models of the evaluation in ``folder``. Raises `ConfigError` where there is none."""
-    return [EvalModel(name, model["role"], None, model.get("step")) for name, model in read_settings(folder)["models"].items()]
+    """Read the models of the evaluation in ``folder``. Raises as `read_description`."""
+    models = read_description(folder)["settings"]["models"]
+    return [EvalModel(name, model["role"], None, model.get("step")) for name, model in models.items()]
 
 
 def read_evaluation(folder: Path, name: str = "") -> Evaluation:
     """Read the scores of the evaluation in ``folder``; ungraded benchmarks have scores of 0 graded items.
 
-    Raises `ConfigError` where there is none, and `RunDirectoryError` for verdicts that cannot be read.
+    Raises as `read_description`, and `RunDirectoryError` for verdicts that cannot be read.
     """
     description, models = read_description(folder), read_models(folder)
     scores = [
@@ -133,7 +139,7 @@ Settings = dict[str, dict[str, list[str]]]
 
 def settings_of(folder: Path, models: Sequence[EvalModel], benchmarks: Iterable[str]) -> Settings:
     """Read the settings of these models on these benchmarks, the graders' included. Raises `RunDirectoryError` for a damaged file."""
-    recorded = read_settings(folder)
+    recorded = read_description(folder)["settings"]
     common = {name: value for name, value in recorded.items() if name not in ("models", "benchmarks")}
     settings: Settings = {"": {name: [str(value)] for name, value in flatten(common, " ").items()}}
     for benchmark in benchmarks:
