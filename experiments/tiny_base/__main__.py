@@ -40,6 +40,7 @@ def problems(arguments: Sequence[str]) -> int:
     if arguments:
         raise ConfigError(f"expected no arguments after 'problems', got {' '.join(arguments)}")
     from experiments.tiny_base.build import retention_problems, write_problems
+
     from populora.evals.retention.training import SHIPPED
 
     write_problems(SHIPPED, retention_problems())

@@ -102,10 +102,9 @@ def read_description(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"'{folder}' is not an evaluation: expected '{EVALUATION}' in it, which `populora evaluate` writes")
     description = read_json(file)
     match description:
-        case {"settings": {"models": dict(models), "benchmarks": dict(benchmarks)}} if (
-            all(isinstance(model, dict) and "role" in model for model in models.values())
-            and all(name in BENCHMARKS and isinstance(facts, dict) and "items" in facts for name, facts in benchmarks.items())
-        ):
+        case {"settings": {"models": dict(models), "benchmarks": dict(benchmarks)}} if all(
+            isinstance(model, dict) and "role" in model for model in models.values()
+        ) and all(name in BENCHMARKS and isinstance(facts, dict) and "items" in facts for name, facts in benchmarks.items()):
             return description
     raise RunDirectoryError(
         f"'{file}' is incomplete: expected settings with the role of each model and the number of items of each benchmark. Restore it "
