@@ -54,8 +54,8 @@ def alive(processes: dict[int, int]) -> list[str]:
     return commands
 
 
-def outliving(pid: int, frozen: bool = True, patience: float = 10.0) -> tuple[int, list[str]]:
-    """SIGKILL a process. Return the number of its descendants, and the command lines of those that still live ``patience`` seconds later.
+def outliving(pid: int, frozen: bool = True) -> tuple[int, list[str]]:
+    """SIGKILL a process. Return the number of its descendants, and the command lines of those that still live ten seconds later.
 
     ``frozen`` stops them first, so that none ends because its work is done: only a SIGKILL from the kernel ends them then.
     """
@@ -64,7 +64,7 @@ def outliving(pid: int, frozen: bool = True, patience: float = 10.0) -> tuple[in
         with contextlib.suppress(ProcessLookupError):  # a program in the sandbox, which lives for milliseconds
             os.kill(child, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + 10
     while alive(processes) and time.monotonic() < deadline:
         time.sleep(0.05)
     left = alive(processes)

@@ -51,17 +51,13 @@ BAD = {
     "train --sed=4": "unknown setting 'sed'. Did you mean 'seed'",
     "train --lora.rank abc": "--lora.rank: expected an integer, got 'abc'",
     "train --learner.learning-rate fast": "expected a number, got 'fast'",
-    "train --base.dtype float16": "invalid choice 'float16'",
     "train --seed": "Missing value for argument '--seed'",
-    "train missing.toml": "'missing.toml' is neither a settings file nor a preset. The presets are one_gpu_0.5b, ",
     "train broken.toml": "not valid TOML",
     "train unknown.toml": "unknown setting 'lora.rnk'. Did you mean 'lora.rank'",
     "train typed.toml": "setting 'lora.rank': expected int, got '4' (str)",
     "train tiny.toml other.toml": "other.toml",
     "train --population.teachers 0": "at least one teacher",
-    "train --lora.rank 0": "'lora.rank': expected more than 0",
     "train --evolution.cull-fraction 1.5": "cull_fraction is 1.5",
-    "train --seed 9223372036854775808": "expected a number of 64 bits",
     "train --out tiny.toml": "is a file",
     "train --out full": "not empty",
     "resume nowhere": "'nowhere' is not a run directory",
@@ -69,17 +65,16 @@ BAD = {
     "show": "no run was named, and 'runs/' has none",
     "report": "no run was named, and 'runs/' has none",
     "watch": "no run was named, and 'runs/' has none",
+    "watch nowhere": "'nowhere' is not a run directory",
     "show nowhere --step 3": "'nowhere' is not a run directory",
     "export nowhere --member S0 -o out": "'nowhere' is not a run directory",
-    "breed nowhere --operator m1 -o out": "'nowhere' is not a PEFT adapter",
-    "replay nowhere": "'nowhere' is not a PEFT adapter",
     "replay": "PATH",
     "tarin": "unknown command 'tarin': expected one of train",
 }
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_input_is_one_message_and_writes_nothing(line: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_bad_input_is_one_message_and_writes_nothing(line, empty_folder, capsys):
     (empty_folder / "tiny.toml").write_text("seed = 1\n")
     (empty_folder / "broken.toml").write_text("seed = \n")
     (empty_folder / "unknown.toml").write_text("[lora]\nrnk = 4\n")
@@ -90,11 +85,11 @@ def test_bad_input_is_one_message_and_writes_nothing(line: str, empty_folder: Pa
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("populora: error: ") and BAD[line] in err
-    assert len(err.splitlines()) == 1 and "Traceback" not in err
+    assert len(err.splitlines()) == 1
     assert sorted(empty_folder.rglob("*")) == before
 
 
-def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder: Path):
+def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder):
     (empty_folder / "x.toml").write_text("seed = 5\nsteps = 7\n[lora]\nrank = 4\ntargets = ['q_proj']\n")
     chosen = parse_settings(Train, ["--seed", "9", "x.toml", "--evolution.operators", "m1", "x2", "--learner.betas", "0.8", "0.9"], "train")
     settings = chosen.settings
@@ -103,7 +98,7 @@ def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder: Path):
     assert settings.selfplay == Config().selfplay
 
 
-def test_switches_can_be_turned_off_again(empty_folder: Path):
+def test_switches_can_be_turned_off_again(empty_folder):
     (empty_folder / "x.toml").write_text("[population]\nsingle_agent = true\n")
     assert parse_settings(Train, ["x.toml"], "train").settings.population.single_agent
     assert not parse_settings(Train, ["x.toml", "--population.no-single-agent"], "train").settings.population.single_agent
@@ -111,7 +106,7 @@ def test_switches_can_be_turned_off_again(empty_folder: Path):
         parse_settings(Train, ["--population.no-teachers"], "train")
 
 
-def test_run_directory_is_named_after_the_file_and_numbered(empty_folder: Path, training: Callable[..., None]):
+def test_run_directory_is_named_after_the_file_and_numbered(empty_folder, training):
     folders: list[Path] = []
 
     def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
@@ -125,7 +120,7 @@ def test_run_directory_is_named_after_the_file_and_numbered(empty_folder: Path, 
     assert folders == [Path("runs/tiny"), Path("runs/tiny-2"), Path("runs/tiny-3")]
 
 
-def test_errors_of_training_are_printed_without_traceback(training: Callable[..., None], capsys: pytest.CaptureFixture[str]):
+def test_errors_of_training_are_printed_without_traceback(training, capsys):
     def train(*_: object) -> Summary:
         raise SandboxUnavailableError("expected Landlock, got none; use a newer kernel")
 
@@ -135,9 +130,7 @@ def test_errors_of_training_are_printed_without_traceback(training: Callable[...
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_first_interrupt_finishes_the_step_and_says_how_to_resume(
-    training: Callable[..., None], capsys: pytest.CaptureFixture[str], number: signal.Signals
-):
+def test_first_interrupt_finishes_the_step_and_says_how_to_resume(training, capsys, number):
     def train(config: Config, folder: Path, display: object, stop: Callable[[], bool]) -> Summary:
         assert not stop()
         os.kill(os.getpid(), number)
@@ -151,7 +144,8 @@ def test_first_interrupt_finishes_the_step_and_says_how_to_resume(
     assert signal.getsignal(number) is before
 
 
-def test_second_interrupt_stops_at_once(empty_folder: Path, training: Callable[..., None], capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("begun", [True, False])
+def test_second_interrupt_stops_at_once(training, capsys, begun):
     def train(config: Config | None, folder: Path, display: object, stop: object) -> Summary:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -159,26 +153,15 @@ def test_second_interrupt_stops_at_once(empty_folder: Path, training: Callable[.
         pytest.fail("the second Ctrl-C was ignored")
 
     training(train)
-    with new_run(Path("mine"), replace(Config(), steps=30), {}):
-        pass
-    assert main(["resume", "mine"]) == 130
-    assert "stopped at once; `populora resume mine` goes on from the last checkpoint" in capsys.readouterr().err
+    if begun:
+        with new_run(Path("mine"), Config(), {}):
+            pass
+    assert main(["resume", "mine"] if begun else ["train", "--out", "mine"]) == 130
+    said = "`populora resume mine` goes on from the last checkpoint" if begun else "nothing was written yet"
+    assert f"stopped at once; {said}" in capsys.readouterr().err and Path("mine").exists() == begun
 
 
-def test_interrupt_before_the_first_checkpoint_promises_no_resume(
-    empty_folder: Path, training: Callable[..., None], capsys: pytest.CaptureFixture[str]
-):
-    def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
-        raise KeyboardInterrupt
-
-    training(train)
-    assert main(["train", "--out", "mine"]) == 130
-    assert "stopped at once; nothing was written yet" in capsys.readouterr().err and not Path("mine").exists()
-
-
-def test_a_resume_under_another_version_says_so_and_goes_on(
-    empty_folder: Path, training: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_resume_under_another_version_says_so_and_goes_on(empty_folder, training, monkeypatch, capsys):
     training(lambda config, folder, display, stop: summary(folder, 30, stopped=False))
     with new_run(Path("mine"), replace(Config(), steps=30), {}):
         pass
@@ -188,9 +171,7 @@ def test_a_resume_under_another_version_says_so_and_goes_on(
     assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the run goes on, but perhaps not to the bytes" in said
 
 
-def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(
-    empty_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(empty_folder, monkeypatch, capsys):
     found: list[ClusterConfig] = []
 
     def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig) -> Summary:
@@ -216,13 +197,8 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("command", ["train", "show", "breed"])
-def test_help_of_a_command_needs_no_torch(command: str):
+def test_help_of_a_command_needs_no_torch(command):
     probe = f"import sys\nfrom populora.cli.main import main\ntry:\n    main([*'{command}'.split(), '--help'])\nexcept SystemExit as end:\n"
     probe += "    assert not end.code\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert f"usage: populora {command}" in done.stdout
-
-
-def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]):
-    assert main([]) == 2
-    assert "usage: populora COMMAND" in capsys.readouterr().out

@@ -9,9 +9,7 @@ from populora.cli.main import main
 from populora.core.errors import BaseModelError
 
 
-def test_report_names_versions_and_sandbox_and_fails_with_a_failing_check(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_report_names_versions_and_sandbox_and_fails_with_a_failing_check(monkeypatch, capsys):
     def missing() -> str:
         raise BaseModelError("expected the tiny base, found none")
 

@@ -31,7 +31,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scripts
 
 
-def test_an_environment_that_is_not_active_is_named_from_the_working_folder(environment: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_environment_that_is_not_active_is_named_from_the_working_folder(environment, monkeypatch):
     assert program() == ".venv/bin/populora" and command("report", Path("my runs/x")) == ".venv/bin/populora report 'my runs/x'"
     assert install_extra("trackio") == ".venv/bin/python -m pip install 'trackio>=0.40'"
     elsewhere = environment.parents[1] / "elsewhere"
@@ -40,7 +40,7 @@ def test_an_environment_that_is_not_active_is_named_from_the_working_folder(envi
     assert program() == str(environment / "populora")
 
 
-def test_an_active_environment_needs_no_path_and_another_populora_does(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_active_environment_needs_no_path_and_another_populora_does(environment, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{environment}:/usr/bin")
     assert program() == "populora"
     other = tmp_path / "other"
@@ -51,18 +51,18 @@ def test_an_active_environment_needs_no_path_and_another_populora_does(environme
     assert program() == ".venv/bin/populora"
 
 
-def test_without_a_script_beside_python_the_plain_name_stands(environment: Path):
+def test_without_a_script_beside_python_the_plain_name_stands(environment):
     (environment / "populora").unlink()
     assert program() == "populora"
 
 
-def test_only_commands_in_messages_are_rewritten(environment: Path):
+def test_only_commands_in_messages_are_rewritten(environment):
     text = "populora: `populora resume x` goes on; populora itself, `populoras` and `ls` stay"
     assert pasteable(text) == text.replace("`populora resume", "`.venv/bin/populora resume")
 
 
 @pytest.mark.skipif(not SCRIPT.exists(), reason="populora's script is not installed in this environment")
-def test_the_command_in_an_error_runs_in_the_shell_that_shows_it(tmp_path: Path):
+def test_the_command_in_an_error_runs_in_the_shell_that_shows_it(tmp_path):
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
     failed = subprocess.run([str(SCRIPT), "train", "tinny"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
@@ -71,7 +71,7 @@ def test_the_command_in_an_error_runs_in_the_shell_that_shows_it(tmp_path: Path)
     assert "tiny_4t4s" in listed.stdout
 
 
-def test_the_latest_run_is_the_one_that_was_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_latest_run_is_the_one_that_was_written_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for index, (name, file) in enumerate([("b", "config.json"), ("a", "config.json"), ("c", "config.json"), ("b", "metrics.jsonl")]):
         folder = Path("runs") / name
@@ -87,7 +87,7 @@ def test_the_latest_run_is_the_one_that_was_written_last(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("command", ["show", "report --figures f", "resume", "watch --port 70000"])
-def test_a_command_without_a_run_takes_the_latest(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_command_without_a_run_takes_the_latest(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked: list[Path] = []
     monkeypatch.setattr(f"populora.cli.{command.split(maxsplit=1)[0]}.latest_run", lambda: asked.append(Path("runs/x")) or Path("runs/x"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from orphans import outliving, started
@@ -15,7 +14,7 @@ POPULORA = (sys.executable, "-m", "populora.cli.main")
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_sandbox(tmp_path: Path):
+def test_a_killed_run_leaves_no_sandbox(tmp_path):
     run = tmp_path / "run"
     with started(*POPULORA, "train", "tiny_1t1s", "--out", run, "--threads", 1, ready=(run / "metrics.jsonl").exists) as process:
         count, left = outliving(process.pid)
@@ -23,7 +22,7 @@ def test_a_killed_run_leaves_no_sandbox(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_killed_evaluation_leaves_no_grader_and_frees_its_folder(tmp_path: Path):
+def test_a_killed_evaluation_leaves_no_grader_and_frees_its_folder(tmp_path):
     folder = tmp_path / "e"
     verdicts = folder / "verdicts" / "tiny" / "base.jsonl"
     command = (*POPULORA, "evaluate", "tiny", "--limit", 60, "--max-tokens", 48, "--workers", 1, "-o", folder)

@@ -33,16 +33,16 @@ def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_preset_passes_a_dry_run_into_a_folder_of_its_name(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_every_preset_passes_a_dry_run_into_a_folder_of_its_name(path, tmp_path, capsys):
     assert main(["train", path.stem, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert f"into runs/{path.stem}," in out
-    assert f"would run: {load_config(path).steps} steps of" in out and "not checked: weights" in out
+    assert f"would run: {load_config(path).steps} steps into" in out and "Limit: " in out and "not checked: weights" in out
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("path", PLANNED, ids=lambda path: path.stem)
-def test_headers_say_what_the_plan_says(path: Path):
+def test_headers_say_what_the_plan_says(path):
     header, config = path.read_text().split("\nseed", maxsplit=1)[0], load_config(path)
     named = re.search(r"--gpu (\S+)`", header)
     plan = plan_run(config, named[1] if named else "h100-80gb")
@@ -52,7 +52,7 @@ def test_headers_say_what_the_plan_says(path: Path):
 
 
 @pytest.mark.parametrize("path", [path for path in PLANNED if path.stem.startswith("paper")], ids=lambda path: path.stem)
-def test_the_page_says_what_the_plan_says(path: Path):
+def test_the_page_says_what_the_plan_says(path):
     page, config = (ROOT / "docs" / "plan.md").read_text(), load_config(path)
     usual, trained = (plan_run(config, assumed=Assumptions(valid=valid)).seconds for valid in (0.5, 0.125))
     hours = [f"{plan.shortest * 200 / 3600:.1f} to {plan.longest * 200 / 3600:.1f} h" for plan in (usual, trained)]
@@ -68,7 +68,7 @@ def test_the_paper_s_arms_differ_in_their_population_alone():
     assert len(same) == 1 and len({str(arm.population) for arm in arms}) == len(arms) == 5
 
 
-def test_a_plan_shows_parts_limit_and_assumptions(capsys: pytest.CaptureFixture[str]):
+def test_a_plan_shows_parts_limit_and_assumptions(capsys):
     assert main(["plan", str(FOLDER / "paper_4t4s.toml"), "--assume.valid", "0.125"]) == 0
     out = capsys.readouterr().out
     assert "4 teachers + 4 students on Qwen/Qwen2.5-Coder-7B, 8 x h100-80gb: 8 engines, 8 learners, 8 verifiers" in out
@@ -76,13 +76,13 @@ def test_a_plan_shows_parts_limit_and_assumptions(capsys: pytest.CaptureFixture[
     assert "Limit: training" in out and "--assume.valid" in out and "0.125" in out and "4,608" in out
 
 
-def test_a_plan_that_does_not_fit_says_what_to_change_and_fails(capsys: pytest.CaptureFixture[str]):
+def test_a_plan_that_does_not_fit_says_what_to_change_and_fails(capsys):
     assert main(["plan", str(FOLDER / "paper_4t4s.toml"), "--learner.activation-checkpointing", "none"]) == 1
     out = capsys.readouterr().out
     assert "does not fit" in out and 'To make it fit: set learner.activation_checkpointing = "layer".' in out
 
 
-def test_several_gpus_without_cluster_settings_are_planned_with_some(capsys: pytest.CaptureFixture[str]):
+def test_several_gpus_without_cluster_settings_are_planned_with_some(capsys):
     config = str(FOLDER / "one_gpu_1.5b.toml")
     assert main(["plan", config, "--gpus", "8"]) == 0
     out = capsys.readouterr().out
@@ -93,7 +93,7 @@ def test_several_gpus_without_cluster_settings_are_planned_with_some(capsys: pyt
     assert "Planned with" not in out and "1 x h100-80gb: one process that samples and learns" in out
 
 
-def test_idle_gpus_are_reported(capsys: pytest.CaptureFixture[str]):
+def test_idle_gpus_are_reported(capsys):
     assert main(["plan", str(FOLDER / "paper_4t4s.toml"), "--gpus", "8", "--nodes", "2"]) == 0
     assert "8 of 16 GPUs stay idle: cluster.engines x engine.tensor_parallel is 8" in capsys.readouterr().out
     assert main(["train", str(FOLDER / "one_gpu_7b.toml"), "--dry-run", "--gpus", "8"]) == 0
@@ -103,13 +103,12 @@ def test_idle_gpus_are_reported(capsys: pytest.CaptureFixture[str]):
     assert f"7 of 8 GPUs stay idle: a run without cluster settings is one process; {settings} would use them" in out
 
 
-def test_a_cluster_on_processors_is_planned_by_its_processes(capsys: pytest.CaptureFixture[str]):
+def test_a_cluster_on_processors_is_planned_by_its_processes(capsys):
     cluster = ["--cluster.learners", "3", "--cluster.engines", "2", "--selfplay.overlap", "off"]
     assert main(["plan", str(FOLDER / "tiny.toml"), *cluster]) == 0
     out = capsys.readouterr().out
     assert "measured now: fp32 products of 1024 x 1024" in out
     assert "cores of its own for each process: 2 engines, 3 learners, 1 verifier" in out and "memory of an engine and a learner" in out
-    assert main(["train", str(FOLDER / "tiny.toml"), "--dry-run", *cluster]) == 0
 
 
 BAD = {
@@ -120,7 +119,6 @@ BAD = {
     "plan paper_4t4s.toml --assume.publish-gb-per-second 0": "--assume.publish-gb-per-second: expected a number above 0, got 0",
     "plan --gpus 2": "a plan for the processor is for this machine alone",
     "plan --asume.valid 1": "unknown setting 'asume.valid'. Did you mean 'assume.valid'",
-    "plan paper_4t4s.toml --engine.tensor-parallel 2": "is 16 GPUs, cluster.learners x cluster.shards is 8: expected the same",
     "train paper_4t4s.toml --dry-run --gpus 1": "got --gpus 1 --nodes 1: give more, or lower cluster.engines and cluster.learners",
     "train --gpu h100-80gb": "expected --dry-run with them",
     "train --dry-run --selfplay.max-response-tokens 1000": "exceed the base's context of 512 tokens",
@@ -133,7 +131,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_input_is_one_message(line: str, capsys: pytest.CaptureFixture[str]):
+def test_bad_input_is_one_message(line, capsys):
     words = [str(FOLDER / word) if word.endswith(".toml") else word for word in line.split()]
     assert main(words) == 2
     out, err = capsys.readouterr()

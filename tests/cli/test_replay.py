@@ -100,11 +100,14 @@ def test_changed_weights_settings_and_records_are_reported(child, capsys):
     [
         (["a"], "'a' has no lineage.json: only what `populora breed` wrote"),
         (["nowhere"], "'nowhere' is not a PEFT adapter"),
+        (["run", "--parents", "a"], "--parents are of a bred folder"),
         (["child", "--member", "T0"], "--member selects from a run, but 'child' is none"),
         ([], "PATH"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_message(child, arguments, message, capsys):
+    with new_run(Path("run"), CONFIG, {}):
+        pass
     capsys.readouterr()
     assert main(["replay", *arguments]) == 2
     out, err = capsys.readouterr()
@@ -185,11 +188,3 @@ def test_parents_are_those_of_a_runs_children_and_equal_runs_keep_equal_bytes(tm
     named = {parent.split(":")[0] for child in children for parent in child["parents"]}
     kept = {key.split("/")[0] for key in load_file(tmp_path / "one" / "steps" / "step_00030" / "parents.safetensors")}
     assert kept == named
-
-
-def test_a_run_without_children_has_nothing_to_replay(tmp_path, make_record, capsys):
-    with new_run(tmp_path / "run", CONFIG, {}):
-        write_step(tmp_path / "run", make_record(1, children=()))
-    assert replayed(capsys, str(tmp_path / "run"))[0] == 0
-    code, said = replayed(capsys, str(tmp_path / "run"), "--parents", "a")
-    assert code == 2 and "--parents are of a bred folder" in said

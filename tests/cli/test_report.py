@@ -99,18 +99,14 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, capsys):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([], "no run was named"),
         (["nowhere"], "is not a run directory: expected a 'config.json' in it"),
         (["RUN", "--baseline", "nowhere"], "is not a run directory"),
-        (["RUN", "RUN"], "expected each run once"),
         (["RUN", "--baseline", "RUN"], "expected each run once"),
         (["RUN", "--smooth", "0"], "--smooth is 0: expected a number of steps"),
         (["RUN", "--evaluation", "nowhere"], "'nowhere' has no evaluation.json: expected a folder that `populora evaluate` wrote"),
-        (["RUN", "--evaluation", "RUN"], "has no evaluation.json"),
         (["RUN", "--retention", "RUN/steps"], "has no config.json: expected a folder that `populora retention` wrote"),
         (["RUN", "-o", "RUN/no/such/page.html"], "cannot write"),
         (["RUN", "--figures", "RUN/config.json"], "cannot write"),
-        (["RUN", "--colour", "red"], "--colour"),
     ],
 )
 def test_what_cannot_be_done_is_one_error(make_run, capsys, monkeypatch, given, told):

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.core.config import BaseConfig, Config
-from populora.core.types import Lineage, Member, Rating, Role
 from populora.engine.model.loading import base_folder, base_name
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
@@ -40,7 +39,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run: str, capsys: pytest.CaptureFixture[str]):
+def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run, capsys):
     text = shown(capsys, run, "--step", "1")
     for fact in (
         "T0 against S0  solved 0.50, predicted 0.60: T0 wins", "T1 against S1  nothing to solve",
@@ -53,7 +52,7 @@ def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run: str, ca
         assert fact in text
 
 
-def test_selection_by_teacher_student_task_and_limit(run: str, capsys: pytest.CaptureFixture[str]):
+def test_selection_by_teacher_student_task_and_limit(run, capsys):
     text = shown(capsys, run, "--step", "1", "--teacher", "T1")
     assert "1-3" in text and "1-0" not in text and "T0" not in text
     text = shown(capsys, run, "--step", "1", "--student", "S0", "--task", "code_f")
@@ -63,17 +62,17 @@ def test_selection_by_teacher_student_task_and_limit(run: str, capsys: pytest.Ca
     assert "4 of 4" in shown(capsys, run, "--step", "1", "--limit", "0")
 
 
-def test_model_text_reaches_the_terminal_as_text(run: str, capsys: pytest.CaptureFixture[str]):
+def test_model_text_reaches_the_terminal_as_text(run, capsys):
     text = shown(capsys, run, "--step", "2")
     assert "[red]not markup[/red] \\x1b[2Jwipe" in text and "\x1b" not in text
     assert printable("a\tb\nc\r\x07\u202e\ue000é") == "a\tb\nc\\r\\x07\\u202e\\ue000é"
 
 
-def test_without_a_step_the_summary_is_shown(run: str, capsys: pytest.CaptureFixture[str]):
+def test_without_a_step_the_summary_is_shown(run, capsys):
     assert "2 of 2 steps" in " ".join(shown(capsys, run).split())
 
 
-def test_what_the_terminal_has_no_letters_for_is_escaped(run: str):
+def test_what_the_terminal_has_no_letters_for_is_escaped(run):
     command = [sys.executable, "-m", "populora.cli.main", "show", run, "--step", "1"]
     done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"") and b"\\u2192" in done.stdout
@@ -88,22 +87,17 @@ def test_what_the_terminal_has_no_letters_for_is_escaped(run: str):
         (["--step", "1", "--task", "code_x"], "expected one of code_i, code_o, code_f"),
         (["--step", "1", "--limit", "-1"], "--limit is -1"),
         (["--teacher", "T0"], "--teacher selects from one step: expected --step N"),
-        (["--step", "one"], "--step: expected an integer, got 'one'"),
-        (["--stp", "1"], "--stp"),
     ],
 )
-def test_bad_selection_is_one_message(run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
+def test_bad_selection_is_one_message(run, capsys, arguments, message):
     assert main(["show", run, *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err and len(err.splitlines()) == 1
 
 
-def test_export_copies_the_adapter_and_overwrites_nothing(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    adapter, member = (
-        Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0),
-        Member("S1", Role.STUDENT, 0, Rating(), Lineage("S1", 0, 0)),
-    )
-    checkpoint = Checkpoint(2, {}, {"members": [asdict(member)]}, {"S1": adapter})
+def test_export_copies_the_adapter_and_overwrites_nothing(run, tmp_path, capsys):
+    adapter = Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0)
+    checkpoint = Checkpoint(2, {}, {"members": [{"id": "S1", "role": "student"}]}, {"S1": adapter})
     save_checkpoint(Path(run), checkpoint, 1, base_name(BaseConfig()), ("q_proj",))
     out = tmp_path / "deep" / "s1"
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 0

@@ -75,8 +75,8 @@ def test_a_malformed_line_is_an_error_of_that_line_alone():
     assert [result.get("value") for result in found[1::2]] == ["42"] * (len(MALFORMED) + 1)
     for result in found[: 2 * len(MALFORMED) : 2]:
         assert (result["id"], result["verdict"], result["kind"]) == (None, "error", "malformed_request")
-        assert "expected" in result["detail"] or "missing" in result["detail"]
-    assert found[-2]["id"] == 9 and "program, input, answer, solution" in found[-2]["detail"]
+        assert result["detail"].startswith("expected ")
+    assert found[-2]["id"] == 9 and "'role'" in found[-2]["detail"]
 
 
 def start(*flags: str) -> subprocess.Popen:
@@ -154,7 +154,7 @@ def test_once_sees_no_difference_between_processes_and_the_default_does():
     assert [verify(lines(order), *flags)[0]["verdict"] for flags in ([], ["--once"])] == ["rejected_nondeterministic", "ok"]
 
 
-def test_impossible_flags_are_errors():
-    for flags, expected in ((["--workers", "0"], "worker"), (["--cpu-seconds", "0"], "cpu_seconds"), (["--profile", "x"], "profile")):
-        with pytest.raises(ConfigError, match=expected):
-            main(flags)
+@pytest.mark.parametrize(("flag", "value"), [("workers", "0"), ("cpu-seconds", "0"), ("profile", "x")])
+def test_impossible_flags_are_errors(flag, value):
+    with pytest.raises(ConfigError, match=flag.replace("-", "_").removesuffix("s")):
+        main([f"--{flag}", value])

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli.main import main
 from populora.core.config import Config
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
@@ -64,17 +63,3 @@ def test_the_page_of_a_run_is_served_and_ctrl_c_ends_it(run):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert "Traceback" not in process.stderr.read()  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ([], "no run was named"),
-        (["nowhere"], "not a run directory"),
-        (["RUN", "--port", "70000"], "expected 0 to 65535"),
-        (["RUN", "--smooth", "0"], "--smooth is 0"),
-    ],
-)
-def test_bad_arguments_are_one_error(run, given, told, capsys):
-    assert main(["watch", *(str(run) if one == "RUN" else one for one in given)]) == 2
-    assert told in capsys.readouterr().err

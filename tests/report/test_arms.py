@@ -77,7 +77,7 @@ def test_a_run_that_is_named_as_baseline_makes_its_whole_arm_one_and_comes_first
 
 
 @pytest.mark.parametrize("again", ["", "../pair"])
-def test_a_run_given_twice_is_refused_however_it_is_written(runs, again: str):
+def test_a_run_given_twice_is_refused_however_it_is_written(runs, again):
     run = runs["pair"]
     for folders, baselines in (([run, run / again], []), ([run], [run / again])):
         with pytest.raises(ConfigError, match=r"expected each run once, got .*/pair more than once"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 
 import pytest
 from report_runs import CONFIG, logged, study_of, table, the_run
@@ -42,7 +41,7 @@ def test_tables_are_read_as_they_were_written_also_in_part(runs):
     ]
 
 
-def test_damaged_files_are_errors(copied, tmp_path: Path):
+def test_damaged_files_are_errors(copied, tmp_path):
     folder = copied()
     (folder / "steps" / "step_00002" / "matchups.parquet").write_bytes(b"PAR1")
     with pytest.raises(RunDirectoryError, match=r"cannot read '.*matchups.parquet'.* remove its folder to leave the step out"):
@@ -54,7 +53,7 @@ def test_damaged_files_are_errors(copied, tmp_path: Path):
         arms_of([tmp_path / "absent"])
 
 
-def test_a_run_without_a_finished_step_is_reported_alone_and_with_others(tmp_path: Path, runs, reported):
+def test_a_run_without_a_finished_step_is_reported_alone_and_with_others(tmp_path, runs, reported):
     with new_run(tmp_path / "empty", CONFIG, {"sandbox": "full"}):
         pass
     assert all(isinstance(figure, MissingFigure) for figure in make_figures(study_of(tmp_path / "empty")))

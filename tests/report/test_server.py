@@ -94,7 +94,7 @@ def test_only_the_page_is_served_and_only_under_names_of_this_machine(run):
         assert json.loads(get(address, "/version")[1])["text"] == "last step finished just now"
 
 
-def test_a_port_that_is_taken_is_one_error(run: Path):
+def test_a_port_that_is_taken_is_one_error(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         page = LivePage(run, str)

@@ -31,7 +31,7 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_round_trip_and_equal_bytes(tmp_path: Path):
+def test_round_trip_and_equal_bytes(tmp_path):
     adapters = adapters_of(0, "T0", "S0")
     save_checkpoint(tmp_path / "a", Checkpoint(3, TENSORS, STATE, adapters), 2, *BASE)
     save_checkpoint(tmp_path / "b", Checkpoint(3, TENSORS, STATE, adapters), 2, *BASE)
@@ -44,7 +44,7 @@ def test_round_trip_and_equal_bytes(tmp_path: Path):
     assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
 
 
-def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_path: Path):
+def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_path):
     link = tmp_path / "adapters"
     for step in (1, 2):
         adapters = adapters_of(step, "T0")
@@ -59,7 +59,7 @@ def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_copy_that_followed_the_link_is_linked_again(tmp_path: Path):
+def test_a_copy_that_followed_the_link_is_linked_again(tmp_path):
     save_checkpoint(tmp_path / "run", Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert not (tmp_path / "copy" / "adapters").is_symlink()
@@ -67,7 +67,7 @@ def test_a_copy_that_followed_the_link_is_linked_again(tmp_path: Path):
     assert (tmp_path / "copy" / "adapters").is_symlink() and folder_bytes(tmp_path / "copy") == folder_bytes(tmp_path / "run")
 
 
-def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
     before = newest_members(tmp_path)
     read = module._digests
@@ -83,20 +83,20 @@ def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path: 
         before.files("T0")
 
 
-def test_only_the_newest_are_kept(tmp_path: Path):
+def test_only_the_newest_are_kept(tmp_path):
     for step in range(5):
         save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2)
     assert checkpoint_steps(tmp_path) == [3, 4]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00003", "step_00004"]
 
 
-def test_run_without_checkpoint_has_none(tmp_path: Path):
+def test_run_without_checkpoint_has_none(tmp_path):
     assert load_checkpoint(tmp_path) is None
     with pytest.raises(RunDirectoryError, match="has no checkpoint"):
         newest_members(tmp_path)
 
 
-def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path: Path):
+def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path):
     save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
     save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
     with pytest.raises(RunDirectoryError, match="another content"):
@@ -107,7 +107,7 @@ def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json", "adapters/T0/adapter_model.safetensors"])
 @pytest.mark.parametrize("damage", ["flip", "remove"])
-def test_damage_is_found_and_the_older_checkpoint_named(tmp_path: Path, name: str, damage: str):
+def test_damage_is_found_and_the_older_checkpoint_named(tmp_path, name, damage):
     save_checkpoint(tmp_path, Checkpoint(4, TENSORS, {"step": 4}, adapters_of(4, "T0")), 2, *BASE)
     file = save_checkpoint(tmp_path, Checkpoint(5, TENSORS, {"step": 5}, adapters_of(5, "T0")), 2, *BASE) / name
     data = file.read_bytes()

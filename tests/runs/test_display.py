@@ -58,7 +58,7 @@ def finished(folder: Path, make_record, steps: int = 20) -> Path:
 
 
 @pytest.mark.parametrize("width", (60, 80, 120, 160))
-def test_live_table_fits_its_width_and_cuts_no_number(make_record, width: int):
+def test_live_table_fits_its_width_and_cuts_no_number(make_record, width):
     text = rendered(replace(live_view(make_record), phase="update"), width)
     assert max(map(cell_len, text.splitlines())) <= width
     assert "…" not in text.replace("left …", "") or width == 60
@@ -120,7 +120,7 @@ def test_a_terminal_gets_the_live_display_and_is_given_back():
 
 
 @pytest.mark.parametrize("width", (80, 120))
-def test_closing_table_compares_the_ends_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_record, width: int):
+def test_closing_table_compares_the_ends_of_the_run(tmp_path, monkeypatch, make_record, width):
     monkeypatch.chdir(tmp_path)
     summary = summarise(finished(Path("runs/tiny"), make_record))
     assert summary.step == summary.steps == 20 and summary.children == 20 and summary.seconds == 200.0
@@ -134,7 +134,7 @@ def test_closing_table_compares_the_ends_of_the_run(tmp_path: Path, monkeypatch:
     assert not any("populora resume" in line for line in lines), "the run is finished"
 
 
-def test_closing_table_of_a_run_that_stopped_early(tmp_path: Path, make_record):
+def test_closing_table_of_a_run_that_stopped_early(tmp_path, make_record):
     folder = finished(tmp_path / "a long name, with spaces, for a run", make_record, steps=1)
     lines = printed_summary(folder, 40)
     assert f"populora report '{folder}'" in lines and f"populora resume '{folder}'" in lines, "no width breaks a command"

@@ -56,7 +56,7 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path: Path):
+def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path):
     folders = [tmp_path / str(number) for number in range(8)]
     draw = stream(0, "kill")
     with subprocess.Popen([sys.executable, "-c", WRITERS, *map(str, folders)], stdout=subprocess.PIPE, text=True) as parent:

@@ -20,7 +20,7 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_records_come_back_as_they_were(tmp_path: Path, make_record):
+def test_records_come_back_as_they_were(tmp_path, make_record):
     record = make_record(3)
     write_records(tmp_path, record)
     proposals = read_table(tmp_path, "proposals").to_pylist()
@@ -40,7 +40,7 @@ def test_records_come_back_as_they_were(tmp_path: Path, make_record):
     )
 
 
-def test_every_problem_that_is_named_has_its_content(tmp_path: Path, make_record):
+def test_every_problem_that_is_named_has_its_content(tmp_path, make_record):
     write_records(tmp_path, make_record(3))
     problems = {row["problem_id"]: row for row in read_table(tmp_path, "problems").to_pylist()}
     named = {row["problem_id"] for name in ("proposals", "attempts") for row in read_table(tmp_path, name).to_pylist()} - {None}
@@ -49,20 +49,20 @@ def test_every_problem_that_is_named_has_its_content(tmp_path: Path, make_record
     assert problems["0-old"]["born"] == 0 and problems["0-old"]["step"] == 3
 
 
-def test_empty_step_keeps_its_schemas(tmp_path: Path, make_record):
+def test_empty_step_keeps_its_schemas(tmp_path, make_record):
     empty = dict.fromkeys(("proposals", "attempts", "teacher_rewards", "rhos", "student_rewards", "trained", "matchups", "children"), ())
     write_step(tmp_path, make_record(1, **empty))
     assert all(read_table(tmp_path, name).schema == schema for name, schema in SCHEMAS.items())
 
 
-def test_text_that_utf8_lacks_is_kept_as_an_escape(tmp_path: Path, make_record):
+def test_text_that_utf8_lacks_is_kept_as_an_escape(tmp_path, make_record):
     record = make_record(1)
     broken = replace(record.attempts[0], generation=replace(record.attempts[0].generation, text="a\ud800\x00b"))
     write_records(tmp_path, make_record(1, attempts=(broken, *record.attempts[1:])))
     assert read_table(tmp_path, "attempts").to_pylist()[0]["text"] == "a\\ud800\x00b"
 
 
-def test_steps_are_chosen_and_unfinished_ones_ignored(tmp_path: Path, make_record):
+def test_steps_are_chosen_and_unfinished_ones_ignored(tmp_path, make_record):
     for step in (1, 2, 10):
         write_records(tmp_path, make_record(step))
     (tmp_path / "steps" / "step_00011.part").mkdir()
@@ -72,7 +72,7 @@ def test_steps_are_chosen_and_unfinished_ones_ignored(tmp_path: Path, make_recor
         read_table(tmp_path, "ratings", [11])
 
 
-def test_damaged_table_is_named(tmp_path: Path, make_record):
+def test_damaged_table_is_named(tmp_path, make_record):
     write_records(tmp_path, make_record(1))
     file = tmp_path / "steps" / "step_00001" / "attempts.parquet"
     file.write_bytes(file.read_bytes()[:100])
@@ -80,7 +80,7 @@ def test_damaged_table_is_named(tmp_path: Path, make_record):
         read_table(tmp_path, "attempts")
 
 
-def test_metrics_hold_no_time_and_timings_do(tmp_path: Path, make_record):
+def test_metrics_hold_no_time_and_timings_do(tmp_path, make_record):
     write_step(tmp_path, make_record(1))
     write_step(tmp_path, make_record(2, seconds={"propose": 9.0}))
     first, second = read_log(tmp_path)
@@ -89,7 +89,7 @@ def test_metrics_hold_no_time_and_timings_do(tmp_path: Path, make_record):
     assert [line["seconds/step"] for line in read_log(tmp_path, TIMINGS)] == [10.0, 9.0]
 
 
-def test_truncating_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_record):
+def test_truncating_gives_the_bytes_of_an_undisturbed_run(tmp_path, make_record):
     calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
     for folder, steps in ((calm, (1, 2, 3, 4)), (disturbed, (1, 2, 3, 4))):
         folder.mkdir()
@@ -106,7 +106,7 @@ def test_truncating_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path, make_r
     assert folder_bytes(calm) == folder_bytes(disturbed)
 
 
-def test_truncating_refuses_to_throw_much_away(tmp_path: Path, make_record):
+def test_truncating_refuses_to_throw_much_away(tmp_path, make_record):
     for step in range(1, 7):
         write_step(tmp_path, make_record(step))
     with pytest.raises(RunDirectoryError, match="6 steps beyond the newest checkpoint"):
@@ -114,13 +114,13 @@ def test_truncating_refuses_to_throw_much_away(tmp_path: Path, make_record):
     assert len(read_log(tmp_path)) == 6
 
 
-def test_log_that_lacks_steps_of_the_checkpoint_is_refused(tmp_path: Path, make_record):
+def test_log_that_lacks_steps_of_the_checkpoint_is_refused(tmp_path, make_record):
     write_step(tmp_path, make_record(1))
     with pytest.raises(RunDirectoryError, match="expected the steps 1 to 3"):
         truncate_logs(tmp_path, 3, CONFIG)
 
 
-def test_damaged_line_is_named(tmp_path: Path):
+def test_damaged_line_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\nnonsense\n')
     with pytest.raises(RunDirectoryError, match="damaged line"):
         read_log(tmp_path)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ from populora.runs.directory import (
 )
 
 
-def test_new_run_writes_resolved_settings_and_facts(tmp_path: Path):
+def test_new_run_writes_resolved_settings_and_facts(tmp_path):
     config = replace(Config(), seed=7)
     with new_run(tmp_path / "deep" / "run", config, {"sandbox": "standard"}):
         pass
@@ -39,9 +38,9 @@ def test_new_run_writes_resolved_settings_and_facts(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("run", "already holds a run: `populora resume"), ("file", "is a file"), ("foreign", r"not empty .it holds 'thesis.tex'")],
+    [("run", "already holds a run: `populora resume"), ("file", "is a file"), ("foreign", "not empty, it holds 'thesis.tex'")],
 )
-def test_a_new_run_needs_a_free_folder_and_touches_no_other(tmp_path: Path, content: str, message: str):
+def test_a_new_run_needs_a_free_folder_and_touches_no_other(tmp_path, content, message):
     folder = tmp_path / "run"
     if content == "run":
         with new_run(folder, Config(), {}):
@@ -59,7 +58,7 @@ def test_a_new_run_needs_a_free_folder_and_touches_no_other(tmp_path: Path, cont
         read_config(tmp_path)
 
 
-def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path: Path):
+def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "config.json.part").write_text("{")
     with new_run(tmp_path, Config(), {}):
@@ -67,7 +66,7 @@ def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp
     assert read_config(tmp_path) == Config()
 
 
-def test_lock_names_its_holder_and_ends_with_a_killed_process(tmp_path: Path):
+def test_lock_names_its_holder_and_ends_with_a_killed_process(tmp_path):
     holding = "import sys, time\nfrom pathlib import Path\nfrom populora.runs.directory import locked\n"
     holding += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
     child = subprocess.Popen([sys.executable, "-c", holding, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -80,7 +79,7 @@ def test_lock_names_its_holder_and_ends_with_a_killed_process(tmp_path: Path):
         assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
-def test_edited_settings_are_not_resumed(tmp_path: Path):
+def test_edited_settings_are_not_resumed(tmp_path):
     with new_run(tmp_path / "run", Config(), {}):
         pass
     with open_run(tmp_path / "run") as config:
@@ -92,7 +91,7 @@ def test_edited_settings_are_not_resumed(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("code", "remedy"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "may write"), (errno.EIO, "Check the")])
-def test_refusing_disk_is_one_error_with_path_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str):
+def test_refusing_disk_is_one_error_with_path_and_remedy(tmp_path, monkeypatch, code, remedy):
     write_file(tmp_path / "state", b"old")
 
     def refuse(_descriptor: int) -> None:
@@ -105,7 +104,7 @@ def test_refusing_disk_is_one_error_with_path_and_remedy(tmp_path: Path, monkeyp
     assert (tmp_path / "state").read_bytes() == b"old"
 
 
-def test_folders_appear_and_vanish_whole(tmp_path: Path):
+def test_folders_appear_and_vanish_whole(tmp_path):
     (tmp_path / "step.part").mkdir()
     (tmp_path / "step.part" / "left_over").write_text("of a killed writer")
     write_folder(tmp_path / "step", {"a": b"1", "b": b"2"})
@@ -117,14 +116,14 @@ def test_folders_appear_and_vanish_whole(tmp_path: Path):
     assert not (tmp_path / "step").exists()
 
 
-def test_default_folders_are_numbered(tmp_path: Path):
+def test_default_folders_are_numbered(tmp_path):
     assert free_folder(tmp_path, "tiny") == tmp_path / "tiny"
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny-2").mkdir()
     assert free_folder(tmp_path, "tiny") == tmp_path / "tiny-3"
 
 
-def test_what_was_installed_in_another_version_is_named(tmp_path: Path):
+def test_what_was_installed_in_another_version_is_named(tmp_path):
     with new_run(tmp_path / "run", Config(), {}):
         pass
     assert changed_versions(tmp_path / "run") == []

@@ -20,17 +20,15 @@ QUIET = tyro.conf.arg(help_behavior_hint="")
 
 
 def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kind | None = None, program: str = "populora") -> Kind:
-    """Read the arguments of ``<program> <command>`` into ``kind``; ``default`` gives the values of flags that are not named.
+    """Read the arguments of ``<program> <command>`` into ``kind``, over the values of ``default``. Raises `ConfigError`.
 
-    ``--help`` prints the help and exits with 0. Raises `ConfigError`.
+    ``--help`` prints the help and exits with 0.
     """
     prog = f"{program} {command}"
     output = io.StringIO()
     try:
         with redirect_stderr(output):
-            if default is None:
-                return tyro.cli(kind, args=list(arguments), prog=prog)
-            return tyro.cli(kind, args=list(arguments), prog=prog, default=default)
+            return tyro.cli(kind, args=list(arguments), prog=prog, default=tyro.MISSING_NONPROP if default is None else default)
     except SystemExit as error:
         if not error.code:
             raise
@@ -38,15 +36,12 @@ def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kin
 
 
 def parse_settings(kind: type[Kind], arguments: Sequence[str], command: str) -> Kind:
-    """Do the same as `parse` for a command with ``settings`` of a run, from the preset or file ``config``. Flags override its values.
-
-    Raises `ConfigError`, for a flag that does not exist with the nearest that do.
-    """
-    known = [name.removeprefix("settings.") for name in field_names(kind) if name != "config"]
+    """Do the same as `parse` for a command with ``settings`` of a run, from the preset or file ``config``. Flags override its values."""
+    flags = [name.removeprefix("settings.") for name in field_names(kind) if name != "config"]
     for argument in arguments:
         name = argument.removeprefix("--").split("=")[0].replace("-", "_")
-        if argument.startswith("--") and name.removeprefix("no_").replace(".no_", ".") not in (*known, "help"):
-            raise ConfigError(unknown_setting(name, known))
+        if argument.startswith("--") and name.removeprefix("no_").replace(".no_", ".") not in (*flags, "help"):
+            raise ConfigError(unknown_setting(name, flags))
     first: Any = parse(kind, [argument for argument in arguments if argument not in ("-h", "--help")], command)  # help shows its values
     chosen: Any = kind
     return parse(kind, arguments, command, default=chosen(settings=load_config(settings_file(first.config))))

@@ -96,10 +96,8 @@ def operator_table() -> Table:
     from populora.adapters.operators import available_operators
 
     operators = available_operators()
-    caption = (
-        f"In the default pool of evolution: {', '.join(EvolutionConfig().operators)}. With --refactor: "
-        f"{', '.join(name for name, operator in operators.items() if operator.takes_refactor)}. docs/operators.md has the formulas."
-    )
+    refactored = [name for name, operator in operators.items() if operator.takes_refactor]
+    caption = f"By default evolution draws from {', '.join(EvolutionConfig().operators)}. --refactor is for {', '.join(refactored)}."
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
     table.add_column("operator", no_wrap=True)
     table.add_column("parents", justify="right")
@@ -166,8 +164,5 @@ def _child_table(out: Path, parents: Sequence[Path], lineage: Lineage, modules: 
     for parent, cosine in zip(parents, lineage.cosines, strict=True):
         table.add_row("cosine", f"{cosine:.4f}", Text(f"to {parent}", "dim"))
     table.add_row("effective rank", f"{lineage.effective_rank:.2f}", Text(f"mean over {modules} modules", "dim"))
-    for parent, recorded in zip(parents, lineage.parents, strict=True):
-        table.add_row("parent", recorded[-64:][:16], Text(f"{parent}", "dim"))
-    table.add_row("child", lineage.fingerprint[:16], Text(f"generation {lineage.generation}", "dim"))
-    table.add_row("stream", "/".join(map(str, lineage.stream)), Text(f"seed {lineage.seed}", "dim"))
+    table.add_row("fingerprint", lineage.fingerprint[:16], Text(f"generation {lineage.generation}, seed {lineage.seed}", "dim"))
     return table

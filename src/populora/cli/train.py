@@ -22,7 +22,7 @@ from populora.core.errors import ConfigError
 from populora.core.invocation import command, pasteable
 from populora.core.presets import DEFAULT, preset_names, read_preset, settings_file
 from populora.runs.directory import RUNS, check_free, free_folder
-from populora.runs.display import OpenDisplay, PlainDisplay
+from populora.runs.display import Display, PlainDisplay
 from populora.runs.summary import Summary
 
 
@@ -86,7 +86,7 @@ def open_display(
     history: Sequence[Mapping[str, float]] = (),
     stopping: Callable[[], bool] = lambda: False,
     console: Console | None = None,
-) -> OpenDisplay:
+) -> Display:
     """Open a live table on a terminal that can draw blocks, else plain lines. ``history`` is the metrics log of a resumed run."""
     console = console or Console(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal and console.encoding.lower().startswith("utf"):
@@ -97,7 +97,7 @@ def open_display(
 
 
 def run_displayed(
-    folder: Path, steps: int, work: Callable[[OpenDisplay, Callable[[], bool]], Summary], history: Sequence[Mapping[str, float]] = ()
+    folder: Path, steps: int, work: Callable[[Display, Callable[[], bool]], Summary], history: Sequence[Mapping[str, float]] = ()
 ) -> int:
     """Do ``work`` under a display; print how to go on if it was stopped. Returns the exit code."""
     resume = f"`{command('resume', folder)}`"

@@ -25,17 +25,11 @@ from populora.sandbox.protocol import PROFILES
 from populora.tasks.checks import ANY_IMPORT, Verifier
 
 LINES_AHEAD = 2  # per worker: enough to keep all workers busy, and a bound on memory
-FIELDS = {
-    "program": ("program", "inputs"),
-    "input": ("program", "answer", "output"),
-    "answer": ("program", "inputs", "answer", "output"),
-    "solution": ("answer", "pairs"),
-}
-"""Required fields by role. ``id`` is optional and returned as it came; further fields are ignored."""
-
-
-class MalformedRequest(Exception):
-    """The line is not a request; the text says what was expected."""
+EXPECTED = (
+    "expected a JSON object with 'role' and the fields of that role, all strings but for 'pairs': program (program, inputs), "
+    "input (program, answer, output), answer (program, inputs, answer, output), solution (answer, pairs: [[inputs, output], ...])"
+)
+"""The text about a request that is none. ``id`` is optional and returned as it came; further fields are ignored."""
 
 
 @dataclass(frozen=True)
@@ -109,53 +103,35 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
 
 def answer_line(verifier: Verifier, line: bytes) -> bytes:
     """Answer one request with a line of ASCII JSON. Raises `SandboxFault` if the sandbox cannot go on."""
-    request: dict[str, Any] = {}
-    try:
-        request = _read_object(line)
-        _check_fields(request)
-        result = _judge(verifier, request)
-    except MalformedRequest as error:
-        result = {"verdict": "error", "kind": "malformed_request", "detail": str(error)}
-    return json.dumps({"id": request.get("id"), **result}).encode("ascii") + b"\n"
-
-
-def _read_object(line: bytes) -> dict[str, Any]:
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise MalformedRequest(f"expected one JSON object on the line: {error}") from error
-    if not isinstance(request, dict):
-        raise MalformedRequest(f"expected a JSON object, got a {type(request).__name__}")
-    return request
+        request, result = None, _malformed(f"expected one JSON object on the line: {error}")
+    else:
+        result = _judge(verifier, request)
+    name = request.get("id") if isinstance(request, dict) else None
+    return json.dumps({"id": name, **result}).encode("ascii") + b"\n"
 
 
-def _check_fields(request: dict[str, Any]) -> None:
-    role = request.get("role")
-    if not isinstance(role, str) or role not in FIELDS:
-        raise MalformedRequest(f"expected 'role' to be one of {', '.join(FIELDS)}, got {ascii(role)[:80]}")
-    for name in FIELDS[role]:
-        if name not in request:
-            raise MalformedRequest(f"a request of role '{role}' needs {', '.join(FIELDS[role])}: '{name}' is missing")
-        if name == "pairs" and not _is_pairs(request[name]):
-            raise MalformedRequest("expected 'pairs' to be a list of at least one [inputs, output], both strings")
-        if name != "pairs" and not isinstance(request[name], str):
-            raise MalformedRequest(f"expected '{name}' to be a string, got {ascii(request[name])[:80]}")
-
-
-def _is_pairs(value: Any) -> bool:
-    pairs = isinstance(value, list) and value != []
-    return pairs and all(isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in value)
-
-
-def _judge(verifier: Verifier, request: dict[str, Any]) -> dict[str, Any]:
-    match request["role"]:
-        case "program":
-            verdict = verifier.run_program(request["program"], request["inputs"])
+def _judge(verifier: Verifier, request: Any) -> dict[str, Any]:
+    match request:
+        case {"role": "program", "program": str(program), "inputs": str(inputs)}:
+            verdict = verifier.run_program(program, inputs)
             return {"verdict": verdict.kind, "kind": verdict.reason, "value": verdict.values[0].literal if verdict.ok else None}
-        case "input":
-            check = verifier.check_input(request["program"], request["answer"], request["output"])
-        case "answer":
-            check = verifier.check_answer(request["answer"], request["output"])
+        case {"role": "input", "program": str(program), "answer": str(answer), "output": str(output)}:
+            check = verifier.check_input(program, answer, output)
+        case {"role": "answer", "program": str(), "inputs": str(), "answer": str(answer), "output": str(output)}:
+            check = verifier.check_answer(answer, output)
+        case {"role": "solution", "answer": str(answer), "pairs": [_, *_] as pairs} if all(map(_is_pair, pairs)):
+            check = verifier.check_solution(answer, pairs)
         case _:
-            check = verifier.check_solution(request["answer"], request["pairs"])
+            return _malformed(EXPECTED)
     return {"verdict": check.verdict.kind, "kind": check.kind, "correct": check.correct}
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
+
+
+def _malformed(detail: str) -> dict[str, Any]:
+    return {"verdict": "error", "kind": "malformed_request", "detail": detail}

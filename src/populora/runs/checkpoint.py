@@ -4,9 +4,8 @@
     checkpoints/step_00012/{tensors.safetensors,state.json,manifest.json}
     adapters -> checkpoints/step_00012/adapters
 
-A checkpoint is written under another name, fsynced and renamed. A kill at any instant leaves the previous one or the new one,
-and the link points to one of them. It is written last in a step, after the step's records and metrics
-(`populora.runs.metrics_log`), which a resume truncates to the checkpoint.
+A kill at any instant leaves the previous checkpoint or the new one, and the link points to one of them. It is written last in a step,
+after the step's records and metrics (`populora.runs.metrics_log`), which a resume truncates to the checkpoint.
 """
 
 from __future__ import annotations
@@ -44,25 +43,21 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after ``step``."""
+    """The state of a run after ``step``: plain JSON values, the adapters by member id, and all other tensors on the CPU."""
 
     step: int
     tensors: dict[str, torch.Tensor]
-    """Everything but the adapters' factors, on the CPU."""
     state: dict[str, Any]
-    """Plain JSON values (tuples come back as lists)."""
     adapters: dict[str, Adapter] = field(default_factory=dict["str", "Adapter"])
-    """By member id."""
 
 
 @dataclass(frozen=True)
 class SavedMembers:
-    """The members of a run as its newest checkpoint has them: ``adapters`` holds a PEFT folder for each."""
+    """The members of a run in its newest checkpoint. ``adapters`` holds a PEFT folder for each, ``roles`` is by member id."""
 
     step: int
     adapters: Path
     roles: dict[str, str]
-    """By member id."""
     digests: dict[str, str]
 
     def files(self, member: str) -> dict[str, bytes]:
@@ -75,19 +70,16 @@ class SavedMembers:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str = "", targets: Sequence[str] = ()) -> Path:
     """Write the checkpoint into the run ``folder``, point ``adapters`` to it, and remove all but the ``keep`` newest.
 
-    ``base`` and ``targets`` are what the adapters' settings say: the base model's path and the adapted modules. ``state`` holds no
-    times, so that equal runs write equal bytes; saving an equal checkpoint twice changes nothing. Raises `RunDirectoryError` when the
-    disk refuses or the step is already there with another content.
+    ``base`` and ``targets`` go into the adapters' settings. Saving an equal checkpoint twice changes nothing. Raises `RunDirectoryError`
+    when the disk refuses or the step is already there with another content.
     """
     from safetensors.torch import save
 
     from populora.adapters.peft_format import peft_files
 
     path = step_folder(folder / FOLDER, checkpoint.step)
-    files = {
-        TENSORS: save({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}),
-        STATE: json_bytes(checkpoint.state),
-    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    files = {TENSORS: save(tensors), STATE: json_bytes(checkpoint.state)}
     for member, adapter in checkpoint.adapters.items():
         files |= {f"{ADAPTERS}/{member}/{name}": data for name, data in peft_files(adapter, base, targets).items()}
     manifest = json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": {name: _sha256(data) for name, data in files.items()}})
@@ -140,10 +132,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def newest_members(folder: Path) -> SavedMembers:
-    """Find the members in the newest checkpoint of a run, which may be running. Needs no torch.
-
-    Raises `RunDirectoryError` if there is no checkpoint yet or it is damaged.
-    """
+    """Find the members in the newest checkpoint of a run, which may go on meanwhile. Needs no torch. Raises `RunDirectoryError`."""
     while steps := checkpoint_steps(folder):
         path = step_folder(folder / FOLDER, steps[-1])
         try:

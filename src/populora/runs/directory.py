@@ -1,8 +1,7 @@
-"""The run directory: its settings, its facts, and the lock of the process that writes.
+"""The run directory. A folder is a run as soon as it has a ``config.json``, which holds the resolved settings.
 
-``config.json`` holds the resolved settings, ``run.json`` the facts around them (versions, sandbox tier, fingerprint of the
-base, hash of the settings), ``lock`` is held by the process that writes. A folder is a run as soon as it has a
-``config.json``. Nothing is created before everything that can be checked has been checked.
+``run.json`` holds the facts around them: versions, sandbox tier, fingerprint of the base, hash of the settings. The process that writes
+holds ``lock``.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
 
 @contextmanager
 def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[None]:
-    """Create the run directory and hold its lock. ``facts`` are plain values for ``run.json`` (sandbox tier, base fingerprint).
-
-    Raises `RunDirectoryError` when the folder holds a run or anything else, is in use, or cannot be written.
-    """
+    """Create the run directory and hold its lock. ``facts`` are plain values for ``run.json``. Raises `RunDirectoryError`."""
     check_free(folder)
     with disk_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,10 +63,7 @@ def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
 
 
 def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
-    """Write the fingerprints of an experiment that is no run into its ``run.json``, or compare them with those that are there.
-
-    Raises as `check_fingerprints`.
-    """
+    """Write the fingerprints of an experiment that is no run into its ``run.json``. If it is there, do as `check_fingerprints`."""
     if (folder / FACTS).exists():
         check_fingerprints(folder, facts)
     else:
@@ -98,17 +91,12 @@ def check_free(folder: Path) -> None:
     with disk_errors(folder, "read"):
         names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     if foreign := [name for name in names if name not in (FACTS, LOCK) and not name.endswith(PART)]:
-        raise RunDirectoryError(
-            f"'{folder}' is not empty (it holds '{foreign[0]}') and is no run. Choose an empty folder with `--out DIR`."
-        )
+        raise RunDirectoryError(f"'{folder}' is not empty, it holds '{foreign[0]}': choose an empty folder (`--out DIR`).")
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock the directory for one writing process; the kernel frees it when the process ends, however it ends.
-
-    Raises `RunDirectoryError` with the holder's process id.
-    """
+    """Lock the directory for one writing process, until it ends. Raises `RunDirectoryError` with the holder's process id."""
     with disk_errors(folder / LOCK, "lock"):
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -19,8 +19,8 @@ from populora.runs.style import describe_child, format_duration
 from populora.runs.summary import Summary, print_summary
 
 
-class Display(Protocol):
-    """Receives what training does."""
+class Display(AbstractContextManager, Protocol):
+    """Receives what training does. Leaving its block gives the terminal back, whatever happened."""
 
     def phase(self, name: str) -> None:
         """Show that a phase of the step has begun."""
@@ -30,10 +30,6 @@ class Display(Protocol):
 
     def close(self, summary: Summary) -> None:
         """Show the summary of the ended run."""
-
-
-class OpenDisplay(Display, AbstractContextManager, Protocol):
-    """A display that the command line opens. Leaving the block gives the terminal back, whatever happened."""
 
 
 class Eta:

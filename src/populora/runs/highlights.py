@@ -1,8 +1,7 @@
 """Say in plain words what happened in a run, from its log alone: the first lines of the closing summary and of the report.
 
-A difference is called a change only if it is larger than twice its standard error. For what every step measures, the error is that of
-the two means over steps. For held-out accuracy, it is that of two independent samples of the held-out problems, which is too large for
-equal problems. Steps depend on each other, so this is a guard against noise and not a test.
+A difference is called a change only if it is larger than twice its standard error: that of the two means over steps or, for held-out
+accuracy, that of two independent samples of problems. Steps depend on each other, so this is a guard against noise and not a test.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ Log = Sequence[Mapping[str, float]]
 
 
 def highlights(log: Log, problems_per_type: int) -> list[str]:
-    """Sentences about difficulty, program length, held-out accuracy and children; what the log lacks is left out.
+    """Describe difficulty, program length, held-out accuracy and children, in as many sentences as ``log`` (metrics.jsonl) has data for.
 
-    ``log``: the metrics of each step, as in metrics.jsonl. ``problems_per_type``: held-out problems of each
-    task type, 0 if unknown.
+    ``problems_per_type``: held-out problems of each task type, 0 if unknown.
     """
     if not log:
         return []
@@ -74,5 +72,5 @@ def _children(log: Log) -> str:
 
 
 def _direction(change: float, error: float) -> int:
-    """1 for a rise, -1 for a fall, 0 for a change within its error."""
+    """Return 1 for a rise, -1 for a fall, 0 for a change within its error."""
     return 0 if abs(change) <= MIN_STANDARD_ERRORS * error else 1 if change > 0 else -1

@@ -19,7 +19,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from populora.core.types import TASK_TYPES, Matchup, Member, Role
@@ -42,7 +42,7 @@ TEACHER, STUDENT = ROLE_COLOURS[Role.TEACHER.value], ROLE_COLOURS[Role.STUDENT.v
 
 @dataclass(frozen=True)
 class View:
-    """The state of the screen. ``history`` has the metrics of the finished steps, ``left`` the seconds to go."""
+    """The state of the screen, with the metrics of the finished steps and the seconds that are left."""
 
     folder: Path
     steps: int
@@ -103,9 +103,7 @@ class LiveDisplay(AbstractContextManager):
 def _heading(view: View) -> list[RenderableType]:
     sizes = " + ".join(f"{count}{role.value[0].upper()}" for role in Role if (count := sum(m.role is role for m in view.members)))
     step, left = int(view.history[-1]["step"]) if view.history else 0, "…" if view.left is None else format_duration(view.left)
-    line = Table.grid(expand=True)
-    line.add_column()
-    line.add_column(justify="right")
+    line = Table.grid("", Column(justify="right"), expand=True)
     title = Text.assemble(("populora", "bold"), f"  {view.folder}", (f"  {sizes}", "dim"), overflow="ellipsis", no_wrap=True)
     line.add_row(title, Text(f"step {step} of {view.steps}   {format_duration(view.elapsed)}   left {left}", no_wrap=True))
     return [line, Padding(ProgressBar(view.steps, step, complete_style="green", finished_style="green"), 0)]
@@ -123,11 +121,8 @@ def _phases(view: View) -> Text:
 
 
 def _metrics(view: View) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    table.add_column("", no_wrap=True)
-    for caption in ("all", *(task.value for task in TASK_TYPES)):
-        table.add_column(caption, justify="right", min_width=7)
-    table.add_column(" trend", no_wrap=True)
+    columns = [Column(caption, justify="right", min_width=7) for caption in ("all", *(task.value for task in TASK_TYPES))]
+    table = Table(Column(no_wrap=True), *columns, Column(" trend", no_wrap=True), box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     now = view.history[-1]
     for name in SHOWN:
         trace = [line[name] for line in view.history if name in line]

@@ -1,12 +1,10 @@
 """Loggers to TensorBoard, trackio and Weights & Biases (W&B). Each library is an extra and imported when ``track`` names it.
 
 A logger gets the lines of ``metrics.jsonl`` and ``timings.jsonl``, only of steps that a checkpoint holds: no resume takes them back.
-``tracked.json`` has the last such step and the run's id, so that a resumed run goes on with the same logged run and sends what a kill
-or a failure left out. The id is drawn from no stream, since it tells runs of equal seeds apart. A logger that fails does not stop the run:
-it is reported once on stderr and left out from then on.
+``tracked.json`` has the last such step and the run's id, which is random, because it tells runs of equal seeds apart. A resumed run
+goes on with the same logged run. A logger that fails does not stop the run.
 
-The libraries write into the run directory. If a library has an environment variable for what is set here, the variable counts. W&B adds
-machine, load, packages and git commit of its own accord, which its settings switch off.
+The libraries write into the run directory. If a library has an environment variable for what is set here, the variable counts.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ UPLOAD_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as loggers know it: its folder, lasting id (12 hex digits) and name, and its resolved settings."""
+    """A run as loggers know it. Its id and name stay when it is moved or resumed."""
 
     folder: Path
     id: str
@@ -84,9 +82,7 @@ class Trackio:
     def open(self, run: LoggedRun, last: int) -> int:
         os.environ.setdefault("TRACKIO_DIR", str(run.folder.absolute() / "trackio"))  # it is read once, by the import
         trackio, name = import_module("trackio"), f"{run.name}-{run.id}"
-        self._run = trackio.init(
-            PROJECT, name, config=run.settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
-        )  # fmt: skip
+        self._run = trackio.init(PROJECT, name, config=run.settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False)
         if trackio.utils.get_storage_mode() != "sqlite" or os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL"):
             return last  # what it holds is elsewhere, or not yet in its database
         # It writes a moment after `log`, in a thread: a kill may have cost it steps.
@@ -100,8 +96,7 @@ class Trackio:
 
 
 class Wandb:
-    """Logs to W&B, with a folder in ``wandb/`` for each part of the run; online, offline or disabled, as ``WANDB_MODE`` says. Offline it
-    may lack what it was sent in the second before a kill."""
+    """Logs to W&B, with a folder in ``wandb/`` for each part of the run. Offline it may lack the last second before a kill."""
 
     def open(self, run: LoggedRun, last: int) -> int:
         wandb = import_module("wandb")

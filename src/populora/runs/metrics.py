@@ -5,11 +5,9 @@ The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/mem
 single agent ``A0`` appears under both, so both arms have the same names and definitions. What is undefined in a step
 (the difficulty of a teacher without valid problems) is absent. A metric over all members is the mean over their samples.
 
-Readings: solve rate, format rate, length and difficulty count the attempts at the step's own problems (``rho``'s attempts)
-without void ones and without those that only fill a batch; difficulty is 1 - mean rho over the teacher's valid problems.
-Complexity and duplicates (programs that the buffer held already) are about programs that were written in the step: code_f,
-which is given its program, has its own ``/code_f`` entries of complexity and no part in the means. Archive coverage and the
-paper's baseline proxy are both logged, for both arms.
+Readings: what is about answers counts the attempts at the step's own problems (``rho``'s attempts) without void ones and without those
+that only fill a batch. Difficulty is 1 - mean rho over the teacher's valid problems. Complexity and duplicates (programs that the buffer
+held already) are about programs that were written in the step: code_f, which is given its program, has entries of its own (``/code_f``).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Samples = Iterable[tuple[str, str, float]]
 
 
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """Compute all metrics of a step that do not depend on the clock; equal seeds give equal values. ``tables`` are the step's rows."""
+    """Compute all metrics of a step but its timing. ``tables`` are the step's rows."""
     values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"]), **_matchups(tables["matchups"])}
     values |= {**_ratings(tables["ratings"]), "evolution/children": float(len(tables["children"])), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
@@ -111,26 +109,27 @@ def _matchups(matchups: Sequence[Row]) -> dict[str, float]:
 def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name in ("mu", "sigma"):
-        of_role = defaultdict(list)
-        for row in ratings:
-            values[f"rating/{name}/{row['member']}"] = row[name]
-            of_role[row["role"]].append(row[name])
-        values |= {f"rating/{name}/{role}": fmean(means) for role, means in of_role.items()}
+        values |= _per_role(f"rating/{name}", ((row["member"], row["role"], row[name]) for row in ratings))
     return values
 
 
 def _learning(record: StepRecord) -> dict[str, float]:
-    """Compute the update diagnostics per member, with means per role over the members that were updated."""
+    """Compute the update diagnostics of the members that were updated."""
     role = {member.id: member.role.value for member in record.members}
     values: dict[str, float] = {}
     for name in UPDATE:
-        of_role = defaultdict(list)
-        for member, update in record.updates.items():
-            if name == "skipped" or not update.skipped:
-                values[f"learner/{name}/{member}"] = float(getattr(update, name))
-                of_role[role[member]].append(float(getattr(update, name)))
-        values |= {f"learner/{name}/{key}": fmean(means) for key, means in of_role.items()}
+        updated = {member: update for member, update in record.updates.items() if name == "skipped" or not update.skipped}
+        values |= _per_role(f"learner/{name}", ((member, role[member], getattr(update, name)) for member, update in updated.items()))
     return values
+
+
+def _per_role(name: str, samples: Samples) -> dict[str, float]:
+    """Return the values by member, and their means by role; here samples are (member, role, value)."""
+    by_key: Mapping[str, list[float]] = defaultdict(list)
+    for member, role, value in samples:
+        by_key[f"{name}/{member}"].append(float(value))
+        by_key[f"{name}/{role}"].append(float(value))
+    return {key: fmean(values) for key, values in by_key.items()}
 
 
 def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]]) -> dict[str, float]:
@@ -144,7 +143,7 @@ def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]
 
 
 def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
-    """Count by reason, such as ``timeout:cpu``; a third part (which exception) is detail and stays in the records."""
+    """Count by reason, such as ``timeout:cpu``, without a third part (which exception)."""
     counts = Counter(":".join(reason.split(":")[:2]).replace(" ", "_") for reason in reasons)
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
 

@@ -31,10 +31,7 @@ def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
 
 
 def read_log(folder: Path, name: str = METRICS, after: int = 0) -> list[dict[str, float]]:
-    """Read the lines of a log, one mapping a step with the key ``step``, of all steps or of those ``after`` one.
-
-    A line that a kill cut short is left out. Raises `RunDirectoryError` for a damaged one.
-    """
+    """Read the lines of a log, of all steps or of those ``after`` one, without a line that a kill cut short. Raises `RunDirectoryError`."""
     lines = _lines(folder / name)[after:]
     try:
         return [json.loads(line) for line in lines]
@@ -51,9 +48,9 @@ def latest_run(root: Path = RUNS) -> Path:
 
 
 def truncate_logs(folder: Path, step: int, config: Config) -> None:
-    """Remove what was logged after ``step``, the step of the checkpoint that a resume starts from (0: from nothing).
+    """Remove what was logged after ``step``, that of the checkpoint that a resume starts from (0: none).
 
-    Raises `RunDirectoryError` where the logs lack one of the steps up to it, or reach further beyond it than a kill explains.
+    Raises `RunDirectoryError` if the logs lack one of the steps up to it, or reach further beyond it than a kill explains.
     """
     logged = [int(line["step"]) for line in read_log(folder)]
     if logged[:step] != list(range(1, step + 1)):

@@ -1,7 +1,4 @@
-"""Read a run directory from Python: settings, tables, lineage and members, each when it is used.
-
-Tables are `pyarrow.Table`s; `.to_pandas()` makes DataFrames of them.
-"""
+"""Read a run directory from Python: settings, tables, lineage and members. `.to_pandas()` of a table makes a DataFrame."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:  # torch, which readers of metrics need not load
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run on disk, also one that still goes on."""
+    """A run on disk, finished or not. Its properties read the files when they are used."""
 
     folder: Path
 
@@ -47,23 +44,10 @@ class RunDirectory:
         return pa.Table.from_pylist(_complete(read_log(self.folder, TIMINGS)))
 
     def table(self, name: str, steps: Iterable[int] | None = None) -> pa.Table:
-        """A table of some steps, by default of all: proposals, problems, attempts, matchups, ratings or children.
-
-        `populora.runs.tables` explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
-        """
+        """Read a table (a key of `populora.runs.tables.SCHEMAS`) of some steps, by default of all. Raises `RunDirectoryError`."""
         if name not in SCHEMAS:
             raise RunDirectoryError(f"a run has no table '{name}': expected one of {', '.join(SCHEMAS)}")
         return read_table(self.folder, name, steps)
-
-    @property
-    def problems(self) -> pa.Table:
-        """Every valid problem: program, examples, author, and the step it comes from."""
-        return self.table("problems")
-
-    @property
-    def ratings(self) -> pa.Table:
-        """TrueSkill mean and deviation of each member after each step."""
-        return self.table("ratings")
 
     @property
     def lineage(self) -> list[Lineage]:
@@ -95,6 +79,6 @@ def load_run(folder: str | Path) -> RunDirectory:
 
 
 def _complete(lines: list[dict[str, float]]) -> list[dict[str, float | None]]:
-    """The same rows with every column that any of them has, in order of appearance."""
+    """Give every row all columns that any of them has, in order of appearance."""
     columns = dict.fromkeys(name for line in lines for name in line)
     return [{name: line.get(name) for name in columns} for line in lines]

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from populora.core.invocation import command
@@ -21,24 +21,23 @@ from populora.runs.style import CAPTIONS, ROLE_COLOURS, format_duration, format_
 
 @dataclass(frozen=True)
 class Summary:
-    """The results of a run so far. ``first`` and ``last`` are means of each metric over the first and the last quarter of its steps."""
+    """The results of a run so far: ``step`` of ``steps`` are finished, in ``seconds``, also those before a resume.
+
+    ``first`` and ``last`` are means of each metric over the first and the last quarter of its steps. ``best`` is the member of each role
+    with the highest mu at the end, its mu and sigma.
+    """
 
     folder: Path
     step: int
-    """Last finished step."""
     steps: int
-    """Steps that were asked for."""
     stopped: bool
     """Whether Ctrl-C ended it early."""
     seconds: float
-    """Of all steps, also those before a resume."""
     first: dict[str, float]
     last: dict[str, float]
     best: dict[str, tuple[str, float, float]]
-    """Per role: the member with the highest mu at the end, its mu and sigma."""
     children: int
     highlights: tuple[str, ...] = ()
-    """Sentences about the run (`populora.runs.highlights`)."""
 
 
 def summarise(folder: Path, stopped: bool = False) -> Summary:
@@ -78,22 +77,18 @@ def render_summary(summary: Summary) -> RenderableType:
     )
     if not summary.step:
         return Group(Text(), heading, Text("No step was finished."), Text())
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for caption in ("first quarter", "last quarter", "change"):
-        table.add_column(caption, justify="right")
+    columns = [Column(caption, justify="right") for caption in ("first quarter", "last quarter", "change")]
+    table = Table("", *columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in CAPTIONS:
         if name in summary.first and name in summary.last:
             change = summary.last[name] - summary.first[name]
             ends = (format_metric(name, values[name]) for values in (summary.first, summary.last))
             table.add_row(CAPTIONS[name], *ends, format_metric(name, change, signed=True))
-    best = [_member(role, *rating) for role, rating in summary.best.items()]
-    words = [Text(line) for line in summary.highlights]
-    return Group(Text(), heading, Text(), *words, table, *best, Text())
-
-
-def _member(role: str, member: str, mu: float, sigma: float) -> Text:
-    return Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
+    best = [
+        Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
+        for role, (member, mu, sigma) in summary.best.items()
+    ]
+    return Group(Text(), heading, Text(), *map(Text, summary.highlights), table, *best, Text())
 
 
 def next_commands(summary: Summary) -> list[tuple[str, str]]:
@@ -117,11 +112,10 @@ def _means(log: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _best(metrics: dict[str, float]) -> dict[str, tuple[str, float, float]]:
-    roles = {role.value[0].upper(): role.value for role in Role}
+    ratings = {name.removeprefix("rating/mu/"): mu for name, mu in sorted(metrics.items()) if name.startswith("rating/mu/")}
     best: dict[str, tuple[str, float, float]] = {}
-    for name, mu in sorted(metrics.items()):
-        member = name.removeprefix("rating/mu/")
-        role = roles.get(member[0]) if name.startswith("rating/mu/") and member[1:].isdigit() else None
-        if role and role != Role.AGENT and (role not in best or mu > best[role][1]):
-            best[role] = (member, mu, metrics[f"rating/sigma/{member}"])
-    return dict(sorted(best.items(), reverse=True))
+    for role in (Role.TEACHER.value, Role.STUDENT.value):
+        if members := [member for member in ratings if member[0] == role[0].upper()]:
+            member = max(members, key=ratings.__getitem__)
+            best[role] = (member, ratings[member], metrics[f"rating/sigma/{member}"])
+    return best

@@ -4,11 +4,9 @@
 once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` reads a whole run in any Parquet tool.
 Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
 
-A step in which children were born also holds ``parents.safetensors``, its children's parents at birth. With them and the record in
-``children.parquet`` every child of a run can be bred again (`populora replay RUN`).
-
-``problems`` holds the content of every problem that the step's attempts or valid proposals name (also older ones from the
-buffer, and seeds); ``proposals`` and ``attempts`` refer to it by ``problem_id``.
+A step in which children were born also holds ``parents.safetensors``, from which `populora replay RUN` breeds them again.
+``problems`` holds every problem that the step's attempts or valid proposals name, older ones from the buffer too; the others refer to it by
+``problem_id``.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import pyarrow.parquet as pq
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import step_folder, steps_in, write_folder
-from populora.core.types import Example, Generation, Lineage, Measures, Problem
+from populora.core.types import Generation, Lineage, Measures
 from populora.runs.step_record import StepRecord
 
 if TYPE_CHECKING:
@@ -53,8 +51,7 @@ SCHEMAS = {
     "attempts": pa.schema([
         ("step", pa.int32()), ("student", pa.string()), ("author", pa.string()), ("task", pa.string()), ("problem_id", pa.string()),
         *_RESPONSE, ("correct", pa.bool_()), ("reason", pa.string()), ("void", pa.bool_()), ("filled", pa.bool_()),
-        ("lenient", pa.bool_()),
-        ("trained", pa.bool_()), ("reward", pa.float64()),
+        ("lenient", pa.bool_()), ("trained", pa.bool_()), ("reward", pa.float64()),
     ]),
     "matchups": pa.schema([
         ("step", pa.int32()), ("teacher", pa.string()), ("student", pa.string()), ("expected", pa.float64()),
@@ -74,10 +71,7 @@ SCHEMAS = {
 
 
 def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
-    """Write the tables of one step, and the parents of its children, into the run ``folder``; return the tables' rows.
-
-    Raises `RunDirectoryError`.
-    """
+    """Write the tables of a step, and the parents of its children, into the run ``folder``; return the rows. Raises `RunDirectoryError`."""
     rows = step_rows(record)
     files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
     if record.parents:
@@ -92,10 +86,7 @@ def recorded_steps(folder: Path) -> list[int]:
 
 
 def read_table(folder: Path, name: str, steps: Iterable[int] | None = None, columns: Sequence[str] = ()) -> pa.Table:
-    """Read one table of a run (a key of `SCHEMAS`) over the given steps, by default all of them, in order; or some of its columns.
-
-    Raises `RunDirectoryError` for a step without records or a file that cannot be read.
-    """
+    """Read some columns of a table (a key of `SCHEMAS`) over some steps, by default all. Raises `RunDirectoryError`."""
     recorded = recorded_steps(folder)
     chosen = recorded if steps is None else list(steps)
     for step in chosen:
@@ -135,7 +126,13 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
     named = [p.problem for p in record.proposals if p.problem] + [a.problem for a in record.attempts]
     tables = {
         "proposals": proposals,
-        "problems": [_problem(problem) for problem in {problem.id: problem for problem in named}.values()],
+        "problems": [
+            {
+                "problem_id": p.id, "author": p.author, "born": p.step, "task": p.task.value, "program": p.program, "message": p.message,
+                "shown": list(map(vars, p.shown)), "hidden": list(map(vars, p.hidden)),
+            }
+            for p in {problem.id: problem for problem in named}.values()
+        ],
         "attempts": attempts,
         "matchups": [vars(matchup) for matchup in record.matchups],
         "ratings": [
@@ -162,17 +159,6 @@ def _response(generation: Generation, formatted: bool) -> dict[str, Any]:
 
 def _measures(measures: Measures | None) -> dict[str, Any]:
     return {name: getattr(measures, name) if measures else None for name, _ in _MEASURES}
-
-
-def _problem(problem: Problem) -> dict[str, Any]:
-    return {
-        "problem_id": problem.id, "author": problem.author, "born": problem.step, "task": problem.task.value, "program": problem.program,
-        "message": problem.message, "shown": _examples(problem.shown), "hidden": _examples(problem.hidden),
-    }  # fmt: skip
-
-
-def _examples(examples: Iterable[Example]) -> list[dict[str, str]]:
-    return [{"inputs": example.inputs, "output": example.output} for example in examples]
 
 
 def _parquet(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
@@ -202,7 +188,7 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
-    """Return one safetensors file of all parents by name, tensors such as ``T1#0/model.layers.0.self_attn.q_proj/A``."""
+    """Return a safetensors file of all parents, whose tensors have names such as ``T1#0/model.layers.0.self_attn.q_proj/A``."""
     from safetensors.torch import save  # loads torch, which readers of tables do not need
 
     tensors = {
@@ -216,7 +202,7 @@ def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
 
 
 def read_parents(step: Path) -> dict[str, Adapter]:
-    """Read the parents by name, from the folder of the ``step`` at which their children were born. Raises `RunDirectoryError`."""
+    """Read the parents by name from the folder of the ``step`` of their children's birth. Raises `RunDirectoryError`."""
     from safetensors import SafetensorError, safe_open
 
     from populora.adapters.adapter import Adapter
