@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -127,4 +126,4 @@ def test_the_page_states_what_its_sample_is_of_and_sends_to_show(runs):
         valid, answers = sum(row["valid"] for row in proposals), len(table(runs[name], "attempts"))
         assert f"{name}: {len(proposals):,} of {len(proposals):,} proposals ({valid:,} valid), each with up to {MAX_ANSWERS} " in text
         assert f"of the run&#39;s {answers:,} answers" in text
-    assert re.search(r"<code>populora show RUN --step 6 --teacher T1</code> prints everything", text)
+    assert "<code>populora show RUN --step N</code> prints everything" in text

@@ -1,4 +1,4 @@
-"""Ratings over time, predicted against observed outcomes, and who solves whose problems, against the tables and `trueskill`."""
+"""Ratings over time, and who solves whose problems, against the tables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ from statistics import fmean
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from report_runs import figure_of, rewrite, study_of, table, write_run
-from scipy import stats
 
-from populora.report.figures.matchups import calibration_bins, calibration_figure, cross_evaluation_figure, trueskill_figure
+from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
 from populora.report.rendering import draw
-
-FIGURES = (trueskill_figure, calibration_figure, cross_evaluation_figure)
 
 
 def test_ratings_and_wins_are_those_of_the_tables(runs):
@@ -45,35 +40,6 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
         assert len(axis.lines) == 3
     first, second = (np.asarray(line.get_ydata(), float) for line in wins.lines)
     np.testing.assert_allclose(first + second, 1)
-
-
-def test_predictions_and_outcomes_are_those_of_all_finished_matchups_of_all_runs(runs):
-    figure = figure_of(calibration_figure, study_of(runs["pair"], runs["pair-1"]))
-    games = [row for name in ("pair", "pair-1") for row in table(runs[name], "matchups") if row["outcome"] != "none"]
-    assert figure.runs == "2T+2S: 2 runs, seeds 0, 1"
-    bins = figure.rows
-    assert sum(row["games"] for row in bins) == len(games)
-    edges, *_ = stats.binned_statistic([row["expected"] for row in games], [row["mean_rho"] for row in games], "mean", 10, (0, 1))
-    np.testing.assert_allclose([row["mean_rho"] for row in bins], edges[np.isfinite(edges)])
-    won = sum(row["outcome"] == "student" for row in games)
-    assert sum(row["won"] * row["games"] for row in bins) == pytest.approx(won)
-    brier = fmean((row["expected"] - (row["outcome"] == "student")) ** 2 for row in games)
-    assert f"Over {len(games)} games the Brier score is {brier:.3f}" in figure.definition
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.floats(0, 1)), min_size=1, max_size=60))
-def test_bins_count_every_game_once_with_exact_intervals(drawn_games):
-    games = [{"expected": expected, "won": won, "mean_rho": rho} for expected, won, rho in drawn_games]
-    bins = calibration_bins(games)
-    assert sum(one["games"] for one in bins) == len(games)
-    for one in bins:
-        own = [game for game in games if math.floor(min(game["expected"], 0.95) * 10) == math.floor(min(one["predicted"], 0.95) * 10)]
-        if len(own) != one["games"]:  # a mean of equal floats may round over an edge
-            continue
-        won, n = sum(game["won"] for game in own), len(own)
-        low = stats.beta.ppf(0.025, won, n - won + 1) if won else 0.0
-        high = stats.beta.ppf(0.975, won + 1, n - won) if won < n else 1.0
-        assert (one["won"], one["low"], one["high"]) == pytest.approx((won / n, low, high), abs=1e-6)
 
 
 def test_a_snapshot_is_a_fifth_of_the_run(tmp_path, make_record):

@@ -22,8 +22,7 @@ def reasons(*folders) -> dict[str, str]:
 def test_figures_of_a_population_need_one(runs):
     missing = reasons(runs["agent"])
     assert [missing[name] for name in ("trueskill", "cross_evaluation", "lineage")] == [NEEDS_POPULATION] * 3
-    assert missing["calibration"].startswith(NEEDS_POPULATION) and "give a run of each" in missing["population_size"]
-    assert "give runs of two or more" in missing["comparison"]
+    assert "give a run of each" in missing["population_size"] and "give runs of two or more" in missing["comparison"]
     assert "--retention DIR" in missing["retention_live"] and "--evaluation DIR" in missing["downstream"]
 
 
@@ -31,7 +30,6 @@ def test_figures_of_a_population_need_one(runs):
     ("damage", "expected"),
     [
         ("attempts", {"cross_evaluation": "there are no attempts in the run's tables"}),
-        ("matchups", {"calibration": f"{NEEDS_POPULATION} and finished matchups"}),
         ("loc", {"samples": "there are no valid problems in the runs' tables"}),
         ("reasons", {"reasons": "no run has counts of reasons"}),
         ("timings", {"compute": "no run has timings.jsonl", "phase_timings": "no run has timings.jsonl"}),
@@ -41,7 +39,7 @@ def test_figures_of_a_population_need_one(runs):
 def test_a_figure_names_the_data_that_it_lacks(copied, damage, expected):
     folder = copied()
     for step in range(1, 7):
-        if damage in ("attempts", "matchups"):
+        if damage == "attempts":
             rewrite(folder, damage, step, lambda table: table.slice(0, 0))
         elif damage == "loc":
             rewrite(folder, "proposals", step, lambda table: table.set_column(

@@ -24,7 +24,7 @@ from populora.runs.tables import SCHEMAS
 def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
     def made() -> str:
         study = study_of(runs["pair"], runs["agent"])
-        wanted = ("calibration", "lineage", "comparison")
+        wanted = ("lineage", "comparison")
         return page(study, [one for one in make_figures(study) if isinstance(one, MissingFigure) or one.name in wanted])
 
     first, second = (re.sub(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", "", one) for one in (made(), made()))
@@ -65,7 +65,7 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
 
 def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
     study = study_of(runs["pair"], runs["agent"])
-    text = page(study, [one for one in make_figures(study) if one.name in ("dynamics", "sampler_gap", "calibration", "samples")])
+    text = page(study, [one for one in make_figures(study) if one.name in ("dynamics", "sampler_gap", "trueskill", "samples")])
     ids = re.findall(r'<[^>]*\sid="([^"]+)"', text)
     assert len(ids) == len(set(ids)) and text.count("<svg") == 4
     used = set(re.findall(r'url\(#([^)]+)\)|<use [^>]*href="#([^"]+)"', text))

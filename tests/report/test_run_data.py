@@ -43,8 +43,8 @@ def test_tables_are_read_as_they_were_written_also_in_part(runs):
 
 def test_damaged_files_are_errors(copied, tmp_path):
     folder = copied()
-    (folder / "steps" / "step_00002" / "matchups.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunDirectoryError, match=r"cannot read '.*matchups.parquet'.* remove its folder to leave the step out"):
+    (folder / "steps" / "step_00002" / "attempts.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RunDirectoryError, match=r"cannot read '.*attempts.parquet'.* remove its folder to leave the step out"):
         make_figures(study_of(folder))
     (folder / "metrics.jsonl").write_text("no JSON\n")
     with pytest.raises(RunDirectoryError, match="has a damaged line"):

@@ -35,17 +35,14 @@ class Arm:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of its runs."""
         return [run.config.seed for run in self.runs]
 
     @property
     def single_agent(self) -> bool:
-        """Whether one adapter proposes and solves."""
         return self.runs[0].config.population.single_agent
 
     @property
     def adapters(self) -> int:
-        """Adapters that one run trains."""
         return self.runs[0].config.population.members
 
 

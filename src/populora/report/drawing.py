@@ -47,7 +47,7 @@ def members_of(log: Log, metric: str = "rating/mu") -> list[str]:
 
 
 def curves_of(arms: Iterable[Arm], metric: str, task: str = "") -> list[Curve]:
-    """Return the curves of a metric for whole runs and their members, of one task type if ``task`` is given.
+    """Return the curves of a metric for whole runs and their members, over all task types or one.
 
     The whole run's value of a metric that is logged by member alone (``learner/…``) is the mean over its members.
     """
@@ -87,10 +87,10 @@ def trailing(values: Array, window: int) -> Array:
 
 def stack(series: Sequence[tuple[Steps, Array]]) -> tuple[Steps, Array]:
     """Return the union [n] of the steps of several series, and their values on it [series, n], NaN where a series has none."""
-    steps = np.unique(np.concatenate([own_steps for own_steps, _ in series]))
+    steps = np.unique(np.concatenate([logged for logged, _ in series]))
     stacked = np.full((len(series), len(steps)), np.nan)
-    for row, (own_steps, values) in zip(stacked, series, strict=True):
-        row[np.searchsorted(steps, own_steps)] = values
+    for row, (logged, values) in zip(stacked, series, strict=True):
+        row[np.searchsorted(steps, logged)] = values
     return steps, stacked
 
 
@@ -114,10 +114,7 @@ def tag_artist(artist: Any, member: str) -> None:
 
 
 def draw_curves(axis: Axes, arms: Sequence[Arm], curves: Sequence[Curve], smooth: int, members: bool = False) -> None:
-    """Draw the mean over the runs of each arm, up to the step where the first run ends, and the band of all members.
-
-    ``members``: draw a thin line for each member instead of the band.
-    """
+    """Draw the mean over the runs of each arm, up to the step where the first run ends, and the band or the lines of its members."""
     lines = line_styles(arms)
     for arm in arms:
         # Smoothed over its own steps, so that a short run is not drawn beyond its end.

@@ -1,9 +1,8 @@
 """Sample problems and answers for the page's explorer, spread evenly over steps, authors and task types.
 
-A run of 200 steps has hundreds of thousands of answers, too many for a page. The sample takes proposals in a fixed order until their texts
-fill ``budget`` characters. The order is rounds over all steps (the middle one first, then the quarters, …), each with the next valid
-problem of every author and type and the next rejected proposal of every author. Equal answers to a problem are one entry with their count.
-At most `MAX_ANSWERS` of these are kept, different verdicts first. `populora show` prints everything.
+The sample takes proposals in a fixed order until their texts fill ``budget`` characters. The order is rounds over all steps (the middle one
+first, then the quarters, …), each with the next valid problem of every author and type and the next rejected proposal of every author.
+Equal answers to a problem are one entry with their count. At most `MAX_ANSWERS` of these are kept, different verdicts first.
 """
 
 from __future__ import annotations
@@ -21,18 +20,16 @@ from populora.report.run_data import RunData
 from populora.runs.style import printable
 
 MAX_ANSWERS = 4
-MAX_TEXT = 40_000
-"""Characters of one text, a whole answer of the paper's length. Longer texts are cut."""
+MAX_TEXT = 40_000  # characters of a text: a whole answer of the paper's length
 _PROPOSAL = ("step", "author", "task", "problem_id", "valid", "rejection", "rho", "reward", "ast_depth", "cyclomatic", "loc", "variables")
 _PROBLEM = ("problem_id", "program", "message", "shown", "hidden")
 _ANSWER = ("student", "text", "correct", "void", "reason", "reward", "trained")
-_TYPICAL = 48
-"""Number of entries whose mean size predicts how many fit, before they are read."""
+_TYPICAL = 48  # entries whose mean size predicts how many fit
 Item = dict[str, Any]
 
 
 def sample_problems(run: RunData, budget: int) -> dict[str, Any]:
-    """Return the sample of a run as plain values: ``entries``, and the numbers of all proposals, valid ones and answers."""
+    """Return the sample as plain values: ``entries``, and the numbers of all proposals, valid ones and answers of the run."""
     order, valid = _order(run)
     first = _entries(run, order[:_TYPICAL])
     typical = max(1, len(json.dumps(first, ensure_ascii=False)) // max(1, len(first)))

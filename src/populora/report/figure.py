@@ -33,12 +33,10 @@ class Figure:
     source: str
     """The columns of the run directory that it is computed from."""
     runs: str
-    """The runs and seeds that it shows."""
     rows: Sequence[Record]
     """The numbers as records with equal keys."""
     draw: Callable[[], Drawing]
     tables: tuple[TextTable, ...] = ()
-    """Tables under the figure."""
 
     def csv(self) -> str:
         """Return the records as CSV with a header. Lines end with CR LF, so that carriage returns in programs are quoted."""
@@ -61,21 +59,16 @@ class MissingFigure:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs, evaluations and options of a report."""
+    """The arms, folders of evaluations and of a retention grid, and options of a report (`populora.cli.report`)."""
 
     arms: tuple[Arm, ...]
     evaluations: tuple[Path, ...] = ()
-    """Folders of `populora evaluate`."""
     retention: Path | None = None
-    """Folder of `populora retention`."""
     published: bool = False
-    """Print the paper's downstream table under ours."""
     smooth: int = 5
-    """Steps of the trailing means that are drawn."""
 
     @property
     def populations(self) -> tuple[Arm, ...]:
-        """The arms with teachers and students."""
         return tuple(arm for arm in self.arms if not arm.single_agent)
 
     @property
@@ -86,10 +79,8 @@ class Study:
 
 def describe_runs(arms: Sequence[Arm]) -> str:
     """Return a text such as ``baseline (1 agent): 2 runs, seeds 0, 1; 4T+4S: 1 run, seed 0``."""
-    return "; ".join(
-        f"{arm.label}: {plural(len(arm.runs), 'run')}, seed{'s' if len(arm.runs) > 1 else ''} {', '.join(map(str, arm.seeds))}"
-        for arm in arms
-    )
+    seeds = {arm.label: f"seed{'s' if len(arm.runs) > 1 else ''} {', '.join(map(str, arm.seeds))}" for arm in arms}
+    return "; ".join(f"{arm.label}: {plural(len(arm.runs), 'run')}, {seeds[arm.label]}" for arm in arms)
 
 
 def describe_first_run(arm: Arm) -> str:

@@ -19,7 +19,6 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from populora.report.arms import Arm
 from populora.report.drawing import members_of
 from populora.report.explorer import MAX_ANSWERS, sample_problems
 from populora.report.figure import Figure, MissingFigure, Study
@@ -28,20 +27,19 @@ from populora.runs.highlights import highlights
 from populora.runs.metrics_log import read_log
 from populora.runs.style import plural
 
-SAMPLE_BUDGET = 16_000_000
-"""Characters of model text in the explorer, over all runs; compressed about a sixth of it."""
+SAMPLE_BUDGET = 16_000_000  # characters of model text in the explorer, over all runs
 
 
 def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: str = "") -> str:
-    """Return the page. ``live_version``: the version of a page that a server rebuilds during training."""
+    """Return the page. ``live_version`` is its version if a server rebuilds it during training."""
     templates = jinja2.Environment(loader=jinja2.PackageLoader("populora.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    templates.filters["code"] = _mark_code
+    templates.filters |= {"code": _mark_code, "svg": svg}
     script = _template_text("page.js")
     runs = [run for arm in sorted(study.arms, key=lambda arm: arm.baseline) for run in arm.runs]  # the explorer opens on the first
     samples = [sample_problems(run, SAMPLE_BUDGET // len(runs)) for run in runs]
     blobs = [(f"explorer-{index}", _compress(json.dumps(sample))) for index, sample in enumerate(samples)]
     blobs += [(f"csv-{figure.name}", _compress(figure.csv())) for figure in figures if isinstance(figure, Figure)]
-    of_paper, beyond = ([_figure_values(figure) for figure in figures if bool(figure.paper) == paper] for paper in (True, False))
+    of_paper, beyond = ([figure for figure in figures if bool(figure.paper) == paper] for paper in (True, False))
     return templates.get_template("page.html.jinja").render(
         title=" and ".join(dict.fromkeys(arm.label for arm in study.arms)),
         lead=f"{plural(len(runs), 'run')} in {plural(len(study.arms), 'arm')}, up to step {max(run.metrics.last_step for run in runs)}",
@@ -51,30 +49,13 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         live_version=live_version,
         groups=[("The paper's figures", of_paper), ("Beyond the paper", beyond)],
-        runs=[_run_values(arm, index) for arm in study.arms for index in range(len(arm.runs))],
+        arms=study.arms,
+        colours=CSS_VARIABLES,
         members=members_of(study.main.runs[0].metrics) if study.main else [],
         sample_size=_sample_size(samples),
         blobs=blobs,
         footer=f"Made by populora {version('populora')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, from the files of the run alone.",
     )
-
-
-def _figure_values(figure: Figure | MissingFigure) -> dict[str, Any]:
-    values = {"name": figure.name, "title": figure.title, "paper": figure.paper}
-    if isinstance(figure, MissingFigure):
-        return {**values, "reason": figure.reason}
-    facts = {"definition": figure.definition, "source": figure.source, "runs": figure.runs, "tables": figure.tables}
-    return {**values, **facts, "reason": "", "svg": svg(figure), "rows": plural(len(figure.rows), "row")}
-
-
-def _run_values(arm: Arm, index: int) -> dict[str, Any]:
-    run = arm.runs[index]
-    last, configured = run.metrics.last_step, run.config.steps
-    return {
-        "arm": arm.label, "colour": CSS_VARIABLES[arm.colour], "name": run.name, "seed": arm.seeds[index],
-        "steps": f"{last}" if last == configured else f"{last} of {configured}", "base": run.config.base.path,
-        "sandbox": run.facts["sandbox"], "version": run.facts["versions"]["populora"],
-    }  # fmt: skip
 
 
 def _highlights(study: Study) -> list[str]:
@@ -93,12 +74,8 @@ def _sample_size(samples: Sequence[dict[str, Any]]) -> str:
         f"each with up to {MAX_ANSWERS} different ones of the run's {sample['answers']:,} answers"
         for sample in samples
     ]
-    last = next((sample["entries"][-1] for sample in samples if sample["entries"]), None)
-    selection = f"--step {last['step']} --teacher {last['author']}" if last else "--step N"
-    return (
-        f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}. "
-        f"`populora show RUN {selection}` prints everything of a step."
-    )
+    text = f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}."
+    return f"{text} `populora show RUN --step N` prints everything of a step."
 
 
 def _mark_code(text: str) -> markupsafe.Markup:

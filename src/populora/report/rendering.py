@@ -34,7 +34,6 @@ CSS_VARIABLES = {INK: "ink", PALE: "pale", **{colour: f"c{number}" for number, c
 
 
 def draw(figure: Figure) -> Drawing:
-    """Draw a figure in the report's style."""
     with rc_context(_STYLE):
         return figure.draw()
 

@@ -31,11 +31,9 @@ class Log:
 
     @property
     def last_step(self) -> int:
-        """The last logged step; 0 if there is none."""
         return int(self.steps[-1]) if len(self.steps) else 0
 
     def get(self, name: str) -> Array:
-        """Return the values [n] of a name; all NaN if no step has it."""
         return self.columns.get(name, np.full(len(self.steps), np.nan))
 
     def under(self, prefix: str) -> list[str]:
@@ -45,35 +43,29 @@ class Log:
 
 @dataclass(frozen=True)
 class RunData:
-    """One run directory, read on demand. Its properties raise `RunDirectoryError` for damaged files."""
+    """A run directory, read on demand, and its name on the page. Its properties raise `RunDirectoryError` for damaged files."""
 
     folder: Path
     name: str
-    """The run's name on the page."""
 
     @cached_property
     def config(self) -> Config:
-        """The settings that the run began with."""
         return read_config(self.folder)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Versions, sandbox tier and fingerprints."""
         return read_json(self.folder / FACTS)
 
     @cached_property
     def recorded(self) -> list[int]:
-        """Steps with Parquet tables, sorted."""
         return recorded_steps(self.folder)
 
     @cached_property
     def metrics(self) -> Log:
-        """Every metric of every logged step."""
         return self._log(METRICS)
 
     @cached_property
     def timings(self) -> Log:
-        """Seconds and tokens per second of the steps."""
         return self._log(TIMINGS)
 
     def table(self, name: str, columns: Sequence[str], steps: Iterable[int] | None = None) -> pa.Table:

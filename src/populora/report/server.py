@@ -1,8 +1,7 @@
 """Serve the report of a run in training on loopback, rebuilt as the run goes on.
 
-An open page polls ``version`` every two seconds. A poll rebuilds the page if the run has finished a step since, after a pause of
-`PAUSE_FACTOR` times the seconds of the last build. Nothing else is served: no files, no other methods, and no request that names another
-host, because a page of another site could make a browser send one.
+An open page polls ``version`` every two seconds. A poll rebuilds the page if the run has finished a step since. Nothing else is served, and
+nothing to a request that names another host, because a page of another site could make a browser send one.
 """
 
 from __future__ import annotations
@@ -20,21 +19,18 @@ from populora.core.errors import ConfigError, PopuloraError
 from populora.runs.metrics_log import METRICS
 
 HOST = "127.0.0.1"
-PAUSE_FACTOR, MIN_PAUSE = 5.0, 10.0
-"""Pause between builds, in times of the last build's seconds; its minimum in seconds."""
+PAUSE_FACTOR, MIN_PAUSE = 5.0, 10.0  # of the last build's seconds; seconds
 
 
 class LivePage:
-    """The page of a run in training."""
+    """The page of a run in training. ``build`` makes the page of a version."""
 
     def __init__(self, run: Path, build: Callable[[str], str]):
-        """``build`` makes the page of a version."""
         self._log, self._build = run / METRICS, build
         self._lock, self._next_build = threading.Lock(), 0.0
         self.html, self.version, self.error = "", "", ""
 
     def rebuild(self) -> None:
-        """Build the page from the files as they are now."""
         started, version = time.monotonic(), self._current_version()
         try:
             self.html, self.version = self._build(version), version
@@ -55,7 +51,6 @@ class LivePage:
         return {"version": self.version, "text": self._status()}
 
     def is_stale(self) -> bool:
-        """Whether the run has logged a step since the page was built."""
         return self._current_version() != self.version
 
     def _current_version(self) -> str:
@@ -77,9 +72,7 @@ def serve(page: LivePage, port: int) -> Iterator[str]:
     try:
         server = ThreadingHTTPServer((HOST, port), _handler(page))
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen on port {port} of this machine ({error.strerror}): choose another with --port N, or 0 for any"
-        ) from error
+        raise ConfigError(f"cannot listen on port {port} ({error.strerror}): choose another with --port N, or 0 for any") from error
     with server:
         page.rebuild()
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -116,6 +109,6 @@ def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def log_message(self, format: str, *_: object) -> None:
-            """Print nothing: a page polls every two seconds."""
+            """Print nothing."""
 
     return Handler

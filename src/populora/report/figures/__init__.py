@@ -8,7 +8,7 @@ from populora.report.figures.compute import compute_figure, timings_figure
 from populora.report.figures.downstream import downstream_figures
 from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.lineage_tree import lineage_figure
-from populora.report.figures.matchups import calibration_figure, cross_evaluation_figure, trueskill_figure
+from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
 from populora.report.figures.metric_panels import coverage_figure, panel_figures
 from populora.report.figures.retention_grids import retention_figures
 from populora.report.figures.sampled_programs import samples_figure
@@ -33,7 +33,6 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
         compute_figure(study),
         samples_figure(study),
         lineage_figure(study),
-        calibration_figure(study),
         panels["reward_hacking"],
         reasons_figure(study),
         panels["sampler_gap"],

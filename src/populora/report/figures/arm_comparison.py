@@ -40,10 +40,9 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
     return Figure(
         *FIGURE,
         definition=(
-            f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (if a "
-            "metric was not measured in them, its last value before). The bar is the arm's mean. Below, in an arm's colour: its difference "
-            f"to {arms[0].label} and Welch's 95 % interval over runs, each for one comparison alone, without a correction for their "
-            f"number.{left_out}"
+            f"A dot is a run: the mean over the steps {first} to {last}, the last tenth up to the last step that all runs have (or a "
+            "metric's last value before). The bar is the arm's mean. Below, in an arm's colour: its difference "
+            f"to {arms[0].label} and Welch's 95 % interval over runs, not corrected for the number of comparisons.{left_out}"
         ),
         source=f"metrics.jsonl: {', '.join(METRICS)}",
         runs=f"{describe_runs(arms)}; steps {first} to {last}",
@@ -53,20 +52,18 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
 
 
 def last_tenth(study: Study) -> tuple[int, int]:
-    """Return the first and last step compared. Runs without a step do not count; raises ``ValueError`` if no run has one."""
-    last = min(run.metrics.last_step for arm in study.arms for run in arm.runs if run.metrics.last_step)
+    """Return the first and last step compared. Runs without a step do not count."""
+    last = min((run.metrics.last_step for arm in study.arms for run in arm.runs if run.metrics.last_step), default=0)
     return last - max(1, last // 10) + 1, last
 
 
 def _values(study: Study, metric: str) -> Values:
-    if not any(run.metrics.last_step for arm in study.arms for run in arm.runs):
-        return {arm.label: [] for arm in study.arms}
     ends = {arm.label: [value_at_end(run, metric, last_tenth(study)) for run in arm.runs] for arm in study.arms}
     return {label: [value for value in run_values if value is not None] for label, run_values in ends.items()}
 
 
 def value_at_end(run: RunData, metric: str, steps: tuple[int, int]) -> float | None:
-    """Return the mean of a metric from the first to the last of ``steps``; if none of them has it, the last value before."""
+    """Return the mean of a metric from the first to the last of ``steps`` or, if it has no value there, its last value before."""
     log, (first, last) = run.metrics, steps
     values = log.get(metric)
     before = np.isfinite(values) & (log.steps <= last)
@@ -76,7 +73,6 @@ def value_at_end(run: RunData, metric: str, steps: tuple[int, int]) -> float | N
 
 
 def _compare(metric: str, values: Values) -> list[dict[str, Any]]:
-    """Return a record for each arm: its values, their mean, and the difference to the first arm with its interval."""
     reference, reference_values = next(iter(values.items()))
     rows: list[dict[str, Any]] = []
     for label, run_values in values.items():

@@ -29,11 +29,9 @@ def compute_figure(study: Study) -> Figure | MissingFigure:
     return Figure(
         *COMPUTE,
         definition=(
-            f"Median seconds of a step, without each run's first {WARM_UP} if there are more, over all runs of an arm. Adapter-step: "
-            "that divided by the adapters trained. Steps are those a run is set to, the mean if an arm's runs are set to different "
-            "numbers; hours are the median times these steps, so those of one run. Ratio: to the first baseline, if one was timed. "
-            "Seconds are those of the machines the runs ran on: only arms that ran alike, on equal and otherwise idle hardware, can "
-            "be compared."
+            f"Median seconds of a step over all runs of an arm, without each run's first {WARM_UP} if there are more. Adapter-step: that "
+            "divided by the adapters trained. Steps are those that a run is set to, hours the median times these. Ratio: to the first "
+            "baseline that was timed. Only arms that ran alike, on equal and otherwise idle hardware, can be compared."
         ),
         source="timings.jsonl: seconds/step; config.json: population, steps",
         runs=describe_runs([arm for arm in study.arms if any(row["arm"] == arm.label for row in rows)]),
@@ -92,21 +90,18 @@ def _number(value: float | None) -> str:
 
 def _draw_compute(study: Study, rows: list[dict[str, Any]]) -> Drawing:
     colours = {arm.label: arm.colour for arm in study.arms}
-    drawing, axes = panels(1, 3, width=3.0, height=0.5 + 0.35 * len(rows))
-    titles = {
-        "seconds_per_step": "seconds a step", "seconds_per_adapter_step": "seconds an adapter-step", "ratio": "ratio to the baseline"
-    }  # fmt: skip
+    titles = {"seconds_per_step": "seconds a step", "seconds_per_adapter_step": "seconds an adapter-step"}
+    if any(row["ratio"] for row in rows):
+        titles["ratio"] = "ratio to the baseline"
+    drawing, axes = panels(1, len(titles), width=3.0, height=0.5 + 0.35 * len(rows))
     for axis, (key, title) in zip(axes[0], titles.items(), strict=True):
-        values = [row[key] or 0.0 for row in rows]
+        values = [row[key] for row in rows]
         bars = axis.barh([row["arm"] for row in rows], values, color=[colours[row["arm"]] for row in rows], height=0.6)
-        axis.bar_label(bars, [ABSENT if row[key] is None else f"{row[key]:.2f}" for row in rows], padding=2, fontsize=7)
+        axis.bar_label(bars, [f"{value:.2f}" for value in values], padding=2, fontsize=7)
         axis.set(title=title, xlim=(0, 1.2 * max(values) or 1), ylim=(len(rows) - 0.4, -0.6))
         axis.grid(visible=False, axis="y")
         if axis is not axes[0, 0]:
             axis.set_yticklabels([])
-        if not any(values):
-            axis.set_axis_off()
-            axis.text(0, 0.5, "no baseline was timed", va="center", transform=axis.transAxes)
     return drawing
 
 
@@ -124,9 +119,8 @@ def timings_figure(study: Study) -> Figure | MissingFigure:
     return Figure(
         *TIMINGS,
         definition=(
-            "Seconds of each step by phase, stacked. Proposing and solving are one stream of the sampler: seconds in which both were "
-            "decoded are divided by their tokens. wait: the sampler waited for verdicts; verification at the same time is not stacked. "
-            "write: records, metrics and the checkpoint of the step before."
+            "Seconds of each step by phase, stacked. Seconds in which proposals and answers were decoded together are divided by their "
+            "tokens. wait: the sampler waited for verdicts. write: records, metrics and the checkpoint of the step before."
         ),
         source="timings.jsonl: seconds/PHASE",
         runs=f"the first run of each arm; {describe_runs(arms)}",
@@ -137,9 +131,8 @@ def timings_figure(study: Study) -> Figure | MissingFigure:
 
 def _phases(arm: Arm) -> dict[str, Array]:
     log = arm.runs[0].timings
-    usual = [phase for phase in PHASES if f"seconds/{phase}" in log.columns]
-    others = [phase for phase in log.under("seconds") if phase not in (*PHASES, "step")]
-    return {phase: np.nan_to_num(log.get(f"seconds/{phase}")) for phase in (*usual, *others)}
+    phases = [phase for phase in (*PHASES, *log.under("seconds")) if f"seconds/{phase}" in log.columns and phase != "step"]
+    return {phase: np.nan_to_num(log.get(f"seconds/{phase}")) for phase in phases}
 
 
 def _draw_timings(arms: list[Arm]) -> Drawing:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +18,6 @@ from populora.report.figure import Figure, MissingFigure, Study
 from populora.runs.style import plural, printable
 
 FOLDER = "evaluations"
-"""The folder of a run's evaluations in the run directory."""
 ROLES = ("downstream", "Downstream pass@1", "Figure 2 and Table 3 (downstream pass@1)")
 ADAPTERS = ("downstream_adapters", "Downstream pass@1 of each adapter", "Figures: all adapters of a population")
 SOURCE = "evaluation folders: verdicts/BENCHMARK/MODEL.jsonl"
@@ -33,13 +32,12 @@ def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
     if not study.evaluations:
         reason = f"give a folder of `populora evaluate` with --evaluation DIR, or put it into the run's {FOLDER}/"
         return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
-    runs = {
-        run.folder.resolve(): f", run {run.name}, seed {seed}" for arm in study.arms for run, seed in zip(arm.runs, arm.seeds, strict=True)
-    }
-    read = {folder: read_evaluation(folder, name) for folder, name in _names(study.evaluations).items()}
+    runs = {run.folder.resolve(): f", run {run.name}, seed {run.config.seed}" for arm in study.arms for run in arm.runs}
+    names = _names(study.evaluations)
+    read = {folder: read_evaluation(folder, name) for folder, name in names.items()}
     graded = {folder: evaluation for folder, evaluation in read.items() if graded_benchmarks([evaluation])}
     if not graded:
-        reason = f"nothing is graded yet in {', '.join(evaluation.name for evaluation in read.values())}"
+        reason = f"nothing is graded yet in {', '.join(names.values())}"
         return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
     described = (
         f"{evaluation.name}: {plural(len(evaluation.models), 'model')}{runs.get(folder.parents[1], '')}"
@@ -74,59 +72,46 @@ def _roles_figure(study: Study, evaluations: list[Evaluation], runs: str) -> Fig
 
 def _adapters_figure(evaluations: list[Evaluation], runs: str) -> Figure:
     keys = ("model", "benchmark", "correct", "graded", "items")
+    scores = [(evaluation.name, score) for evaluation in evaluations for score in evaluation.scores]
     return Figure(
         *ADAPTERS,
         definition=f"{_GREEDY} A bar is one adapter, or the bare base (grey).",
         source=SOURCE,
         runs=runs,
-        rows=[
-            {"evaluation": evaluation.name, **{key: getattr(score, key) for key in keys}}
-            for evaluation in evaluations
-            for score in evaluation.scores
-        ],
+        rows=[{"evaluation": name, **{key: getattr(score, key) for key in keys}} for name, score in scores],
         draw=lambda: _draw_adapters(evaluations),
     )
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A model that is alone in its role, or the mean of a role: complete cells by benchmark."""
-
-    label: str
-    cells: Mapping[str, ScoreCell]
-    best: Mapping[str, ScoreCell]
-    """For a mean: the cells of the best of its members."""
+Cells = Mapping[str, ScoreCell]
+"""Complete cells by benchmark."""
 
 
-def _bars(evaluation: Evaluation) -> list[Bar]:
-    bars: list[Bar] = []
+def _bars(evaluation: Evaluation) -> Iterator[tuple[str, Cells, Cells]]:
+    """Yield the label, the cells, and the best members' cells of each mean of a role, and of each model that is alone in its role."""
     for role in get_args(ModelRole):
         of_role = replace(evaluation, models=tuple(model for model in evaluation.models if model.role == role))
-        rows = score_rows(
-            of_role, aggregates_over(graded_benchmarks([of_role])), members=False
-        )  # of one role: its best is the best of its own members
-        whole = [(row, {name: cell for name, cell in row.cells.items() if cell.complete}) for row in rows]
-        best = next((cells for row, cells in whole if row.kind == "best"), {})
-        for row, cells in whole:
+        rows = score_rows(of_role, aggregates_over(graded_benchmarks([of_role])), members=False)
+        complete = [(row, {name: cell for name, cell in row.cells.items() if cell.complete}) for row in rows]
+        best = next((cells for row, cells in complete if row.kind == "best"), {})
+        for row, cells in complete:
             if row.kind in ("member", "mean"):
-                bars.append(Bar(f"{evaluation.name} {row.label}".strip(), cells, best if row.kind == "mean" else {}))
-    return bars
+                yield f"{evaluation.name} {row.label}".strip(), cells, best if row.kind == "mean" else {}
 
 
 def _draw_roles(evaluations: list[Evaluation]) -> Drawing:
     """Draw a group for each benchmark with a bar for each single model or mean of a role, and a pale cap up to its best member."""
     bars, benchmarks = [bar for evaluation in evaluations for bar in _bars(evaluation)], graded_benchmarks(evaluations)
-    colours, wide = categorical_colours([bar.label for bar in bars]), 0.8 / len(bars)
+    colours, wide = categorical_colours([label for label, *_ in bars]), 0.8 / len(bars)
     drawing, axes = panels(1, 1, width=min(10.0, max(6.0, 1.2 + 0.2 * len(benchmarks) * len(bars))), height=2.6)
     axis = axes[0, 0]
-    for index, bar in enumerate(bars):
-        offset = wide * (index + 0.5) - 0.4
-        for cells, alpha in ((bar.best, 0.3), (bar.cells, 1.0)):
-            columns = [column for column, name in enumerate(benchmarks) if name in cells]
-            heights = [cells[benchmarks[column]].value for column in columns]
-            label = bar.label if alpha == 1 else None
-            axis.bar([x + offset for x in columns], heights, wide * 0.92, color=colours[bar.label], alpha=alpha, linewidth=0, label=label)
-        spread = [bar.cells[benchmarks[column]].std or 0.0 for column in columns]
+    for index, (label, cells, best) in enumerate(bars):
+        offset, style = wide * (index + 0.5) - 0.4, {"width": wide * 0.92, "color": colours[label], "linewidth": 0}
+        for drawn, alpha in ((best, 0.3), (cells, 1.0)):
+            columns = [column for column, name in enumerate(benchmarks) if name in drawn]
+            heights = [drawn[benchmarks[column]].value for column in columns]
+            axis.bar([x + offset for x in columns], heights, alpha=alpha, label=label if drawn is cells else None, **style)
+        spread = [cells[benchmarks[column]].std or 0.0 for column in columns]
         if any(spread):
             axis.errorbar([x + offset for x in columns], heights, spread, fmt="none", ecolor=INK, elinewidth=0.8)
     axis.set_xticks(range(len(benchmarks)), [BENCHMARKS[name].title for name in benchmarks])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -61,17 +61,16 @@ def shares(run: RunData, side: str) -> Shares:
 
 def _draw_reasons(arms: tuple[Arm, ...], smooth: int) -> Drawing:
     drawing, axes = panels(len(arms), 2, width=4.4, height=1.9, sharex=True)
-    by_side = {side: {arm.label: [(run.metrics.steps, shares(run, side)) for run in arm.runs] for arm in arms} for side in SIDES}
-    totals = {side: _totals([run_shares for runs in by_arm.values() for _, run_shares in runs]) for side, by_arm in by_side.items()}
-    frequent = dict.fromkeys(reason for by_reason in totals.values() for reason, _ in by_reason[:COLOURED])
-    colours = {**categorical_colours(list(frequent)), OTHERS: PALE}  # the same on both sides
     for column, (side, title) in enumerate(SIDES.items()):
-        reasons = [reason for reason, _ in totals[side]]
-        groups = {reason: [reason] for reason in reasons[:COLOURED]}
-        if reasons[COLOURED:]:
-            groups[OTHERS] = reasons[COLOURED:]
+        runs = {arm.label: [(run.metrics.steps, shares(run, side)) for run in arm.runs] for arm in arms}
+        totals: Counter[str] = Counter()
+        for by_reason in (by_reason for of_arm in runs.values() for _, by_reason in of_arm):
+            totals.update({reason: float(values.sum()) for reason, values in by_reason.items()})
+        reasons = [reason for reason, _ in totals.most_common()]
+        colours = {**categorical_colours(reasons[:COLOURED]), OTHERS: PALE}
+        groups = {reason: [reason] for reason in reasons[:COLOURED]} | ({OTHERS: reasons[COLOURED:]} if reasons[COLOURED:] else {})
         for axis, arm in zip(axes[:, column], arms, strict=True):
-            _draw_arm(axis, by_side[side][arm.label], groups, colours, smooth)
+            _draw_arm(axis, runs[arm.label], groups, colours, smooth)
             axis.set(title=f"{title}: {arm.label}", ylabel="share", ylim=(0, None))
         handles, labels = axes[0, column].get_legend_handles_labels()
         if handles:
@@ -92,12 +91,3 @@ def _draw_arm(axis: Any, runs: list[tuple[Steps, Shares]], groups: dict[str, lis
         _, smoothed = stack([(run_steps, trailing(values, smooth)) for (run_steps, _), values in zip(runs, sums, strict=True)])
         layers[label] = np.nan_to_num(mean(smoothed))
     axis.stackplot(steps, *layers.values(), colors=[colours[label] for label in layers], labels=list(layers), linewidth=0)
-
-
-def _totals(runs: list[Shares]) -> list[tuple[str, float]]:
-    """Return the reasons with the sums of their shares over runs and steps, the largest first."""
-    totals: defaultdict[str, float] = defaultdict(float)
-    for run in runs:
-        for reason, values in run.items():
-            totals[reason] += float(values.sum())
-    return sorted(totals.items(), key=lambda item: (-item[1], item[0]))

@@ -12,7 +12,6 @@ FIGURE = ("lineage", "Lineage", "")
 _INITIAL: Record = {
     "generation": 0, "born": 0, "operator": "init", "parents": [], "norm_ratio": None, "cosines": [], "effective_rank": None,
 }  # fmt: skip
-"""The record of an adapter that the run began with; the tables hold only children."""
 
 
 def lineage_figure(study: Study) -> Figure | MissingFigure:
@@ -39,7 +38,7 @@ def lineage_figure(study: Study) -> Figure | MissingFigure:
 
 
 def lineage(run: RunData) -> list[dict[str, Any]]:
-    """Return a record for each adapter. ``died`` is None if it is alive, ``mu`` if it is not rated yet."""
+    """Return a record for each adapter, also the initial ones. ``died`` is None if it is alive, ``mu`` if it is not rated yet."""
     log = run.metrics
     if not len(log.steps):
         return []

@@ -1,4 +1,4 @@
-"""Teachers against students: TrueSkill ratings, the calibration of predicted outcomes, and cross-evaluation."""
+"""Teachers against students: TrueSkill ratings and cross-evaluation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-from scipy.stats import binomtest
 
 from populora.report.arms import PALETTE
-from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
-from populora.report.figure import Figure, MissingFigure, Study, describe_first_run, describe_runs
+from populora.report.drawing import STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
+from populora.report.figure import Figure, MissingFigure, Study, describe_first_run
 from populora.report.run_data import Array, RunData, Steps
 
 TRUESKILL = ("trueskill", "TrueSkill and the arms race", "Figure 5 (TrueSkill and arms race)")
-CALIBRATION = ("calibration", "Calibration of the predicted outcomes", "")
-BINS = 10
 MARKERS = "osD^vPX"
 """Their number has no divisor in common with that of the colours, so a pair repeats only after all 42."""
 CROSS_EVALUATION = ("cross_evaluation", "Cross-evaluation over training", "Figure: cross-evaluation over training")
@@ -72,66 +69,6 @@ def _draw_trueskill(steps: Steps, ratings: dict[str, Array], wins: Array) -> Dra
     return drawing
 
 
-def calibration_figure(study: Study) -> Figure | MissingFigure:
-    """Draw how the predicted outcomes of matchups compare with what happened."""
-    games = [game for run in (study.main.runs if study.main else ()) for game in _games(run)]
-    if not games or not study.main:
-        return MissingFigure(*CALIBRATION, "it needs a run with teachers and students and finished matchups")
-    bins = calibration_bins(games)
-    brier = float(np.mean([(game["expected"] - game["won"]) ** 2 for game in games]))
-    return Figure(
-        *CALIBRATION,
-        definition=(
-            "Matchups in bins of the prediction before they were played, Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2)). "
-            "Left: the share that the student won, with the exact 95 % interval of a proportion, as if games were independent. Right: the "
-            f"mean rho that the prediction is an expectation of. Over {len(games)} games the Brier score is {brier:.3f} (always predicting "
-            "one half: 0.250). A student wins whenever mean rho is above the prediction, so a prediction that is too low wins: the mean "
-            "rho should be on the diagonal, the share won need not."
-        ),
-        source="matchups.parquet: expected, outcome, mean_rho",
-        runs=describe_runs((study.main,)),
-        rows=bins,
-        draw=lambda: _draw_calibration(bins),
-    )
-
-
-def calibration_bins(games: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Count games in `BINS` equal bins of ``expected``; of each bin the mean prediction, share won with exact interval, and mean rho."""
-    bins: list[dict[str, Any]] = []
-    for index in range(BINS):
-        members = [game for game in games if min(int(game["expected"] * BINS), BINS - 1) == index]
-        if members:
-            won = sum(game["won"] for game in members)
-            interval = binomtest(won, len(members)).proportion_ci(0.95)
-            predicted, rho = (float(np.mean([game[key] for game in members])) for key in ("expected", "mean_rho"))
-            share = {"won": won / len(members), "low": float(interval.low), "high": float(interval.high)}
-            bins.append({"games": len(members), "predicted": predicted, **share, "mean_rho": rho})
-    return bins
-
-
-def _games(run: RunData) -> list[dict[str, Any]]:
-    rows = run.table("matchups", ("expected", "mean_rho", "outcome")).drop_null().to_pylist()
-    return [{**row, "won": row["outcome"] == "student"} for row in rows if row["outcome"] != "none"]
-
-
-def _draw_calibration(bins: list[dict[str, Any]]) -> Drawing:
-    drawing, axes = panels(1, 2, width=3.2, height=2.6)
-    share, rho = axes[0]
-    for axis in axes[0]:
-        axis.plot([0, 1], [0, 1], color=PALE, linewidth=0.8, linestyle="--")
-        axis.set(xlim=(0, 1), ylim=(-0.04, 1.08), xlabel="predicted")
-    columns = {key: np.array([row[key] for row in bins]) for key in bins[0]}
-    predicted, won = columns["predicted"], columns["won"]
-    errors = [won - columns["low"], columns["high"] - won]
-    share.errorbar(predicted, won, errors, fmt="o", color=STUDENT, markersize=4, elinewidth=0.8)
-    for count, x, y in zip(columns["games"], predicted, won, strict=True):
-        share.annotate(str(count), (x, y), (3, 3), textcoords="offset points", fontsize=6)
-    share.set_title("observed: share won (games)")
-    rho.plot(predicted, columns["mean_rho"], "o", color=STUDENT, markersize=4)
-    rho.set_title("observed: mean rho")
-    return drawing
-
-
 def cross_evaluation_figure(study: Study) -> Figure | MissingFigure:
     """Draw solve rates by student and teacher in five equal parts of the run."""
     if not study.main:
@@ -142,10 +79,9 @@ def cross_evaluation_figure(study: Study) -> Figure | MissingFigure:
     return Figure(
         *CROSS_EVALUATION,
         definition=(
-            "A student meets one teacher a step, so a snapshot is a part of the run: it is cut into five parts of equal length, named by "
-            "their last step. Solve rate: correct attempts at a teacher's problems, void ones and those that only fill a batch left out; "
-            "the number of attempts is in the CSV. A gap: they never met. Each line is a student; flat lines are uniform solvers, kinks "
-            "specialists. A member (S0) can be several adapters one after the other: see the lineage."
+            "The run is cut into five parts of equal length, named by their last step, because a student meets one teacher a step. Solve "
+            "rate: correct attempts at a teacher's problems, void ones and those that only fill a batch left out. A gap: they never met. "
+            "Each line is a student. A member (S0) can be several adapters one after the other: see the lineage."
         ),
         source="attempts.parquet: step, student, author, correct, void, filled",
         runs=describe_first_run(study.main),
@@ -170,20 +106,13 @@ def snapshots(run: RunData) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["snapshot"], member_order(row["student"]), member_order(row["teacher"])))
 
 
-def _matrix(rows: list[dict[str, Any]], snapshot: int, students: list[str], teachers: list[str]) -> Array:
-    values = np.full((len(students), len(teachers)), np.nan)
-    for row in rows:
-        if row["snapshot"] == snapshot:
-            values[students.index(row["student"]), teachers.index(row["teacher"])] = row["solve_rate"]
-    return values
-
-
 def _draw_cross_evaluation(rows: list[dict[str, Any]]) -> Drawing:
     students, teachers = (sorted({row[key] for row in rows}, key=member_order) for key in ("student", "teacher"))
     ends, digits = sorted({row["snapshot"] for row in rows}), 1 if len(teachers) > MOST_WIDE else 2
     drawing, axes = panels(2, len(ends), width=2.0, height=1.9)
     for column, end in enumerate(ends):
-        values = _matrix(rows, end, students, teachers)
+        rates = {(row["student"], row["teacher"]): row["solve_rate"] for row in rows if row["snapshot"] == end}
+        values = np.array([[rates.get((student, teacher), np.nan) for teacher in teachers] for student in students])
         for student, line, colour, marker in zip(students, values, cycle(PALETTE), cycle(MARKERS), strict=False):
             style = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.0, "alpha": 0.85}  # lines may coincide
             tag_artist(axes[0, column].plot(range(len(teachers)), line, label=student, **style)[0], student)

@@ -200,12 +200,10 @@ def coverage_figure(study: Study) -> Figure | MissingFigure:
     return Figure(
         *COVERAGE_FIGURE,
         definition=(
-            "A CVT archive of 4,096 cells over AST depth, cyclomatic complexity, lines and variables, with ranges and centroids that are "
-            "part of populora; every valid program written by a proposer, void ones left out, falls into the nearest cell. Coverage: "
-            "cells with a program. The paper compares the population's coverage with the baseline's proxy, all problems / 4,096, which "
-            "counts repeats and may exceed 100 %: here both arms have both, and the two must not be compared. An arm with more proposers "
-            "writes more programs a step: the second panel compares at equal numbers of programs. The last panel counts distinct "
-            "descriptors, because most cells hold no whole numbers."
+            "A CVT archive of 4,096 cells over AST depth, cyclomatic complexity, lines and variables. Every valid program of a proposer, "
+            "void ones left out, falls into the nearest cell. Coverage: cells with a program. The paper's proxy for its baseline is all "
+            "problems / 4,096; it counts repeats and must not be compared with coverage. The second panel compares at equal numbers of "
+            "programs. The last panel counts distinct descriptors, because most cells hold no whole numbers."
             + (" THESE RUNS HAVE DIFFERENT TESSELLATIONS: their coverage must not be compared." if len(tessellations) > 1 else "")
         ),
         source=f"metrics.jsonl: {', '.join(curves)}",

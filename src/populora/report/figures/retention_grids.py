@@ -47,11 +47,13 @@ def retention_figures(study: Study) -> list[Figure | MissingFigure]:
 
 def _rows(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the correct answers by cell, trained adapter, step and task."""
-    keys = ("seed", "snapshot", "adapter", "step", "task", "correct")
     return [
-        dict(zip(keys, (cell["seed"], cell["snapshot"], adapter, index, task, " ".join(map(str, correct))), strict=True))
+        {
+            "seed": cell["seed"], "snapshot": cell["snapshot"], "adapter": adapter, "step": index, "task": task,
+            "correct": " ".join(map(str, correct)),
+        }
         for cell in cells
         for index, step in enumerate(cell["curve"])
         for adapter, tasks in step.items()
         for task, correct in tasks.items()
-    ]
+    ]  # fmt: skip

@@ -1,7 +1,6 @@
 """Sampled problems over training, chosen by the paper's rule ("Sample Generated Problems over Training").
 
-Readings: quality 1.0 is a valid problem whose gold value reproduced (it has a rho); the loose bound is `MAX_LINES` lines; the median is the
-lower one of two; a run shorter than the paper's has its steps at the same shares.
+Readings: quality 1.0 is a valid problem whose gold value reproduced; the loose bound is `MAX_LINES` lines; the median of two is the lower.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ def samples_figure(study: Study) -> Figure | MissingFigure:
         definition=(
             f"Not picked by hand: of a step's valid problems whose gold value reproduced, of at most {MAX_LINES} lines, the median by "
             "cyclomatic complexity, then lines, AST depth and text; at the third step also the first in that order, the most trivial. "
-            f"Steps 5, 50, 100 and 200, in a run of other than {PAPER_STEPS} steps at the same shares of it. Other than in the paper: it "
-            "stops at step 100, shows the most trivial problem of the baseline alone, and the problems of one teacher of its population; "
-            "here they are chosen over all teachers."
+            f"Steps 5, 50, 100 and 200, in a run of other than {PAPER_STEPS} steps at the same shares of it. The paper stops at step 100, "
+            "and shows the most trivial problem of the baseline alone and the problems of one teacher."
         ),
         source="proposals.parquet: step, author, task, problem_id, rho, ast_depth, cyclomatic, loc; problems.parquet: program",
         runs="the first run of each arm: " + "; ".join(f"{arm.label}: {arm.runs[0].name}, seed {arm.seeds[0]}" for arm in arms),
