@@ -5,10 +5,14 @@ from __future__ import annotations
 import doctest
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
 import populora
+from populora.adapters.peft_format import save_adapter
+from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.runs import reader
 from populora.tasks import checks
 
@@ -30,3 +34,64 @@ def test_every_name_is_there_and_another_is_refused_with_those_that_are():
     assert all(getattr(populora, name) is not None for name in populora.__all__)
     with pytest.raises(AttributeError, match="module 'populora' has no attribute 'Trainer': it has Adapter, Config"):
         _ = populora.Trainer
+
+
+def adapter(rank: int = 4, seed: int = 0) -> populora.Adapter:
+    torch.manual_seed(seed)
+    return populora.Adapter({"layers.0.q_proj": (torch.randn(rank, 8), torch.randn(8, rank))}, rank, 8.0)
+
+
+def test_breeding_refuses_parents_of_different_bases_unless_they_are_said_to_be_the_same(tmp_path):
+    for name in "ab":
+        save_adapter(adapter(seed=ord(name)), tmp_path / name, f"base-{name}", ["q_proj"])
+    with pytest.raises(AdapterError, match=r"different bases, 'base-a' and 'base-b'.*allow_other_base=True"):
+        populora.breed([tmp_path / "a", tmp_path / "b"], "x5")
+    assert populora.breed([tmp_path / "a", tmp_path / "b"], "x5", allow_other_base=True)[1].operator == "x5"
+
+
+def test_breeding_warns_of_factors_without_a_common_basis():
+    with pytest.warns(UserWarning, match="share no basis, and x1 mixes them"):
+        populora.breed([adapter(seed=1), adapter(seed=2)], "x1")
+
+
+@pytest.mark.parametrize("parents", ["ab", [1, 2]])
+def test_breeding_refuses_what_is_no_list_of_parents(parents):
+    with pytest.raises(ConfigError, match="expected a list of adapters or PEFT folders"):
+        populora.breed(parents, "x1")
+
+
+def test_breeding_refuses_a_refactor_that_the_operator_does_not_use():
+    with pytest.raises(ConfigError, match="'m2' splits no singular values"):
+        populora.breed([adapter()], "m2", refactor="balanced")
+
+
+def test_an_adapter_is_saved_only_with_settings_that_describe_it(tmp_path):
+    save_adapter(adapter(rank=8), tmp_path / "like", "base", ["q_proj"])
+    with pytest.raises(AdapterError, match=r"the adapter has rank 4 and alpha 8.0, expected 8 and 8.0 as in '.*like'"):
+        populora.save_adapter(adapter(rank=4), tmp_path / "child", like=tmp_path / "like")
+    assert not (tmp_path / "child").exists()
+
+
+def test_a_configuration_with_a_value_of_the_wrong_type_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"setting 'steps': expected int, got 'a' \(str\)"):
+        populora.train(populora.Config(steps="a"), tmp_path / "run")  # type: ignore[arg-type]
+
+
+def test_the_verifier_refuses_what_is_no_text_and_a_solution_without_pairs():
+    verifier = populora.Verifier(allow_weak=True)
+    try:
+        with pytest.raises(ConfigError, match=r"expected Python source as text, such as '42', got 42 \(int\)"):
+            verifier.check_answer(42, "42")  # type: ignore[arg-type]
+        for pairs in ([], ["12"], "12"):
+            with pytest.raises(ConfigError, match="expected at least one pair of texts"):
+                verifier.check_solution("def f(x): return x", pairs)  # type: ignore[arg-type]
+    finally:
+        verifier.close()
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_to_the_last_step_of_its_settings(tmp_path):
+    run = populora.train(replace(populora.load_config("tiny"), steps=2), tmp_path / "run", verbose=False)
+    assert populora.resume(run.folder, verbose=False).metrics["step"].to_pylist() == [1, 2]
+    with pytest.raises(RunDirectoryError, match="has no member 'T9': expected one of S0, S1, T0, T1"):
+        run.member("T9")

@@ -145,7 +145,7 @@ BAD = {
     "breed a --operator m4 --strength epsilon=much -o out": "'epsilon': expected a finite number, got 'much'",
     "breed a --operator m4 --strength epsilon -o out": "expected a strength as NAME=VALUE, such as epsilon=0.2, got 'epsilon'",
     "breed a --operator m4 --strength epsilon=1 epsilon=2 -o out": "--strength: expected each name once, got 'epsilon' twice",
-    "breed a --operator m4 --refactor balanced -o out": "operator 'm4' splits no singular values: leave --refactor out",
+    "breed a --operator m4 --refactor balanced -o out": "operator 'm4' splits no singular values: leave refactor out",
     "breed a --operator m4 --refactor even -o out": "invalid choice 'even'",
     "breed a --operator m4 --seed one -o out": "--seed: expected an integer, got 'one'",
     "breed nowhere --operator m4 -o out": "'nowhere' is not a PEFT adapter",

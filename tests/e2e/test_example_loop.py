@@ -20,8 +20,8 @@ def test_the_loop_is_short_and_gives_the_adapters_that_train_gives(tmp_path, cap
     members = runpy.run_path(str(LOOP))["co_evolve"](config)
     trained = load_run(tmp_path / "run")
     assert {name: adapter.fingerprint() for name, adapter in members.items()} == {
-        name: adapter.fingerprint() for name, adapter in trained.members.items()
+        name: trained.member(name).fingerprint() for name in trained.members
     }
     printed = capsys.readouterr().out
-    assert printed.count("step ") == 3 and printed.count("is now a child of") == len(trained.lineage) > 0
+    assert printed.count("step ") == 3 and printed.count("is now a child of") == len(trained.children) > 0
     assert len(LOOP.read_text().splitlines()) <= 80

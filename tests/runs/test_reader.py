@@ -21,6 +21,17 @@ def test_a_metric_that_a_step_lacks_is_null(tmp_path):
     assert metrics.to_pydict() == {"step": [1, 2], "a": [0.5, None], "b": [None, 1.5]}
 
 
+def test_a_run_without_a_step_has_an_empty_log(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert load_run(tmp_path).metrics["step"].to_pylist() == []
+
+
+def test_a_run_with_settings_of_another_version_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "config.json").write_text('{"engine": {"beam_width": 3}}')
+    with pytest.raises(RunDirectoryError, match=r"was written by another version of populora \(unknown setting 'engine.beam_width'"):
+        load_run(tmp_path)
+
+
 def test_an_unknown_table_is_refused_with_the_names_of_all(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(RunDirectoryError, match="no table 'answers': expected one of proposals, problems, attempts"):
@@ -29,5 +40,5 @@ def test_an_unknown_table_is_refused_with_the_names_of_all(tmp_path):
 
 def test_a_run_without_a_checkpoint_has_no_members_yet(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(RunDirectoryError, match="no adapters yet"):
+    with pytest.raises(RunDirectoryError, match="no checkpoint"):
         _ = load_run(tmp_path).members

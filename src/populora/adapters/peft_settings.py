@@ -83,7 +83,7 @@ def check_agreement(folders: Sequence[Path], settings: Sequence[Settings], other
             named = [f"'{name}'" + (f" (revision {revision})" if revision else "") for name, revision in bases]
             raise AdapterError(
                 f"the parents have different bases, {named[0]} and {named[1]}: factors of one base mean nothing on another. If both are "
-                "names of the same weights, add --allow-other-base"
+                "names of the same weights, add --allow-other-base (from Python: allow_other_base=True)"
             )
         for name in CARRIED:
             first, second = settings[0].get(name) or None, other.get(name) or None

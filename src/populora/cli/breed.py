@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich import box
@@ -21,12 +21,6 @@ from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
 from populora.core.installed import BREEDING, versions
 from populora.core.types import Lineage
-
-if TYPE_CHECKING:
-    from populora.adapters.adapter import Adapter
-
-COMMON_BASIS = 0.5
-"""Parents whose A have a cosine above this count as written in one basis."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     out = _check_out(args)
     load_torch()
-    from populora.adapters.operators.breeding import LINEAGE_FILE, breed, lineage_bytes
+    from populora.adapters.operators.breeding import LINEAGE_FILE, basis_warning, breed, lineage_bytes
     from populora.adapters.peft_format import read_folder, save_folder
     from populora.adapters.peft_settings import CONFIG_FILE, check_agreement
 
@@ -76,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     child, lineage = breed(adapters, plan, names)
     save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
     console.print(_child_table(args.out or out, args.parents, lineage, len(child.modules)))
-    if warning := _basis_warning(lineage, adapters):
+    if warning := basis_warning(lineage, adapters):
         console.print(Text(warning, "yellow"))
     return 0
 
@@ -132,8 +126,7 @@ def _plan(args: Breed, out: Path) -> Lineage:
 
     operator = get_operator(args.operator)
     operator.check_arity(len(args.parents))
-    if args.refactor != "revive" and not operator.takes_refactor:
-        raise ConfigError(f"operator '{operator.name}' splits no singular values: leave --refactor out")
+    operator.check_refactor("" if args.refactor == "revive" else args.refactor)
     generation = 1 + max(lineage.generation if lineage else 0 for lineage, _ in map(read_lineage, args.parents))
     strength: dict[str, float | str] = {}
     for name, value in (parse_strength(text) for group in args.strength for text in group):
@@ -141,18 +134,6 @@ def _plan(args: Breed, out: Path) -> Lineage:
             raise ConfigError(f"--strength: expected each name once, got '{name}' twice")
         strength[name] = value
     return Lineage(out.name, generation, 0, operator.name, stream=("breed",), strength=strength, refactor=args.refactor, seed=args.seed)
-
-
-def _basis_warning(lineage: Lineage, parents: Sequence[Adapter]) -> str:
-    """Return a warning if the operator mixes factors entry by entry that share no basis."""
-    from populora.adapters.operators import get_operator
-    from populora.adapters.operators.similarity import basis_cosine
-
-    operator = get_operator(lineage.operator)
-    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or (cosine := basis_cosine(*parents)) > COMMON_BASIS:
-        return ""
-    warning = f"The parents' A have a cosine of {cosine:.2f}: their factors share no basis, and {operator.name} mixes them entry by entry."
-    return f"{warning} x2, x3, and x1 with space=delta do not need one."
 
 
 def _child_table(out: Path, parents: Sequence[Path], lineage: Lineage, modules: int) -> Table:

@@ -7,12 +7,13 @@ import math
 from typing import Any
 
 from populora.core.config import ClusterConfig, Config
-from populora.core.config_file import field_names
+from populora.core.config_file import field_names, from_mapping, to_mapping
 from populora.core.errors import ConfigError
 
 
 def check(config: Config) -> None:
-    """Raise `ConfigError` for the first impossible value or combination."""
+    """Raise `ConfigError` for the first value of a wrong type, and for the first impossible value or combination."""
+    from_mapping(to_mapping(config))
     for name in field_names():
         value = _value(config, name)
         if any(isinstance(part, float) and not math.isfinite(part) for part in (value if isinstance(value, tuple) else (value,))):

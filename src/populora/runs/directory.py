@@ -16,7 +16,7 @@ from typing import Any
 
 from populora.core.config import Config
 from populora.core.config_file import from_mapping, to_mapping
-from populora.core.errors import RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.files import PART, disk_errors, json_bytes, read_json, write_file
 from populora.core.installed import version_changes, versions
 from populora.core.invocation import command
@@ -79,7 +79,12 @@ def read_config(folder: Path) -> Config:
     """Read the resolved settings of a run. Raises `RunDirectoryError` if ``folder`` is none."""
     if not (folder / CONFIG).is_file():
         raise RunDirectoryError(f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs.")
-    return from_mapping(read_json(folder / CONFIG))
+    try:
+        return from_mapping(read_json(folder / CONFIG))
+    except ConfigError as error:
+        raise RunDirectoryError(
+            f"'{folder}' was written by another version of populora ({str(error).partition('. ')[0]}). Use that version to read it, or start a new run."
+        ) from error
 
 
 def check_free(folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""Read a run directory from Python: settings, tables, lineage and members. `.to_pandas()` of a table makes a DataFrame."""
+"""Read a run directory from Python: settings, tables and members, each when it is used.
+
+Tables are `pyarrow.Table`s; `.to_pandas()` makes DataFrames of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:  # torch, which readers of metrics need not load
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run on disk, finished or not. Its properties read the files when they are used."""
+    """A run directory, of a finished run or of one in progress."""
 
     folder: Path
 
@@ -36,33 +39,55 @@ class RunDirectory:
     @property
     def metrics(self) -> pa.Table:
         """One row a step: ``step`` and every metric (`populora.runs.metrics`), null where a step does not have it."""
-        return pa.Table.from_pylist(_complete(read_log(self.folder, METRICS)))
+        return _log_table(self.folder, METRICS)
 
     @property
     def timings(self) -> pa.Table:
         """One row a step: ``step``, seconds by phase, and tokens a second."""
-        return pa.Table.from_pylist(_complete(read_log(self.folder, TIMINGS)))
+        return _log_table(self.folder, TIMINGS)
 
     def table(self, name: str, steps: Iterable[int] | None = None) -> pa.Table:
-        """Read a table (a key of `populora.runs.tables.SCHEMAS`) of some steps, by default of all. Raises `RunDirectoryError`."""
+        """Read a table of some steps, by default of all: proposals, problems, attempts, matchups, ratings or children.
+
+        `populora.runs.tables` explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
+        """
         if name not in SCHEMAS:
             raise RunDirectoryError(f"a run has no table '{name}': expected one of {', '.join(SCHEMAS)}")
         return read_table(self.folder, name, steps)
 
     @property
-    def lineage(self) -> list[Lineage]:
-        """The children that were born, in order: operator, parents, strengths, random stream."""
+    def problems(self) -> pa.Table:
+        """Every valid problem: program, examples, author, and the step it comes from."""
+        return self.table("problems")
+
+    @property
+    def ratings(self) -> pa.Table:
+        """TrueSkill mean and deviation of each member after each step."""
+        return self.table("ratings")
+
+    @property
+    def lineage(self) -> pa.Table:
+        """The children that were born, in order: operator, parents, strengths, random stream, distances from the parents."""
+        return self.table("children")
+
+    @property
+    def children(self) -> list[Lineage]:
+        """The rows of ``lineage`` as records, with which the children can be bred again."""
         return read_children(self.folder)
 
     @property
-    def members(self) -> dict[str, Adapter]:
-        """The adapters of the newest checkpoint by name, such as ``T0``. Raises `RunDirectoryError` if there is none yet."""
+    def members(self) -> list[str]:
+        """Names of the adapters of the newest checkpoint, such as ``T0``. Raises `RunDirectoryError` if there is none yet."""
+        return sorted(newest_members(self.folder).roles)
+
+    def member(self, name: str) -> Adapter:
+        """Load an adapter of the newest checkpoint. Raises `RunDirectoryError` for a name that is not among ``members``."""
         from populora.adapters.peft_format import load_adapter
 
-        if not (self.folder / "adapters").exists():
-            raise RunDirectoryError(f"'{self.folder}' has no adapters yet: they are written with the first checkpoint")
         saved = newest_members(self.folder)
-        return {name: load_adapter(saved.adapters / name) for name in sorted(saved.roles)}
+        if name not in saved.roles:
+            raise RunDirectoryError(f"'{self.folder}' has no member '{name}': expected one of {', '.join(sorted(saved.roles))}")
+        return load_adapter(saved.adapters / name)
 
 
 def load_run(folder: str | Path) -> RunDirectory:
@@ -78,7 +103,8 @@ def load_run(folder: str | Path) -> RunDirectory:
     return run
 
 
-def _complete(lines: list[dict[str, float]]) -> list[dict[str, float | None]]:
-    """Give every row all columns that any of them has, in order of appearance."""
-    columns = dict.fromkeys(name for line in lines for name in line)
-    return [{name: line.get(name) for name in columns} for line in lines]
+def _log_table(folder: Path, file: str) -> pa.Table:
+    """Read a log as a table with every column that any step has, in order of appearance; before the first step only ``step``."""
+    lines = read_log(folder, file)
+    columns = dict.fromkeys(["step", *(name for line in lines for name in line)])
+    return pa.table({name: [line.get(name) for line in lines] for name in columns})

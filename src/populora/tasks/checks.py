@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from populora.core.config import TasksConfig
+from populora.core.errors import ConfigError
 from populora.core.types import Example, Problem, TaskType
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
@@ -70,11 +71,16 @@ class Verifier:
     def __exit__(self, kind: object, *_: object) -> None:
         self._pool.close(now=kind is not None)
 
+    def close(self) -> None:
+        """End the sandbox's processes, as the end of a ``with`` block does."""
+        self._pool.close()
+
     def run_program(self, program: str, inputs: str) -> Verdict:
         """Compute ``f(<inputs>)``. ``inputs`` is an argument list of literals without its parentheses.
 
-        Raises `SandboxFault` if the sandbox cannot go on.
+        Like the other methods, raises `ConfigError` for an argument that is not text, and `SandboxFault` if the sandbox fails.
         """
+        _check_texts(program, inputs)
         return self._pool.run([run_job(program, (inputs,), self._tasks)], twice=self._twice)[0]
 
     def check_input(self, program: str, answer: str, output: str) -> Check:
@@ -86,14 +92,23 @@ class Verifier:
         return self._check(Problem("", TaskType.CODE_O, "", (Example("", output),)), answer)
 
     def check_solution(self, answer: str, pairs: Sequence[tuple[str, str]]) -> Check:
-        """Check a code_f answer: the program must give the right output for every (inputs, output) of ``pairs``."""
+        """Check a code_f answer: the program must give the right output for every (inputs, output) of ``pairs``, at least one."""
+        if isinstance(pairs, str) or not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+            raise ConfigError(f"pairs: expected at least one pair of texts, such as [('1', '2')], got {pairs!r}")
         return self._check(Problem("", TaskType.CODE_F, "", (), tuple(Example(inputs, output) for inputs, output in pairs)), answer)
 
     def _check(self, problem: Problem, answer: str) -> Check:
         pairs = problem.shown + problem.hidden
+        _check_texts(problem.program, answer, *(text for pair in pairs for text in (pair.inputs, pair.output)))
         (gold,) = self._pool.run([Job("parse", texts=tuple(pair.output for pair in pairs))])
         if not gold.ok:
             return Check(gold, False, f"expected_output:{gold.reason}")
         (verdict,) = self._pool.run([answer_job(problem, answer, self._tasks)], twice=self._twice)
         kind = compare(verdict, gold.values, key_of(self._tasks)) if verdict.ok else verdict.reason
         return Check(verdict, verdict.ok and kind == "", kind)
+
+
+def _check_texts(*arguments: object) -> None:
+    for argument in arguments:
+        if not isinstance(argument, str):
+            raise ConfigError(f"expected Python source as text, such as '42', got {argument!r} ({type(argument).__name__})")

@@ -21,13 +21,15 @@ import torch
 
 from populora.adapters.adapter import Adapter, all_finite
 from populora.adapters.operators.registry import Operator, get_operator
-from populora.adapters.operators.similarity import measure, same_adapter
+from populora.adapters.operators.similarity import basis_cosine, measure, same_adapter
 from populora.adapters.svd import Refactor
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.rng import stream
 from populora.core.types import Lineage
 
 LINEAGE_FILE = "lineage.json"
+COMMON_BASIS = 0.5
+"""Parents whose A have a cosine above this count as written in one basis."""
 
 
 def breed(
@@ -52,13 +54,13 @@ def breed(
     operator.check_arity(len(parents))
     operator.check_strength(plan.strength)
     for index, parent in enumerate(parents, start=1):
-        _check_fit(f"parent {index}", parent, parents[0])
+        check_fit(f"parent {index}", parent, parents[0])
     strength = operator.strengths | plan.strength
     with _one_thread():
         aligned = [_aligned(parent) for parent in parents]
         options = {"refactor": refactor, **strength} if operator.takes_refactor else strength
         child = _aligned(operator.function(aligned, stream(plan.seed, *plan.stream), **options))
-        _check_fit(f"the child of operator '{operator.name}'", child, aligned[0])
+        check_fit(f"the child of operator '{operator.name}'", child, aligned[0])
         similarity = measure(child, aligned)
         for index, (parent, cosine) in enumerate(zip(aligned, similarity.cosines, strict=True), start=1):
             if not (allow_copy or operator.control) and same_adapter(child, parent, cosine):
@@ -87,6 +89,15 @@ def breed_again(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tup
             )
     before, now = asdict(lineage), asdict(again)
     return child, [f"{name}: {before[name]!r} on record, {now[name]!r} now" for name in before if before[name] != now[name]]
+
+
+def basis_warning(lineage: Lineage, parents: Sequence[Adapter]) -> str:
+    """Return a warning if the operator mixes factors entry by entry that share no basis, else an empty text."""
+    operator = get_operator(lineage.operator)
+    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or (cosine := basis_cosine(*parents)) > COMMON_BASIS:
+        return ""
+    warning = f"The parents' A have a cosine of {cosine:.2f}: their factors share no basis, and {operator.name} mixes them entry by entry."
+    return f"{warning} x2, x3, and x1 with space=delta do not need one."
 
 
 def lineage_bytes(lineage: Lineage, versions: Mapping[str, str]) -> bytes:
@@ -126,17 +137,17 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _check_fit(label: str, adapter: Adapter, model: Adapter) -> None:
+def check_fit(label: str, adapter: Adapter, model: Adapter, model_label: str = "parent 1") -> None:
     """Raise `AdapterError` unless ``adapter`` is finite fp32 with the rank, alpha, modules and shapes of ``model``."""
     if (adapter.rank, adapter.alpha) != (model.rank, model.alpha):
         raise AdapterError(
-            f"{label} has rank {adapter.rank} and alpha {adapter.alpha}, expected {model.rank} and {model.alpha} as in parent 1: "
-            "operators need adapters made with equal LoRA settings"
+            f"{label} has rank {adapter.rank} and alpha {adapter.alpha}, expected {model.rank} and {model.alpha} as in "
+            f"{model_label}: take adapters made with equal LoRA settings"
         )
     if not model.modules or adapter.modules.keys() != model.modules.keys():
         odd = sorted(adapter.modules.keys() ^ model.modules.keys())
         detail = f"'{odd[0]}' and {len(odd) - 1} more are in only one of them" if odd else "both are empty"
-        raise AdapterError(f"{label} and parent 1 must adapt the same modules, at least one: {detail}")
+        raise AdapterError(f"{label} and {model_label} must adapt the same modules, at least one: {detail}")
     for name, pair in adapter.modules.items():
         for letter, tensor, expected in zip("AB", pair, model.modules[name], strict=True):
             if tensor.shape != expected.shape:

@@ -68,6 +68,11 @@ class Operator:
         if parents != self.arity:
             raise ConfigError(f"operator '{self.name}' takes {self.arity} parent(s), got {parents}")
 
+    def check_refactor(self, refactor: str) -> None:
+        """Raise `ConfigError` for a ``refactor`` that the operator would not use; empty stands for the default."""
+        if refactor and not self.takes_refactor:
+            raise ConfigError(f"operator '{self.name}' splits no singular values: leave refactor out")
+
     def check_strength(self, strength: Mapping[str, float | str]) -> None:
         """Raise `ConfigError` for a strength that the operator does not have, or of another type."""
         defaults = self.strengths
