@@ -9,7 +9,6 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that names no base must not ask the network for it
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an active environment
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and its children would
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -44,6 +43,7 @@ if find_spec("hypothesis"):  # vLLM's environment has no need of it
 
 def pytest_configure(config: pytest.Config) -> None:
     """With POPULORA_TENSOR_OFFSET, every tensor from a file or from NumPy begins so many bytes after a multiple of 64 (tests/numerics)."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and its children would
     if offset := int(os.environ.get("POPULORA_TENSOR_OFFSET", "0")):
         from alignment import tensors_at
 

@@ -56,7 +56,7 @@ def test_a_sampler_that_missed_an_update_stops_the_run(tmp_path, monkeypatch):
 
     def stale(sampler, requests, *arguments):
         answers = sampled(sampler, requests, *arguments)
-        if requests[0].key[0] != "canary":  # what the canary asks after the update
+        if requests[0].key[0] != "sync-check":  # the check of adapters after the update
             return answers
         return [[replace(one, logprobs=tuple(value + 1e-3 for value in one.logprobs)) for one in group] for group in answers]
 

@@ -113,13 +113,13 @@ def test_children_are_bred_again_to_the_byte(undisturbed, capsys):
 
 @pytest.mark.slow
 def test_members_are_evaluated_before_children_replace_them(tmp_path, monkeypatch):
-    births, evaluate = {}, training_step.held_out_accuracy
+    births, evaluate = {}, training_step.evaluate_if_due
 
-    def spy(run):
-        births[run.step + 1] = {member.lineage.born for member in run.population.members}
-        return evaluate(run)
+    def spy(run, step):
+        births[step] = {member.lineage.born for member in run.population.members}
+        return evaluate(run, step)
 
-    monkeypatch.setattr(training_step, "held_out_accuracy", spy)
+    monkeypatch.setattr(training_step, "evaluate_if_due", spy)
     train(replace(SMALL, steps=3), tmp_path / "run", Silent())
     assert {child["born"] for child in read_table(tmp_path / "run", "children").to_pylist()} == {2}
     assert births == {1: {0}, 2: {0}, 3: {0, 2}}

@@ -7,7 +7,7 @@ from populora.core.rng import stream
 from populora.core.types import Example, Problem, TaskType
 from populora.tasks.coverage import Archive
 from populora.training.buffer import ProblemBuffer
-from populora.training.step import store
+from populora.training.step import store_problems
 
 
 def problem(index, task=TaskType.CODE_O, message=""):
@@ -66,14 +66,14 @@ def test_state_survives_json():
 
 def test_repeats_are_programs_that_the_buffer_held_from_this_step_or_before(make_record):
     run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
-    assert store(run, make_record(1).proposals, frozenset()) == {"1-1"}  # the second of two equal code_o programs
-    assert store(run, make_record(2).proposals, frozenset()) == {"2-0", "2-1", "2-2", "2-3"}
+    assert store_problems(run, make_record(1).proposals, frozenset()) == {"1-1"}  # the second of two equal code_o programs
+    assert store_problems(run, make_record(2).proposals, frozenset()) == {"2-0", "2-1", "2-2", "2-3"}
     assert run.valid_counts == {"T0": [6, 8], "T1": [2, 4]} and run.archive.summary()["total_problems"] == 6
 
 
 def test_void_problems_are_neither_stored_nor_repeats_and_leave_the_buffer(make_record):
     run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
-    assert store(run, make_record(1).proposals, frozenset({"1-1"})) == frozenset()
+    assert store_problems(run, make_record(1).proposals, frozenset({"1-1"})) == frozenset()
     assert run.archive.summary()["total_problems"] == 2
-    store(run, (), frozenset({"1-0"}))
+    store_problems(run, (), frozenset({"1-0"}))
     assert run.buffer.problems(TaskType.CODE_O) == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from populora.core.types import Lineage, Role
 
 ROLE_COLOURS = {Role.TEACHER.value: "dark_orange", Role.STUDENT.value: "dodger_blue2", Role.AGENT.value: "grey70"}
-PHASES = ("matchmaking", "propose and solve", "update", "publish", "store", "evolve")
+PHASES = ("matchmaking", "propose and solve", "update", "publish", "store", "evaluate", "evolve")
 
 CAPTIONS = {
     "student/solve_rate": "solve rate",

@@ -41,8 +41,10 @@ def held_out_suite(config: Config) -> list[Problem]:
     return load_held_out(config.base, config.evaluation.problems_per_type) if config.evaluation.every else []
 
 
-def held_out_accuracy(run: Run) -> dict[str, float]:
-    """Compute greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``."""
+def evaluate_if_due(run: Run, step: int) -> dict[str, float]:
+    """Compute greedy accuracy by ``member/type`` and ``member/all``, and mean response tokens by ``member/tokens``, if ``step`` is due."""
+    if not evaluation_due(run.config, step):
+        return {}
     requests = [
         solve_request(run, problem, member.slot, 1, ("held-out", member.id, problem.id), member.id)
         for member in run.population.solvers

@@ -118,12 +118,12 @@ def _sha256(value: object) -> str:
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
     with open_loggers(folder, run.config) as send_logs:
         stopping, write_seconds = stop(), 0.0
-        display.phase("canary")
+        display.phase("sync_check")
         check_sync(run, run.population.members)
         while run.step < run.config.steps and not stopping:
             record = selfplay_step(run, display.phase)
             timer = PhaseTimer(display.phase)
-            with timer("canary"):
+            with timer("sync_check"):
                 check_sync(run, _changed_members(run, record))
             record = replace(record, seconds={**record.seconds, **timer.seconds, "write": write_seconds})
             started = time.perf_counter()

@@ -1,9 +1,13 @@
 """One PopuLoRA step, top-down, in the paper's five phases (section 3.3). The loop around it is `populora.training.loop`.
 
-Deviations and readings: a student trains on the rho samples of at most ``prompts_per_type`` problems a type (readings 3, 4),
-filled from the buffer when its teacher gave too few (reading 5); references come from the buffer as it was when the step
-began (reading 8). The single-agent AZR baseline runs this very step with one member that meets itself: rho is the agent's own solve
-rate (the paper's self-calibration), both roles' rollouts train the one adapter, and neither ratings nor evolution exist.
+Deviations and readings:
+
+- A student trains on the rho samples of at most ``prompts_per_type`` problems of each type (readings 3, 4).
+- Problems from the buffer fill its batch when its teacher gave too few (reading 5).
+- References come from the buffer as it was when the step began (reading 8).
+
+The single-agent AZR baseline runs the same step with one member that meets itself. rho is then the agent's own solve rate (the paper's
+self-calibration), the rollouts of both roles train the one adapter, and there are neither ratings nor evolution.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from populora.core.types import Measures, Proposal, TaskType
 from populora.runs.step_record import StepRecord
-from populora.training.evaluation import evaluation_due, held_out_accuracy
+from populora.training.evaluation import evaluate_if_due
 from populora.training.evolution import evolve_if_due
 from populora.training.matchmaking import match
 from populora.training.population import rate
@@ -43,12 +47,10 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         run.sync_weights(slot for slot, update in updates.items() if not update.skipped)
     run.population = rate(run.population, outcome.matchups, config.league)
     with timer("store"):
-        repeats = store(run, rollouts.proposals, outcome.void)
-    members = run.population.members
-    held_out: dict[str, float] = {}
-    if evaluation_due(config, step):  # before evolution: a child that has not trained yet is not its parent's result
-        with timer("evaluate"):
-            held_out = held_out_accuracy(run)
+        repeats = store_problems(run, rollouts.proposals, outcome.void)
+    with timer("evaluate"):  # before evolution: a child that has not trained yet is not its parent's result
+        held_out = evaluate_if_due(run, step)
+    members = run.population.members  # those of this step, also where children replace them
 
     # (5) Evolution: every k steps the weakest of each role are replaced by children of the strongest.
     with timer("evolve"):
@@ -78,10 +80,10 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     )
 
 
-def store(run: Run, proposals: Sequence[Proposal], void: frozenset[str]) -> frozenset[str]:
-    """Put valid problems into the buffer and the programs of code_i and code_o into the archive; remove void problems.
+def store_problems(run: Run, proposals: Sequence[Proposal], void: frozenset[str]) -> frozenset[str]:
+    """Put valid problems into the buffer, and the programs of code_i and code_o into the archive. Remove void problems.
 
-    Counts validity for culling. Returns the ids of problems whose program the buffer already held.
+    Counts each author's valid proposals for culling. Returns the ids of problems whose program the buffer already held.
     """
     run.buffer.discard(void)
     repeats: set[str] = set()

@@ -55,7 +55,7 @@ def process(rank: int, address: str, folder: str, checkpointing: str) -> None:
     adapted = made(checkpointing, part)
     held = sum(parameter.numel() for parameter in adapted.backbone.layers.parameters())
     learner = ShardedLearner(adapted, CONFIG, part)
-    learner.logprobs(0, [ANSWER])  # as the canary asks before the first update
+    learner.logprobs(0, [ANSWER])  # as the check of adapters does before the first update
     learner.agreement = float("inf")
     found = learn(learner)
     found["share"] = torch.tensor(sum(part.to_local().numel() for part in adapted.backbone.layers.parameters()) / held)

@@ -1,4 +1,4 @@
-"""The canary sings: adapters without effect and samplers with other weights stop the run."""
+"""Adapters without effect, and samplers with other weights than the learner, stop the run."""
 
 from __future__ import annotations
 

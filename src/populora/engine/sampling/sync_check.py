@@ -42,7 +42,7 @@ def check_adapter_sync(
     more than `MAX_TOKEN_FACTOR` times that in the worst token (which would decide the mean of so few).
     """
     slots = range(bank.slots) if slots is None else sorted(slots)
-    requests = [Request(probe, slot, 1, ("canary", slot, index)) for slot in slots for index, probe in enumerate(probes)]
+    requests = [Request(probe, slot, 1, ("sync-check", slot, index)) for slot in slots for index, probe in enumerate(probes)]
     answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
     against_base: dict[int, float] = {}
     largest = 0.0

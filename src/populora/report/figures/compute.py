@@ -18,7 +18,7 @@ WARM_UP = 5
 UNTIMED = "no run has timings.jsonl"
 COMPUTE = ("compute", "Compute accounting", "Table 2 (compute accounting)")
 TIMINGS = ("phase_timings", "Where a step's seconds go", "")
-PHASES = ("matchmaking", "propose", "solve", "wait", "update", "publish", "store", "evaluate", "evolve", "canary", "write")
+PHASES = ("matchmaking", "propose", "solve", "wait", "update", "publish", "store", "evaluate", "evolve", "sync_check", "write")
 
 
 def compute_figure(study: Study) -> Figure | MissingFigure:
