@@ -83,8 +83,8 @@ def read_config(folder: Path) -> Config:
         return from_mapping(read_json(folder / CONFIG))
     except ConfigError as error:
         raise RunDirectoryError(
-            f"'{folder}' was written by another version of populora ({str(error).partition('. ')[0]}). Use that version to read it, or start "
-            "a new run."
+            f"'{folder}' was written by another version of populora ({str(error).partition('. ')[0]}). Read it with that version, or "
+            "start a new run."
         ) from error
 
 
