@@ -10,7 +10,7 @@ importing populora costs nothing.
 ['S0', 'S1', 'T0', 'T1']
 >>> run.metrics.num_rows, "student/solve_rate" in run.metrics.column_names
 (1, True)
->>> populora.load_run("runs/first").table("ratings").column_names[:5]
+>>> populora.load_run("runs/first").ratings.column_names[:5]
 ['step', 'member', 'role', 'slot', 'mu']
 """
 
