@@ -1,6 +1,6 @@
 """Draw the live table of a finished run as an SVG, from the files of its run directory: the picture in the README.
 
-python docs/picture.py runs/first_run/2t2s-0 docs/live.svg
+python docs/picture.py runs/tiny docs/live.svg
 """
 
 from __future__ import annotations
