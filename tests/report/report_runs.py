@@ -55,25 +55,21 @@ def write_run(folder: Path, make_record: Make, config: Config = CONFIG, steps: i
 
 
 def study_of(*folders: Path, baselines: Sequence[Path] = (), **options: Any) -> Study:
-    """A study without the command around it."""
     return Study(arms_of(folders, baselines), **options)
 
 
 def figure_of(make: Callable[[Study], Figure | MissingFigure], study: Study) -> Figure:
-    """The figure, which must not be missing."""
     figure = make(study)
     assert isinstance(figure, Figure), figure
     return figure
 
 
 def the_arm(*folders: Path) -> Arm:
-    """The one arm that these runs are."""
     (arm,) = arms_of(folders)
     return arm
 
 
 def the_run(folder: Path) -> RunData:
-    """A run as the report reads it."""
     return RunData(folder, folder.name)
 
 
@@ -139,15 +135,12 @@ def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program
                     problem = Problem(name, task, text, (Example("3", str(3 + number)),), hidden, "adds", author, step)
                     measures = Measures(*(int(one) for one in rng.integers(1, 18, 4)), f"print {number}")
                 rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
-                proposals.append(
-                    Proposal(author, task, group, _said(rng, program or f"proposal {name}"), True, problem, rejection, measures)
-                )
+                text = _said(rng, program or f"proposal {name}")
+                proposals.append(Proposal(author, task, group, text, True, problem, rejection, measures))
     return tuple(proposals)
 
 
-def _attempts(
-    rng: np.random.Generator, met: dict[str, str], proposals: Sequence[Proposal], answer: str
-) -> tuple[tuple[Attempt, ...], tuple[float | None, ...]]:
+def _attempts(rng: np.random.Generator, met: dict[str, str], proposals: Sequence[Proposal], answer: str):
     attempts: list[Attempt] = []
     rhos: list[float | None] = []
     for proposal in proposals:

@@ -32,11 +32,6 @@ def test_a_csv_is_read_back_as_it_was_whatever_a_model_wrote(rows):
     assert [(float(one["value"]), int(one["step"])) for one in found] == [(row["value"], row["step"]) for row in rows]
 
 
-def test_a_csv_file_is_utf_8_even_of_lone_surrogates(tmp_path):
-    file, *_ = save(Figure("name", "t", "", "d", "s", "s", [{"a": "\ud800é"}], Drawing), tmp_path)
-    assert file.name == "name.csv" and file.read_bytes() == "a\r\n\\ud800é\r\n".encode()
-
-
 def test_a_file_says_in_itself_what_it_shows(tmp_path):
     figure = Figure("name", "A – title", "", "What is drawn.", "a.jsonl: x", "4T+4S in run<\udcff>: 1 run, seed 0", [{"a": 1}], Drawing)
     words = "What is drawn. Shown: 4T+4S in run<\\udcff>: 1 run, seed 0. From: a.jsonl: x."

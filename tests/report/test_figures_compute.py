@@ -23,8 +23,8 @@ def timed(tmp_path_factory, make_record):
     return root
 
 
-def seconds(folder, name: str = "seconds/step") -> list[float]:
-    return [line[name] for line in logged(folder, "timings.jsonl")]
+def seconds(folder) -> list[float]:
+    return [line["seconds/step"] for line in logged(folder, "timings.jsonl")]
 
 
 def test_a_step_costs_the_median_of_all_steps_of_the_arm_without_each_runs_first_ones(timed):

@@ -25,20 +25,12 @@ def test_every_adapter_has_a_row_from_birth_to_death(runs):
     assert {row["name"]: (row["born"], row["died"]) for row in rows} == lives and len(rows) == len(lives)
     for row in rows:
         child = born.get((row["member"], row["generation"]))
-        expected = rated(folder, row["member"], row["born"], row["died"] or 6)
-        assert row["mu"] == expected
+        assert row["mu"] == rated(folder, row["member"], row["born"], row["died"] or 6)
+        measures = [row[name] for name in ("operator", "norm_ratio", "effective_rank")]
         if child is None:
-            assert (row["operator"], row["parents"], row["norm_ratio"], row["cosines"], row["effective_rank"]) == (
-                "init",
-                "",
-                None,
-                "",
-                None,
-            )
+            assert (*measures, row["parents"], row["cosines"]) == ("init", None, None, "", "")
         else:
             assert row["parents"] == " ".join(name.split(":")[0] for name in child["parents"])
-            assert [row[name] for name in ("operator", "norm_ratio", "effective_rank")] == [
-                child[name] for name in ("operator", "norm_ratio", "effective_rank")
-            ]
+            assert measures == [child[name] for name in ("operator", "norm_ratio", "effective_rank")]
             assert [float(one) for one in row["cosines"].split()] == pytest.approx(child["cosines"], abs=1e-4)
     assert next(row for row in rows if row["name"] == "T1#2")["mu"] is None, "born after the last step: not rated yet"

@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from report_runs import study_of
 
@@ -55,17 +54,6 @@ def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
         assert isinstance(figure, Figure) and figure.rows == expected and figure.paper
         assert figure.runs == "2 cells: snapshots 4; seeds 0, 1"
     assert draw(found[0])
-
-
-def test_grey_lines_are_the_parents_learning_curves(runs, tmp_path):
-    folder = retention(tmp_path / "grid")
-    for seed in GRID.seeds:
-        curve = [{"code_i": {"code_i": [step, seed]}, "code_o": {"code_o": [0, 1]}} for step in range(4)]
-        (folder / "parents" / f"seed_{seed}.json").write_text(json.dumps({"seed": seed, "curve": curve}))
-    axis = draw(retention_figures(study_of(runs["pair"], retention=folder))[0]).axes[0]
-    grey = [np.asarray(line.get_ydata(), float) for line in axis.lines if line.get_color() == "0.7"]
-    rates = GRID.parent_prompts * GRID.samples
-    np.testing.assert_allclose(grey, [[(step / 2 + seed) / rates for step in range(4)] for seed in GRID.seeds])
 
 
 def test_without_cells_there_are_no_grids_and_a_damaged_folder_is_an_error(runs, tmp_path):

@@ -43,19 +43,15 @@ def expected(folder: Path, steps: Sequence[int], third: int) -> list[tuple[int, 
     return found
 
 
-def test_the_median_of_four_steps_and_the_most_trivial_of_the_third(make_long):
-    long = make_long(40)  # a fifth of the paper's 200 steps, of which 5, 50, 100 and 200 are taken
-    assert chosen(long) == expected(long, (1, 10, 20, 40), 20)
-
-
 @pytest.mark.parametrize(("steps", "done", "taken", "third"), [
+    (40, 0, (1, 10, 20, 40), 20),  # a fifth of the paper's 200 steps, of which 5, 50, 100 and 200 are taken
     (20, 0, (1, 5, 10, 20), 10),  # 0.5 of a step is the first
     (20, 12, (1, 5, 10), 10),  # going on: what has been reached
     (6, 0, (1, 3, 6), 3),  # 0.15 and 1.5, which is as near to 1 as to 2, are the first
     (2, 0, (1, 2), 1),
     (6, 1, (1,), 0),
 ])  # fmt: skip
-def test_a_run_of_another_length_has_its_steps_at_the_same_shares(make_long, steps, done, taken, third):
+def test_the_median_of_four_steps_and_the_most_trivial_of_the_third(make_long, steps, done, taken, third):
     run = make_long(steps, done)
     assert chosen(run) == expected(run, taken, third)
 

@@ -6,39 +6,23 @@ import math
 import os
 
 import pytest
-from report_runs import CONFIG, logged, study_of, table, the_run
+from report_runs import CONFIG, logged, study_of, the_run
 
 from populora.core.errors import RunDirectoryError
 from populora.report.arms import arms_of
 from populora.report.figure import MissingFigure
 from populora.report.figures import make_figures
-from populora.report.run_data import RunData
 from populora.runs.directory import new_run
-from populora.runs.tables import SCHEMAS
-
-
-def lines_of(run: RunData) -> list[dict[str, float]]:
-    """The log as lines again."""
-    log = run.metrics
-    lines = [{"step": int(step), **{name: float(of[index]) for name, of in log.columns.items()}} for index, step in enumerate(log.steps)]
-    return [{name: value for name, value in line.items() if not math.isnan(value)} for line in lines]
 
 
 def test_logs_are_read_as_they_were_written(runs):
     run = the_run(runs["pair"])
-    assert lines_of(run) == logged(runs["pair"])
+    for index, line in enumerate(logged(runs["pair"])):
+        values = {name: column[index] for name, column in run.metrics.columns.items() if not math.isnan(column[index])}
+        assert {"step": run.metrics.steps[index], **values} == line
     assert run.timings.get("seconds/step").tolist() == [line["seconds/step"] for line in logged(runs["pair"], "timings.jsonl")]
     assert all(math.isnan(value) for value in run.metrics.get("no/such"))
     assert run.metrics.under("rating/mu") == ["S0", "S1", "T0", "T1", "student", "teacher"]
-
-
-def test_tables_are_read_as_they_were_written_also_in_part(runs):
-    run = the_run(runs["pair"])
-    for name, schema in SCHEMAS.items():
-        assert run.table(name, schema.names).to_pylist() == table(runs["pair"], name)
-    assert run.table("attempts", ("student", "correct"), [2, 4]).to_pylist() == [
-        {"student": row["student"], "correct": row["correct"]} for row in table(runs["pair"], "attempts", 2, 4)
-    ]
 
 
 def test_damaged_files_are_errors(copied, tmp_path):
