@@ -141,14 +141,14 @@ def finished(text: str, stop: tuple[str, ...], kind: str = "raw", stopped: bool 
 
 def test_a_response_is_cut_at_whichever_stop_text_comes_first():
     assert finished("return x\nprint(x)\n```\n", ("\n```\n", "\nprint("), stopped=True)[:2] == ("return x", "stop")
-    assert finished("x = 1\nprint(x)", ("\n```\n", "\nprint(")) == ("x = 1", "stop", len(made("x = 1\nprint(").tokens))
+    assert finished("x = 1\nprint(x)", ("\n```\n", "\nprint(")) == ("x = 1", "stop", len(made("x = 1\nprint(x)").tokens))
     assert finished("x = 1", ("\n```\n", "\nprint(")) == ("x = 1", "length", len(made("x = 1").tokens))
     assert finished("x = 1", ("\n```\n",), stopped=True)[1] == "stop"
     assert finished("", ("\n```\n",)) == ("", "length", 0)
 
 
 def test_a_stop_text_that_is_a_control_token_is_found_though_decoding_leaves_it_out():
-    assert finished("ab<pad>cd", ("</s>", "<pad>")) == ("ab", "stop", 3)
+    assert finished("ab<pad>cd", ("</s>", "<pad>")) == ("ab", "stop", 5)
     assert finished("ab<pad>", ("<pad>",)) == ("ab", "stop", 3)
     assert finished("a\nprint(b<pad>c", ("\nprint(", "<pad>"))[:2] == ("a", "stop")
     assert finished("ab<pad>c\nprint(d", ("\nprint(", "<pad>"))[:2] == ("ab", "stop")

@@ -6,7 +6,6 @@ error; 130 after Ctrl-C.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,7 +16,7 @@ import tyro
 from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
-from populora.cli.evaluate_generate import SKIPPED, Generate, generate_into
+from populora.cli.evaluate_generate import SKIPPED, Generate, generate_into, say
 from populora.cli.evaluate_grade import GradeArguments, grade_folder
 from populora.core.errors import ConfigError
 from populora.evals.aggregates import graded_benchmarks
@@ -26,8 +25,8 @@ from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.folder import read_evaluation, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
 
-PARTS = {"generate": "evaluate_generate", "grade": "evaluate_grade", "compare": "evaluate_compare"}
-"""The subcommands with modules of their own in `populora.cli`."""
+PARTS = ("generate", "grade", "compare")
+"""The subcommands with modules of their own."""
 STOPPED = 130
 
 
@@ -62,17 +61,18 @@ class TableArguments:
 
 def main(arguments: Sequence[str]) -> int:
     """Run a subcommand, or all of them; returns the exit code. Any other first argument names a model. Raises `PopuloraError`."""
+    part = arguments[0] if arguments else ""
     try:
-        if arguments and arguments[0] in PARTS:
-            return import_module(f"populora.cli.{PARTS[arguments[0]]}").main(arguments[1:])
-        if arguments and arguments[0] == "table":
+        if part in PARTS:
+            return import_module(f"populora.cli.evaluate_{part}").main(arguments[1:])
+        if part == "table":
             return _table(parse(TableArguments, arguments[1:], "evaluate table"))
         return _evaluate(parse(Evaluate, arguments, "evaluate"))
     except MissingDataError as error:
-        sys.stderr.write(f"populora evaluate: skipped {error}\n")
+        say(f"skipped {error}")
         return SKIPPED
     except KeyboardInterrupt:
-        sys.stderr.write("populora evaluate: stopped; what is done is kept, and the same command resumes\n")
+        say("stopped; what is done is kept, and the same command resumes")
         return STOPPED
 
 
@@ -106,4 +106,4 @@ def _tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:
     files = write_tables(out, "downstream", tables, score_records(evaluations, paper))
     for table in tables:
         print_table(table, Console(highlight=False))
-    sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, files))}\n")
+    say(f"written to {', '.join(map(str, files))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
+from populora.cli.evaluate_generate import say
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS, suite
 from populora.evals.comparison import ComparedArm, compare, comparison_tables, read_arm
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     tables = comparison_tables(differences, _notes(models, arms, selected))
     if args.out:
         files = write_tables(args.out, "comparison", tables, [asdict(difference) for difference in differences])
-        sys.stderr.write(f"populora evaluate: written to {', '.join(map(str, files))}\n")
+        say(f"written to {', '.join(map(str, files))}")
     for table in tables:
         print_table(table, Console(highlight=False))
     return 0
@@ -81,7 +81,7 @@ def _read_arm(name: str, folder: Path, models: Sequence[EvalModel], mode: str, b
 
 
 def _notes(models: Mapping[str, tuple[Path, Sequence[EvalModel]]], arms: Sequence[ComparedArm], selected: Sequence[str]) -> list[str]:
-    """Footnotes: the models of each arm, benchmarks that are not compared, and settings that differ."""
+    """Write footnotes on the models of each arm, benchmarks that are not compared, and settings that differ."""
     notes = [f"{text}: the mean of {', '.join(model.name for model in chosen)}." for text, (_, chosen) in models.items() if len(chosen) > 1]
     some = {name for arm in arms for name in arm.answers}.union(selected)
     absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.answers for arm in arms)]

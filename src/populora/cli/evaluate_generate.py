@@ -24,7 +24,6 @@ from populora.runs.directory import locked
 
 if TYPE_CHECKING:  # they load torch
     from populora.evals.models import EvalModels
-    from populora.evals.openai_api import Endpoint
     from populora.evals.prompts import EvalTask
 
 SKIPPED = 3
@@ -106,7 +105,7 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
     if plan is None or generate is None or not any(prompts.prompts for prompts in plan.prompts):
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
     _announce(plan, skipped)
-    out = args.out or _default_folder(args, models)
+    out = args.out or _default_folder(args.what, models, plan)
     check_folder(out)
     with disk_errors(out, "create"):
         out.mkdir(parents=True, exist_ok=True)
@@ -115,8 +114,8 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
         refused = generate(plan, out, lambda benchmark, model, done, items: count(done, items, f"{benchmark} {model}"))
     for benchmark, items in (refused or {}).items():
         some = ", ".join(map(repr, list(items)[:5]))
-        _say(f"the endpoint refused {len(items)} items of {benchmark}, such as {some} ({next(iter(items.values()))})")
-    _say(f"completions are in {out}")
+        say(f"the endpoint refused {len(items)} items of {benchmark}, such as {some} ({next(iter(items.values()))})")
+    say(f"completions are in {out}")
     return out, SKIPPED if skipped else 0
 
 
@@ -124,18 +123,14 @@ def _check_arguments(args: Generate) -> None:
     """Raise `ConfigError` for a number that is too small, and for an argument without effect."""
     for name, least in (("parallel", 1), ("limit", 0), ("max_tokens", 0), ("cache_mb", 0), ("tensor_parallel", 0)):
         if getattr(args, name) < least:
-            raise ConfigError(f"{_flag(name)} is {getattr(args, name)}: expected 1 or more")
+            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(args, name)}: expected 1 or more")
     defaults = {item.name: item.default for item in fields(Generate)}
     for name in LOCAL_ONLY if args.endpoint else API_ONLY:
         if getattr(args, name) != defaults[name]:
             use = "models that are loaded here, not for an endpoint's" if args.endpoint else "an endpoint (--endpoint URL)"
-            raise ConfigError(f"{_flag(name)} is for {use}: leave it out")
+            raise ConfigError(f"--{name.replace('_', '-')} is for {use}: leave it out")
     if args.endpoint and len(args.what) != 1:
         raise ConfigError(f"with --endpoint expected the name of one model there, got {', '.join(args.what) or 'none'}")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _find_models(args: Generate) -> EvalModels:
@@ -148,7 +143,7 @@ def _find_models(args: Generate) -> EvalModels:
 
 
 def _load_tasks(benchmarks: Sequence[Benchmark], args: Generate) -> tuple[list[EvalTask], dict[str, str], dict[str, str]]:
-    """The tasks, the paths of their data, and the reason for each skipped benchmark."""
+    """Load the tasks; returns them, the paths of their data, and the reason for each skipped benchmark."""
     from populora.evals.prompts import EvalTask, parse_templates
 
     templates = parse_templates(args.templates, benchmarks)
@@ -166,28 +161,21 @@ def _load_tasks(benchmarks: Sequence[Benchmark], args: Generate) -> tuple[list[E
 
 
 def _make_plan(args: Generate, models: EvalModels | None, tasks: Sequence[EvalTask]) -> tuple[Any, Callable[..., Any]]:
-    """The plan, and the function that generates its completions."""
+    """Make the plan; returns it and the function that generates its completions."""
     if models:
         from populora.evals.generate import generate, make_plan
 
         return make_plan(models, tasks, args.merge), generate
-    from populora.evals.openai_api import generate_by_api, make_api_plan
+    from populora.evals.openai_api import Endpoint, generate_by_api, make_api_plan
 
-    return make_api_plan(_endpoint(args), tasks), generate_by_api
-
-
-def _endpoint(args: Generate) -> Endpoint:
-    from populora.evals.openai_api import Endpoint
-
-    return Endpoint(args.endpoint, args.what[0], args.key_variable, args.parallel, args.chat)
+    return make_api_plan(Endpoint(args.endpoint, args.what[0], args.key_variable, args.parallel, args.chat), tasks), generate_by_api
 
 
-def _default_folder(args: Generate, models: EvalModels | None) -> Path:
-    """The step of a run, else a name made of the models' names."""
-    if models and models.run and models.step is not None and len(args.what) == 1:
+def _default_folder(what: Sequence[str], models: EvalModels | None, plan: Any) -> Path:
+    """Name the folder after the step of a run, or after the models."""
+    if models and models.run and models.step is not None and len(what) == 1:
         return step_folder(models.run / "evaluations", models.step)
-    names = [Path(what).resolve().name for what in args.what] if models else [_endpoint(args).file_name]
-    return Path("evaluations") / "+".join(names)
+    return Path("evaluations") / ("+".join(Path(name).resolve().name for name in what) if models else plan.endpoint.file_name)
 
 
 def _record(out: Path, plan: Any, models: EvalModels | None, data: Mapping[str, str], skipped: Mapping[str, str]) -> None:
@@ -205,15 +193,16 @@ def _record(out: Path, plan: Any, models: EvalModels | None, data: Mapping[str, 
 def _announce(plan: Any, skipped: Mapping[str, str]) -> None:
     """Print the skipped benchmarks, lowered limits and items that are left out, while there is time to stop."""
     for name, reason in skipped.items():
-        _say(f"skipped {name}: {reason}")
+        say(f"skipped {name}: {reason}")
     for prompts in plan.prompts:
         name, items, left_out = prompts.benchmark.name, len(prompts.task.items), len(prompts.left_out)
         if prompts.lowered_from and prompts.prompts:
             limits = f"{prompts.max_tokens} tokens instead of {prompts.lowered_from}"
-            _say(f"responses to {name} may have {limits}: the base's context has no space for more and its prompts")
+            say(f"responses to {name} may have {limits}: the base's context has no space for more and its prompts")
         if left_out and prompts.prompts:
-            _say(f"{left_out} of {items} items of {name} are too long and left out, see evaluation.json")
+            say(f"{left_out} of {items} items of {name} are too long and left out, see evaluation.json")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a message of the command on standard error."""
     sys.stderr.write(f"populora evaluate: {text}\n")

@@ -16,6 +16,7 @@ from typing import Annotated
 import tyro
 
 from populora.cli.arguments import QUIET, parse
+from populora.cli.evaluate_generate import SKIPPED, say
 from populora.cli.progress import counting
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
@@ -27,7 +28,6 @@ from populora.evals.folder import completions_file, read_description, read_model
 from populora.evals.grading import GRADERS, GraderPool, GradingJob, GradingSummary, grade, missing_libraries, open_grader
 from populora.runs.directory import locked
 
-SKIPPED = 3
 _LISTED = 10
 """Missing items that are listed by name."""
 
@@ -75,7 +75,7 @@ def _grade_file(which: Benchmark, completions: Path, out: Path, args: GradeArgum
     path = args.data or find_data(which)
     items, sha256 = load_items(which, path, verify=False), digest_of(path)
     if which.sha256 not in ("", sha256):
-        _say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these scores compare with no others")
+        say(f"warning: '{path}' is not the pinned {which.name} (SHA-256 {sha256}): these scores compare with no others")
     texts, faults = read_texts(completions, items)
     job = GradingJob(which, items, texts, sha256, args.completion_is_solution)
     with open_grader(which, args.workers, args.allow_weak) as pool, counting(which.name) as progress:
@@ -96,7 +96,7 @@ def grade_folder(folder: Path, args: GradeArguments) -> int:
             try:
                 loaded[which] = _load_data(which, description.get("data", {}).get(which.name, ""), args.data)
             except MissingDataError as error:
-                _say(f"skipped {error}")
+                say(f"skipped {error}")
                 code = SKIPPED
         for _, group in groupby(loaded, lambda which: which.grading):
             benchmarks = list(group)
@@ -138,16 +138,12 @@ def _grade_benchmark(
 def _report(prefix: str, job: GradingJob, summary: GradingSummary, faults: Sequence[str]) -> None:
     name, missing = prefix + job.benchmark.name, summary.missing
     for fault in faults:
-        _say(f"{name}: {fault}")
+        say(f"{name}: {fault}")
     if missing:
         more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
-        _say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:_LISTED])}{more}")
+        say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:_LISTED])}{more}")
     if summary.passed_on_retry:
-        _say(f"passed when graded alone, after a failure: {', '.join(summary.passed_on_retry)}")
+        say(f"passed when graded alone, after a failure: {', '.join(summary.passed_on_retry)}")
     modes = ", ".join(f"{name} {count}" for name, count in summary.modes.items())
     share = f"{100 * summary.correct / summary.items:.1f} %" if summary.items else "none"
     sys.stdout.write(f"{name}: {summary.correct} of {summary.items} correct ({share})" + (f"; {modes}\n" if modes else "\n"))
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"populora evaluate grade: {text}\n")

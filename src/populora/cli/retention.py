@@ -6,7 +6,6 @@ import math
 import os
 import platform
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from populora.cli.arguments import QUIET, parse
+from populora.cli.progress import counting
 from populora.cli.train import preset_list
 from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
@@ -22,7 +22,6 @@ from populora.core.files import disk_errors, json_bytes, read_json, write_file
 from populora.core.invocation import pasteable
 from populora.core.presets import RETENTION, preset_names, settings_file
 from populora.runs.directory import CONFIG, FACTS, changed_versions, locked
-from populora.runs.style import format_duration
 
 if TYPE_CHECKING:
     from populora.evals.retention.settings import RetentionConfig
@@ -55,7 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         args.out.mkdir(parents=True, exist_ok=True)
     with locked(args.out):
         _claim(args.out, config)
-        run_grid(config, args.out, _Progress())
+        with counting("retention") as count:
+            run_grid(config, args.out, lambda title, done, steps: count(done, steps, title))
         _write_results(args.out, config)
     return 0
 
@@ -107,17 +107,3 @@ def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: [end if math.isfinite(end) else None for end in value] if isinstance(value, tuple) else value for key, value in row.items()
     }
-
-
-class _Progress:
-    """Prints a line every ten seconds, and at the end of each part."""
-
-    def __init__(self) -> None:
-        self._started = self._printed = time.monotonic()
-
-    def __call__(self, title: str, done: int, steps: int) -> None:
-        now = time.monotonic()
-        if now - self._printed >= 10 or done == steps:
-            self._printed = now
-            sys.stdout.write(f"{format_duration(now - self._started)}  {title}: step {done} of {steps}\n")
-            sys.stdout.flush()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors, write_file
-from populora.evals.eval_records import Completion, EvalModel, Item, append, read_records, to_line
+from populora.evals.eval_records import Completion, EvalModel, Item, append, read_records, to_lines
 from populora.evals.folder import completions_file
 from populora.evals.prompts import EvalPrompts
 
@@ -41,10 +41,9 @@ class CompletionLog:
     def close(self) -> None:
         """Sort the file by its items, so that its bytes do not depend on the order of generation."""
         order = {item: number for number, item in enumerate(self.prompts.prompts)}
-        completions = sorted(read_records(self.file, Completion).values(), key=lambda item: order.get(item.item_id, len(order)))
-        ordered = b"".join(map(to_line, completions))
-        if self.file.exists() and ordered != self.file.read_bytes():
-            write_file(self.file, ordered)
+        completions = read_records(self.file, Completion).values()
+        if completions:
+            write_file(self.file, to_lines(sorted(completions, key=lambda item: order.get(item.item_id, len(order)))))
 
 
 def open_completion_logs(prompts: Iterable[EvalPrompts], models: Sequence[EvalModel], out: Path, progress: Progress) -> list[CompletionLog]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -76,7 +76,7 @@ class Grade:
     """Digest of the completion."""
 
     def is_correct(self, mode: str = PRIMARY) -> bool:
-        """Whether the completion is correct in an extraction mode; the primary one replaces a mode that its grader does not have."""
+        """Tell whether the completion is correct in an extraction mode, or in the primary one if its grader does not have the mode."""
         return self.modes.get(mode, self.correct)
 
 
@@ -86,12 +86,12 @@ Record = TypeVar("Record", Completion, Grade)
 def append(path: Path, record: Completion | Grade) -> None:
     """Append one line. Raises `RunDirectoryError`."""
     with disk_errors(path), path.open("ab") as file:
-        file.write(to_line(record))
+        file.write(to_lines([record]))
 
 
-def to_line(record: Completion | Grade) -> bytes:
-    """Encode the record as a line of ASCII JSON."""
-    return json.dumps(asdict(record)).encode("ascii") + b"\n"
+def to_lines(records: Iterable[Completion | Grade]) -> bytes:
+    """Encode each record as a line of ASCII JSON."""
+    return b"".join(json.dumps(asdict(record)).encode("ascii") + b"\n" for record in records)
 
 
 def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[str, Record]:
@@ -151,24 +151,22 @@ class Evaluation:
     """Benchmarks that could not be evaluated, with the reason."""
 
     def scores_of(self, model: str) -> dict[str, Score]:
-        """The scores of a model by benchmark, where anything was graded."""
+        """Select the scores of a model by benchmark, where anything was graded."""
         return {score.benchmark: score for score in self.scores if score.model == model and score.graded}
 
     def with_mode(self, mode: str) -> Evaluation:
         """Count in another extraction mode; the primary one replaces it for benchmarks that do not have it."""
-        scores = (replace(score, correct=score.modes.get(mode, score.correct)) for score in self.scores)
-        return replace(self, scores=tuple(scores))
+        return replace(self, scores=tuple(replace(score, correct=score.modes.get(mode, score.correct)) for score in self.scores))
 
 
-def score_grades(model: str, benchmark: str, grades: Iterable[Grade], items: int) -> Score:
+def score_grades(model: str, benchmark: str, grades: Collection[Grade], items: int) -> Score:
     """Count verdicts on a benchmark of this number of items."""
-    grades = list(grades)
     names = dict.fromkeys(name for grade in grades for name in grade.modes)
     modes = {name: sum(grade.is_correct(name) for grade in grades) for name in names}
     return Score(model, benchmark, sum(grade.correct for grade in grades), len(grades), items, modes)
 
 
 def modes_of(evaluations: Iterable[Evaluation]) -> list[str]:
-    """The names of all reported extraction modes, ``strict`` and ``lenient`` first."""
+    """List all reported extraction modes, ``strict`` and ``lenient`` first."""
     names = {name for evaluation in evaluations for score in evaluation.scores for name in score.modes}
     return sorted(names, key=lambda name: (name != "strict", name != "lenient", name))

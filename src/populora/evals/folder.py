@@ -69,7 +69,7 @@ def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") 
     another adapter or run under a recorded name, and for members of different steps.
     """
     recorded = read_description(out)["settings"]["models"]
-    steps = {recorded.get(model.name, {"step": model.step}).get("step") for model in models if model.step is not None}
+    steps = {recorded[model.name].get("step") if model.name in recorded else model.step for model in models if model.step is not None}
     if len(steps) > 1:
         raise ConfigError(
             f"'{out}' has members at step {min(steps)} of the run, which is at step {max(steps)} now: evaluate the members that it has, "
@@ -174,10 +174,10 @@ def settings_diff(evaluations: Mapping[str, Settings]) -> list[str]:
 
 
 def completions_file(folder: Path, benchmark: str, model: str) -> Path:
-    """The path of a model's completions on a benchmark."""
+    """Return the path of a model's completions on a benchmark."""
     return folder / "generations" / benchmark / f"{model}.jsonl"
 
 
 def verdict_file(folder: Path, benchmark: str, model: str) -> Path:
-    """The path of a model's verdicts on a benchmark."""
+    """Return the path of a model's verdicts on a benchmark."""
     return folder / "verdicts" / benchmark / f"{model}.jsonl"

@@ -8,7 +8,6 @@ follows them.
 from __future__ import annotations
 
 import shutil
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,7 +24,7 @@ from populora.engine.sampling.token_sampling import decode
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
 from populora.evals.eval_records import Completion, EvalModel
 from populora.evals.folder import snapshot_adapters, update_evaluation
-from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge, open_engine, read_checked, require_peft
+from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge, open_engine, require_peft
 from populora.evals.models import EvalModels
 from populora.evals.prompts import EvalPrompts, EvalTask, Template, render_prompts
 from populora.tasks.render import load_prompts
@@ -43,11 +42,11 @@ class EvalPlan:
     merge: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """The settings that completions depend on, apart from the models."""
+        """Collect the settings that completions depend on, apart from the models."""
         base, backend = self.models.config.base, self.models.config.engine.backend
         benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts if prompts.prompts}
-        described = {"path": base.path, "dtype": base.dtype, "prompts": base.prompts}
-        return {"base": described, "backend": backend, "merged": self.merge, "models": {}, "benchmarks": benchmarks}
+        values = {"path": base.path, "dtype": base.dtype, "prompts": base.prompts}
+        return {"base": values, "backend": backend, "merged": self.merge, "models": {}, "benchmarks": benchmarks}
 
 
 def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False) -> EvalPlan:
@@ -55,13 +54,9 @@ def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False
     config, shapes = models.config, read_base_shape(models.config.base)
     tokenizer, prompts = load_tokenizer(config.base), load_prompts(config.base.prompts, config.tasks)
     rendered = tuple(render_prompts(task, tokenizer, shapes.context, config.selfplay, prompts) for task in tasks)
-    adapters = [model.adapter for model in models.models if model.adapter]
     if merge:
         require_peft()
-        for adapter in adapters:
-            read_checked(adapter, shapes)
-    else:
-        load_adapters(adapters, shapes)
+    load_adapters([model.adapter for model in models.models if model.adapter], shapes, merge)
     return EvalPlan(models, rendered, merge)
 
 
@@ -121,20 +116,12 @@ def _fill_logs(
 
 
 def to_completion(item: str, prompt: str, generation: Generation, template: Template, tokenizer: Any) -> Completion:
-    """Cut a generation at the first stop text and count its tokens. ``solve`` ends with its stop text, which stays."""
-    text, count, stopped = generation.text, len(generation.tokens), generation.stopped
+    """Cut a generation at the first stop text; its tokens are counted up to where sampling ended. A ``solve`` keeps its stop text."""
+    text, stopped = generation.text, generation.stopped
     if template.kind != "solve":
         ids = [tokenizer(stop, add_special_tokens=False)["input_ids"] for stop in template.stop]
         control = {stop[0] for stop in ids if len(stop) == 1 and not decode(tokenizer, stop)}  # which decoding leaves out
         end = next((index for index, token in enumerate(generation.tokens) if token in control), None)
-        if end is not None:
-            text, count, stopped = decode(tokenizer, generation.tokens[:end]), end + 1, True
-
-        def has_stop(length: int) -> bool:
-            prefix = decode(tokenizer, generation.tokens[:length])
-            return cut(prefix, template.stop) != prefix
-
-        if cut(text, template.stop) != text:
-            needed = bisect_left(range(1, count), True, key=has_stop) + 1
-            text, count, stopped = cut(text, template.stop), needed, True
-    return Completion(item, text, prompt, "stop" if stopped else "length", len(generation.prompt_tokens), count)
+        text = cut(text if end is None else decode(tokenizer, generation.tokens[:end]), template.stop)
+        stopped |= end is not None or text != generation.text
+    return Completion(item, text, prompt, "stop" if stopped else "length", len(generation.prompt_tokens), len(generation.tokens))

@@ -22,14 +22,13 @@ from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.data import digest
-from populora.evals.eval_records import LONGEST_COMPLETION, Grade, Item, append, read_records, to_line
+from populora.evals.eval_records import LONGEST_COMPLETION, Grade, Item, append, read_records, to_lines
 from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.tasks.verifier import Judge
 
-Grader = Callable[..., Grade]
 Progress = Callable[[int, int], None]
 """Called with the numbers of graded items and of all."""
 
@@ -38,7 +37,7 @@ Progress = Callable[[int, int], None]
 class GraderSettings:
     """How the benchmarks of one kind are graded."""
 
-    grade: Grader
+    grade: Callable[..., Grade]
     limits: Limits
     libraries: tuple[str, ...] = ()
     """Libraries that decide verdicts; their versions are recorded."""
@@ -62,9 +61,6 @@ GRADERS: dict[Grading, GraderSettings] = {
     ),
     "selfplay": GraderSettings(tiny_suite.grade_tiny, tiny_suite.LIMITS, retry="never"),
 }
-
-_FINAL = ("missing", "too_long", "no_answer")
-"""Reasons that no program decided."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ class GradingJob:
         return GRADERS[self.benchmark.grading]
 
     def facts(self) -> dict[str, Any]:
-        """Everything that decides the verdicts, in addition to the completions."""
+        """Collect everything that decides the verdicts, in addition to the completions."""
         limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in ("harness", "packages")}
         return {
             "benchmark": self.benchmark.name, "data_sha256": self.data_sha256, "is_solution": self.is_solution,
@@ -116,7 +112,7 @@ class GraderPool:
 
 
 def missing_libraries(benchmark: Benchmark) -> str:
-    """The message about libraries to install before this benchmark can be graded; empty if there are none."""
+    """Return the message about libraries to install before this benchmark can be graded; empty if there are none."""
     absent = [name for name in GRADERS[benchmark.grading].libraries if versions((name,))[name] == "not installed"]
     if not absent:
         return ""
@@ -144,12 +140,11 @@ def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lam
     """
     facts, summary_file = job.facts(), out.with_suffix(".json")
     grades = _load_valid(job, out, summary_file, facts)
-    write_file(out, b"".join(map(to_line, grades.values())))
+    write_file(out, to_lines(grades.values()))
     write_file(summary_file, json_bytes({"facts": facts}))
     threads = ThreadPoolExecutor(2 * pool.workers)  # while some wait for the sandbox, others read and compare
     try:
-        missing = [item for item in job.items if item.id not in grades]
-        for future in as_completed([threads.submit(_grade_item, job, item, pool) for item in missing]):
+        for future in as_completed([threads.submit(_grade_item, job, item, pool) for item in job.items if item.id not in grades]):
             _append(future.result(), grades, out)
             progress(len(grades), len(job.items))
     finally:
@@ -159,7 +154,7 @@ def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lam
     ordered = [grades[item.id] for item in job.items]
     summary = _summarise(ordered)
     machine = {"processor": processor(), "cores": os.cpu_count(), "workers": pool.workers, "sandbox_tier": pool.tier}
-    write_file(out, b"".join(map(to_line, ordered)))
+    write_file(out, to_lines(ordered))
     write_file(summary_file, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
     return summary
 
@@ -185,8 +180,8 @@ def _retry_failures(job: GradingJob, grades: dict[str, Grade], out: Path, pool: 
     """Grade failures once more, one after the other."""
     for item in job.items:
         first = grades[item.id]
-        final = first.reason in _FINAL or (first.reason == "wrong" and job.settings.retry == "unless_wrong")
-        if not (first.retry or all(first.modes.values()) or final):
+        decided = first.reason == "no_answer" or (first.reason == "wrong" and job.settings.retry == "unless_wrong")
+        if not (first.retry or all(first.modes.values()) or decided):  # no modes: missing, or too long
             second = _grade_item(job, item, pool)
             _append(replace(second, retry="passed" if second.correct and not first.correct else "failed"), grades, out)
 

@@ -38,11 +38,11 @@ class LoadedAdapters:
     targets: tuple[str, ...]
 
     def adapter(self, slot: int) -> Adapter:
-        """See `populora.engine.sampling.sampler.AdapterSource`."""
+        """Return the adapter in a slot."""
         return self.adapters[slot]
 
     def config(self, config: Config, prompt_tokens: int, response_tokens: int) -> Config:
-        """``config`` with room for these adapters, and for prompts and responses of these numbers of tokens."""
+        """Return ``config`` with space for these adapters, and for prompts and responses of these numbers of tokens."""
         rank = max(adapter.rank for adapter in self.adapters)
         return replace(
             config, lora=LoraConfig(rank, float(rank), self.targets), population=PopulationConfig(len(self.adapters), 0),
@@ -50,15 +50,16 @@ class LoadedAdapters:
         )  # fmt: skip
 
 
-def load_adapters(folders: Sequence[Path], shapes: ModelShape) -> LoadedAdapters:
+def load_adapters(folders: Sequence[Path], shapes: ModelShape, any_scale: bool = False) -> LoadedAdapters:
     """Load the adapters by slot; without any, one that does nothing. Modules that only some of them adapt are zero in the others.
 
-    Raises `AdapterError` for an adapter of another base model, or one whose scale is not alpha / rank.
+    Raises `AdapterError` for an adapter of another base model, and unless ``any_scale`` for one whose scale is not alpha / rank.
     """
     adapters: list[Adapter] = []
     for folder in folders:
         content = read_checked(folder, shapes)
-        if special := [f"{name} = {content.settings[name]}" for name in CARRIED if content.settings.get(name)]:
+        special = [f"{name} = {content.settings[name]}" for name in CARRIED if content.settings.get(name)]
+        if special and not any_scale:
             raise AdapterError(
                 f"'{folder}' has {', '.join(special)}: adapters that are served together have one rank, one alpha and the scale "
                 "alpha / rank. Merge it into its base instead (--merge)."
@@ -71,12 +72,13 @@ def load_adapters(folders: Sequence[Path], shapes: ModelShape) -> LoadedAdapters
 
 
 def _pad(adapter: Adapter, modules: Mapping[str, tuple[int, int]]) -> Adapter:
-    zeros = {
-        name: (torch.zeros(adapter.rank, inner), torch.zeros(outer, adapter.rank))
-        for name, (inner, outer) in modules.items()
-        if name not in adapter.modules
-    }
-    return replace(adapter, modules={name: adapter.modules.get(name) or zeros[name] for name in modules})
+    return replace(
+        adapter,
+        modules={
+            name: adapter.modules.get(name) or (torch.zeros(adapter.rank, inner), torch.zeros(outer, adapter.rank))
+            for name, (inner, outer) in modules.items()
+        },
+    )
 
 
 def read_checked(folder: Path, shapes: ModelShape) -> Folder:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from threading import Lock
 
 from populora.core.config import TasksConfig
 from populora.core.types import Generation, VerdictKind
@@ -22,7 +21,6 @@ from populora.training.buffer import problem_from
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
 """The limits of a run."""
 
-CACHED = 1 << 17
 _LENIENT = TasksConfig(extraction="lenient")
 
 
@@ -30,18 +28,16 @@ class CachedJudge:
     """A judge that runs equal jobs once: members have equal programs and mostly give equal answers."""
 
     def __init__(self, judge: Judge):
-        self._judge, self._lock = judge, Lock()
+        self._judge = judge
         self._verdicts: dict[tuple[Job, bool], Verdict] = {}
 
     def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
-        """As `SandboxPool.run`."""
-        new = [job for job in dict.fromkeys(jobs) if (job, twice) not in self._verdicts]
-        verdicts = dict(zip(new, self._judge.run(new, twice), strict=True)) if new else {}
-        lasting = {(job, twice): verdict for job, verdict in verdicts.items() if verdict.kind is not VerdictKind.INTERNAL}
-        with self._lock:
-            if len(self._verdicts) + len(lasting) <= CACHED:
-                self._verdicts |= lasting
-        return [verdicts.get(job) or self._verdicts[job, twice] for job in jobs]
+        """Run the jobs as `SandboxPool.run`. A job on which the sandbox failed is run again."""
+        verdicts = {job: self._verdicts[job, twice] for job in jobs if (job, twice) in self._verdicts}
+        new = [job for job in dict.fromkeys(jobs) if job not in verdicts or verdicts[job].kind is VerdictKind.INTERNAL]
+        verdicts |= zip(new, self._judge.run(new, twice), strict=True)
+        self._verdicts |= {(job, twice): verdict for job, verdict in verdicts.items()}
+        return [verdicts[job] for job in jobs]
 
 
 def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
