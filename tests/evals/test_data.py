@@ -12,7 +12,7 @@ from populora.evals.benchmarks import BENCHMARKS, GROUPS, suite
 from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items
 
 CONTENT = b'{"id": 7, "problem": "1+1"}\n{"problem": "2+2"}\n'
-AIME = dataclasses.replace(BENCHMARKS["aime24"], sha256=digest(CONTENT), source="owner/tree@abc:folder/test.jsonl.gz")
+AIME = dataclasses.replace(BENCHMARKS["aime24"], items=2, sha256=digest(CONTENT), source="owner/tree@abc:folder/test.jsonl.gz")
 
 
 def test_other_bytes_than_the_pinned_ones_are_refused(tmp_path):

@@ -57,7 +57,7 @@ def test_problems_are_read_from_all_files_and_their_tests_when_needed(folder):
     assert [item.id for item in items] == ["add", "call", "half", "nested"]
     assert cases_of(items[0]) == ("", ["1 2\n", "5 6\n", "2 2"], ["3\n", "11", "4\n\n"])
     assert cases_of(items[1])[0] == "shift" and "input" not in items[0].fields
-    with pytest.raises(ConfigError, match=f"'{folder}' has 4 problems: expected the 880 of the paper's release_v5"):
+    with pytest.raises(ConfigError, match=f"'{folder}' has 4 items: expected the 880 of livecodebench in the paper"):
         load_items(LCB, folder)
 
 
@@ -97,7 +97,7 @@ def test_a_test_has_its_own_time(reason, monkeypatch):
 def test_damaged_files_are_named(folder, tmp_path):
     (folder / "test3.jsonl").write_text(json.dumps(ADD) + "\n")
     with pytest.raises(ConfigError, match="'add' more than once"):
-        load_livecodebench(folder)
+        load_items(LCB, folder, verify=False)
     (folder / "test3.jsonl").write_text('{"question_id": "x"}\n')
     with pytest.raises(ConfigError, match=r"test3.jsonl', byte 0: a problem lacks metadata"):
         load_livecodebench(folder)

@@ -13,7 +13,7 @@ from populora.adapters.peft_format import read_folder
 from populora.core.config import BaseConfig
 from populora.core.errors import ConfigError
 from populora.engine.model.loading import load_base
-from populora.evals import loaded_adapters
+from populora.evals import generate as generation
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.generate import generate, make_plan
 from populora.evals.loaded_adapters import merge
@@ -43,11 +43,8 @@ def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp
 
 
 def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models_of, crux, monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(loaded_adapters, "import_module", absent)
-    with pytest.raises(ConfigError, match=r"takes PEFT, which is not installed: `.* pip install peft`, or evaluate without --merge"):
+    monkeypatch.setattr(generation, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"takes PEFT, which is not installed: `.* pip install .*peft.*, or evaluate without --merge"):
         make_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
 
 

@@ -148,11 +148,7 @@ def test_a_missing_key_or_library_is_named(endpoint, out, monkeypatch):
     monkeypatch.delenv("MADE_KEY")
     with pytest.raises(ConfigError, match="environment variable 'MADE_KEY' is not set"):
         generate(endpoint, maths(1), out)
-
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(module, "import_module", absent)
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"-m pip install .*'openai>=2'"):
         generate(endpoint, maths(1), out)
     assert not any(out.iterdir())

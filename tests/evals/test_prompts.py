@@ -22,7 +22,6 @@ from populora.evals.prompts import (
     problem_of,
     render,
     render_prompts,
-    render_prompts_for_api,
     response_limit,
     template_names,
 )
@@ -180,7 +179,7 @@ def test_a_lowered_limit_is_recorded_and_does_not_depend_on_the_number_of_items(
     assert rendered.settings()["lowered_from"] == 600
     first = render_prompts(replace(task, limit=2), build_tokenizer(), 612, TINY_LIMITS, COMPACT)
     assert list(first.prompts) == ["made_0", "made_1"] and first.max_tokens == rendered.max_tokens
-    by_api = render_prompts_for_api(replace(task, limit=1), 100, COMPACT)  # whose context is unknown
+    by_api = render_prompts(replace(task, limit=1), None, 1 << 20, SelfplayConfig(), COMPACT)  # of a served model
     assert (list(by_api.prompts), by_api.max_tokens) == (["made_0"], 600)
     roomy = render_prompts(task, build_tokenizer(), 2048, TINY_LIMITS, COMPACT)
     assert roomy.max_tokens == 600 and not roomy.lowered_from and "lowered_from" not in roomy.settings()

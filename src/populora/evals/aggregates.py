@@ -2,8 +2,8 @@
 
 The definitions are the paper's, found by recomputing its table (`tests/evals/test_paper_results.py`):
 
-- Code, Math and All are means of 3, 7 and 10 benchmarks, taken before rounding. If fewer were evaluated, all rows of a table average the
-  same ones, and a row that lacks one of them, or has it graded in part, has no aggregate.
+- Code, Math and All are means of 3, 7 and 10 benchmarks, taken before rounding. All rows of a table average the same ones, and a row that
+  lacks one of them, or has it graded in part, has no aggregate.
 - The spread is the sample standard deviation over the members of a role (n - 1).
 - Worst and Best are selected on the test set, for each benchmark by itself, over all adapters of both roles; their aggregates are means of
   these. No single adapter has such a row. Adapters outside a run count only where there are no members of a run.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,13 +41,12 @@ Aggregates = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class ScoreCell:
-    """A value in per cent. ``counted`` of ``of`` are items for a member, and members for a mean, worst or best."""
+    """A value in per cent and its spread. ``counted`` of ``of`` are items for a member, and members for a mean, worst or best."""
 
     value: float
     counted: int = 1
     of: int = 1
     std: float | None = None
-    """Sample standard deviation over members; None for a single one."""
 
     @property
     def complete(self) -> bool:
@@ -64,7 +64,7 @@ class ScoreRow:
 
 
 def graded_benchmarks(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
-    """All benchmarks on which anything was graded, in the order of the paper's table."""
+    """List the benchmarks on which anything was graded, in the order of the paper's table."""
     graded = {score.benchmark for evaluation in evaluations for score in evaluation.scores if score.graded}
     return tuple(name for name in BENCHMARKS if name in graded)
 
@@ -79,7 +79,7 @@ def aggregates_over(benchmarks: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def aggregate_title(name: str, over: Sequence[str]) -> str:
-    """The heading of an aggregate: ``Code``, or ``Code (2/3)`` over fewer benchmarks than the paper's."""
+    """Write the heading of an aggregate: ``Code``, or ``Code (2/3)`` over fewer benchmarks than the paper's."""
     of = len(PAPER_BENCHMARKS[name])
     return name if len(over) == of else f"{name} ({len(over)}/{of})"
 
@@ -94,8 +94,11 @@ def with_aggregates(cells: Mapping[str, ScoreCell], aggregates: Aggregates) -> d
 
 
 def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = True) -> list[ScoreRow]:
-    """The rows of one evaluation: bases, roles, worst and best, members. A role of one member has that member's row."""
-    by_model = {model.name: _member_row(evaluation, model.name, aggregates) for model in evaluation.models}
+    """Build the rows of one evaluation: bases, roles, worst and best, members. A role of one member has that member's row."""
+    by_model: dict[str, ScoreRow] = {}
+    for model in evaluation.models:
+        cells = {name: ScoreCell(score.rate, score.graded, score.items) for name, score in evaluation.scores_of(model.name).items()}
+        by_model[model.name] = ScoreRow(model.name, "member", with_aggregates(cells, aggregates))
     by_role = {role: [by_model[model.name] for model in evaluation.models if model.role == role] for role in ROLES}
     rows = [by_model[model.name] for model in evaluation.models if model.role == "base"]
     for role, in_role in by_role.items():
@@ -107,11 +110,6 @@ def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = T
         trained = [row for in_role in ranked.values() for row in in_role]
         rows += [_selected_row("worst", min, trained, aggregates), _selected_row("best", max, trained, aggregates)]
     return rows + [row for in_role in by_role.values() if members and len(in_role) > 1 for row in in_role]
-
-
-def _member_row(evaluation: Evaluation, model: str, aggregates: Aggregates) -> ScoreRow:
-    cells = {name: ScoreCell(score.rate, score.graded, score.items) for name, score in evaluation.scores_of(model).items()}
-    return ScoreRow(model, "member", with_aggregates(cells, aggregates))
 
 
 def _mean_row(label: str, rows: Sequence[ScoreRow]) -> ScoreRow:
@@ -131,13 +129,11 @@ def _selected_row(
 
 
 def _complete_values(rows: Sequence[ScoreRow]) -> dict[str, list[float]]:
-    """The complete values of each column."""
-    values: dict[str, list[float]] = {}
+    values: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows:
         for column, cell in row.cells.items():
-            if cell.complete:
-                values.setdefault(column, []).append(cell.value)
-    return values
+            values[column] += [cell.value] if cell.complete else []
+    return {column: of for column, of in values.items() if of}
 
 
 @cache
@@ -146,15 +142,12 @@ def _paper() -> dict[str, Any]:
 
 
 def paper_notes() -> tuple[str, ...]:
-    """Footnotes to the paper's numbers."""
+    """Read the footnotes to the paper's numbers."""
     return tuple(_paper()["notes"])
 
 
 def paper_rows(benchmarks: Sequence[str] = PAPER_BENCHMARKS["All"]) -> dict[str, list[ScoreRow]]:
-    """The paper's rows over these benchmarks, by block of its table.
-
-    An aggregate over fewer benchmarks than the paper's is recomputed from the rounded values and has no spread.
-    """
+    """Read the paper's rows over these benchmarks, by block. An aggregate over fewer than the paper's is recomputed, without a spread."""
     selected = [name for name in PAPER_BENCHMARKS["All"] if name in benchmarks]
     blocks = {block["name"]: [_paper_row(row, selected) for row in block["rows"]] for block in _paper()["blocks"]}
     return {name: kept for name, rows in blocks.items() if (kept := [row for row in rows if row.cells])}

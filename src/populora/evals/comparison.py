@@ -41,12 +41,11 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class ComparedArm:
-    """One side of a comparison: by benchmark and model, whether each item is correct in an extraction mode."""
+    """One side of a comparison: by benchmark and model, whether each item is correct in an extraction mode; ``items`` are sizes."""
 
     name: str
     answers: Mapping[str, Mapping[str, Mapping[str, bool]]]
     items: Mapping[str, int]
-    """The size of each benchmark."""
     mode: str = PRIMARY
 
 
@@ -58,23 +57,21 @@ class Difference:
     against: str
     column: str
     items: int
+    """Items that are compared, fewer than ``of`` where not all were graded."""
     of: int
-    """Items of the benchmarks; fewer are compared where they were not all graded."""
     value: float
-    """Per cent of ``arm``."""
+    """Per cent of ``arm``; ``other`` is that of ``against``."""
     other: float
-    """Per cent of ``against``."""
     difference: float
     low: float | None
+    """Lower end of the interval; None where all items differ alike, for which the bootstrap has none."""
     high: float | None
-    """Ends of the interval; None where all items differ alike, for which the bootstrap has none."""
     test: str = ""
     p: float | None = None
     adjusted: float | None = None
     """p after Holm's correction."""
     mode: str = PRIMARY
     seed: int = 0
-    """Seed of the resampling."""
 
 
 def read_arm(folder: Path, name: str, models: Sequence[EvalModel], items: Mapping[str, int], mode: str = PRIMARY) -> ComparedArm:
@@ -92,8 +89,7 @@ def read_arm(folder: Path, name: str, models: Sequence[EvalModel], items: Mappin
 def compare(arms: Sequence[ComparedArm], seed: int = 0, resamples: int = RESAMPLES) -> list[Difference]:
     """Compare every arm with the first, on each common benchmark and on Code, Math and All over those that are graded in full.
 
-    Random draws come from streams named by arm and column. Raises `ConfigError` for fewer than two arms, arms of one name, arms without a
-    common benchmark, and items that do not match.
+    Raises `ConfigError` for fewer than two arms, arms of one name, arms without a common benchmark, and items that do not match.
     """
     names = [arm.name for arm in arms]
     if len(set(names)) < 2 or len(set(names)) < len(names):
@@ -131,10 +127,7 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int
 
 
 def interval(differences: Sequence[Scores], draws: np.random.Generator, resamples: int) -> tuple[float, float] | None:
-    """Bootstrap the mean over benchmarks of the mean over items; returns the ends of the interval.
-
-    Returns None where all items of each benchmark are alike, and where one has a single item.
-    """
+    """Bootstrap the mean over benchmarks of the mean over items; None where all items are alike, and where one has a single item."""
     if any(values.size < 2 for values in differences) or all(np.ptp(values) == 0 for values in differences):
         return None
     ends = stats.bootstrap(
@@ -145,7 +138,7 @@ def interval(differences: Sequence[Scores], draws: np.random.Generator, resample
 
 
 def paired_test(scores: Scores, other: Scores, single: bool, draws: np.random.Generator, resamples: int = RESAMPLES) -> tuple[str, float]:
-    """Name and two-sided p-value of the test of equal scores; ``single`` means one model against one."""
+    """Test whether the scores are equal; returns the test's name and two-sided p. ``single`` means one model against one."""
     difference = scores - other
     if single:
         gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
@@ -168,21 +161,19 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _mean_of_means(*samples: Any, axis: int = -1) -> Any:
-    """The mean over benchmarks of each one's mean: all count the same, whatever their number of items."""
+    """Average the benchmarks' means: all count the same, whatever their number of items."""
     return sum(sample.mean(axis=axis) for sample in samples) / len(samples)
 
 
 def _scores(first: ComparedArm, arm: ComparedArm, benchmark: str) -> tuple[Scores, Scores]:
-    """The share of correct models on each item, of ``arm`` and of ``first``. Raises `ConfigError` for items that do not match."""
+    """Compute the share of correct models on each item, of ``arm`` and of ``first``. Raises `ConfigError` where items do not match."""
     reference, expected = next(iter(first.answers[benchmark].items()))
     for side in (first, arm):
         for model, answers in side.answers[benchmark].items():
             _check_items(benchmark, f"{model} of '{side.name}'", answers, f"{reference} of '{first.name}'", expected)
-    arm_scores, first_scores = (
-        np.array([[answers[item] for item in sorted(expected)] for answers in side.answers[benchmark].values()], np.float64).mean(axis=0)
-        for side in (arm, first)
-    )
-    return arm_scores, first_scores
+    items = sorted(expected)
+    shares = [np.mean([[answers[item] for item in items] for answers in side.answers[benchmark].values()], axis=0) for side in (arm, first)]
+    return shares[0], shares[1]
 
 
 def _check_items(benchmark: str, name: str, items: Iterable[str], other: str, other_items: Iterable[str]) -> None:

@@ -67,10 +67,7 @@ def cut(text: str, stop: Iterable[str]) -> str:
 
 
 def read_texts(path: Path, items: Sequence[Item]) -> tuple[dict[str, str], list[str]]:
-    """Read all usable lines of a file of any origin by item, and the faults of the others. Of several for one item the first counts.
-
-    Raises `ConfigError` without a file.
-    """
+    """Read the usable lines of a file by item, the first for each, and the faults of the others. Raises `ConfigError` without a file."""
     if not path.is_file():
         raise ConfigError(f'there is no file \'{path}\': expected one JSON object with "item_id" and "completion" a line')
     ids, texts, faults = {item.id for item in items}, dict[str, str](), list[str]()

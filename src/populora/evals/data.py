@@ -31,14 +31,11 @@ class MissingDataError(PopuloraError):
 
 
 def find_data(benchmark: Benchmark, data: str = "") -> Path:
-    """Find the benchmark's file, or folder for LiveCodeBench, in the folder ``data``, or download it if that is empty.
-
-    Raises `MissingDataError`, and `ConfigError` where ``data`` is not a folder.
-    """
+    """Find the benchmark's file or folder in ``data``, or download it if that is empty. Raises `MissingDataError`, `ConfigError`."""
     if benchmark.grading == "selfplay":
         return Path(str(files("populora.engine.model").joinpath("tiny_base", benchmark.file)))
     if not data:
-        return _cached(benchmark)
+        return _download(benchmark)
     path = Path(data) / benchmark.file
     if not path.parent.is_dir():
         raise ConfigError(f"--data is '{data}': expected a folder with the benchmarks' files")
@@ -49,11 +46,15 @@ def find_data(benchmark: Benchmark, data: str = "") -> Path:
 
 def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[Item]:
     """Load all items of a data file. Raises `ConfigError` for one that is not the pinned file (if ``verify``), and for faulty items."""
-    if benchmark.grading == "livecodebench":
-        items = load_livecodebench(path)
-        if verify and len(items) != benchmark.items:
-            raise ConfigError(f"'{path}' has {len(items)} problems: expected the {benchmark.items} of the paper's release_v5")
-        return items
+    items = load_livecodebench(path) if benchmark.grading == "livecodebench" else _read_lines(benchmark, path, verify)
+    if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
+        raise ConfigError(f"'{path}' has item '{twice[0]}' more than once: expected the file or the files of one release")
+    if verify and len(items) != benchmark.items:
+        raise ConfigError(f"'{path}' has {len(items)} items: expected the {benchmark.items} of {benchmark.name} in the paper")
+    return items
+
+
+def _read_lines(benchmark: Benchmark, path: Path, verify: bool) -> list[Item]:
     with disk_errors(path, "read"):
         content = path.read_bytes()
     if verify and benchmark.sha256 and (sha256 := digest(content)) != benchmark.sha256:
@@ -63,14 +64,12 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
         )
     try:
         rows = [json.loads(line) for line in content.splitlines() if line.strip()]
-        lacking = [name for name in FIELDS[benchmark.grading] if any(name not in row for row in rows)]
+        lacking = [name for name in FIELDS.get(benchmark.grading, ()) if any(name not in row for row in rows)]
         items = [Item(str(row.get(benchmark.id_field, index)), row) for index, row in enumerate(rows)]
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"'{path}': expected an item of {benchmark.name} as a JSON object on each line ({error})") from error
     if lacking:
         raise ConfigError(f"'{path}' is not {benchmark.name}: expected its own file, but an item has no field '{lacking[0]}'")
-    if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
-        raise ConfigError(f"'{path}' has item '{twice[0]}' more than once")
     return items
 
 
@@ -83,45 +82,36 @@ def load_pinned(benchmark: Benchmark, path: Path) -> list[Item]:
 
 
 def digest(content: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """Compute the SHA-256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a data file; for LiveCodeBench, of the names and digests of its files. Raises `RunDirectoryError`."""
-    with disk_errors(path, "read"):
-        if path.is_dir():
-            lines = [f"{digest_of(file)}  {file.name}\n" for file in official_files(path)]
-            return digest("".join(sorted(lines)).encode())
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+    """Compute the SHA-256 of a data file; for LiveCodeBench, of its files' names and digests. Raises `RunDirectoryError`."""
+    if path.is_dir():
+        return digest("".join(sorted(f"{digest_of(file)}  {file.name}\n" for file in official_files(path))).encode())
+    with disk_errors(path, "read"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _cached(benchmark: Benchmark) -> Path:
-    """Return the file in the user's cache, downloaded from its public Git tree if it is not there yet."""
+def _download(benchmark: Benchmark) -> Path:
+    """Return the file in the user's cache, downloaded if absent from its Git tree, or the mirror that ``POPULORA_RAW_FILES`` names."""
     if not benchmark.source:
         raise MissingDataError(f"{benchmark.name}: only from a folder of yours (--data DIR with '{benchmark.file}' in it)")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora" / "benchmarks"
-    path = cache / benchmark.file
-    if not path.exists():
-        content = _download(benchmark)
-        if digest(content) != benchmark.sha256:
-            raise MissingDataError(f"{benchmark.name}: the download has SHA-256 {digest(content)}, expected {benchmark.sha256}")
-        with disk_errors(cache, "create"):
-            cache.mkdir(parents=True, exist_ok=True)
-        write_file(path, content)
-    return path
-
-
-def _download(benchmark: Benchmark) -> bytes:
-    """Download from the server of public Git trees, or from the mirror that ``POPULORA_RAW_FILES`` names."""
-    tree, _, path = benchmark.source.partition(":")
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora" / "benchmarks" / benchmark.file
+    if path.exists():
+        return path
     server = os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")
-    url = f"{server}/{tree.replace('@', '/')}/{path}"
+    url = f"{server}/{benchmark.source.replace('@', '/').replace(':', '/')}"
     try:
         with urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - a fixed https address
-            content = answer.read()
-        return gzip.decompress(content) if path.endswith(".gz") else content
+            content = gzip.decompress(answer.read()) if url.endswith(".gz") else answer.read()
     except (HTTPException, OSError, EOFError, zlib.error) as error:
         why = f"cannot be downloaded ({type(error).__name__}: {error})"
         raise MissingDataError(f"{benchmark.name}: '{url}' {why}: try again; with the file at hand, use --data DIR") from error
+    if digest(content) != benchmark.sha256:
+        raise MissingDataError(f"{benchmark.name}: the download has SHA-256 {digest(content)}, expected {benchmark.sha256}")
+    with disk_errors(path.parent, "create"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, content)
+    return path

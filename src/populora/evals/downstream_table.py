@@ -30,10 +30,7 @@ Blocks = list[tuple[str, list[ScoreRow]]]
 
 
 def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, notes: Sequence[str] = ()) -> list[TextTable]:
-    """Build the downstream table, and a second one by extraction mode where the graders reported several.
-
-    ``paper`` adds the paper's rows below ours, ``notes`` are more footnotes. Returns nothing where nothing was graded.
-    """
+    """Build the downstream table, and one by extraction mode where graders have several; nothing where nothing was graded."""
     benchmarks = graded_benchmarks(evaluations)
     if not benchmarks:
         return []
@@ -51,7 +48,7 @@ def _prefix(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> str:
 
 
 def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) -> TextTable:
-    """Bases and roles in each extraction mode, without worst, best and members."""
+    """Build the table of bases and roles in each extraction mode, without worst, best and members."""
     modes = modes_of(evaluations)
     blocks: Blocks = []
     for evaluation in evaluations:
@@ -91,7 +88,7 @@ def _text_table(
 
 
 def _best(rows: Sequence[ScoreRow], column: str) -> str:
-    """The highest complete value of a column as printed; empty for a single one."""
+    """Print the highest complete value of a column; empty for a single one."""
     values = [row.cells[column].value for row in rows if column in row.cells and row.cells[column].complete]
     return f"{max(values):.1f}" if len(values) > 1 else ""
 
@@ -138,7 +135,7 @@ def _incomplete(benchmarks: Sequence[str], evaluations: Sequence[Evaluation]) ->
 
 
 def score_records(evaluations: Sequence[Evaluation], paper: bool = False) -> list[dict[str, Any]]:
-    """Every cell of the table in every extraction mode, unrounded; the paper's cells have the mode ``published``."""
+    """List every cell of the table in every extraction mode, unrounded; the paper's cells have the mode ``published``."""
     benchmarks = graded_benchmarks(evaluations)
     rows = [
         (evaluation.name, mode, row)

@@ -25,14 +25,12 @@ ModelRole = Literal["base", "agent", "teacher", "student", "adapter"]
 
 @dataclass(frozen=True)
 class EvalModel:
-    """A model that is evaluated: a bare base or endpoint, a member of a run, or an adapter outside a run. Its files have its name."""
+    """A bare base or endpoint, a member of a run at a step, or an adapter outside a run, in a PEFT folder. Its files have its name."""
 
     name: str
     role: ModelRole
     adapter: Path | None = None
-    """Its PEFT folder; None for a bare base."""
     step: int | None = None
-    """The training step of a member."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,11 @@ class Grade:
     reason: str = ""
     """Empty if correct; else ``wrong``, ``no_answer``, ``timeout`` and the like."""
     answer: str = ""
-    """The extracted answer."""
     modes: dict[str, bool] = field(default_factory=dict)
     """Whether it is correct in each extraction mode (``strict``, ``lenient``, …); ``correct`` is the benchmark's primary one."""
     retry: str = ""
     """``passed`` or ``failed`` if it failed at first and was graded once more, alone."""
     completion_sha: str = ""
-    """Digest of the completion."""
 
     def is_correct(self, mode: str = PRIMARY) -> bool:
         """Tell whether the completion is correct in an extraction mode, or in the primary one if its grader does not have the mode."""
@@ -95,9 +91,9 @@ def to_lines(records: Iterable[Completion | Grade]) -> bytes:
 
 
 def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[str, Record]:
-    """Read the lines by item; none where there is no file. Of two lines on an item the later one counts.
+    """Read the last line of each item; none where there is no file. Raises `RunDirectoryError` for damage.
 
-    A last line that a kill cut short is ignored, and removed from the file if ``repair``. Raises `RunDirectoryError` for other damage.
+    A last line that a kill cut short is ignored, and removed from the file if ``repair``.
     """
     if not file.exists():
         return {}

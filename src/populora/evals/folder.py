@@ -13,8 +13,10 @@ is refused, since one table would mix two kinds of completions; between the fold
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,7 @@ def check_folder(out: Path) -> None:
 
 
 def update_evaluation(out: Path, settings: Mapping[str, Any], **facts: Any) -> None:
-    """Add settings to the evaluation in ``out`` and replace its other ``facts``.
-
-    Raises `ConfigError` for a setting that differs from the recorded one; nothing is written then.
-    """
+    """Add settings to the evaluation in ``out`` and replace its other ``facts``. Raises `ConfigError` for a setting that differs."""
     empty = {"settings": {"models": {}, "benchmarks": {}}}
     recorded = read_description(out) if (out / EVALUATION).exists() else empty
     merged = _merge(out, recorded["settings"], settings)
@@ -63,10 +62,9 @@ def _merge(out: Path, recorded: Mapping[str, Any], values: Mapping[str, Any], pa
 
 
 def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") -> tuple[EvalModel, ...]:
-    """Copy the adapters into ``out``, unless they are there, and return the models with the copies.
+    """Copy the adapters into ``out`` and return the models with the copies. A member that is there stays, as its run may have trained on.
 
-    A member of the run ``run_id`` that was copied before is used as it is, since the run may have trained on. Raises `ConfigError` for
-    another adapter or run under a recorded name, and for members of different steps.
+    Raises `ConfigError` for another adapter or run under a recorded name, and for members of different steps.
     """
     recorded = read_description(out)["settings"]["models"]
     steps = {recorded[model.name].get("step") if model.name in recorded else model.step for model in models if model.step is not None}
@@ -119,10 +117,7 @@ def read_models(folder: Path) -> list[EvalModel]:
 
 
 def read_evaluation(folder: Path, name: str = "") -> Evaluation:
-    """Read the scores of the evaluation in ``folder``; ungraded benchmarks have scores of 0 graded items.
-
-    Raises as `read_description`, and `RunDirectoryError` for verdicts that cannot be read.
-    """
+    """Read the scores of the evaluation in ``folder``; ungraded benchmarks have 0 graded items. Raises as `read_description`."""
     description, models = read_description(folder), read_models(folder)
     scores = [
         score_grades(model.name, benchmark, read_records(verdict_file(folder, benchmark, model.name), Grade).values(), facts["items"])
@@ -132,45 +127,40 @@ def read_evaluation(folder: Path, name: str = "") -> Evaluation:
     return Evaluation(name or folder.resolve().name, tuple(models), tuple(scores), description.get("skipped", {}))
 
 
-Settings = dict[str, dict[str, list[str]]]
-"""Values of each setting by benchmark (empty: of all); several where the models of one evaluation differ."""
+Settings = dict[tuple[str, str], list[str]]
+"""The values of each setting by benchmark (empty: of all) and name; several where the models of one evaluation differ."""
 
 
 def settings_of(folder: Path, models: Sequence[EvalModel], benchmarks: Iterable[str]) -> Settings:
     """Read the settings of these models on these benchmarks, the graders' included. Raises `RunDirectoryError` for a damaged file."""
     recorded = read_description(folder)["settings"]
-    common = {name: value for name, value in recorded.items() if name not in ("models", "benchmarks")}
-    settings: Settings = {"": {name: [str(value)] for name, value in flatten(common, " ").items()}}
-    for benchmark in benchmarks:
-        facts = dict(recorded["benchmarks"].get(benchmark, {}))
-        if "left_out" in facts:
-            facts["left_out"] = f"{len(facts['left_out'])} items"
-        settings[benchmark] = {name: [str(value)] for name, value in flatten(facts, " ").items()}
-        for model in models:
-            file = verdict_file(folder, benchmark, model.name).with_suffix(".json")
-            graders = {"graders'": read_json(file).get("facts", {})} if file.is_file() else {}
-            for name, value in flatten(graders, " ").items():
-                values = settings[benchmark].setdefault(name, [])
-                values += [str(value)] if str(value) not in values else []
+    parts = [("", {name: value for name, value in recorded.items() if name not in ("models", "benchmarks")})]
+    for benchmark in (name for name in benchmarks if name in recorded["benchmarks"]):
+        facts = recorded["benchmarks"][benchmark]
+        parts.append((benchmark, {**facts, "left_out": f"{len(facts.get('left_out', ()))} items"}))
+        files = [verdict_file(folder, benchmark, model.name).with_suffix(".json") for model in models]
+        parts += [(benchmark, {"graders'": read_json(file).get("facts", {})}) for file in files if file.is_file()]
+    settings: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for benchmark, facts in parts:
+        for name, value in flatten(facts, " ").items():
+            settings[benchmark, name] += [str(value)] if str(value) not in settings[benchmark, name] else []
     return settings
 
 
 def settings_diff(evaluations: Mapping[str, Settings]) -> list[str]:
     """Write a note for each setting that has more than one value among the evaluations that have the benchmark."""
-    notes: dict[str, list[str]] = {}
-    for benchmark in ("", *BENCHMARKS):
-        having = {name: settings[benchmark] for name, settings in evaluations.items() if settings.get(benchmark)}
-        for setting in dict.fromkeys(setting for settings in having.values() for setting in settings):
-            values = {name: settings.get(setting, ["not recorded"]) for name, settings in having.items()}
-            if len({value for of_evaluation in values.values() for value in of_evaluation}) > 1:
-                texts = [
-                    " and ".join(value if len(value) <= 80 else f"{value[:80]}…" for value in of_evaluation)
-                    + (f" ({name})" if name else "")
-                    for name, of_evaluation in values.items()
-                ]
-                notes.setdefault(f"Different settings: {setting} is {'; '.join(texts)}", []).append(benchmark)
-    titles = {note: ", ".join(BENCHMARKS[name].title for name in benchmarks if name) for note, benchmarks in notes.items()}
-    return [f"{note}, on {where}." if where else f"{note}." for note, where in titles.items()]
+    notes: defaultdict[str, list[str]] = defaultdict(list)
+    for benchmark, setting in dict.fromkeys(key for settings in evaluations.values() for key in settings):
+        having = {name: settings for name, settings in evaluations.items() if any(of == benchmark for of, _ in settings)}
+        values = {name: settings.get((benchmark, setting), ["not recorded"]) for name, settings in having.items()}
+        if len(set(chain(*values.values()))) > 1:
+            texts = [" and ".join(map(_cut, of)) + (f" ({name})" if name else "") for name, of in values.items()]
+            notes[f"Different settings: {setting} is {'; '.join(texts)}"] += [BENCHMARKS[benchmark].title] if benchmark else []
+    return [f"{note}, on {', '.join(titles)}." if titles else f"{note}." for note, titles in notes.items()]
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= 80 else f"{value[:80]}…"
 
 
 def completions_file(folder: Path, benchmark: str, model: str) -> Path:

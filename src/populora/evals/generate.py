@@ -12,10 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from populora.core.config import Config
+from populora.core.errors import ConfigError
+from populora.core.invocation import install_extra
 from populora.core.types import Generation, Request
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import load_tokenizer
@@ -24,7 +27,7 @@ from populora.engine.sampling.token_sampling import decode
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
 from populora.evals.eval_records import Completion, EvalModel
 from populora.evals.folder import snapshot_adapters, update_evaluation
-from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge, open_engine, require_peft
+from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge, open_engine
 from populora.evals.models import EvalModels
 from populora.evals.prompts import EvalPrompts, EvalTask, Template, render_prompts
 from populora.tasks.render import load_prompts
@@ -54,17 +57,14 @@ def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False
     config, shapes = models.config, read_base_shape(models.config.base)
     tokenizer, prompts = load_tokenizer(config.base), load_prompts(config.base.prompts, config.tasks)
     rendered = tuple(render_prompts(task, tokenizer, shapes.context, config.selfplay, prompts) for task in tasks)
-    if merge:
-        require_peft()
+    if merge and not find_spec("peft"):
+        raise ConfigError(f"merging takes PEFT, which is not installed: `{install_extra('evaluate')}`, or evaluate without --merge")
     load_adapters([model.adapter for model in models.models if model.adapter], shapes, merge)
     return EvalPlan(models, rendered, merge)
 
 
 def generate(plan: EvalPlan, out: Path, progress: Progress, engine: Engine = open_engine) -> None:
-    """Generate all completions that ``out`` does not have yet. The caller holds the lock of ``out``, which exists.
-
-    Raises `ConfigError` where ``out`` has an evaluation with other settings, and as engines do.
-    """
+    """Generate the completions that ``out`` lacks; the caller holds its lock. Raises `ConfigError` for other settings, as engines do."""
     update_evaluation(out, plan.settings())
     models = snapshot_adapters(plan.models.models, out, plan.models.run_id)
     logs = open_completion_logs(plan.prompts, models, out, progress)

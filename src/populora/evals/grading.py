@@ -46,8 +46,7 @@ class GraderSettings:
     reads_solutions: bool = False
     """Whether completions may be plain code."""
     retry: Literal["failures", "unless_wrong", "never"] = "failures"
-    """What is graded once more, alone: all failures; failures that have no value to compare; or nothing, where two processes agreed
-    already and equal jobs are run once."""
+    """What is graded once more, alone: all failures; those without a value to compare; nothing, where two processes agreed already."""
 
 
 GRADERS: dict[Grading, GraderSettings] = {
@@ -72,10 +71,8 @@ class GradingSummary:
     modes: dict[str, int]
     """Correct items in each extraction mode."""
     missing: tuple[str, ...]
-    """Items without a completion, which count as wrong."""
     passed_on_retry: tuple[str, ...]
     reasons: dict[str, int]
-    """Failures by reason, most frequent first."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +110,15 @@ class GraderPool:
 
 def missing_libraries(benchmark: Benchmark) -> str:
     """Return the message about libraries to install before this benchmark can be graded; empty if there are none."""
-    absent = [name for name in GRADERS[benchmark.grading].libraries if versions((name,))[name] == "not installed"]
-    if not absent:
-        return ""
+    installed = versions(GRADERS[benchmark.grading].libraries)
+    absent = [name for name, version in installed.items() if version == "not installed"]
     return (
-        f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`, then "
-        f"`{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
+        ""
+        if not absent
+        else (
+            f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`, then "
+            f"`{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
+        )
     )
 
 
@@ -133,10 +133,9 @@ def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) ->
 
 
 def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lambda done, of: None) -> GradingSummary:
-    """Write a verdict for each item into ``out``, and counts and facts into its neighbour ``.json``.
+    """Write verdicts into ``out``, and counts and facts into its neighbour ``.json``. Verdicts of the same completions and facts are kept.
 
-    Verdicts that ``out`` has under the same facts are kept. Raises `ConfigError` where ``out`` is another file, `RunDirectoryError` and
-    `SandboxFault`.
+    Raises `ConfigError` where ``out`` is another file, `RunDirectoryError` and `SandboxFault`.
     """
     facts, summary_file = job.facts(), out.with_suffix(".json")
     grades = _load_valid(job, out, summary_file, facts)

@@ -9,9 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,7 +19,6 @@ from populora.adapters.peft_settings import CARRIED
 from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import disk_errors
-from populora.core.invocation import pip_install
 from populora.engine.backend import check_backend, open_sampler
 from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
@@ -97,11 +94,7 @@ def read_checked(folder: Path, shapes: ModelShape) -> Folder:
 
 @contextmanager
 def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
-    """Open a sampler in this process that has the adapters.
-
-    Raises as `populora.engine.backend.local_backend`, and `ConfigError` where the base model does not have the fingerprint ``base_sha256``
-    (vLLM loads its own and is not checked).
-    """
+    """Open a sampler with the adapters. Raises `ConfigError` for a base of another fingerprint (vLLM's is not checked), and as engines."""
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -121,23 +114,12 @@ def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -
         yield sampler
 
 
-def require_peft() -> Any:
-    """Import PEFT. Raises `ConfigError` where it is not installed."""
-    try:
-        return import_module("peft")
-    except ImportError as error:
-        command = pip_install("peft")
-        raise ConfigError(f"merging adapters takes PEFT, which is not installed: `{command}`, or evaluate without --merge") from error
-
-
 def merge(base: BaseConfig, adapter: Path, folder: Path) -> None:
-    """Write the base model in fp32 with the adapter merged into it, and its tokenizer, into ``folder``, which is replaced.
+    """Replace ``folder`` by the base model in fp32 with the adapter merged into it. Raises `BaseModelError`."""
+    from peft import PeftModel
 
-    Raises `ConfigError` without PEFT, and `BaseModelError` for a base model that cannot be loaded.
-    """
-    peft = require_peft()
     model, tokenizer = load_base(replace(base, dtype="float32"))
-    merged = peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     shutil.rmtree(folder, ignore_errors=True)
     with disk_errors(folder):
         folder.mkdir(parents=True)

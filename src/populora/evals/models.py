@@ -35,7 +35,7 @@ class EvalModels:
 
     @property
     def run_id(self) -> str:
-        """Identifies the run by its configuration, wherever its folder is; empty without a run."""
+        """The hash of the run's configuration, wherever its folder is; empty without a run."""
         return config_hash(read_config(self.run)) if self.run else ""
 
     @property
@@ -49,9 +49,8 @@ class EvalModels:
 def find_models(names: Sequence[str], members: str = ALL, base: str = "") -> EvalModels:
     """Find a run, adapter folders and base models (``tiny``, a folder, a name on the hub) by name or path.
 
-    ``members`` selects those of the run: ``all``, or names such as ``T0,S1``; ``base`` among them is its bare base model. The argument
-    ``base`` replaces the base model that a run or an adapter names. Raises `ConfigError`, `RunDirectoryError` or `AdapterError` for a name
-    that is none of these, for unknown members, and for different base models.
+    ``members`` selects those of the run, also its bare ``base``. The argument ``base`` replaces the base model that a run or an adapter
+    names. Raises `ConfigError`, `RunDirectoryError` or `AdapterError` for other names, unknown members, and different base models.
     """
     if not names:
         raise ConfigError("nothing to evaluate: name a run, an adapter's folder, or a base")
@@ -94,7 +93,7 @@ def _find(name: str, members: str, base: str) -> EvalModels:
 
 
 def _find_members(run: Path, members: str, base: str) -> EvalModels:
-    """Members as they are in the newest checkpoint, sampled in one process even if the run has several."""
+    """Find members as they are in the newest checkpoint, sampled in one process even if the run has several."""
     config = replace(read_config(run), cluster=ClusterConfig())
     saved = newest_members(run)
     models = {name: EvalModel(name, role, saved.adapters / name, saved.step) for name, role in saved.roles.items()}  # type: ignore[arg-type]
@@ -108,7 +107,7 @@ def _find_members(run: Path, members: str, base: str) -> EvalModels:
 
 
 def _base_of(adapter: Path) -> str:
-    """The base model that an adapter's settings name; ``tiny`` for the package's own folder, which exports name."""
+    """Read the base model that an adapter's settings name; ``tiny`` for the package's own folder, which exports name."""
     path = read_settings(adapter).get("base_model_name_or_path")
     if not isinstance(path, str) or not path:
         raise AdapterError(f"'{adapter / CONFIG_FILE}' names no base (base_model_name_or_path): say with --base which one it is for")

@@ -15,25 +15,25 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from populora.core.config import TasksConfig
+from populora.core.config import SelfplayConfig, TasksConfig
 from populora.core.errors import ConfigError, EndpointError
 from populora.core.invocation import install_extra
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
 from populora.evals.eval_records import Completion, EvalModel
 from populora.evals.folder import update_evaluation
-from populora.evals.prompts import EvalPrompts, EvalTask, render_prompts_for_api
+from populora.evals.prompts import EvalPrompts, EvalTask, render_prompts
 from populora.tasks.render import load_prompts
 
 MAX_STOPS = 4
 """Stop texts that the protocol takes; a response is cut at the others afterwards."""
 RETRIES, SECONDS = 5, 600.0
 """Retries of the client library, and its timeout for each request."""
-LONGEST = 8096
-"""The longest response in tokens where the benchmark has no limit of its own."""
+CONTEXT = 1 << 30
+"""Tokens of a served model's context, which is unknown: the endpoint refuses what does not fit."""
 REFUSALS = 5
 """Items refused before the first answer to a benchmark after which the endpoint, not the items, is at fault."""
 
@@ -64,7 +64,7 @@ class ApiPlan:
     prompts: tuple[EvalPrompts, ...]
 
     def settings(self) -> dict[str, Any]:
-        """The settings that completions depend on."""
+        """Collect the settings that completions depend on."""
         endpoint = self.endpoint
         model = {"role": "base", "url": endpoint.base_url, "model": endpoint.model, "route": "chat" if endpoint.chat else "template"}
         benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts if prompts.prompts}
@@ -74,13 +74,13 @@ class ApiPlan:
 def make_api_plan(endpoint: Endpoint, tasks: Sequence[EvalTask]) -> ApiPlan:
     """Render the prompts, in the words of AZR where a task has none. Raises `ConfigError`."""
     prompts = load_prompts("azr", TasksConfig())
-    return ApiPlan(endpoint, tuple(render_prompts_for_api(task, LONGEST, prompts) for task in tasks))
+    return ApiPlan(endpoint, tuple(render_prompts(task, None, CONTEXT, SelfplayConfig(), prompts) for task in tasks))
 
 
 def generate_by_api(plan: ApiPlan, out: Path, progress: Progress) -> dict[str, dict[str, str]]:
-    """Generate all completions that ``out`` does not have yet; returns the refused items with their error, by benchmark.
+    """Generate the completions that ``out`` lacks; returns the refused items with their error, by benchmark.
 
-    Raises `ConfigError` without the client library or the key, and `EndpointError` when the endpoint fails; completed items are kept.
+    Raises `ConfigError` without the client library or the key, and `EndpointError` when the endpoint fails.
     """
     client = _open_client(plan.endpoint)
     update_evaluation(out, plan.settings())
@@ -92,19 +92,17 @@ def generate_by_api(plan: ApiPlan, out: Path, progress: Progress) -> dict[str, d
 
 
 def _open_client(endpoint: Endpoint) -> Any:
-    try:
-        openai = import_module("openai")
-    except ImportError as error:
-        raise ConfigError(
-            f"evaluating an endpoint takes its client library, which is not installed: `{install_extra('evaluate')}`"
-        ) from error
+    if not find_spec("openai"):
+        raise ConfigError(f"evaluating an endpoint takes its client library, which is not installed: `{install_extra('evaluate')}`")
+    from openai import AsyncOpenAI
+
     key = os.environ.get(endpoint.key_variable, "") if endpoint.key_variable else "none"
     if not key:
         raise ConfigError(
             f"the environment variable '{endpoint.key_variable}' is not set: expected the API key of {endpoint.base_url} in it. For an "
             "endpoint that takes none, leave the variable's name empty."
         )
-    return openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=RETRIES, timeout=SECONDS)
+    return AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=RETRIES, timeout=SECONDS)
 
 
 async def _fill_logs(logs: Sequence[CompletionLog], client: Any, endpoint: Endpoint) -> dict[str, dict[str, str]]:
@@ -112,12 +110,13 @@ async def _fill_logs(logs: Sequence[CompletionLog], client: Any, endpoint: Endpo
     refused: dict[str, dict[str, str]] = {}
     async with client:
         for log in logs:
-            items, errors = iter(log.missing), refused.setdefault(log.prompts.benchmark.name, {})
+            items, errors = iter(log.missing), dict[str, str]()
             workers = [_request_items(items, log, errors, client, endpoint) for _ in range(endpoint.parallel)]
-            for result in await asyncio.gather(*workers, return_exceptions=True):
-                if result is not None:
-                    raise result
-    return {name: errors for name, errors in refused.items() if errors}
+            for error in await asyncio.gather(*workers, return_exceptions=True):
+                if error is not None:
+                    raise error
+            refused |= {log.prompts.benchmark.name: errors} if errors else {}
+    return refused
 
 
 async def _request_items(items: Iterator[str], log: CompletionLog, refused: dict[str, str], client: Any, endpoint: Endpoint) -> None:

@@ -51,7 +51,7 @@ class Template:
 
 @cache
 def template_names() -> tuple[str, ...]:
-    """The names of the packaged templates."""
+    """List the packaged templates."""
     return tuple(sorted(file.name.removesuffix(".toml") for file in files("populora.evals").joinpath("templates").iterdir()))
 
 
@@ -67,7 +67,7 @@ def load_template(name: str, benchmark: Benchmark, prompts: PromptSet) -> Templa
 
 
 def suits(name: str, benchmark: Benchmark) -> bool:
-    """Whether the template is for the benchmark. Raises `ConfigError` for an unknown one."""
+    """Tell whether the template is for the benchmark. Raises `ConfigError` for an unknown one."""
     if name not in template_names():
         raise ConfigError(f"unknown prompt template '{name}': expected one of {', '.join(template_names())}")
     return benchmark.grading in _read(name).gradings
@@ -82,10 +82,7 @@ def _read(name: str) -> Template:
 
 
 def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str]:
-    """Parse ``--templates`` (``code=plain,math500=azr_math_boxed``) to the template of each benchmark.
-
-    A group's template is for those of its benchmarks that it suits. Of two for a benchmark the later one counts. Raises `ConfigError`.
-    """
+    """Parse ``--templates`` (``code=plain,math500=azr_math_boxed``) to the template of each benchmark that it suits; the last counts."""
     templates: dict[str, str] = {}
     for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
         name, _, template = (part.strip() for part in pair.partition("="))
@@ -103,13 +100,12 @@ def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str
 
 
 def render(template: Template, benchmark: Benchmark, item: Item, tokenizer: Any) -> str:
-    """Render the whole prompt. Raises `ConfigError` for a tokenizer without a chat template."""
-    question = render_question(template, benchmark, item)
-    return _render_chat(template, question, tokenizer) if template.kind == "chat" else question
+    """Render the whole prompt; without a tokenizer the user's turn alone. Raises `ConfigError` for one without a chat template."""
+    question = _render_question(template, benchmark, item)
+    return _render_chat(template, question, tokenizer) if template.kind == "chat" and tokenizer else question
 
 
-def render_question(template: Template, benchmark: Benchmark, item: Item) -> str:
-    """Render the user's turn in ``chat``, else the whole prompt."""
+def _render_question(template: Template, benchmark: Benchmark, item: Item) -> str:
     if template.prompts is not None:
         return solve_prompt(template.prompts, problem_of(benchmark, item))
     fields = item.fields
@@ -164,7 +160,7 @@ class EvalTask:
 
 @dataclass(frozen=True)
 class EvalPrompts:
-    """The prompts of a task by item, in the order of the items, for every model."""
+    """The prompts of a task by item, in the order of the items, for every model; lengths are in tokens."""
 
     task: EvalTask
     template: Template
@@ -173,7 +169,6 @@ class EvalPrompts:
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Why an item has no prompt, by item."""
     longest_prompt: int = 0
-    """Tokens."""
     lowered_from: int = 0
     """The benchmark's own longest response, where the context has no space for it."""
 
@@ -183,21 +178,20 @@ class EvalPrompts:
         return self.task.benchmark
 
     def settings(self) -> dict[str, Any]:
-        """Everything that completions depend on, in addition to the model."""
+        """Collect everything that completions depend on, in addition to the model."""
         values = {"sha256": self.task.data_sha256, "items": len(self.task.items), "template": self.template.label}
         values |= {"max_tokens": self.max_tokens, "stop": list(self.template.stop), "left_out": dict(self.left_out)}
         return values | ({"lowered_from": self.lowered_from} if self.lowered_from else {})
 
 
 def render_prompts(task: EvalTask, tokenizer: Any, context: int, limits: SelfplayConfig, prompts: PromptSet) -> EvalPrompts:
-    """Render the prompts for a base model with this tokenizer and context; ``limits`` and ``prompts`` are those of its run.
+    """Render the prompts for a base model with this tokenizer (None: a served model's) and context, and its run's limits and prompts.
 
-    The longest response depends on all items, also where only some are used. Raises `ConfigError` for a template that does not suit the
-    benchmark, and for a limit that leaves no space for any prompt.
+    The longest response depends on all items, also where only some are used. Raises `ConfigError`.
     """
     template = load_template(task.template or task.benchmark.template, task.benchmark, prompts)
     texts = {item.id: render(template, task.benchmark, item, tokenizer) for item in task.items}
-    lengths = {name: len(tokenizer(text)["input_ids"]) for name, text in texts.items()}
+    lengths = {name: len(tokenizer(text)["input_ids"]) if tokenizer else 0 for name, text in texts.items()}
     limit = response_limit(task, limits, context, max(lengths.values(), default=0))
     used = list(texts)[: task.limit or None]
     rendered = {name: texts[name] for name in used if lengths[name] + limit <= context}
@@ -210,15 +204,8 @@ def render_prompts(task: EvalTask, tokenizer: Any, context: int, limits: Selfpla
     return EvalPrompts(task, template, limit, rendered, left_out, max((lengths[name] for name in rendered), default=0), lowered_from)
 
 
-def render_prompts_for_api(task: EvalTask, max_tokens: int, prompts: PromptSet) -> EvalPrompts:
-    """Render the prompts for a model of unknown tokenizer and context. ``max_tokens`` is for benchmarks without a limit of their own."""
-    template = load_template(task.template or task.benchmark.template, task.benchmark, prompts)
-    rendered = {item.id: render_question(template, task.benchmark, item) for item in task.items[: task.limit or None]}
-    return EvalPrompts(task, template, task.max_tokens or task.benchmark.max_tokens or max_tokens, rendered)
-
-
 def response_limit(task: EvalTask, limits: SelfplayConfig, context: int, longest_prompt: int) -> int:
-    """The longest response in tokens: the task's, else the benchmark's own (AZR's), else the run's.
+    """Choose the longest response in tokens: the task's, else the benchmark's own (AZR's), else the run's.
 
     A benchmark's own limit that fills the context of a small base model is replaced by the run's, if that is less. A limit that leaves no
     space for ``longest_prompt`` is lowered, but not below half of the context. Raises `ConfigError` where the task's fills the context.

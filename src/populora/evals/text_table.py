@@ -69,7 +69,7 @@ def print_table(table: TextTable, console: Console) -> None:
 
 
 def _rich_table(table: TextTable, start: int, stop: int) -> Table:
-    """Columns ``start`` to ``stop``; the name of a group is above its first column."""
+    """Lay out the columns from ``start`` to ``stop``; the name of a group is above its first column."""
     groups = [name for name, count in table.groups for _ in range(count)]
     part = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     part.add_column("", overflow="fold")
@@ -84,7 +84,7 @@ def _rich_table(table: TextTable, start: int, stop: int) -> Table:
 
 
 def to_markdown(table: TextTable) -> str:
-    """The table in Markdown, with its caption and notes."""
+    """Write the table in Markdown, with its caption and notes."""
     rows = [["", *map(escape_markdown, table.columns)], ["---", *["---:"] * len(table.columns)]]
     rows += [[escape_markdown(row.label), *map(_markdown_cell, row.cells)] for row in table.rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -102,7 +102,7 @@ def _markdown_cell(cell: TextCell) -> str:
 
 
 def to_latex(table: TextTable, label: str) -> str:
-    """The table in LaTeX, as the paper sets its own; it needs booktabs and graphicx. ``label`` is its name for ``\\ref``."""
+    """Write the table in LaTeX, as the paper sets its own; it needs booktabs and graphicx. ``label`` is its name for ``\\ref``."""
     columns = r" @{\hskip 4pt} ".join(f"*{{{count}}}{{r}}" for _, count in table.groups)
     groups = " & ".join(["", *(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(name)}}}" for name, count in table.groups)])
     edges = pairwise(accumulate((count for _, count in table.groups), initial=1))
@@ -134,7 +134,7 @@ def escape_latex(text: str) -> str:
 
 
 def _latex_cell(cell: TextCell) -> str:
-    """The value, with a spread (``±1.6``) and a count (``(3/4)``) in a smaller size."""
+    """Write the value, with a spread (``±1.6``) and a count (``(3/4)``) in a smaller size."""
     value, spread, count = re.fullmatch(r"(.*?)(±[\d.]+)?( \(\d+/\d+\))?", cell.text).groups(default="")  # type: ignore[union-attr]
     bold = rf"\textbf{{{escape_latex(value)}}}" if cell.bold else escape_latex(value)
     small = rf"{{\scriptsize{escape_latex(spread)}}}" if spread else ""

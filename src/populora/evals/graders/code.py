@@ -41,7 +41,7 @@ def grade_code(pool: Judge, benchmark: Benchmark, item: Item, completion: str, i
             answers["lenient"] = _extract(pool, completion, item.fields["entry_point"])
     except HarnessError as error:
         return Grade(item.id, False, str(error), modes={"strict": False, "lenient": False})
-    return grade_of(item, benchmark.primary, answers, {text: _reason(pool, item, text) for text in dict.fromkeys(answers.values())})
+    return grade_of(item, benchmark.primary, answers, lambda text: _reason(pool, item, text))
 
 
 def _extract(pool: Judge, completion: str, entry_point: str) -> str:
@@ -56,7 +56,7 @@ def _extract(pool: Judge, completion: str, entry_point: str) -> str:
 
 
 def _reason(pool: Judge, item: Item, solution: str) -> str:
-    """Empty if all tests pass; else ``no_answer``, ``not_loadable``, ``wrong:plus:17``, ``timeout:base:0``, or the sandbox's reason."""
+    """Return ``no_answer``, ``not_loadable``, ``wrong:plus:17``, ``timeout:base:0`` or the sandbox's reason; empty if all tests pass."""
     if not solution.strip():
         return "no_answer"
     try:

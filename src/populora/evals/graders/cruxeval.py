@@ -27,7 +27,7 @@ _TAGS = ("[ANSWER]", "[/ANSWER]")
 
 
 def task_of(benchmark: Benchmark) -> TaskType:
-    """The task type: an input or an output is asked for."""
+    """Return the task type: an input or an output is asked for."""
     return TaskType.CODE_I if benchmark.name == "cruxeval_input" else TaskType.CODE_O
 
 
@@ -53,8 +53,7 @@ def _expression(task: TaskType, answer: str | None) -> str:
 def grade_cruxeval(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
     task = task_of(benchmark)
-    answers = extract_answers(task, completion)
-    return grade_of(item, benchmark.primary, answers, {text: _reason(pool, task, item, text) for text in dict.fromkeys(answers.values())})
+    return grade_of(item, benchmark.primary, extract_answers(task, completion), lambda text: _reason(pool, task, item, text))
 
 
 def _reason(pool: Judge, task: TaskType, item: Item, answer: str) -> str:

@@ -6,7 +6,7 @@ Each zygote loads a harness once, with its libraries, and forks it for every que
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -28,7 +28,7 @@ class HarnessError(Exception):
 
 
 def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float) -> Limits:
-    """Limits of a pool that runs this harness; ``packages`` are the ones that it and model programs may import."""
+    """Set the limits of a pool that runs this harness; ``packages`` are the ones that it and model programs may import."""
     folder = files("populora.evals").joinpath("harness")
     sources = tuple(str(folder.joinpath(f"{part}.py")) for part in ("clock", f"{name}_harness"))
     return Limits(cpu_seconds, 60.0, 4096, _ANSWER, _QUESTION, packages, threads=True, harness=sources)
@@ -47,7 +47,8 @@ def call_harness(judge: Judge, question: Mapping[str, Any]) -> Any:
         raise HarnessError(FORGED) from error
 
 
-def grade_of(item: Item, primary: str, answers: Mapping[str, str], reasons: Mapping[str, str]) -> Grade:
-    """The grade of a completion from its answer in each mode, and the reason of each answer (empty if correct)."""
+def grade_of(item: Item, primary: str, answers: Mapping[str, str], reason: Callable[[str], str]) -> Grade:
+    """Grade a completion by its answer in each mode. ``reason`` says why an answer is wrong; empty if it is correct."""
+    reasons = {text: reason(text) for text in dict.fromkeys(answers.values())}
     answer = answers[primary]
     return Grade(item.id, not reasons[answer], reasons[answer], answer, {mode: not reasons[text] for mode, text in answers.items()})

@@ -20,11 +20,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
-from populora.evals.graders.harness_call import HarnessError, call_harness, harness_limits
+from populora.evals.graders.harness_call import HarnessError, call_harness, grade_of, harness_limits
 from populora.tasks.verifier import Judge
 
 Compare = Callable[[str, str], str]
@@ -51,10 +52,8 @@ def grade_answers(compare: Compare, benchmark: Benchmark, item: Item, completion
     """Grade a completion: its reason is empty, ``no_answer``, ``wrong`` or ``unreadable:…``. Raises `ConfigError` as `gold_of`."""
     gold = gold_of(benchmark, item)
     answers = {"strict": boxed(completion) or "", "lenient": lenient(completion, gsm8k_ending=benchmark.name == "gsm8k")}
-    reasons = {text: _reason(compare, gold, text) for text in dict.fromkeys(answers.values())}
-    modes = {name: not reasons[text] for name, text in answers.items()}
-    answer = answers[benchmark.primary]
-    return Grade(item.id, modes[benchmark.primary], reasons[answer], answer[:LONGEST_ANSWER], modes)
+    grade = grade_of(item, benchmark.primary, answers, lambda text: _reason(compare, gold, text))
+    return replace(grade, answer=grade.answer[:LONGEST_ANSWER])
 
 
 def gold_of(benchmark: Benchmark, item: Item) -> str:
@@ -82,7 +81,7 @@ def _gold(name: str, item: Item) -> str:
 
 
 def _reason(compare: Compare, gold: str, answer: str) -> str:
-    """Empty if the answer is correct as it is written, or tidied."""
+    """Say why the answer is wrong; empty if it is correct as it is written, or tidied."""
     if not answer:
         return "no_answer"
     if len(answer) > LONGEST_ANSWER:
@@ -153,7 +152,7 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _sentence(text: str) -> str:
-    """The first line that is not empty, up to the end of a sentence."""
+    """Extract the first line that is not empty, up to the end of a sentence."""
     line = _OPENING.sub("", text, count=1).partition("\n")[0]
     end = _SENTENCE_END.search(line)
     return (line[: end.start()] if end else line).strip()
@@ -174,7 +173,7 @@ _SMALL = (
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _WORDS = {word: str(value) for value, word in enumerate(_SMALL)}
 _WORDS |= {ten: f"{value}0" for value, ten in enumerate(_TENS, 2)}
-_WORDS |= {f"{ten} {one}": f"{value}{unit}" for value, ten in enumerate(_TENS, 2) for unit, one in enumerate(_SMALL[1:10], 1)}
+_WORDS |= {f"{ten} {word}": f"{value}{unit}" for value, ten in enumerate(_TENS, 2) for unit, word in enumerate(_SMALL[1:10], 1)}
 
 
 def tidied(answer: str) -> str:

@@ -51,7 +51,7 @@ class _LazySequence:
 
 
 def f(request):
-    """The JSON of a solution with its item, to the JSON of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
+    """Turn the JSON of a solution with its item into that of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
 
     A request with ``extract`` returns evalplus's extraction instead, ``{"solution"}`` or ``{"failure"}``. ``times`` are those of
     `populora.evals.graders.code`.
@@ -102,7 +102,7 @@ def _checked(dataset, item, inputs):
 
 
 def _reference(item, inputs):
-    """Time limits and expected outputs of the tests. evalplus reads a test's limit before it runs, and its output afterwards."""
+    """Compute time limits and outputs of tests on access. evalplus reads a test's limit before it runs, and its output afterwards."""
     program, entry_point = compile(item["prompt"] + item["canonical_solution"], "<reference>", "exec"), item["entry_point"]
     outputs = {}
 
@@ -124,7 +124,7 @@ def _quiet(clock):
 
 
 def root_check(solution, atol):
-    """HumanEval/32: check that ``find_zero`` of a solution finds a root. Several are right, so outputs cannot be compared."""
+    """Check that ``find_zero`` of a solution finds a root (HumanEval/32). Several are right, so outputs cannot be compared."""
     namespace = {}
     exec(solution, namespace)
     find_zero = namespace["find_zero"]

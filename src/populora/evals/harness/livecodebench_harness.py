@@ -23,7 +23,7 @@ RECURSION = 50_000
 
 
 def f(request):
-    """The JSON of ``{"code", "function", "inputs", "seconds"}`` to that of ``{"outputs", "failure"}``: outputs up to the first failure."""
+    """Turn the JSON of ``{"code", "function", "inputs", "seconds"}`` into that of ``{"outputs", "failure"}``, up to the first failure."""
     question = json.loads(request)
     sys.setrecursionlimit(RECURSION)
     clock, outputs = Clock(math.inf), []
@@ -46,7 +46,7 @@ class _Output(io.TextIOWrapper):
 
 
 def _names(name):
-    """A fresh namespace with the preamble in it: by itself, so that a solution may begin with ``from __future__``."""
+    """Make a namespace with the preamble, run by itself so that a solution may begin with ``from __future__``."""
     namespace = {"__name__": name}
     exec(_PREAMBLE, namespace)
     return namespace
@@ -79,7 +79,7 @@ def _by_call(code, name):
 
 
 def _json(value, outermost=False):
-    """The value as JSON that is equal where the value would be: a tuple within, or a key that is no string, is equal to nothing in JSON."""
+    """Convert to JSON that is equal where the value would be: a tuple within, or a key that is no string, is equal to nothing in JSON."""
     if isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, list) or (outermost and isinstance(value, tuple)):

@@ -14,7 +14,7 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that time l
 
 
 def f(request):
-    """The JSON of ``{"pairs": [[gold, answer], …]}`` to that of a list with ``equal``, ``different`` or ``unreadable:…`` for each pair."""
+    """Turn the JSON of ``{"pairs": [[gold, answer], …]}`` into that of ``equal``, ``different`` or ``unreadable:…`` for each pair."""
     return json.dumps([_compared(gold, answer) for gold, answer in json.loads(request)["pairs"]])
 
 

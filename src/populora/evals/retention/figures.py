@@ -105,7 +105,7 @@ def _panel(axis: Any, config: RetentionConfig, parents: Parents, cells: Cells, c
     for index, task in enumerate(config.parents[: child.arity]):
         colour = COLOURS[index]
         names = (child.name, FROZEN[index], CONTROLS[child.arity], FRESH[child.arity - 1])
-        own, frozen, control, fresh = (
+        learned, frozen, control, fresh = (
             [trailing(rates(cell, name, task, problems, config.samples), SMOOTHED) for cell in cells] for name in names
         )
         for curve in (parents[cell["seed"]][task] for cell in cells if cell["seed"] in parents):
@@ -113,8 +113,8 @@ def _panel(axis: Any, config: RetentionConfig, parents: Parents, cells: Cells, c
         axis.plot(steps, np.mean(frozen, axis=0), color="0.6", linewidth=1.6)
         for curves, style in ((control, "--"), (fresh, ":")):
             axis.plot(steps, np.mean(curves, axis=0), color=colour, linewidth=0.9, linestyle=style, alpha=0.7)
-        for curve in own:
+        for curve in learned:
             axis.plot(steps, curve, color=colour, linewidth=0.4, alpha=0.5)
-        axis.plot(steps, np.mean(own, axis=0), color=colour, linewidth=1.6)
+        axis.plot(steps, np.mean(learned, axis=0), color=colour, linewidth=1.6)
         first = np.mean([initial_rate(config, cell, child.name, task) for cell in cells])
         axis.plot(steps[0], first, marker="o", markersize=3, color=colour)

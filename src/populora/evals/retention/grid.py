@@ -34,12 +34,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def parents_file(out: Path, seed: int) -> Path:
-    """The path of the learning curve of a seed's parents."""
+    """Return the path of the learning curve of a seed's parents."""
     return out / "parents" / f"seed_{seed}.json"
 
 
 def cell_file(out: Path, seed: int, snapshot: int) -> Path:
-    """The path of a finished cell."""
+    """Return the path of a finished cell."""
     return out / "cells" / f"seed_{seed}_step_{snapshot:05d}.json"
 
 

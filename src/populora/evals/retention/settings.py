@@ -99,7 +99,7 @@ class RetentionConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
 
     def run(self, seed: int, slots: int) -> Config:
-        """Settings of a run whose members are ``slots`` solvers. One of them is called a teacher, since a run has to have one."""
+        """Make the settings of a run of ``slots`` solvers. One of them is called a teacher, since a run has to have one."""
         shared = ("threads", "base", "lora", "engine", "tasks", "rewards", "learner", "sandbox")
         limits = SelfplayConfig(max_prompt_tokens=self.max_prompt_tokens, max_response_tokens=self.max_response_tokens)
         population, evolution = PopulationConfig(teachers=1, students=slots - 1), EvolutionConfig(every=0)
@@ -107,12 +107,12 @@ class RetentionConfig:
         return Config(seed=seed, selfplay=limits, population=population, evolution=evolution, **values)
 
     def children(self) -> list[Variant]:
-        """The variants that are bred in each cell, controls included, mutations first. Raises `ConfigError`."""
+        """List the variants that are bred in each cell, controls included, mutations first. Raises `ConfigError`."""
         variants = [read_variant(text, self.refactor) for text in (*self.operators, *CONTROLS.values())]
         return sorted({variant.name: variant for variant in variants}.values(), key=lambda variant: variant.arity)
 
     def cells(self) -> list[tuple[int, int]]:
-        """The (seed, snapshot) of each part of the grid. The repeated ones are first, since the verdicts depend on them."""
+        """List the (seed, snapshot) of each part of the grid. The repeated ones are first, since the verdicts depend on them."""
         return [(seed, self.repeated) for seed in self.seeds] + [(self.seeds[0], s) for s in self.snapshots if s != self.repeated]
 
 

@@ -10,6 +10,7 @@ is surely ahead of the bare base. Intervals are not corrected for their number: 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -94,19 +95,19 @@ def cell_measures(config: RetentionConfig, cell: Mapping[str, Any]) -> list[Chil
 def _measures(config: RetentionConfig, cell: Mapping[str, Any], child: Variant, index: int, task: str) -> ChildMeasures:
     problems = config.prompts // child.arity
     names = (child.name, FROZEN[index], CONTROLS[child.arity], FRESH[child.arity - 1])
-    own, parent, control, fresh = (rates(cell, name, task, problems, config.samples) for name in names)
+    rate, parent, control, fresh = (rates(cell, name, task, problems, config.samples) for name in names)
     first, parent_first, base_first = (initial_rate(config, cell, name, task) for name in (*names[:2], BASE))
     last = slice(-config.window, None)
     return ChildMeasures(
         child.name, task, cell["seed"], cell["snapshot"],
         gain=parent_first - base_first,
         initial=first - parent_first,
-        recovered=recovered(own, parent, config.recovered_share, config.window),
-        area_lost=float((parent - own).sum()),
-        end=float((own - parent)[last].mean()),
-        kept=float((own - config.recovered_share * parent)[last].mean()),
-        against_control=float((own - control).mean()),
-        against_fresh=float((own - fresh).mean()),
+        recovered=recovered(rate, parent, config.recovered_share, config.window),
+        area_lost=float((parent - rate).sum()),
+        end=float((rate - parent)[last].mean()),
+        kept=float((rate - config.recovered_share * parent)[last].mean()),
+        against_control=float((rate - control).mean()),
+        against_fresh=float((rate - fresh).mean()),
     )  # fmt: skip
 
 
@@ -151,8 +152,11 @@ def summary(config: RetentionConfig, measures: Sequence[ChildMeasures], snapshot
     """Build a row for each child and task over the seeds of one snapshot."""
     rows: list[dict[str, Any]] = []
     for child in config.children():
-        own = [item for item in measures if (item.child, item.snapshot) == (child.name, snapshot)]
-        of_child = [_row(config, [item for item in own if item.task == task]) for task in dict.fromkeys(item.task for item in own)]
+        by_task: defaultdict[str, list[ChildMeasures]] = defaultdict(list)
+        for item in measures:
+            if (item.child, item.snapshot) == (child.name, snapshot):
+                by_task[item.task].append(item)
+        of_child = [_row(config, items) for items in by_task.values()]
         rows += [{**row, "verdict": verdict(of_child)} for row in of_child]
     return rows
 
