@@ -1,4 +1,4 @@
-"""A small report, made without training, in a headless Chromium: what a page says to the console or asks of anybody fails its test."""
+"""A small report, made without training, in a headless Chromium. What a page writes to the console or asks of others fails its test."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-QUIET = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic", "--no-first-run", "--disable-component-update",
-    "--disable-sync",
-]  # fmt: skip
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-component-update"]
 STEPS = 12
 
 
@@ -35,28 +32,23 @@ class Report:
     """The page of a population beside its baseline, and what it was made of."""
 
     path: Path
+    url: str
     figures: list[Figure | MissingFigure]
     samples: dict[str, list[dict[str, Any]]]
     """The explorer's entries by the name of the run."""
 
-    @property
-    def url(self) -> str:
-        return self.path.as_uri()
-
 
 @dataclass
 class Visits:
-    """Opens pages; ``noise`` is what they said and asked for that they must not."""
+    """Opens pages. ``noise`` is what they write to the console, and their requests to others."""
 
     browser: Any
     noise: list[str] = field(default_factory=list)
 
     def open(self, url: str, ready: bool = True, **options: Any) -> Any:
-        """A page in a profile of its own; ``options`` are those of playwright's contexts."""
         return self.beside(self.browser.new_context(reduced_motion="reduce", **options), url, ready)
 
     def beside(self, context: Any, url: str, ready: bool = True) -> Any:
-        """One more page of a profile."""
         tab, own = context.new_page(), url.partition("#")[0]
         tab.set_default_timeout(10_000)
         tab.on("console", lambda message: self.noise.append(f"{message.type}: {message.text}"))
@@ -75,7 +67,6 @@ class Visits:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """The browser, or a skipped test."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: make test-browser")
     found = os.environ.get("POPULORA_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if not found:
@@ -88,7 +79,6 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def visits(chromium: Any) -> Iterator[Visits]:
-    """Pages that end with the test, which fails for what they said."""
     own = Visits(chromium)
     yield own
     for context in chromium.contexts:
@@ -110,7 +100,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, make_record: Callable[..., 
     figures = make_figures(study)
     path = folder / "report.html"
     path.write_text(page(study, figures), encoding="utf-8")
-    return Report(path, figures, {name: sample_problems(RunData(folder / name, name), 10**6)["entries"] for name in sizes})
+    return Report(path, path.as_uri(), figures, {name: sample_problems(RunData(folder / name, name), 10**6)["entries"] for name in sizes})
 
 
 @pytest.fixture

@@ -33,13 +33,7 @@ def answer_word(answer: dict) -> str:
     return "void" if answer["void"] else "correct" if answer["correct"] else answer["reason"]
 
 
-def colour(tab: Any, value: str) -> tuple[int, ...]:
-    """A colour of the style sheet as red, green and blue in use."""
-    script = """value => {
-      const one = document.body.appendChild(document.createElement("i"));
-      one.style.color = value;
-      const used = getComputedStyle(one).color;
-      one.remove();
-      return used;
-    }"""
-    return tuple(map(int, re.findall(r"\d+", tab.evaluate(script, value))[:3]))
+def colour(tab: Any, name: str) -> tuple[int, ...]:
+    """Return a colour of the style sheet as red, green and blue in use."""
+    script = "name => (document.body.style.outlineColor = `var(${name})`, getComputedStyle(document.body).outlineColor)"
+    return tuple(map(int, re.findall(r"\d+", tab.evaluate(script, name))[:3]))

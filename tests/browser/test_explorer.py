@@ -27,12 +27,6 @@ def test_a_problem_is_shown_whole(tab, report):
     assert "✓ S0: correct" in tab.inner_text("#problem") and "✗ S0: format" in tab.inner_text("#problem")
 
 
-def test_a_rejected_proposal_shows_what_was_written_and_why_not(tab):
-    tab.select_option("[name=verdict]", "rejected: out_of_resources")
-    tab.click("#list a >> nth=0")
-    assert "rejected: out_of_resources" in tab.inner_text("#problem") and "while True" in tab.inner_text("#problem")
-
-
 def test_hostile_text_is_text(tab, report):
     opened(tab, "7-1")
     entry = entry_of(report, "7-1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from reading import answer_word, found, until
 
@@ -33,8 +35,5 @@ def test_a_filter_finds_what_the_sample_holds(tab, report, name, value, fits):
 def test_text_is_found_in_programs_proposals_and_answers_in_any_case(tab, report):
     for wanted in ("ONERROR=", "while true", "Think</Think>", "x * 2"):
         tab.fill("[name=text]", wanted)
-        texts = [
-            [one.get("program", ""), one["text"], *(answer["text"] for answer in one.get("answers", ()))]
-            for one in report.samples["population"]
-        ]
-        assert found(tab) == sum(any(wanted.lower() in text.lower() for text in own) for own in texts) > 0, wanted
+        texts = [json.dumps([one.get("program", ""), one["text"], one.get("answers")]).lower() for one in report.samples["population"]]
+        assert found(tab) == sum(wanted.lower() in text for text in texts) > 0, wanted

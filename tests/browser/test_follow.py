@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from reading import until
@@ -22,23 +20,22 @@ class Page:
         self.html = text.replace("<body>", '<body data-version="1">').replace('<div class="tools">', live)
         self.version, self.text = "1", "last step finished just now"
 
-    def rebuild(self) -> None: ...
+    def rebuild(self): ...
 
-    def poll(self) -> dict[str, str]:
+    def poll(self):
         return {"version": self.version, "text": self.text}
 
-    def renew(self) -> None:
+    def renew(self):
         self.html = self.html.replace('data-version="1"', 'data-version="2"').replace("up to step 12", "up to step 13")
         self.version = "2"
 
 
 @pytest.fixture
-def followed(report) -> Iterator[tuple[Page, str, ExitStack]]:
-    """The page, its address, and what ends its server."""
+def followed(report):
+    """Yield the page, its address, and what ends its server."""
     page = Page(report.path.read_text("utf-8"))
     with ExitStack() as stack:
-        address: Any = stack.enter_context(serve(page, 0))  # type: ignore[arg-type]
-        yield page, address, stack
+        yield page, stack.enter_context(serve(page, 0)), stack
 
 
 def test_a_new_page_is_loaded_and_the_reader_stays_where_they_are(visits, followed):

@@ -35,11 +35,3 @@ def test_a_long_list_is_shown_in_stretches(visits, long):
     tab.fill("[name=text]", "no such text")
     tab.fill("[name=text]", "")
     assert tab.locator("#list a").count() == 200, "a new search begins at the top"
-
-
-def test_j_goes_on_beyond_the_stretch_that_is_shown(visits, long):
-    tab = visits.open(f"{long}#p=long/n198")
-    for number in (199, 200, 201):
-        tab.keyboard.press("j")
-        tab.wait_for_selector(f'#list a[aria-current="true"][href="#p=long/n{number}"]')
-        assert tab.evaluate("location.hash") == f"#p=long/n{number}"

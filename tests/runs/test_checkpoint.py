@@ -14,7 +14,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
 from populora.core.errors import RunDirectoryError
 from populora.runs import checkpoint as module
-from populora.runs.checkpoint import Checkpoint, checkpoint_steps, link_adapters, load_checkpoint, newest_members, save_checkpoint
+from populora.runs.checkpoint import Checkpoint, link_adapters, load_checkpoint, newest_members, save_checkpoint
 
 TENSORS = {"master": torch.arange(12.0).reshape(3, 4), "steps": torch.tensor([1, 2, 3]), "slice": torch.arange(8.0)[::2]}
 STATE = {"members": [{"id": "T0", "role": "teacher", "mu": 25.1}], "text": "lone \ud800 surrogate", "nothing": None}
@@ -38,9 +38,7 @@ def test_round_trip_and_equal_bytes(tmp_path):
     loaded = load_checkpoint(tmp_path / "a")
     assert loaded and loaded.step == 3 and loaded.state == STATE
     assert all(torch.equal(loaded.tensors[name], tensor) and loaded.tensors[name].dtype == tensor.dtype for name, tensor in TENSORS.items())
-    assert {name: adapter.fingerprint() for name, adapter in loaded.adapters.items()} == {
-        name: adapter.fingerprint() for name, adapter in adapters.items()
-    }
+    assert all(loaded.adapters[name].fingerprint() == adapter.fingerprint() for name, adapter in adapters.items())
     assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
 
 
@@ -54,9 +52,8 @@ def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_
     found = newest_members(tmp_path)
     assert (found.step, found.roles, found.adapters) == (2, {"T0": "teacher"}, tmp_path / "checkpoints" / "step_00002" / "adapters")
     assert found.files("T0") == {path.name: path.read_bytes() for path in (link / "T0").iterdir()}
-    code = f"import sys; from {module.__name__} import newest_members; newest_members({str(tmp_path)!r}); sys.exit('torch' in sys.modules)"
-    code = "from pathlib import Path; " + code.replace(repr(str(tmp_path)), f"Path({str(tmp_path)!r})")
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code = f"import sys, pathlib; from {module.__name__} import *; newest_members(pathlib.Path({str(tmp_path)!r}))"
+    assert subprocess.run([sys.executable, "-c", f"{code}; sys.exit('torch' in sys.modules)"], check=False).returncode == 0
 
 
 def test_a_copy_that_followed_the_link_is_linked_again(tmp_path):
@@ -84,16 +81,10 @@ def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path, 
 
 
 def test_only_the_newest_are_kept(tmp_path):
+    assert load_checkpoint(tmp_path) is None
     for step in range(5):
         save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2)
-    assert checkpoint_steps(tmp_path) == [3, 4]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00003", "step_00004"]
-
-
-def test_run_without_checkpoint_has_none(tmp_path):
-    assert load_checkpoint(tmp_path) is None
-    with pytest.raises(RunDirectoryError, match="has no checkpoint"):
-        newest_members(tmp_path)
 
 
 def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path):

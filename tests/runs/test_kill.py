@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,9 +20,8 @@ from populora.runs.tables import read_table
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
 
-# One process that imports everything once and forks a fresh writer for every folder.
-WRITERS = """
-import os, sys
+WRITER = """
+import sys
 import torch
 from pathlib import Path
 from populora.adapters.adapter import Adapter
@@ -34,41 +31,27 @@ from populora.runs.metrics_log import write_step
 from populora.core.types import Matchup
 empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members children".split(), ())
 plain = dict(parents={}, updates={}, seconds={}, overlapped={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
-
-def write_for_ever(folder):
-    folder.mkdir()
-    for step in range(1, 10**6):
-        matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)
-        write_step(folder, SimpleNamespace(step=step, matchups=matchups, **empty, **plain))
-        if step % 2 == 0:
-            tensors = {"x": torch.full((20_000,), float(step))}
-            adapters = {"T0": Adapter({"q_proj": (torch.full((2, 4000), float(step)), torch.full((3, 2), float(step)))}, 2, 4.0)}
-            state = {"step": step, "pad": "y" * 50_000}
-            save_checkpoint(folder, Checkpoint(step, tensors, state, adapters), 2, "base", ("q_proj",))
-
-for name in sys.argv[1:]:
-    writer = os.fork()
-    if writer == 0:
-        write_for_ever(Path(name))
-    print(writer, flush=True)
-    os.waitpid(writer, 0)
+folder = Path(sys.argv[1])
+for step in range(1, 10**6):
+    matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)
+    write_step(folder, SimpleNamespace(step=step, matchups=matchups, **empty, **plain))
+    if step % 2 == 0:
+        tensors = {"x": torch.full((20_000,), float(step))}
+        adapters = {"T0": Adapter({"q_proj": (torch.full((2, 4000), float(step)), torch.full((3, 2), float(step)))}, 2, 4.0)}
+        state = {"step": step, "pad": "y" * 50_000}
+        save_checkpoint(folder, Checkpoint(step, tensors, state, adapters), 2, "base", ("q_proj",))
 """
 
 
 @pytest.mark.slow
-def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path):
-    folders = [tmp_path / str(number) for number in range(8)]
-    draw = stream(0, "kill")
-    with subprocess.Popen([sys.executable, "-c", WRITERS, *map(str, folders)], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout
-        for folder in folders:
-            writer = int(parent.stdout.readline())
-            while not checkpoint_steps(folder):
-                time.sleep(0.01)
-            time.sleep(draw.uniform(0.0, 0.1))
-            os.kill(writer, signal.SIGKILL)
-    for folder in folders:
-        check_resumable(folder)
+@pytest.mark.parametrize("seed", range(6))
+def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path, seed):
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
+        while not checkpoint_steps(tmp_path):
+            time.sleep(0.01)
+        time.sleep(stream(seed, "kill").uniform(0.0, 0.1))
+        writer.kill()
+    check_resumable(tmp_path)
 
 
 def check_resumable(folder: Path) -> None:

@@ -7,11 +7,13 @@ from small_run import SMALL, Silent
 from tracked_steps import CONFIG, write_step
 
 from populora.cli.dry_run import dry_run
+from populora.core.config import EvaluationConfig
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping
 from populora.core.errors import ConfigError
 from populora.runs import loggers
-from populora.training.loop import train
+from populora.runs.metrics_log import read_log
+from populora.training.loop import resume, train
 
 WATCHED = replace(CONFIG, track=("wandb",))
 
@@ -58,6 +60,26 @@ def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_openin
     with loggers.open_loggers(tmp_path, config):
         pass
     assert (given + broken.last.steps, sound.last.steps) == ([1, 2, 3], []) and not capsys.readouterr().err
+
+
+class Crashing(Silent):
+    """A display at which the run dies after a step that no checkpoint holds."""
+
+    def step(self, record, metrics):
+        if record.step == 3:
+            raise ZeroDivisionError
+
+
+def test_a_tracker_gets_each_step_once_and_none_that_a_resume_takes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
+    monkeypatch.setattr("populora.training.loop.check_loggers", lambda track: None)
+    small = replace(SMALL.selfplay, seeds=8, max_response_tokens=48)
+    config = replace(SMALL, track=("wandb",), checkpoint_every=2, selfplay=small, evaluation=EvaluationConfig(every=0))
+    with pytest.raises(ZeroDivisionError):
+        train(config, tmp_path / "run", Crashing())
+    assert len(read_log(tmp_path / "run")) == 3 and Recording.last.steps == [1, 2]
+    resume(tmp_path / "run", Silent())
+    assert Recording.last.steps == [3, 4]
 
 
 def test_an_interrupt_is_no_failure_of_a_tracker_and_closes_it(tmp_path, monkeypatch):

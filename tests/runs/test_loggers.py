@@ -8,20 +8,15 @@ import struct
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import tracked_steps
-from small_run import SMALL, Silent, contents
-from tracked_steps import write_step
 
-from populora.core.config import EvaluationConfig
 from populora.core.installed import versions
 from populora.runs import loggers
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
-from populora.training.loop import resume, train
 
 INSTALLED = [name for name in loggers.LOGGERS if versions((name,))[name] != "not installed"]
 REAL = [
@@ -34,14 +29,8 @@ def part_of_a_run(folder: Path, name: str, first: int, last: int, end: str) -> N
     folder.mkdir(exist_ok=True)
     given = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
     command = [sys.executable, tracked_steps.__file__, str(folder), name, str(first), str(last), end]
-    done = subprocess.run(
-        command,
-        env={**given, "PYTHONPATH": os.pathsep.join(sys.path), "WANDB_MODE": "offline"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment = {**given, "PYTHONPATH": os.pathsep.join(sys.path), "WANDB_MODE": "offline"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == (-9 if end == "killed" else 0), done.stderr
     assert "failed" not in done.stderr, done.stderr
 
@@ -134,74 +123,15 @@ def test_a_kill_leaves_no_step_out_and_none_twice(name, tmp_path):
     as_in_the_files(folder, name)
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_steps_that_a_tracker_missed_are_handed_over_when_it_opens(name, tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for step in (1, 2, 3):
-        write_step(folder, step)
-    part_of_a_run(folder, name, 4, 4, "closed")
-    as_in_the_files(folder, name)
-
-
 @pytest.mark.skipif("wandb" not in INSTALLED, reason="wandb is not installed: make test-track")
 def test_wandb_without_an_account_is_refused_unless_it_is_offline(tmp_path):
     asked = "from populora.runs.loggers import check_loggers; check_loggers(('wandb',))"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
     env = {**clean, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
     for mode, said in (("online", "`wandb login`, or WANDB_MODE=offline"), ("offline", "")):
-        done = subprocess.run(
-            [sys.executable, "-c", asked],
-            env={**env, "WANDB_MODE": mode},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        command, environment = [sys.executable, "-c", asked], {**env, "WANDB_MODE": mode}
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         assert (said in done.stderr) and ("ConfigError" in done.stderr) == bool(said)
-
-
-FEW = replace(
-    SMALL, checkpoint_every=2, evaluation=EvaluationConfig(every=0), selfplay=replace(SMALL.selfplay, seeds=8, max_response_tokens=48)
-)
-
-
-@pytest.fixture(scope="module")
-def untracked(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "untracked"
-    train(FEW, folder, Silent())
-    return folder
-
-
-def recorded(folder: Path) -> dict[str, bytes]:
-    """All bytes of a run that are about its steps and members."""
-    ours = ("metrics.jsonl", "steps/", "adapters/")
-    return {name: data for name, data in contents(folder).items() if name.startswith(ours)}
-
-
-class Crashing(Silent):
-    """A display at which the run dies after a step that no checkpoint holds."""
-
-    def step(self, record, metrics):
-        if record.step == 3:
-            raise ZeroDivisionError
-
-
-@pytest.mark.skipif(not INSTALLED, reason="no tracker is installed: make test-track")
-def test_a_run_leaves_the_same_bytes_with_every_tracker_and_they_hold_no_step_that_it_took_back(untracked, tmp_path, monkeypatch):
-    for key in [key for key in os.environ if key.startswith(("WANDB_", "TRACKIO_"))]:
-        monkeypatch.delenv(key)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    folder = tmp_path / "run"
-    with pytest.raises(ZeroDivisionError):
-        train(replace(FEW, track=tuple(INSTALLED)), folder, Crashing())
-    assert len(read_log(folder)) == 3
-    assert json.loads((folder / loggers.TRACKED).read_text())["steps"] == dict.fromkeys(INSTALLED, 2)
-    resume(folder, Silent())
-    assert recorded(folder) == recorded(untracked) != {}
-    for name in INSTALLED:
-        as_in_the_files(folder, name)
 
 
 RUN = loggers.LoggedRun(Path("run"), "0123456789ab", "run", {})

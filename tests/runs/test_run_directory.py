@@ -15,16 +15,8 @@ import pytest
 from populora.core import files
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
-from populora.core.files import json_bytes, read_json, remove_folder, write_file, write_folder
-from populora.runs.directory import (
-    FACTS,
-    changed_versions,
-    free_folder,
-    locked,
-    new_run,
-    open_run,
-    read_config,
-)
+from populora.core.files import remove_folder, write_file, write_folder
+from populora.runs.directory import locked, new_run, open_run, read_config
 
 
 def test_new_run_writes_resolved_settings_and_facts(tmp_path):
@@ -114,20 +106,3 @@ def test_folders_appear_and_vanish_whole(tmp_path):
     assert (tmp_path / "step" / "a").read_bytes() == b"1"
     remove_folder(tmp_path / "step")
     assert not (tmp_path / "step").exists()
-
-
-def test_default_folders_are_numbered(tmp_path):
-    assert free_folder(tmp_path, "tiny") == tmp_path / "tiny"
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny-2").mkdir()
-    assert free_folder(tmp_path, "tiny") == tmp_path / "tiny-3"
-
-
-def test_what_was_installed_in_another_version_is_named(tmp_path):
-    with new_run(tmp_path / "run", Config(), {}):
-        pass
-    assert changed_versions(tmp_path / "run") == []
-    facts = read_json(tmp_path / "run" / FACTS)
-    write_file(tmp_path / "run" / FACTS, json_bytes({**facts, "versions": {**facts["versions"], "torch": "1.13"}}))
-    (change,) = changed_versions(tmp_path / "run")
-    assert change.startswith("torch 1.13, now 2.")
