@@ -24,7 +24,7 @@ from benchmarks.operators.run import TARGETS, qwen_adapter
 from populora.adapters.operators import available_operators
 from populora.adapters.peft_format import save_adapter
 
-BARE = (sys.executable, "-c", "from populora.cli.breed import load_torch; load_torch()")
+BARE = (sys.executable, "-c", "import torch")
 
 
 def main() -> None:

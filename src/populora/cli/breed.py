@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from populora.cli.arguments import parse
@@ -57,7 +56,6 @@ def main(arguments: Sequence[str]) -> int:
         console.print(operator_table())
         return 0
     out = _check_out(args)
-    load_torch()
     from populora.adapters.operators.breeding import LINEAGE_FILE, basis_warning, breed, lineage_bytes
     from populora.adapters.peft_format import read_folder, save_folder
     from populora.adapters.peft_settings import CONFIG_FILE, check_agreement
@@ -75,28 +73,15 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def load_torch() -> None:
-    """Import torch without garbage collection, which is a third of the import's time: its objects all stay."""
-    gc.disable()
-    import torch  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
-
-
 def operator_table() -> Table:
     """List every operator with its strengths. Raises `ConfigError` for a third-party one that does not load."""
-    load_torch()
     from populora.adapters.operators import available_operators
 
     operators = available_operators()
     refactored = [name for name, operator in operators.items() if operator.takes_refactor]
     caption = f"By default evolution draws from {', '.join(EvolutionConfig().operators)}. --refactor is for {', '.join(refactored)}."
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
-    table.add_column("operator", no_wrap=True)
-    table.add_column("parents", justify="right")
-    table.add_column("strengths", no_wrap=True)
-    table.add_column("child")
+    columns = (Column("operator", no_wrap=True), Column("parents", justify="right"), Column("strengths", no_wrap=True), "child")
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
     for name, operator in operators.items():
         label = Text.assemble((name, "bold"), f"\n{operator.alias}" if operator.alias != name else "")
         strengths = "\n".join(f"{strength}={value}" for strength, value in operator.strengths.items())

@@ -1,13 +1,10 @@
-"""``populora doctor``: check the machine, the sandbox and the tiny base. Its output belongs into a bug report.
-
-Each check runs the real thing: the sandbox probes its layers, the tiny base is loaded.
-"""
+"""``populora doctor``: check the machine, the sandbox and the tiny base. Its output belongs into a bug report."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -28,19 +25,15 @@ def main(arguments: Sequence[str]) -> int:
     """Print one line per check; returns 0, or 1 if one failed."""
     parse(Doctor, arguments, "doctor")
     console = Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
-    checks: dict[str, Callable[[], str]] = {
-        "versions": _versions, "machine": _machine, "sandbox": _sandbox, "tiny base": _tiny_base
-    }  # fmt: skip
-    failed = 0
-    for name, check in checks.items():
+    table, code = Table.grid(padding=(0, 2)), 0
+    for name, check in (("versions", _versions), ("machine", _machine), ("sandbox", _sandbox), ("tiny base", _tiny_base)):
         try:
             table.add_row(Text("ok", "green"), name, Text(check()))
         except (PopuloraError, ImportError) as error:
-            failed += 1
+            code = 1
             table.add_row(Text("fail", "bold red"), name, Text(str(error)))
     console.print(table)
-    return 1 if failed else 0
+    return code
 
 
 def version(_arguments: Sequence[str]) -> int:

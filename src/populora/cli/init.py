@@ -30,11 +30,11 @@ class Init:
 def main(arguments: Sequence[str]) -> int:
     """Write the file and say how to use it; returns 0. Raises `PopuloraError`."""
     args = parse(Init, arguments, "init")
-    names = [*preset_names(), *preset_names(retention=True)]
     retention = args.preset in preset_names(retention=True)
     source = settings_file(args.preset, retention)
     if source.parent != FOLDER:
-        raise ConfigError(f"expected the name of a preset, got the file '{args.preset}'. The presets are {', '.join(sorted(names))}.")
+        names = ", ".join(sorted([*preset_names(), *preset_names(retention=True)]))
+        raise ConfigError(f"expected the name of a preset, got the file '{args.preset}'. The presets are {names}.")
     out = args.out or Path(source.name)
     if out.exists():
         raise ConfigError(f"'{out}' exists already: choose another file (`-o FILE`)")

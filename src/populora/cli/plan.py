@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from populora.cli.arguments import parse_settings
@@ -24,8 +24,7 @@ from populora.engine.planning.hardware import CPU, cluster_settings, count_idle_
 from populora.engine.planning.planner import Plan, bottleneck, make_plan, suggest_fix
 from populora.runs.style import plural
 
-GPU = "h100-80gb"
-"""Default GPU, the paper's."""
+GPU = "h100-80gb"  # the paper's
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,7 @@ def plan_run(config: Config, gpu: str = "", gpus: int = 0, nodes: int = 1, assum
     gpu = gpu or (CPU if config.base.device == "cpu" else GPU)
     if gpu == CPU:
         if gpus > 1 or nodes > 1:
-            raise ConfigError(
-                f"a plan for the processor is for this machine alone, but --gpus {gpus} --nodes {nodes} were asked: name a --gpu"
-            )
+            raise ConfigError(f"a plan for the processor is for this machine alone, got --gpus {gpus} --nodes {nodes}: name a --gpu")
         from populora.engine.sampling.cpu_speed import measure_cpu
 
         hardware = measure_cpu(config.threads or (1 if config.cluster.learners else 0))  # actors default to one thread
@@ -94,8 +91,8 @@ def render_plan(plan: Plan) -> Iterator[RenderableType]:
     yield _step_table(plan)
     low, high, steps, members = plan.seconds.shortest, plan.seconds.longest, plan.config.steps, plan.config.population.members
     each = f"{_seconds(low / members)} to {_seconds(high / members)} s for each adapter"
-    hours = f"{_hours(low * steps)} to {_hours(high * steps)}"
-    yield Text(f"A step takes {_seconds(low)} to {_seconds(high)} s ({each}); {steps} steps take {hours}.")
+    yield Text(f"A step takes {_seconds(low)} to {_seconds(high)} s ({each}).")
+    yield Text(f"{steps} steps take {_hours(low * steps)} to {_hours(high * steps)}.")
     yield Text(f"Limit: {bottleneck(plan)}.", "bold" if plan.fits else "bold red")
     if not plan.fits:
         yield Text(f"To make it fit: {suggest_fix(plan)}.", "bold")
@@ -138,11 +135,8 @@ def describe_idle(plan: Plan) -> str:
     return f"{plan.idle} of {gpus} GPUs stay idle: {reason}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
-    return table
+def _table(first: str, *columns: str) -> Table:
+    return Table(first, *(Column(column, justify="right") for column in columns), box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def _memory_table(plan: Plan) -> Table:

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-PLAIN_SECONDS = 30.0
-"""Between two plain lines."""
+PLAIN_SECONDS = 30.0  # between two plain lines
 
 
 @contextmanager

@@ -14,11 +14,10 @@ from typing import Annotated
 import tyro
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from populora.cli.arguments import parse
-from populora.cli.breed import load_torch
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import step_folder
 from populora.core.installed import BREEDING, version_changes, versions
@@ -43,10 +42,7 @@ class Replay:
 def main(arguments: Sequence[str]) -> int:
     """Print the children that are bit-identical and those that differ; returns 0, or 1 if any differs. Raises `PopuloraError`."""
     args = parse(Replay, arguments, "replay")
-    load_torch()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for caption in ("step", "child", "bred", ""):
-        table.add_column(caption, justify="right" if caption == "step" else "left")
+    table = Table(Column("step", justify="right"), "child", "bred", "", box=box.SIMPLE_HEAD, pad_edge=False)
     if (args.path / CONFIG).is_file():
         if args.parents:
             raise ConfigError("--parents are of a bred folder: a run keeps its own")

@@ -21,10 +21,7 @@ from populora.runs.metrics_log import latest_run
 
 @dataclass(frozen=True)
 class Report:
-    """Write one HTML file with every figure of the paper and a run explorer; it needs no network and no server.
-
-    Runs of equal settings but for the seed are one arm.
-    """
+    """Write one HTML file with every figure of the paper and a run explorer. Runs of equal settings but for the seed are one arm."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
     """Run directories, such as `runs/tiny_4t4s`; by default the newest under `runs/`."""

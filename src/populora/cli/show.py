@@ -116,18 +116,17 @@ def _problem(proposal: Row, problem: Row, attempts: Sequence[Row]) -> Renderable
         (proposal["author"], f"bold {TEACHER}"),
         f"  {proposal['task']}  {proposal['problem_id']}  asks for the {SOUGHT[proposal['task']]}  {rho}  reward {_reward(proposal)}",
     )
-    counts = [plural(proposal["loc"], "line"), f"cyclomatic {proposal['cyclomatic']}", f"depth {proposal['ast_depth']}"]
-    measures = ", ".join([*counts, plural(proposal["variables"], "variable")])
+    lines, variables = plural(proposal["loc"], "line"), plural(proposal["variables"], "variable")
+    measures = f"{lines}, cyclomatic {proposal['cyclomatic']}, depth {proposal['ast_depth']}, {variables}"
     program = Syntax(printable(problem["program"]), "python", theme="ansi_dark", background_color="default")
-    examples = [_example(example, hidden=side == "hidden") for side in ("shown", "hidden") for example in problem[side]]
+    examples = [_example(example, note) for side, note in (("shown", ""), ("hidden", "  hidden")) for example in problem[side]]
     message = [Text.assemble(("message  ", "dim"), printable(problem["message"]))] if problem["message"] else []
     heading = Rule(title, align="left", style="dim")
     return Group(Text(), heading, program, *examples, *message, Text(measures, "dim"), *_answers(attempts))
 
 
-def _example(example: Row, hidden: bool) -> Text:
-    text = Text.assemble(("f", "bold"), f"({printable(example['inputs'])}) → {printable(example['output'])}")
-    return text.append("  hidden", "dim") if hidden else text
+def _example(example: Row, note: str) -> Text:
+    return Text.assemble(("f", "bold"), f"({printable(example['inputs'])}) → {printable(example['output'])}", (note, "dim"))
 
 
 def _answers(attempts: Sequence[Row]) -> Iterator[RenderableType]:

@@ -74,10 +74,8 @@ def preset_list(names: Sequence[str]) -> str:
     """Describe each preset in three lines: name and summary, hardware, time."""
     width = max(map(len, names)) + 2
     presets = [read_preset(name) for name in names]
-    return "".join(
-        f"{preset.name:<{width}}{preset.summary}\n{'':<{width}}hardware: {preset.hardware}\n{'':<{width}}time: {preset.time}\n"
-        for preset in presets
-    )
+    rows = [(preset.name, preset.summary, f"hardware: {preset.hardware}", f"time: {preset.time}") for preset in presets]
+    return "".join(f"{name:<{width}}{summary}\n{'':<{width}}{hardware}\n{'':<{width}}{time}\n" for name, summary, hardware, time in rows)
 
 
 def open_display(
@@ -116,10 +114,7 @@ def run_displayed(
 
 @contextmanager
 def two_stage_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether a first SIGINT has come; a second one raises ``KeyboardInterrupt`` while the block runs.
-
-    SIGTERM, which job schedulers send before they kill, counts as a first Ctrl-C.
-    """
+    """Yield a function that returns whether a first SIGINT, or SIGTERM, has come. A second SIGINT raises ``KeyboardInterrupt``."""
     requested = threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:

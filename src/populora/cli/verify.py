@@ -1,8 +1,7 @@
 """``populora verify``: the verifier alone, JSON Lines in and JSON Lines out, for programs in any language.
 
-Every line is one request and gets one result line, in order, as soon as it is there; a caller may wait for each result before it
-writes the next line. Lines are judged in parallel, and at most two per worker are read ahead. Strings in a request are model text:
-they go to the sandbox and are not evaluated here.
+Every line is a request and gets a result line, in order, as soon as it is there. Lines are judged in parallel, and at most two per worker
+are read ahead. Strings in a request are model text: they go to the sandbox and are not evaluated here.
 """
 
 from __future__ import annotations

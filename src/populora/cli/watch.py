@@ -17,9 +17,6 @@ from populora.cli.report import read_study
 from populora.core.errors import ConfigError
 from populora.runs.metrics_log import latest_run
 
-NICENESS = 10
-"""Lowers this process's priority below that of the training."""
-
 
 @dataclass(frozen=True)
 class Watch:
@@ -50,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         study = read_study(runs, args.baseline, smooth=args.smooth)
         return page(study, make_figures(study), version)
 
-    os.nice(NICENESS)
+    os.nice(10)  # the training goes first
     sys.stderr.write(f"populora watch: reading {runs[0]} …\n")
     with serve(LivePage(runs[0], build), args.port) as address:
         sys.stdout.write(f"{address}  follows {runs[0]}; Ctrl-C ends it\n")
