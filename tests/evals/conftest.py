@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import runpy
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
-from small_sources import make_folder
+from small_sources import CONFIG, make_folder, running
 from tokenizers.processors import TemplateProcessing
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+import populora.evals
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Item
 from populora.evals.grading import GRADERS
@@ -69,6 +73,14 @@ def chat_base(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def compare() -> Callable[[str, str], str]:
+    """math-verify's comparison of a gold answer and an answer, without the sandbox."""
+    pytest.importorskip("math_verify", reason="needs math-verify")
+    harness = runpy.run_path(str(Path(populora.evals.__file__).with_name("harness") / "mathematics_harness.py"))["f"]
+    return cache(lambda gold, answer: json.loads(harness(json.dumps({"pairs": [(gold, answer)]})))[0])
+
+
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """The folder of an evaluation, empty as yet."""
@@ -94,6 +106,13 @@ def make_adapter(tmp_path: Path) -> Callable[..., Path]:
         return make_folder(folder / name, seed, base, **shape)
 
     return make
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Path]:
+    """A run after step 2, which goes on."""
+    with running(tmp_path / "run", CONFIG, 2) as folder:
+        yield folder
 
 
 @pytest.fixture

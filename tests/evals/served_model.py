@@ -45,11 +45,9 @@ class Handler(BaseHTTPRequestHandler):
             "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
         }  # fmt: skip
         body = json.dumps(answer if status == 200 else {"error": {"message": "made to fail"}}).encode()
-        if server.body is not None:
-            body = server.body
+        body = body if server.body is None else server.body
         self.send_response(status)
-        html = server.body is not None and server.body.startswith(b"<")
-        self.send_header("Content-Type", "text/html" if html else "application/json")
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,13 +13,14 @@ import torch
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
-from populora.core.config import BaseConfig, Config
+from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_name, fingerprint, load_base
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
 from populora.training.population import initial_population
 
+CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=1, students=2))
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -26,6 +28,12 @@ def make_folder(folder: Path, seed: int, base: str = "tiny", rank: int = 4, targ
     """A PEFT folder whose delta changes what the base says. ``base`` is the one whose shapes it has and that it names."""
     save_adapter(made(seed, base, rank, targets), folder, base, targets)
     return folder
+
+
+def change_settings(folder: Path, **values: object) -> None:
+    """Change values of ``adapter_config.json``."""
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def made(seed: int, base: str = "tiny", rank: int = 4, targets: tuple[str, ...] = ATTENTION) -> Adapter:

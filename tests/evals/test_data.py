@@ -2,12 +2,13 @@
 
 import dataclasses
 import gzip
-import http.server
-import threading
+import io
+from urllib.error import HTTPError
 
 import pytest
 
 from populora.core.errors import ConfigError
+from populora.evals import data
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, suite
 from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items
 
@@ -44,37 +45,36 @@ def test_a_benchmark_that_is_not_there_is_named(tmp_path):
         find_data(BENCHMARKS["livecodebench"])
 
 
+URL = "http://mirror/owner/tree/abc/folder/test.jsonl.gz"
+
+
 @pytest.fixture
-def served(tmp_path, monkeypatch):
-    """A place that serves what is in its dictionary, and counts what it was requests for."""
-    answers, requests = {}, []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            requests.append(self.path)
-            self.send_response(200 if self.path in answers else 404)
-            self.end_headers()
-            self.wfile.write(answers.get(self.path, b""))
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("POPULORA_RAW_FILES", f"http://127.0.0.1:{server.server_port}")
+def answer(tmp_path, monkeypatch):
+    """``answer(content)``: a mirror of public Git trees has this file, or none; returns the list of what is asked of it."""
+    monkeypatch.setenv("POPULORA_RAW_FILES", "http://mirror/")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    yield answers, requests
-    server.shutdown()
-    server.server_close()
+
+    def prepare(content):
+        requests = []
+
+        def urlopen(url, timeout):
+            requests.append(url)
+            if content is None:
+                raise HTTPError(url, 404, "Not Found", None, None)
+            return io.BytesIO(content)
+
+        monkeypatch.setattr(data, "urlopen", urlopen)
+        return requests
+
+    return prepare
 
 
-def test_data_are_downloaded_once_from_the_pinned_commit(served):
-    answers, requests = served
-    answers["/owner/tree/abc/folder/test.jsonl.gz"] = gzip.compress(CONTENT)
+def test_data_are_downloaded_once_from_the_pinned_commit(answer):
+    requests = answer(gzip.compress(CONTENT))
     for _ in range(2):
         items = load_items(AIME, find_data(AIME))
         assert [item.id for item in items] == ["7", "1"] and items[0].fields["problem"] == "1+1"  # its name, or its line
-    assert requests == ["/owner/tree/abc/folder/test.jsonl.gz"]
+    assert requests == [URL]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,8 @@ def test_data_are_downloaded_once_from_the_pinned_commit(served):
     ],
     ids=["absent", "cut off", "other bytes"],
 )
-def test_a_download_that_fails_or_is_damaged_is_skipped_and_not_kept(served, tmp_path, content, message):
-    if content is not None:
-        served[0]["/owner/tree/abc/folder/test.jsonl.gz"] = content
+def test_a_download_that_fails_or_is_damaged_is_skipped_and_not_kept(answer, tmp_path, content, message):
+    answer(content)
     with pytest.raises(MissingDataError, match=f"aime24: .*{message}"):
         find_data(AIME)
     assert not list(tmp_path.rglob("*.jsonl"))

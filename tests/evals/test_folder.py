@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_sources import advance, running
-from test_models import CONFIG
+from small_sources import CONFIG, advance, running
 
 from populora.core.errors import ConfigError, RunDirectoryError
 from populora.evals.eval_records import EvalModel
@@ -29,12 +28,6 @@ from populora.evals.models import find_models
 @pytest.fixture(autouse=True)
 def begun(out) -> None:
     update_evaluation(out, {})
-
-
-@pytest.fixture
-def run(tmp_path):
-    with running(tmp_path / "run", CONFIG, 2) as folder:
-        yield folder
 
 
 def snapshot(name: Path, out: Path, members: str = "all"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from populora.core.errors import AdapterError
 from populora.core.types import Generation
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.generate import EvalPlan, generate, make_plan, to_completion
-from populora.evals.loaded_adapters import open_engine
 from populora.evals.models import EvalModels
 from populora.evals.prompts import EvalTask, load_template
 from populora.tasks.render import load_prompts
@@ -46,34 +44,6 @@ def completions(out: Path, benchmark: str, source: str) -> list[dict]:
     return [json.loads(line) for line in (out / "generations" / benchmark / f"{source}.jsonl").read_text().splitlines()]
 
 
-def contents(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-
-
-def stopping_after(count: int):
-    """An engine that a kill ends after so many completions."""
-
-    @contextmanager
-    def opened(config, loaded, base_sha256):
-        with open_engine(config, loaded, base_sha256) as sampler:
-            stream = sampler.stream
-
-            def cut_short(*arguments):
-                for number, answered in enumerate(stream(*arguments)):
-                    if number == count:
-                        raise KeyboardInterrupt
-                    yield answered
-
-            sampler.stream = cut_short
-            yield sampler
-
-    return opened
-
-
-def never(*arguments):
-    pytest.fail("an engine was opened")
-
-
 def test_every_model_answers_every_item_under_its_own_adapter_as_it_does_alone(plan, out, tmp_path):
     seen = Seen()
     generate(plan, out, seen)
@@ -98,25 +68,6 @@ def test_greedy_tokens_are_those_of_transformers(chat_base, models_of, coding, o
         text = tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert text.startswith(line["completion"]) and line["prompt_tokens"] == ids.shape[1]
         assert line["tokens"] == len(made) or line["finish_reason"] == "stop"
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_a_killed_generation_resumes_bit_identically(plan, out, tmp_path, count):
-    undisturbed = tmp_path / "undisturbed"
-    undisturbed.mkdir()
-    generate(plan, undisturbed, Seen())
-    with pytest.raises(KeyboardInterrupt):
-        generate(plan, out, Seen(), stopping_after(count))
-    begun = list((out / "generations").rglob("*.jsonl"))
-    assert sum(len(path.read_bytes().splitlines()) for path in begun) == count
-    for path in begun:
-        with path.open("ab") as file:
-            file.write(b'{"item_id": "made_2", "compl')
-    seen = Seen()
-    generate(plan, out, seen)
-    assert contents(out) == contents(undisturbed)
-    generate(plan, out, seen, never)
-    assert contents(out) == contents(undisturbed) and set(seen.values()) == {(3, 3)}
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -3,67 +3,43 @@
 The data files are read from the folder in ``POPULORA_BENCHMARK_DATA``. math-verify is called here, without the sandbox.
 """
 
-import functools
-import json
-import os
 import re
-import runpy
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 
-import populora.evals
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.eval_records import Item
+from populora.evals.data import find_data, load_items
 from populora.evals.graders.mathematics import gold_of, grade_answers
 
-pytest.importorskip("math_verify", reason="needs math-verify")
-
-DATA = os.environ.get("POPULORA_BENCHMARK_DATA", "")
-SIZES = {"aime24": 30, "aime25": 30, "amc23": 40, "math500": 500, "minerva_math": 272, "gsm8k": 1319, "olympiadbench": 675}
 INTEGERS = {"aime24": 30, "aime25": 30, "amc23": 40, "math500": 311, "minerva_math": 63, "gsm8k": 1319, "olympiadbench": 366}
-NAMES = [pytest.param(name, marks=pytest.mark.thorough if size > 100 else ()) for name, size in SIZES.items()]
+NAMES = [pytest.param(name, marks=pytest.mark.thorough if BENCHMARKS[name].items > 100 else ()) for name in INTEGERS]
 FORMS = ("\\boxed{%s}", "We see 3 of them.\n\nThe final answer is $\\boxed{%s}$.")
 
-needs_data = pytest.mark.skipif(not DATA, reason="needs the benchmarks' files in POPULORA_BENCHMARK_DATA")
 
-
-@pytest.fixture(scope="module")
-def compare():
-    harness = runpy.run_path(str(Path(populora.evals.__file__).with_name("harness") / "mathematics_harness.py"))["f"]
-
-    return functools.cache(lambda gold, answer: json.loads(harness(json.dumps({"pairs": [(gold, answer)]})))[0])
-
-
-@functools.cache
-def items(name):
+@pytest.fixture
+def golds(name, benchmark_data):
+    """The items of a benchmark with their gold answers."""
     benchmark = BENCHMARKS[name]
-    lines = Path(DATA, benchmark.file).read_text("utf-8").splitlines()
-    return [Item(str(fields.get(benchmark.id_field, index)), fields) for index, fields in enumerate(map(json.loads, lines))]
+    return [(item, gold_of(benchmark, item)) for item in load_items(benchmark, find_data(benchmark, str(benchmark_data)))]
 
 
-def golds(name):
-    return [gold_of(BENCHMARKS[name], item) for item in items(name)]
-
-
-@needs_data
 @pytest.mark.parametrize("name", NAMES)
-def test_every_gold_answer_is_right_in_a_box_and_lenient_also_in_a_sentence(compare, name):
+def test_every_gold_answer_is_right_in_a_box_and_lenient_also_in_a_sentence(compare, name, golds):
     right = {"strict": 0, "lenient": 0, "sentence": 0}
-    for item, gold in zip(items(name), golds(name), strict=True):
+    for item, gold in golds:
         boxes = [grade_answers(compare, BENCHMARKS[name], item, form % gold) for form in FORMS]
         sentence = grade_answers(compare, BENCHMARKS[name], item, f"We see 3 of them. The answer is {gold}.\nDone.")
         right["strict"] += all(grade.modes["strict"] for grade in boxes)
         right["lenient"] += all(grade.correct and not grade.reason for grade in boxes)
         right["sentence"] += sentence.correct and not sentence.modes["strict"]
-    assert right == dict.fromkeys(right, SIZES[name])
+    assert right == dict.fromkeys(right, len(golds))
 
 
-@needs_data
 @pytest.mark.parametrize("name", NAMES)
-def test_one_more_than_an_integer_is_never_right(compare, name):
+def test_one_more_than_an_integer_is_never_right(compare, name, golds):
     integers = 0
-    for item, gold in zip(items(name), golds(name), strict=True):
+    for item, gold in golds:
         whole = re.fullmatch(r"(-?[0-9]+)(?:\.0)?", gold.replace(",", "") if name == "gsm8k" else gold)
         integers += whole is not None
         for form in (*FORMS, "The answer is %s.", "which makes %s in all\n#### %s") if whole else ():
@@ -73,13 +49,11 @@ def test_one_more_than_an_integer_is_never_right(compare, name):
     assert integers == INTEGERS[name]
 
 
-@needs_data
 @pytest.mark.parametrize("name", NAMES)
-def test_the_next_items_gold_answer_is_wrong(compare, name):
-    wanted = golds(name)
+def test_the_next_items_gold_answer_is_wrong(compare, name, golds):
     accepted = [
         (index, gold, other)
-        for index, (item, gold, other) in enumerate(zip(items(name)[:-1], wanted[:-1], wanted[1:], strict=True))
+        for index, ((item, gold), (_, other)) in enumerate(pairwise(golds))
         if gold != other and any(grade_answers(compare, BENCHMARKS[name], item, f"\\boxed{{{other}}}").modes.values())
     ]
     assert accepted == ([(22, "5", "x=5")] if name == "math500" else [])  # the same answer

@@ -1,34 +1,21 @@
 """Gold answers, the readings of a completion, and the verdict (math-verify is called here, without the sandbox)."""
 
-import json
-import runpy
-from pathlib import Path
-
 import pytest
 
-import populora.evals
 from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Item
 from populora.evals.graders.mathematics import LONGEST_ANSWER, gold_of, grade_answers
 
 LONG = 1 << 18
-HARNESS = Path(populora.evals.__file__).with_name("harness") / "mathematics_harness.py"
-
-
-@pytest.fixture(scope="module")
-def compare():
-    pytest.importorskip("math_verify", reason="needs math-verify")
-    harness = runpy.run_path(str(HARNESS))["f"]
-    return lambda gold, answer: json.loads(harness(json.dumps({"pairs": [(gold, answer)]})))[0]
 
 
 def never(gold, answer):
     raise AssertionError(f"compared {gold} and {answer}")
 
 
-def item(benchmark, **fields):
-    return Item("7", fields), BENCHMARKS[benchmark]
+def graded(compare, benchmark, completion, **fields):
+    return grade_answers(compare, BENCHMARKS[benchmark], Item("7", fields), completion)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +31,7 @@ def item(benchmark, **fields):
     ],
 )
 def test_the_gold_answer_is_taken_from_where_azr_takes_it(benchmark, fields, gold):
-    it, bench = item(benchmark, **fields)
-    assert gold_of(bench, it) == gold
+    assert gold_of(BENCHMARKS[benchmark], Item("7", fields)) == gold
 
 
 @pytest.mark.parametrize(
@@ -53,9 +39,8 @@ def test_the_gold_answer_is_taken_from_where_azr_takes_it(benchmark, fields, gol
     [("aime24", {}), ("aime24", {"answer": " "}), ("math500", {"solution": "no box"}), ("olympiadbench", {"final_answer": []})],
 )
 def test_an_item_without_a_gold_answer_is_named(benchmark, fields):
-    it, bench = item(benchmark, **fields)
     with pytest.raises(ConfigError, match=f"{benchmark}, item '7': expected its answer"):
-        gold_of(bench, it)
+        gold_of(BENCHMARKS[benchmark], Item("7", fields))
 
 
 @pytest.mark.parametrize(
@@ -71,8 +56,7 @@ def test_an_item_without_a_gold_answer_is_named(benchmark, fields):
     ],
 )
 def test_a_completion_is_graded_in_both_readings(compare, completion, reason, expected):
-    it, bench = item("aime24", answer="18")
-    grade = grade_answers(compare, bench, it, completion)
+    grade = graded(compare, "aime24", completion, answer="18")
     assert (grade.item_id, grade.reason, grade.correct) == ("7", reason, reason == "")
     assert grade.modes == dict(zip(("strict", "lenient"), expected, strict=True))
 
@@ -98,16 +82,14 @@ def test_a_completion_is_graded_in_both_readings(compare, completion, reason, ex
     ],
 )
 def test_what_azr_accepts_is_accepted_and_what_its_rules_spoil_is_right(compare, gold, answer):
-    it, bench = item("math500", solution=f"\\boxed{{{gold}}}")
-    assert grade_answers(compare, bench, it, f"\\boxed{{{answer}}}").correct
+    assert graded(compare, "math500", f"\\boxed{{{answer}}}", solution=f"\\boxed{{{gold}}}").correct
 
 
 @pytest.mark.parametrize(
     ("gold", "answer"), [("864 \\mbox{ inches}^2", "746496"), ("(a+5)(b+2)", "(c+5)(d+2)"), ("\\frac{3 m}{2}-1", "0.5")]
 )
 def test_what_only_azrs_rules_make_equal_is_wrong(compare, gold, answer):
-    it, bench = item("math500", solution=f"\\boxed{{{gold}}}")
-    assert grade_answers(compare, bench, it, f"\\boxed{{{answer}}}").reason == "wrong"
+    assert graded(compare, "math500", f"\\boxed{{{answer}}}", solution=f"\\boxed{{{gold}}}").reason == "wrong"
 
 
 def test_answers_are_compared_until_one_form_is_right():
@@ -117,14 +99,12 @@ def test_answers_are_compared_until_one_form_is_right():
         pairs.append((gold, answer))
         return "unreadable:timeout" if answer == "two" else "different"
 
-    it, bench = item("aime24", answer="3")
-    assert grade_answers(compare, bench, it, "\\boxed{two}").reason == "wrong" and pairs == [("3", "two"), ("3", "2")]
-    assert grade_answers(lambda *_: "unreadable:timeout", bench, it, "\\boxed{2}").reason == "unreadable:timeout"
-    assert grade_answers(lambda *_: "equal", bench, it, "\\boxed{two}").correct
+    assert graded(compare, "aime24", "\\boxed{two}", answer="3").reason == "wrong" and pairs == [("3", "two"), ("3", "2")]
+    assert graded(lambda *_: "unreadable:timeout", "aime24", "\\boxed{2}", answer="3").reason == "unreadable:timeout"
+    assert graded(lambda *_: "equal", "aime24", "\\boxed{two}", answer="3").correct
 
 
 def test_no_answer_and_an_endless_one_are_not_compared():
-    it, bench = item("aime24", answer="3")
-    assert grade_answers(never, bench, it, "nothing").reason == "no_answer"
-    grade = grade_answers(never, bench, it, f"\\boxed{{{'9' * LONG}}}")
+    assert graded(never, "aime24", "nothing", answer="3").reason == "no_answer"
+    grade = graded(never, "aime24", f"\\boxed{{{'9' * LONG}}}", answer="3")
     assert grade.reason == "unreadable:too_long" and len(grade.answer) == LONGEST_ANSWER

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from small_sources import change_settings
 
 from populora.adapters.peft_format import read_folder
 from populora.core.config import BaseConfig
@@ -20,19 +20,10 @@ from populora.evals.loaded_adapters import merge
 from populora.evals.prompts import EvalTask
 
 
-def settings(folder: Path, **values: object) -> None:
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
-def silent(*_: object) -> None:
-    pass
-
-
 @pytest.mark.parametrize("rslora", [False, True])
 def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp_path, rslora):
     folder = make_adapter("mine", 1, rank=4)
-    settings(folder, use_rslora=rslora)
+    change_settings(folder, use_rslora=rslora)
     base = BaseConfig()
     merge(base, folder, tmp_path / "merged")
     before, after = (load_base(config)[0].state_dict() for config in (base, replace(base, path=str(tmp_path / "merged"))))
@@ -55,7 +46,7 @@ def test_merged_models_say_what_their_adapters_say(make_adapter, models_of, crux
     for merge_them in (False, True):
         out = tmp_path / f"merge-{merge_them}"
         out.mkdir()
-        generate(make_plan(models, tasks, merge_them), out, silent)
+        generate(make_plan(models, tasks, merge_them), out, lambda *_: None)
         files = sorted((out / "generations").rglob("*.jsonl"))
         completions[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
         assert sorted(path.name for path in out.iterdir()) == ["adapters", "evaluation.json", "generations"]

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from small_sources import base_facts, running
+from small_sources import CONFIG, base_facts, change_settings
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
-from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
+from populora.core.config import BaseConfig
 from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_folder
 from populora.evals.eval_records import EvalModel
 from populora.evals.loaded_adapters import load_adapters, open_engine, read_checked
 from populora.evals.models import find_models
-
-CONFIG = Config(steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=1, students=2))
-
-
-@pytest.fixture
-def run(tmp_path) -> Iterator[Path]:
-    """A run after step 2, which goes on."""
-    with running(tmp_path / "run", CONFIG, 2) as folder:
-        yield folder
-
-
-def rename_base(adapter: Path, base: str | None) -> None:
-    settings = json.loads((adapter / "adapter_config.json").read_text())
-    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": base}))
 
 
 def test_the_members_of_a_run_are_those_of_its_newest_checkpoint_with_its_settings(run):
@@ -61,14 +44,14 @@ def test_an_adapter_is_found_with_the_base_that_it_names(make_adapter, chat_base
     models = find_models([str(mine)])
     assert models.models == (EvalModel("mine", "adapter", mine),) and models.config.base == BaseConfig(path=str(chat_base), prompts="azr")
     assert find_models([str(mine)], base="other/base").config.base.path == "other/base"
-    rename_base(mine, str(base_folder(BaseConfig(path="tiny"))))
+    change_settings(mine, base_model_name_or_path=str(base_folder(BaseConfig(path="tiny"))))
     config = find_models([str(mine)]).config
     assert (config.base.path, config.base.prompts, config.selfplay.max_response_tokens) == ("tiny", "compact", 224)
 
 
 def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter, monkeypatch):
     nameless = make_adapter("nameless", 1)
-    rename_base(nameless, None)
+    change_settings(nameless, base_model_name_or_path=None)
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for names, options, error, message in (
@@ -122,7 +105,6 @@ def test_an_adapter_for_another_base_is_named_with_what_was_expected(make_adapte
 
 def test_adapters_that_are_no_plain_lora_are_left_to_merging(make_adapter):
     folder = make_adapter("scaled", 1)
-    settings = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps(settings | {"use_rslora": True}))
+    change_settings(folder, use_rslora=True)
     with pytest.raises(AdapterError, match=r"'.*scaled' has use_rslora = True.*--merge"):
         load_adapters([folder], read_base_shape(BaseConfig()))

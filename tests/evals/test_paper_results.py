@@ -67,9 +67,3 @@ def test_laid_beside_fewer_benchmarks_the_papers_aggregates_are_over_the_same():
     assert paper["Qwen2.5-Coder-7B"] == ["79.3", "68.3", "37.5", "73.8", "37.5", "61.7"]
     assert paper["Baseline AZR (LoRA)"][3] == f"{(79.0 + 68.1) / 2:.1f}"  # without a spread, for none can be had
     assert all(note in layout.notes for note in paper_notes())
-
-
-def test_benchmarks_that_the_paper_does_not_have_have_no_paper_rows():
-    ours = Evaluation("run", (EvalModel("base", "base"),), (Score("base", "tiny", 1, 2, 2, {}),))
-    table = downstream_tables([ours], paper=True)[0]
-    assert [row.label for row in table.rows] == ["base"] and table.notes == ("The paper's table has none of these benchmarks.",)

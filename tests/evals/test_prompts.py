@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from populora.core.config import SelfplayConfig
 from populora.core.errors import ConfigError
 from populora.core.types import TaskType
-from populora.evals.benchmarks import BENCHMARKS
+from populora.evals.benchmarks import BENCHMARKS, suite
 from populora.evals.eval_records import Item
 from populora.evals.models import TINY_LIMITS
 from populora.evals.prompts import (
     EvalTask,
     load_template,
+    parse_templates,
     problem_of,
     render,
     render_prompts,
@@ -60,16 +61,6 @@ def test_code_prompts_are_those_of_evalplus(chat, coding):
         assert ours.endswith("corresponding tests:\n```python\n")
     stops = load_template("evalplus_chat", BENCHMARKS["mbpp_plus"], AZR).stop
     assert stops[0] == "\n```\n" and set(stops[1:]) == set(oracle.EOS)
-
-
-@pytest.mark.parametrize("benchmark", ["humaneval_plus", "mbpp_plus"])
-def test_every_public_code_item_has_the_prompt_of_evalplus(benchmark, benchmark_data):
-    oracle = pytest.importorskip("evalplus.provider.utility", reason="evalplus is the oracle of its prompts")
-    tokenizer = talking(PLAIN_CHAT)
-    for line in (benchmark_data / BENCHMARKS[benchmark].file).read_text().splitlines():
-        fields = json.loads(line)
-        wanted = oracle.make_raw_chat_prompt(fields["prompt"].strip() + "\n", INSTRUCTION, RESPONSE, tokenizer)
-        assert rendered("evalplus_chat", benchmark, fields, tokenizer) == wanted
 
 
 def test_a_base_without_a_chat_template_is_told_which_template_it_can_have(coding):
@@ -137,6 +128,12 @@ def test_cruxeval_is_asked_in_the_words_of_training(crux):
 def test_templates_that_do_not_exist_or_fit_are_refused(template, benchmark, message):
     with pytest.raises(ConfigError, match=message):
         load_template(template, BENCHMARKS[benchmark], AZR)
+
+
+def test_of_two_templates_for_a_benchmark_the_later_counts():
+    benchmarks = suite(["code"])
+    assert parse_templates("code=plain,mbpp_plus=evalplus_chat", benchmarks) == {"humaneval_plus": "plain", "mbpp_plus": "evalplus_chat"}
+    assert parse_templates("mbpp_plus=evalplus_chat, code=plain", benchmarks)["mbpp_plus"] == "plain"
 
 
 def test_each_benchmark_has_a_template_that_fits_and_every_template_a_version():

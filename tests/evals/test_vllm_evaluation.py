@@ -51,11 +51,3 @@ def test_merged_adapters_say_there_what_served_ones_say(generated):
     assert main(["evaluate", "generate", str(generated / "one"), *how]) == 0
     served = completions(generated / "vllm", "one")[:30]
     assert sum(one == other for one, other in zip(completions(generated / "merged", "one"), served, strict=True)) >= SAME * 30
-
-
-def test_an_evaluation_does_not_resume_with_another_engine(generated, capsys):
-    before = (generated / "vllm" / "evaluation.json").read_bytes()
-    assert json.loads(before)["settings"]["backend"] == "vllm"
-    assert main(["evaluate", "generate", "tiny", "--limit", "121", "-o", str(generated / "vllm")]) == 2
-    assert "has an evaluation with backend 'vllm', and this one has 'inprocess'" in capsys.readouterr().err
-    assert (generated / "vllm" / "evaluation.json").read_bytes() == before
