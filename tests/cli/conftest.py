@@ -14,18 +14,13 @@ from populora.adapters.peft_format import save_adapter
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[..., Path]:
-    """``make_folder(name, seed, base="some/base", layers=2, rank=4, width=8)``: a folder below the test's own."""
+    """Return ``make_folder(name, seed, base="some/base", layers=2)``, which writes a folder below the test's own."""
 
-    def make(name: str, seed: int, base: str = "some/base", layers: int = 2, rank: int = 4, width: int = 8) -> Path:
+    def make(name: str, seed: int, base: str = "some/base", layers: int = 2) -> Path:
         generator = torch.Generator().manual_seed(seed)
-        modules = {
-            f"model.layers.{layer}.self_attn.{target}": (
-                torch.randn(rank, width, generator=generator), torch.randn(6, rank, generator=generator)
-            )
-            for layer in range(layers)
-            for target in ("q_proj", "v_proj")
-        }  # fmt: skip
-        save_adapter(Adapter(modules, rank, 2.0 * rank), tmp_path / name, base, ("q_proj", "v_proj"))
+        names = [f"model.layers.{layer}.self_attn.{target}" for layer in range(layers) for target in ("q_proj", "v_proj")]
+        modules = {module: (torch.randn(4, 8, generator=generator), torch.randn(6, 4, generator=generator)) for module in names}
+        save_adapter(Adapter(modules, 4, 8.0), tmp_path / name, base, ("q_proj", "v_proj"))
         return tmp_path / name
 
     return make

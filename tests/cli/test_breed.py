@@ -62,23 +62,11 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_child(paren
     assert one[WEIGHTS] == same[WEIGHTS] != other[WEIGHTS]
 
 
-@pytest.mark.parametrize("name", ["full_gaussian", "M4"])
-def test_an_alias_breeds_the_same_child_and_the_record_has_the_name(parents, name):
-    plain, alias = bred("a", "--operator", "m4", "-o", "c"), bred("a", "--operator", name, "-o", "d")
-    assert plain[WEIGHTS] == alias[WEIGHTS] and json.loads(alias[RECORD])["operator"] == "m4"
-
-
 def test_parents_whose_factors_share_no_basis_are_bred_with_a_warning_where_factors_are_mixed(parents, capsys):
     bred("a", "--operator", "m4", "-o", "sibling")
-    for pair, arguments, warned in (
-        (("a", "b"), ("x5",), True),
-        (("a", "b"), ("x1",), True),
-        (("a", "b"), ("x1", "--strength", "space=delta"), False),
-        (("a", "b"), ("x3",), False),
-        (("a", "sibling"), ("x5",), False),
-    ):
+    for partner, operator, warned in (("b", "x5", True), ("b", "x3", False), ("sibling", "x5", False)):
         capsys.readouterr()
-        bred(*pair, "--operator", *arguments, "-o", f"child-{pair[1]}-{'-'.join(arguments)}")
+        bred("a", partner, "--operator", operator, "-o", f"{partner}-{operator}")
         assert ("their factors share no basis" in " ".join(capsys.readouterr().out.split())) == warned
 
 
@@ -88,13 +76,6 @@ def test_strengths_are_numbers_and_words_in_one_flag_or_several(parents):
     plain = bred("a", "--operator", "m1", "-o", "e")
     assert one[WEIGHTS] == two[WEIGHTS] != plain[WEIGHTS]
     assert json.loads(one[RECORD])["strength"] == {"epsilon": 0.3, "rotation": "cayley"}
-
-
-def test_balanced_leaves_masked_components_dead_and_revive_does_not(parents):
-    for refactor, dead in (("balanced", 2), ("revive", 0)):
-        bred("a", "--operator", "m3", "--refactor", refactor, "-o", refactor)
-        a, _ = read_folder(Path(refactor)).adapter.modules["model.layers.0.self_attn.q_proj"]
-        assert int((a.norm(dim=1) < 1e-5).sum()) == dead
 
 
 def test_the_summary_says_how_far_the_child_is_and_from_whom(parents, capsys):
@@ -152,10 +133,7 @@ BAD = {
     "breed a damaged --operator x1 -o out": "damaged or cut off",
     "breed a sick --operator x1 -o out": "holds NaN or infinite weights",
     "breed a deep --operator x1 -o out": "'model.layers.2.self_attn.q_proj' and 1 more are in only one of them",
-    "breed a small --operator x1 -o out": "parent 2 has rank 2",
-    "breed a wide --operator x1 -o out": "expected shape (4, 8), got (4, 10)",
     "breed a other --operator x1 -o out": "the parents have different bases, 'some/base' and 'other/base'",
-    "breed a dora --operator x1 -o out": "use_dora: DoRA's magnitudes depend on the base's weights",
     "breed a --operator m4 --strength epsilon=1e60 -o out": "holds NaN or infinite weights",
     "breed a a --operator x5 -o out": "operator 'x5' gave a child equal to parent 1",
     "breed a --operator m4 -o full/file/out": "cannot",
@@ -164,12 +142,10 @@ BAD = {
 
 @pytest.mark.parametrize("line", BAD)
 def test_bad_input_is_one_message_and_writes_nothing(line, parents, make_folder, here, capsys):
-    make_folder("deep", 2, layers=3), make_folder("small", 2, rank=2), make_folder("wide", 2, width=10)
-    make_folder("other", 2, base="other/base")
-    damaged, sick, dora = make_folder("damaged", 2), make_folder("sick", 2), make_folder("dora", 2)
+    make_folder("deep", 2, layers=3), make_folder("other", 2, base="other/base")
+    damaged, sick = make_folder("damaged", 2), make_folder("sick", 2)
     (damaged / WEIGHTS).write_bytes((damaged / WEIGHTS).read_bytes()[:-9])
     save_file({key: tensor / 0.0 for key, tensor in load_file(sick / WEIGHTS).items()}, sick / WEIGHTS)
-    (dora / SETTINGS).write_text(json.dumps(json.loads((dora / SETTINGS).read_text()) | {"use_dora": True}))
     (here / "full").mkdir()
     (here / "full" / "file").write_text("precious")
     before = sorted(here.rglob("*"))

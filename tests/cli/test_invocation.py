@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from populora.cli.main import main
 from populora.core.invocation import command, install_extra, pasteable, program
 from populora.runs.metrics_log import latest_run
 
@@ -51,11 +50,6 @@ def test_an_active_environment_needs_no_path_and_another_populora_does(environme
     assert program() == ".venv/bin/populora"
 
 
-def test_without_a_script_beside_python_the_plain_name_stands(environment):
-    (environment / "populora").unlink()
-    assert program() == "populora"
-
-
 def test_only_commands_in_messages_are_rewritten(environment):
     text = "populora: `populora resume x` goes on; populora itself, `populoras` and `ls` stay"
     assert pasteable(text) == text.replace("`populora resume", "`.venv/bin/populora resume")
@@ -84,12 +78,3 @@ def test_the_latest_run_is_the_one_that_was_written_last(tmp_path, monkeypatch):
     assert latest_run() == Path("runs/b")
     (Path("runs/a") / "report.html").write_text("a page of an older run makes it no newer")
     assert latest_run() == Path("runs/b")
-
-
-@pytest.mark.parametrize("command", ["show", "report --figures f", "resume", "watch --port 70000"])
-def test_a_command_without_a_run_takes_the_latest(command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    asked: list[Path] = []
-    monkeypatch.setattr(f"populora.cli.{command.split(maxsplit=1)[0]}.latest_run", lambda: asked.append(Path("runs/x")) or Path("runs/x"))
-    assert main(command.split()) == 2
-    assert asked == [Path("runs/x")]

@@ -9,7 +9,6 @@ import pytest
 
 from populora.cli.main import main
 from populora.core.config_file import load_config
-from populora.core.errors import ConfigError
 from populora.core.presets import FOLDER, preset_names, read_preset, settings_file
 
 EVERY = [*preset_names(), *preset_names(retention=True)]
@@ -87,8 +86,3 @@ def test_bad_names_are_one_message_and_write_nothing(line, empty_folder, capsys)
     out, err = capsys.readouterr()
     assert out == "" and BAD[line] in err and len(err.splitlines()) == 1
     assert sorted(path.name for path in empty_folder.iterdir()) == ["folder", "mine.toml"]
-
-
-def test_a_file_that_vanishes_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="cannot read the configuration"):
-        load_config(tmp_path / "gone.toml")

@@ -177,14 +177,3 @@ def test_parents_that_were_not_kept_or_are_damaged_are_named(tmp_path, make_reco
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     code, output = replayed(capsys, str(tmp_path / "run"))
     assert code == 2 and "is not the parent of" in output
-
-
-def test_parents_are_those_of_a_runs_children_and_equal_runs_keep_equal_bytes(tmp_path, make_record):
-    for name in ("one", "two"):
-        write_run(tmp_path / name, make_record)
-    files = [(tmp_path / name / "steps" / "step_00030" / "parents.safetensors").read_bytes() for name in ("one", "two")]
-    assert files[0] == files[1]
-    children = pq.read_table(tmp_path / "one" / "steps" / "step_00030" / "children.parquet").to_pylist()
-    named = {parent.split(":")[0] for child in children for parent in child["parents"]}
-    kept = {key.split("/")[0] for key in load_file(tmp_path / "one" / "steps" / "step_00030" / "parents.safetensors")}
-    assert kept == named

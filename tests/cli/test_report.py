@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +24,7 @@ def drawn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, make_record: Callable) -> Callable[..., Path]:
-    """``make_run("name", config)``: a run of three steps."""
+def make_run(tmp_path, make_record):
     return lambda name="run", config=CONFIG: write_run(tmp_path / name, make_record, config, 3)
 
 
@@ -34,11 +32,9 @@ def report(*arguments: object) -> int:
     return main(["report", *map(str, arguments)])
 
 
-def page_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, str]:
-    """The page, and what was said on stderr."""
+def page_of(capsys, *arguments: object) -> str:
     assert report(*arguments) == 0
-    out, err = capsys.readouterr()
-    return Path(re.split(r"  \d", out.splitlines()[0])[0]).read_text(), err
+    return Path(re.split(r"  \d", capsys.readouterr().out.splitlines()[0])[0]).read_text()
 
 
 def test_the_page_stands_in_the_run_or_where_it_is_told_to_and_is_written_anew(make_run, tmp_path, capsys):
@@ -78,11 +74,11 @@ def test_a_whole_report_with_every_figure_in_every_kind(make_run, tmp_path, caps
 
 def test_several_runs_and_their_baselines_are_arms(make_run, capsys):
     runs = [make_run("first"), make_run("second", replace(CONFIG, seed=1)), make_run("agent", AGENT)]
-    page, _ = page_of(capsys, *runs)
+    page = page_of(capsys, *runs)
     assert "<title>populora: baseline (1 agent) and 2T+2S</title>" in page and "3 runs in 2 arms, up to step 3" in page
     assert "2T+2S: 2 runs, seeds 0, 1" in page and not (runs[1] / "report.html").exists()
     other = make_run("other", replace(CONFIG, selfplay=replace(CONFIG.selfplay, rho_samples=3)))
-    page, _ = page_of(capsys, runs[0], "--baseline", other, runs[2])
+    page = page_of(capsys, runs[0], "--baseline", other, runs[2])
     assert "3 runs in 3 arms" in page and re.search(r"background:var\(--ink\)\"></span>2T\+2S \(selfplay.rho_samples 3\)", page)
 
 
