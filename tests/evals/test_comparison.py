@@ -27,25 +27,25 @@ FEW = 999
 def arm(name: str, models: int = 1, benchmarks: dict[str, int] | None = None, rate: float = 0.5, key: str = "") -> ComparedArm:
     sizes = benchmarks or {"humaneval_plus": 60, "amc23": 40}
     draws = stream(0, "test", key or name)
-    answers = {
-        benchmark: {f"S{index}": {f"{benchmark}/{item}": bool(draws.random() < rate) for item in range(items)} for index in range(models)}
+    scores = {
+        benchmark: {f"{benchmark}/{item}": float((draws.random(models) < rate).mean()) for item in range(items)}
         for benchmark, items in sizes.items()
     }
-    return ComparedArm(name, answers, sizes)
+    return ComparedArm(name, models, scores, sizes)
 
 
 def by_column(differences: list[Difference]) -> dict[str, Difference]:
     return {difference.column: difference for difference in differences}
 
 
-def answers_of(arm: ComparedArm, benchmark: str, model: str = "S0") -> np.ndarray:
-    return np.array([arm.answers[benchmark][model][item] for item in sorted(arm.answers[benchmark][model])], float)
+def scores_of(arm: ComparedArm, benchmark: str) -> np.ndarray:
+    return np.array([arm.scores[benchmark][item] for item in sorted(arm.scores[benchmark])])
 
 
 def test_two_single_models_are_tested_by_mcnemar_on_the_items_that_only_one_has_right():
     first, other = arm("a"), arm("b", rate=0.8)
     difference = by_column(compare([first, other], resamples=FEW))["humaneval_plus"]
-    a, b = answers_of(first, "humaneval_plus"), answers_of(other, "humaneval_plus")
+    a, b = scores_of(first, "humaneval_plus"), scores_of(other, "humaneval_plus")
     gained, lost = int(((b == 1) & (a == 0)).sum()), int(((b == 0) & (a == 1)).sum())
     assert difference.test == "McNemar" and difference.p == stats.binomtest(gained, gained + lost, 0.5).pvalue
     assert difference.difference == pytest.approx(100 * (gained - lost) / 60) and difference.value - difference.other == pytest.approx(
@@ -57,8 +57,7 @@ def test_two_single_models_are_tested_by_mcnemar_on_the_items_that_only_one_has_
 def test_the_interval_is_scipys_percentile_bootstrap_over_items():
     first, other = arm("a", 2), arm("b", 3, rate=0.7)
     difference = by_column(compare([first, other], seed=5, resamples=FEW))["amc23"]
-    a = np.mean([answers_of(first, "amc23", f"S{index}") for index in range(2)], axis=0)
-    b = np.mean([answers_of(other, "amc23", f"S{index}") for index in range(3)], axis=0)
+    a, b = scores_of(first, "amc23"), scores_of(other, "amc23")
     draws = stream(5, "compare", "b", "amc23", "bootstrap")
     expected = stats.bootstrap((b - a,), np.mean, n_resamples=FEW, method="percentile", batch=500, rng=draws).confidence_interval
     assert (difference.low, difference.high) == (pytest.approx(100 * expected.low), pytest.approx(100 * expected.high))
@@ -71,7 +70,7 @@ def test_an_aggregate_counts_each_benchmark_alike_and_its_interval_is_near_the_n
     columns = by_column(compare([first, other], resamples=2000))
     code = columns["Code"]
     assert code.difference == pytest.approx(np.mean([columns[name].difference for name in sizes])) and code.p is None
-    errors = [stats.sem(answers_of(other, name) - answers_of(first, name)) for name in sizes]
+    errors = [stats.sem(scores_of(other, name) - scores_of(first, name)) for name in sizes]
     half = 100 * 1.96 * math.sqrt(sum(error**2 for error in errors)) / 3
     assert code.low is not None and code.high is not None
     assert code.low == pytest.approx(code.difference - half, abs=0.3) and code.high == pytest.approx(code.difference + half, abs=0.3)
@@ -127,9 +126,8 @@ def test_holm_rejects_what_its_step_down_procedure_rejects(p: list[float]):
         assert rejected == {index for index, new in enumerate(adjusted) if new <= level}
 
 
-def without(arm: ComparedArm, benchmark: str, source: str, count: int) -> ComparedArm:
-    kept = dict(list(arm.answers[benchmark][source].items())[count:])
-    return replace(arm, answers={**arm.answers, benchmark: {**arm.answers[benchmark], source: kept}})
+def without(arm: ComparedArm, benchmark: str, count: int) -> ComparedArm:
+    return replace(arm, scores={**arm.scores, benchmark: dict(list(arm.scores[benchmark].items())[count:])})
 
 
 @pytest.mark.parametrize(
@@ -138,9 +136,8 @@ def without(arm: ComparedArm, benchmark: str, source: str, count: int) -> Compar
         ([arm("a")], "at least two evaluations"),
         ([arm("a"), arm("b"), arm("b", key="c")], "different names"),
         ([arm("a"), arm("b", benchmarks={"gsm8k": 5})], "'b' and 'a' have no benchmark in common"),
-        ([arm("a"), without(arm("b"), "amc23", "S0", 4)], r"amc23: S0 of 'b' has no verdict on 4 of .* S0 of 'a' has \(amc23/0, "),
-        ([without(arm("a"), "amc23", "S0", 1), arm("b")], r"amc23: S0 of 'a' has no verdict on 1 of the items that S0 of 'b' has"),
-        ([arm("a"), without(arm("b", 3), "amc23", "S2", 40)], "S2 of 'b' has no verdict on 40.* by --suite to leave amc23 out"),
+        ([arm("a"), without(arm("b"), "amc23", 4)], r"amc23: 'b' has no verdict on 4 of .* 'a' has \(amc23/0, .* to leave amc23 out"),
+        ([without(arm("a"), "amc23", 1), arm("b")], r"amc23: 'a' has no verdict on 1 of the items that 'b' has"),
     ],
 )
 def test_arms_that_do_not_match_are_refused(arms: list[ComparedArm], message: str):
@@ -150,7 +147,7 @@ def test_arms_that_do_not_match_are_refused(arms: list[ComparedArm], message: st
 
 def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     sizes = {"humaneval_plus": 60, "amc23": 40, "aime24": 30}
-    arms = [without(arm(name, 1, sizes), "amc23", "S0", 10) for name in ("a", "b")]
+    arms = [without(arm(name, 1, sizes), "amc23", 10) for name in ("a", "b")]
     columns = by_column(compare(arms, resamples=FEW))
     assert (
         (columns["amc23"].items, columns["amc23"].of) == (30, 40) and "Math" not in columns and "All" not in columns and "Code" in columns
@@ -167,8 +164,11 @@ def test_arms_are_read_from_folders_in_an_extraction_mode(tmp_path: Path):
     sources = [EvalModel("T0", "teacher"), EvalModel("T1", "teacher")]
     read = read_arm(tmp_path, "run", sources, {"aime24": 30, "gsm8k": 1319}, "strict")
     assert read.mode == "strict"
-    assert read.answers == {"aime24": {"T0": {"a": True}, "T1": {"a": False}}} and read.items["aime24"] == 30
-    assert read_arm(tmp_path, "run", sources, {"aime24": 30}).answers["aime24"]["T1"] == {"a": True}
+    assert read.scores == {"aime24": {"a": 0.5}} and (read.models, read.sizes["aime24"]) == (2, 30)
+    assert read_arm(tmp_path, "run", sources, {"aime24": 30}).scores["aime24"] == {"a": 1.0}
+    append(verdict_file(tmp_path, "aime24", "T0"), Grade("b", True))
+    with pytest.raises(ConfigError, match=r"aime24: T1 of 'run' has no verdict on 1 of the items that T0 of 'run' has \(b\)"):
+        read_arm(tmp_path, "run", sources, {"aime24": 30})
 
 
 def test_a_comparison_is_printed_in_every_form_with_its_mode_and_seed():

@@ -24,7 +24,7 @@ from populora.evals.prompts import (
     render,
     render_prompts,
     response_limit,
-    template_names,
+    templates,
 )
 from populora.tasks.render import load_prompts, solve_prompt
 
@@ -139,7 +139,7 @@ def test_of_two_templates_for_a_benchmark_the_later_counts():
 def test_each_benchmark_has_a_template_that_fits_and_every_template_a_version():
     for benchmark in BENCHMARKS.values():
         assert load_template(benchmark.template, benchmark, COMPACT).version == 1
-    assert set(template_names()) == {b.template for b in BENCHMARKS.values()} | {"plain", "azr_math_boxed"}
+    assert set(templates()) == {b.template for b in BENCHMARKS.values()} | {"plain", "azr_math_boxed"}
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))

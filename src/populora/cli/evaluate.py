@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import SKIPPED, Generate, generate_into, say
@@ -105,5 +104,5 @@ def _tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:
         raise ConfigError(f"nothing is graded in {', '.join(map(str, folders))} yet: `populora evaluate grade {folders[0]}` does it")
     files = write_tables(out, "downstream", tables, score_records(evaluations, paper))
     for table in tables:
-        print_table(table, Console(highlight=False))
+        print_table(table)
     say(f"written to {', '.join(map(str, files))}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import say
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         files = write_tables(args.out, "comparison", tables, [asdict(difference) for difference in differences])
         say(f"written to {', '.join(map(str, files))}")
     for table in tables:
-        print_table(table, Console(highlight=False))
+        print_table(table)
     return 0
 
 
@@ -83,7 +82,7 @@ def _read_arm(name: str, folder: Path, models: Sequence[EvalModel], mode: str, b
 def _notes(models: Mapping[str, tuple[Path, Sequence[EvalModel]]], arms: Sequence[ComparedArm], selected: Sequence[str]) -> list[str]:
     """Write footnotes on the models of each arm, benchmarks that are not compared, and settings that differ."""
     notes = [f"{text}: the mean of {', '.join(model.name for model in chosen)}." for text, (_, chosen) in models.items() if len(chosen) > 1]
-    some = {name for arm in arms for name in arm.answers}.union(selected)
-    absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.answers for arm in arms)]
+    some = {name for arm in arms for name in arm.scores}.union(selected)
+    absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.scores for arm in arms)]
     notes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
-    return [*notes, *settings_diff({arm.name: settings_of(*models[arm.name], arm.answers) for arm in arms})]
+    return [*notes, *settings_diff({arm.name: settings_of(*models[arm.name], arm.scores) for arm in arms})]

@@ -86,10 +86,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
-    """Generate; returns the folder, and 3 where a benchmark had to be skipped, else 0.
-
-    Raises `PopuloraError`; if the completions will be ``graded``, also for a grader that is not installed, before hours of generation.
-    """
+    """Generate; returns the folder and the exit code. Raises `PopuloraError`, also for a missing grader if they will be ``graded``."""
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
     default = "tiny" if models and models.config.base.path == "tiny" else "code,math"
@@ -98,11 +95,12 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
         if message := missing_libraries(benchmark):
             raise ConfigError(f"{message}. Or leave it out of --suite, or do without verdicts (`populora evaluate generate`)")
     tasks, data, skipped = _load_tasks(benchmarks, args)
-    plan, generate = _make_plan(args, models, tasks) if tasks else (None, None)
-    for prompts in plan.prompts if plan else ():
+    plan, generate = _make_plan(args, models, tasks)
+    for prompts in plan.prompts:
         if not prompts.prompts:
             skipped[prompts.benchmark.name] = f"no item fits ({next(iter(prompts.left_out.values()), 'none')})"
-    if plan is None or generate is None or not any(prompts.prompts for prompts in plan.prompts):
+    plan = replace(plan, prompts=tuple(prompts for prompts in plan.prompts if prompts.prompts))
+    if not plan.prompts:
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
     _announce(plan, skipped)
     out = args.out or _default_folder(args.what, models, plan)
@@ -195,12 +193,12 @@ def _announce(plan: Any, skipped: Mapping[str, str]) -> None:
     for name, reason in skipped.items():
         say(f"skipped {name}: {reason}")
     for prompts in plan.prompts:
-        name, items, left_out = prompts.benchmark.name, len(prompts.task.items), len(prompts.left_out)
-        if prompts.lowered_from and prompts.prompts:
+        name = prompts.benchmark.name
+        if prompts.lowered_from:
             limits = f"{prompts.max_tokens} tokens instead of {prompts.lowered_from}"
             say(f"responses to {name} may have {limits}: the base's context has no space for more and its prompts")
-        if left_out and prompts.prompts:
-            say(f"{left_out} of {items} items of {name} are too long and left out, see evaluation.json")
+        if prompts.left_out:
+            say(f"{len(prompts.left_out)} of {len(prompts.task.items)} items of {name} are too long and left out, see evaluation.json")
 
 
 def say(text: str) -> None:

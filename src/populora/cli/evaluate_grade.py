@@ -1,15 +1,10 @@
-"""``populora evaluate grade``: grade an evaluation's folder, or completions of any origin. Nothing here loads torch.
-
-Exit codes: 0; 1 if the completions had faults (missing items, unreadable lines); 3 if a benchmark of a folder had to be skipped because its
-data or its grader is missing.
-"""
+"""``populora evaluate grade``: grade an evaluation's folder, or completions of any origin. Nothing here loads torch."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -27,9 +22,6 @@ from populora.evals.eval_records import EvalModel, Item
 from populora.evals.folder import completions_file, read_description, read_models, verdict_file
 from populora.evals.grading import GRADERS, GraderPool, GradingJob, GradingSummary, grade, missing_libraries, open_grader
 from populora.runs.directory import locked
-
-_LISTED = 10
-"""Missing items that are listed by name."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +83,15 @@ def grade_folder(folder: Path, args: GradeArguments) -> int:
     if not any(completions_file(folder, name, model.name).is_file() for name in names for model in models):
         raise ConfigError(f"'{folder}' has no completions yet: repeat the `populora evaluate` command that made it")
     with locked(folder):
-        loaded: dict[Benchmark, tuple[list[Item], str]] = {}
-        for which in sorted((BENCHMARKS[name] for name in names), key=lambda which: which.grading):
+        for which in (BENCHMARKS[name] for name in names):
             try:
-                loaded[which] = _load_data(which, description.get("data", {}).get(which.name, ""), args.data)
+                items, sha256 = _load_data(which, description.get("data", {}).get(which.name, ""), args.data)
             except MissingDataError as error:
                 say(f"skipped {error}")
                 code = SKIPPED
-        for _, group in groupby(loaded, lambda which: which.grading):
-            benchmarks = list(group)
-            with open_grader(benchmarks[0], args.workers, args.allow_weak) as pool:
-                faults += sum(_grade_benchmark(folder, models, which, *loaded[which], pool) for which in benchmarks)
+            else:
+                with open_grader(which, args.workers, args.allow_weak) as pool:
+                    faults += _grade_benchmark(folder, models, which, items, sha256, pool)
     return max(code, int(faults > 0))
 
 
@@ -140,8 +130,8 @@ def _report(prefix: str, job: GradingJob, summary: GradingSummary, faults: Seque
     for fault in faults:
         say(f"{name}: {fault}")
     if missing:
-        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
-        say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:_LISTED])}{more}")
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:10])}{more}")
     if summary.passed_on_retry:
         say(f"passed when graded alone, after a failure: {', '.join(summary.passed_on_retry)}")
     modes = ", ".join(f"{name} {count}" for name, count in summary.modes.items())

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -21,10 +21,11 @@ from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.files import disk_errors, json_bytes, read_json, write_file
 from populora.core.invocation import pasteable
 from populora.core.presets import RETENTION, preset_names, settings_file
+from populora.evals.retention.figures import draw_figures
+from populora.evals.retention.grid import parents_file, read_cells, run_grid
+from populora.evals.retention.settings import RetentionConfig, load_settings
+from populora.evals.retention.verdicts import cell_measures, summary, table
 from populora.runs.directory import CONFIG, FACTS, changed_versions, locked
-
-if TYPE_CHECKING:
-    from populora.evals.retention.settings import RetentionConfig
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,6 @@ def main(arguments: Sequence[str]) -> int:
     if args.list:
         sys.stdout.write(pasteable(preset_list(preset_names(retention=True))))
         return 0
-    from populora.evals.retention.grid import run_grid  # loads torch
-    from populora.evals.retention.settings import load_settings
-
     config = load_settings(settings_file(args.settings, retention=True))
     with disk_errors(args.out, "create"):
         args.out.mkdir(parents=True, exist_ok=True)
@@ -62,26 +60,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _claim(out: Path, config: RetentionConfig) -> None:
     """Record the settings in a new folder. Raises `RunDirectoryError` for a folder with others; absent ones have their defaults."""
-    file = out / CONFIG
-    if not file.exists():
-        write_file(file, json_bytes(to_mapping(config)))
-        return
+    if not (out / CONFIG).exists():
+        write_file(out / CONFIG, json_bytes(to_mapping(config)))
     try:
-        same = from_mapping(read_json(file), type(config)) == config
+        recorded = from_mapping(read_json(out / CONFIG), type(config))
     except ConfigError:
-        same = False
-    if not same:
+        recorded = None
+    if recorded != config:
         raise RunDirectoryError(f"'{out}' holds another experiment or a run: choose another folder with `--out DIR`")
     if (out / FACTS).exists() and (changed := changed_versions(out)):
         sys.stdout.write(f"begun with {'; '.join(changed)}\n")
 
 
 def _write_results(out: Path, config: RetentionConfig) -> None:
-    """Write ``results.json``, ``table.md`` and the figures from the finished cells, and print the table. Raises `RunDirectoryError`."""
-    from populora.evals.retention.figures import draw_figures
-    from populora.evals.retention.grid import parents_file, read_cells
-    from populora.evals.retention.verdicts import cell_measures, summary, table
-
+    """Write ``results.json``, ``table.md`` and the figures, and print the table. Raises `RunDirectoryError`."""
     cells = read_cells(config, out)
     measures = [item for cell in cells for item in cell_measures(config, cell)]
     rows = summary(config, measures, config.repeated)

@@ -1,7 +1,6 @@
-"""The rows of the paper's downstream table (its appendix "Extended Downstream Evaluation"): base, roles, worst, best, and every member.
+"""The rows of the paper's downstream table ("Extended Downstream Evaluation"; its numbers are in ``paper_results.toml``).
 
 The definitions are the paper's, found by recomputing its table (`tests/evals/test_paper_results.py`):
-
 - Code, Math and All are means of 3, 7 and 10 benchmarks, taken before rounding. All rows of a table average the same ones, and a row that
   lacks one of them, or has it graded in part, has no aggregate.
 - The spread is the sample standard deviation over the members of a role (n - 1).
@@ -9,8 +8,6 @@ The definitions are the paper's, found by recomputing its table (`tests/evals/te
   these. No single adapter has such a row. Adapters outside a run count only where there are no members of a run.
 - One deviation: the spread of an aggregate is the standard deviation of the members' own aggregates, as the paper's caption says. The
   paper prints the mean of the columns' spreads.
-
-The paper's own table is in ``paper_results.toml``.
 """
 
 from __future__ import annotations

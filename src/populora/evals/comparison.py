@@ -1,15 +1,12 @@
 """Compare evaluations item by item: differences with bootstrap intervals, and a paired test for each benchmark.
 
 An arm is one or more models, such as the students of a run. Its score on an item is the share of its models that have it right. All arms
-answer the same items, so everything is paired:
-
+answer the same items, so everything is paired. It is about these models on other items of the kind, not about other training seeds.
 - Interval: percentile bootstrap of the mean difference over items. For an aggregate, items are drawn within each benchmark.
 - Test of one model against one: McNemar's exact test, which is binomial on the items that only one of them has right.
 - Test of groups of models: a sign-flip permutation test of the mean difference. Under the null hypothesis an item's two scores may be
   swapped. Shares of correct models have no McNemar table, and counting each model's answer by itself would count every item several times.
 - p-values are corrected by Holm's method over everything that one call tests.
-
-All of it is about these models on other items of the kind. It says nothing about other training seeds.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -41,11 +39,13 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class ComparedArm:
-    """One side of a comparison: by benchmark and model, whether each item is correct in an extraction mode; ``items`` are sizes."""
+    """One side of a comparison: by benchmark and item, the share of its ``models`` that have it right in an extraction mode."""
 
     name: str
-    answers: Mapping[str, Mapping[str, Mapping[str, bool]]]
-    items: Mapping[str, int]
+    models: int
+    scores: Mapping[str, Mapping[str, float]]
+    sizes: Mapping[str, int]
+    """Items of each benchmark, graded or not."""
     mode: str = PRIMARY
 
 
@@ -74,16 +74,16 @@ class Difference:
     seed: int = 0
 
 
-def read_arm(folder: Path, name: str, models: Sequence[EvalModel], items: Mapping[str, int], mode: str = PRIMARY) -> ComparedArm:
-    """Read the verdicts of these models on the benchmarks in ``items``, where any of them has some. Raises `RunDirectoryError`."""
-    answers: dict[str, dict[str, dict[str, bool]]] = {}
-    for benchmark in items:
-        grades = {model.name: read_records(verdict_file(folder, benchmark, model.name), Grade) for model in models}
-        if any(grades.values()):
-            answers[benchmark] = {
-                model: {item: grade.is_correct(mode) for item, grade in of_model.items()} for model, of_model in grades.items()
-            }
-    return ComparedArm(name, answers, items, mode)
+def read_arm(folder: Path, name: str, models: Sequence[EvalModel], sizes: Mapping[str, int], mode: str = PRIMARY) -> ComparedArm:
+    """Read the verdicts of these models on the benchmarks in ``sizes``, where any has some. Raises `ConfigError`, `RunDirectoryError`."""
+    scores: dict[str, dict[str, float]] = {}
+    for benchmark in sizes:
+        grades = [read_records(verdict_file(folder, benchmark, model.name), Grade) for model in models]
+        if any(grades):
+            for model, of_model in zip(models, grades, strict=True):
+                _check_items(benchmark, f"{model.name} of '{name}'", of_model, f"{models[0].name} of '{name}'", grades[0])
+            scores[benchmark] = {item: fmean(of_model[item].is_correct(mode) for of_model in grades) for item in grades[0]}
+    return ComparedArm(name, len(models), scores, sizes, mode)
 
 
 def compare(arms: Sequence[ComparedArm], seed: int = 0, resamples: int = RESAMPLES) -> list[Difference]:
@@ -92,7 +92,7 @@ def compare(arms: Sequence[ComparedArm], seed: int = 0, resamples: int = RESAMPL
     Raises `ConfigError` for fewer than two arms, arms of one name, arms without a common benchmark, and items that do not match.
     """
     names = [arm.name for arm in arms]
-    if len(set(names)) < 2 or len(set(names)) < len(names):
+    if not 1 < len(names) == len(set(names)):
         raise ConfigError(f"expected at least two evaluations of different names to compare, got {names}. Name each once.")
     differences = [difference for arm in arms[1:] for difference in _compare_two(arms[0], arm, seed, resamples)]
     adjusted = iter(holm([difference.p for difference in differences if difference.p is not None]))
@@ -100,17 +100,21 @@ def compare(arms: Sequence[ComparedArm], seed: int = 0, resamples: int = RESAMPL
 
 
 def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int) -> list[Difference]:
-    common = [name for name in BENCHMARKS if name in first.answers and name in arm.answers]
+    common = [name for name in BENCHMARKS if name in first.scores and name in arm.scores]
     if not common:
         raise ConfigError(
             f"'{arm.name}' and '{first.name}' have no benchmark in common: expected verdicts of both on one at least, "
-            f"got {', '.join(arm.answers) or 'none'} and {', '.join(first.answers) or 'none'}. Grade both on the same suite."
+            f"got {', '.join(arm.scores) or 'none'} and {', '.join(first.scores) or 'none'}. Grade both on the same suite."
         )
-    scores = {name: _scores(first, arm, name) for name in common}
+    scores: dict[str, tuple[Scores, Scores]] = {}
+    for name in common:
+        _check_items(name, f"'{arm.name}'", arm.scores[name], f"'{first.name}'", first.scores[name])
+        items = sorted(first.scores[name])
+        scores[name] = np.array([arm.scores[name][item] for item in items]), np.array([first.scores[name][item] for item in items])
     aggregates = aggregates_over(common)
     differences: list[Difference] = []
     for column, names in {**{name: (name,) for name in common}, **aggregates}.items():
-        sizes, pairs = [arm.items[name] for name in names], [scores[name] for name in names]
+        sizes, pairs = [arm.sizes[name] for name in names], [scores[name] for name in names]
         if column in aggregates and [len(values) for values, _ in pairs] != sizes:
             continue
         ends = interval([a - b for a, b in pairs], stream(seed, "compare", arm.name, column, "bootstrap"), resamples)
@@ -118,8 +122,7 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int
         value, other = (100 * float(_mean_of_means(*side)) for side in zip(*pairs, strict=True))
         test, p = "", None
         if column in common:
-            single = len(arm.answers[column]) == len(first.answers[column]) == 1
-            test, p = paired_test(*pairs[0], single, stream(seed, "compare", arm.name, column, "test"), resamples)
+            test, p = paired_test(*pairs[0], arm.models == first.models == 1, stream(seed, "compare", arm.name, column, "test"), resamples)
         counts = sum(len(values) for values, _ in pairs), sum(sizes)
         values = (value, other, value - other, low, high, test, p)
         differences.append(Difference(arm.name, first.name, column, *counts, *values, mode=arm.mode, seed=seed))
@@ -163,17 +166,6 @@ def holm(p: Sequence[float]) -> list[float]:
 def _mean_of_means(*samples: Any, axis: int = -1) -> Any:
     """Average the benchmarks' means: all count the same, whatever their number of items."""
     return sum(sample.mean(axis=axis) for sample in samples) / len(samples)
-
-
-def _scores(first: ComparedArm, arm: ComparedArm, benchmark: str) -> tuple[Scores, Scores]:
-    """Compute the share of correct models on each item, of ``arm`` and of ``first``. Raises `ConfigError` where items do not match."""
-    reference, expected = next(iter(first.answers[benchmark].items()))
-    for side in (first, arm):
-        for model, answers in side.answers[benchmark].items():
-            _check_items(benchmark, f"{model} of '{side.name}'", answers, f"{reference} of '{first.name}'", expected)
-    items = sorted(expected)
-    shares = [np.mean([[answers[item] for item in items] for answers in side.answers[benchmark].values()], axis=0) for side in (arm, first)]
-    return shares[0], shares[1]
 
 
 def _check_items(benchmark: str, name: str, items: Iterable[str], other: str, other_items: Iterable[str]) -> None:

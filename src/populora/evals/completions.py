@@ -47,10 +47,10 @@ class CompletionLog:
 
 
 def open_completion_logs(prompts: Iterable[EvalPrompts], models: Sequence[EvalModel], out: Path, progress: Progress) -> list[CompletionLog]:
-    """Open a log for every model on every benchmark that has prompts. Raises `RunDirectoryError` for a damaged line."""
+    """Open a log for every model on every benchmark. Raises `RunDirectoryError` for a damaged line."""
     logs: list[CompletionLog] = []
     for task in prompts:
-        for model in models if task.prompts else ():
+        for model in models:
             file = completions_file(out, task.benchmark.name, model.name)
             with disk_errors(file.parent, "create"):
                 file.parent.mkdir(parents=True, exist_ok=True)

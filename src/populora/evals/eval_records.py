@@ -16,8 +16,6 @@ from typing import Any, Literal, TypeVar
 from populora.core.errors import RunDirectoryError
 from populora.core.files import disk_errors
 
-LONGEST_COMPLETION = 1 << 18
-"""Characters of a completion that is graded, far above every benchmark's limit. A longer one is wrong (``too_long``)."""
 PRIMARY = "primary"
 """The extraction mode of a benchmark's published score (`Benchmark.primary`): `Grade.correct`."""
 ModelRole = Literal["base", "agent", "teacher", "student", "adapter"]

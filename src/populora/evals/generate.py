@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,7 @@ from populora.core.invocation import install_extra
 from populora.core.types import Generation, Request
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import load_tokenizer
-from populora.engine.sampling.sampler import Sampler, StaticRequests
+from populora.engine.sampling.sampler import StaticRequests
 from populora.engine.sampling.token_sampling import decode
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
 from populora.evals.eval_records import Completion, EvalModel
@@ -31,9 +30,6 @@ from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge,
 from populora.evals.models import EvalModels
 from populora.evals.prompts import EvalPrompts, EvalTask, Template, render_prompts
 from populora.tasks.render import load_prompts
-
-Engine = Callable[[Config, LoadedAdapters, str], AbstractContextManager[Sampler]]
-"""`populora.evals.loaded_adapters.open_engine`, or a replacement."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class EvalPlan:
     def settings(self) -> dict[str, Any]:
         """Collect the settings that completions depend on, apart from the models."""
         base, backend = self.models.config.base, self.models.config.engine.backend
-        benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts if prompts.prompts}
+        benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts}
         values = {"path": base.path, "dtype": base.dtype, "prompts": base.prompts}
         return {"base": values, "backend": backend, "merged": self.merge, "models": {}, "benchmarks": benchmarks}
 
@@ -63,7 +59,7 @@ def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False
     return EvalPlan(models, rendered, merge)
 
 
-def generate(plan: EvalPlan, out: Path, progress: Progress, engine: Engine = open_engine) -> None:
+def generate(plan: EvalPlan, out: Path, progress: Progress) -> None:
     """Generate the completions that ``out`` lacks; the caller holds its lock. Raises `ConfigError` for other settings, as engines do."""
     update_evaluation(out, plan.settings())
     models = snapshot_adapters(plan.models.models, out, plan.models.run_id)
@@ -71,34 +67,31 @@ def generate(plan: EvalPlan, out: Path, progress: Progress, engine: Engine = ope
     missing = [log for log in logs if log.missing]
     if plan.merge:
         for model in models:
-            _fill_merged([log for log in missing if log.model == model.name], model, plan, out / f"merged-{model.name}", engine)
+            if of_model := [log for log in missing if log.model == model.name]:
+                _fill_merged(of_model, model, plan, out / f"merged-{model.name}")
     elif missing:
         config, adapted = plan.models.config, [model for model in models if model.adapter]
         loaded = load_adapters([model.adapter for model in adapted if model.adapter], read_base_shape(config.base))
         slots = {model.name: adapted.index(model) if model.adapter else -1 for model in models}
-        _fill_logs(missing, slots, config, loaded, plan.models.base_sha256, engine)
+        _fill_logs(missing, slots, config, loaded, plan.models.base_sha256)
     for log in logs:
         log.close()
 
 
-def _fill_merged(logs: Sequence[CompletionLog], model: EvalModel, plan: EvalPlan, folder: Path, engine: Engine) -> None:
+def _fill_merged(logs: Sequence[CompletionLog], model: EvalModel, plan: EvalPlan, folder: Path) -> None:
     """Merge the adapter into a plain base model in ``folder``, which is deleted afterwards. The bare base is used as it is."""
-    if not logs:
-        return
     config, base_sha256 = plan.models.config, plan.models.base_sha256
     nothing = load_adapters([], read_base_shape(config.base))
     try:
         if model.adapter:
             merge(config.base, model.adapter, folder)
             config, base_sha256 = replace(config, base=replace(config.base, path=str(folder))), ""
-        _fill_logs(logs, {model.name: -1}, config, nothing, base_sha256, engine)
+        _fill_logs(logs, {model.name: -1}, config, nothing, base_sha256)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill_logs(
-    logs: Sequence[CompletionLog], slots: Mapping[str, int], config: Config, loaded: LoadedAdapters, base_sha256: str, engine: Engine
-) -> None:
+def _fill_logs(logs: Sequence[CompletionLog], slots: Mapping[str, int], config: Config, loaded: LoadedAdapters, base_sha256: str) -> None:
     """Sample the missing items with one engine; logs with equal limits are sampled together. ``slots`` are -1 for the bare base model."""
     tokenizer, response = load_tokenizer(config.base), max(log.prompts.max_tokens for log in logs)
     longest = max(log.prompts.longest_prompt + log.prompts.max_tokens for log in logs)
@@ -108,7 +101,7 @@ def _fill_logs(
         for item in log.missing:
             key = ("evaluation", log.prompts.benchmark.name, item)
             group[Request(log.prompts.prompts[item], slots[log.model], 1, key)] = log
-    with engine(loaded.config(config, longest - response, response), loaded, base_sha256) as sampler:
+    with open_engine(loaded.config(config, longest - response, response), loaded, base_sha256) as sampler:
         for (max_tokens, stop), requests in groups.items():
             for request, (generation,) in sampler.stream(StaticRequests(list(requests)), max_tokens, 0.0, stop):
                 log = requests[request]

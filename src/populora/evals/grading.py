@@ -1,8 +1,7 @@
 """Grade completions: every item of a benchmark gets one line, in the order of its data. Stopped work resumes item by item.
 
-Nothing here loads torch. Model programs, and libraries that read model text, run in the sandbox. Failures are graded once more while
-nothing else runs, so that no verdict depends on the machine's load. A verdict is kept with the digest of its completion: another completion
-is graded anew, and so is everything when versions, limits or data change.
+Model programs, and libraries that read model text, run in the sandbox. Failures are graded once more while nothing else runs, so that no
+verdict depends on the machine's load. Another completion is graded anew, and so is everything when versions, limits or data change.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.data import digest
-from populora.evals.eval_records import LONGEST_COMPLETION, Grade, Item, append, read_records, to_lines
+from populora.evals.eval_records import Grade, Item, append, read_records, to_lines
 from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
@@ -31,6 +30,10 @@ from populora.tasks.verifier import Judge
 
 Progress = Callable[[int, int], None]
 """Called with the numbers of graded items and of all."""
+
+
+LONGEST_COMPLETION = 1 << 18
+"""Characters of a completion that is graded, far above every benchmark's limit. A longer one is wrong (``too_long``)."""
 
 
 @dataclass(frozen=True)

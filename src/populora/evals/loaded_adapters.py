@@ -1,7 +1,4 @@
-"""PEFT adapters in an engine: checked against the base model, and padded to the same modules or merged into the base.
-
-Padded adapters share one engine. Merging is done with PEFT in fp32, as the paper evaluates.
-"""
+"""PEFT adapters, checked against the base model: padded to the same modules to share an engine, or merged by PEFT in fp32."""
 
 from __future__ import annotations
 

@@ -2,10 +2,7 @@
 
 Raw prompts go to the completions route. A chat template goes to the chat route as the user's turn alone, since few endpoints let a client
 begin the assistant's: its response has the fences that the begun turn would have opened, and no stop text cuts it. Answers at temperature 0
-may still differ between calls.
-
-An item that the endpoint refuses (400 or 422, such as a prompt that is too long for it) has no completion. The others are generated, and
-the same command requests it again.
+may still differ between calls. An item that the endpoint refuses (400 or 422, such as a prompt that is too long) has no completion.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ class ApiPlan:
         """Collect the settings that completions depend on."""
         endpoint = self.endpoint
         model = {"role": "base", "url": endpoint.base_url, "model": endpoint.model, "route": "chat" if endpoint.chat else "template"}
-        benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts if prompts.prompts}
+        benchmarks = {prompts.benchmark.name: prompts.settings() for prompts in self.prompts}
         return {"base": {"path": endpoint.model}, "merged": False, "models": {endpoint.file_name: model}, "benchmarks": benchmarks}
 
 

@@ -50,40 +50,34 @@ class Template:
 
 
 @cache
-def template_names() -> tuple[str, ...]:
-    """List the packaged templates."""
-    return tuple(sorted(file.name.removesuffix(".toml") for file in files("populora.evals").joinpath("templates").iterdir()))
+def templates() -> dict[str, Template]:
+    """Read the packaged templates by name."""
+    texts = [file.read_text("utf-8") for file in (files("populora.evals") / "templates").iterdir()]
+    tables = sorted(map(tomllib.loads, texts), key=lambda table: table["name"])
+    return {table["name"]: Template(**{**table, "gradings": tuple(table["gradings"]), "stop": tuple(table["stop"])}) for table in tables}
+
+
+def find_template(name: str) -> Template:
+    """Find a packaged template. Raises `ConfigError`."""
+    if name not in templates():
+        raise ConfigError(f"unknown prompt template '{name}': expected one of {', '.join(templates())}")
+    return templates()[name]
 
 
 def load_template(name: str, benchmark: Benchmark, prompts: PromptSet) -> Template:
-    """Read the template for a benchmark; ``solve`` takes ``prompts``. Raises `ConfigError` for an unknown or unsuitable one."""
-    if not suits(name, benchmark):
-        suitable = [other for other in template_names() if suits(other, benchmark)]
+    """Find the template for a benchmark; ``solve`` takes ``prompts``. Raises `ConfigError` for an unknown or unsuitable one."""
+    template = find_template(name)
+    if benchmark.grading not in template.gradings:
+        suitable = [other.name for other in templates().values() if benchmark.grading in other.gradings]
         raise ConfigError(f"the template '{name}' is not for {benchmark.name}: expected {' or '.join(suitable)}")
-    template = _read(name)
     if template.kind == "solve":
         return replace(template, prompts=prompts, stop=(prompts.stop,) if prompts.stop else ())
     return template
 
 
-def suits(name: str, benchmark: Benchmark) -> bool:
-    """Tell whether the template is for the benchmark. Raises `ConfigError` for an unknown one."""
-    if name not in template_names():
-        raise ConfigError(f"unknown prompt template '{name}': expected one of {', '.join(template_names())}")
-    return benchmark.grading in _read(name).gradings
-
-
-@cache
-def _read(name: str) -> Template:
-    text = files("populora.evals").joinpath("templates").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    values: dict[str, Any] = tomllib.loads(text)
-    values["gradings"], values["stop"] = tuple(values["gradings"]), tuple(values["stop"])
-    return Template(**values)
-
-
 def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str]:
     """Parse ``--templates`` (``code=plain,math500=azr_math_boxed``) to the template of each benchmark that it suits; the last counts."""
-    templates: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for pair in (pair.strip() for pair in text.split(",") if pair.strip()):
         name, _, template = (part.strip() for part in pair.partition("="))
         try:
@@ -92,11 +86,11 @@ def parse_templates(text: str, benchmarks: Sequence[Benchmark]) -> dict[str, str
             raise ConfigError(f"--templates has '{pair}': expected BENCHMARK=TEMPLATE or GROUP=TEMPLATE; {error}") from error
         if not selected:
             raise ConfigError(f"--templates has '{pair}', but --suite has no such benchmark: leave it out")
-        suitable = [benchmark for benchmark in selected if suits(template, benchmark)]
+        suitable = [benchmark for benchmark in selected if benchmark.grading in find_template(template).gradings]
         if not suitable:
             load_template(template, selected[0], load_prompts("compact"))  # its error lists the suitable ones
-        templates |= {benchmark.name: template for benchmark in suitable}
-    return templates
+        chosen |= {benchmark.name: template for benchmark in suitable}
+    return chosen
 
 
 def render(template: Template, benchmark: Benchmark, item: Item, tokenizer: Any) -> str:
@@ -195,11 +189,8 @@ def render_prompts(task: EvalTask, tokenizer: Any, context: int, limits: Selfpla
     limit = response_limit(task, limits, context, max(lengths.values(), default=0))
     used = list(texts)[: task.limit or None]
     rendered = {name: texts[name] for name in used if lengths[name] + limit <= context}
-    left_out = {
-        name: f"too_long: {lengths[name]} tokens and {limit} for the response exceed the context of {context}"
-        for name in used
-        if name not in rendered
-    }
+    reason = f"tokens and {limit} for the response exceed the context of {context}"
+    left_out = {name: f"too_long: {lengths[name]} {reason}" for name in used if name not in rendered}
     lowered_from = task.benchmark.max_tokens if limit < task.benchmark.max_tokens and not task.max_tokens else 0
     return EvalPrompts(task, template, limit, rendered, left_out, max((lengths[name] for name in rendered), default=0), lowered_from)
 
@@ -211,10 +202,8 @@ def response_limit(task: EvalTask, limits: SelfplayConfig, context: int, longest
     space for ``longest_prompt`` is lowered, but not below half of the context. Raises `ConfigError` where the task's fills the context.
     """
     if task.max_tokens >= context:
-        raise ConfigError(
-            f"{task.benchmark.name}: max_tokens is {task.max_tokens}, and the base's context of {context} tokens is for the prompt, too: "
-            "lower it"
-        )
+        what = f"{task.benchmark.name}: max_tokens is {task.max_tokens}"
+        raise ConfigError(f"{what}, and the base's context of {context} tokens is for the prompt, too: lower it")
     if task.max_tokens:
         return task.max_tokens
     limit = task.benchmark.max_tokens or limits.max_response_tokens

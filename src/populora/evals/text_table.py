@@ -53,8 +53,9 @@ class TextTable:
         return [row for block in self.blocks for row in block]
 
 
-def print_table(table: TextTable, console: Console) -> None:
+def print_table(table: TextTable, console: Console | None = None) -> None:
     """Print the table; columns that do not fit the console's width continue in another table below."""
+    console = console or Console(highlight=False)
     console.print(Text(table.caption, "bold"))
     unlimited, start = console.options.update(max_width=10_000), 0
     while start < len(table.columns):

@@ -1,7 +1,4 @@
-"""Calls of graders that are programs in the sandbox: trusted files (``harness/*.py``) around libraries, which read model text there.
-
-Each zygote loads a harness once, with its libraries, and forks it for every question. Question and answer are JSON.
-"""
+"""Calls of trusted programs in the sandbox (``harness/*.py``), which read model text there. Questions and answers are JSON."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ Deviations from ``evalplus.evaluate`` 0.3.1:
 - Expected outputs come from the reference solution when a test needs them, in the same process; evalplus pickles all of them (MBPP+: 4 GB).
 - HumanEval/32: 0.3.1 does not record the test, so that no solution passes (fixed in its repository, never released). Here our function puts
   the root into the polynomial, and its value is compared as any other.
-As in evalplus, solution and expected outputs share a process, so a solution could be made to cheat this grader. The verifier of training
-is another one (`populora.tasks.verifier`).
+As in evalplus, solution and expected outputs share a process, so a solution could be made to cheat this grader.
 """
 
 import contextlib

@@ -48,10 +48,7 @@ def draw_figures(config: RetentionConfig, out: Path, cells: Cells) -> list[Path]
 
 
 def parent_curves(config: RetentionConfig, out: Path, seed: int) -> dict[str, Rates]:
-    """Read the smoothed learning curves of a seed's parents, by task.
-
-    Raises `RunDirectoryError` for a file that cannot be read, and ``LookupError``, ``TypeError`` or ``ValueError`` for another content.
-    """
+    """Read the smoothed learning curves of a seed's parents, by task. Raises `RunDirectoryError` for a file that cannot be read."""
     content = read_json(parents_file(out, seed))
     return {task: trailing(rates(content, task, task, config.parent_prompts, config.samples), SMOOTHED) for task in config.parents}
 

@@ -1,10 +1,8 @@
 """The experiment: parents with snapshots, and in each cell of the grid the children of every operator, trained on.
 
 ``OUT/parents/seed_0/step_00025/code_i`` are PEFT folders, and ``OUT/cells/seed_0_step_00025.json`` is a finished cell. Finished work is not
-repeated, and the rest resumes from its last checkpoint.
-
-A cell has more adapters, to compare the children with: the frozen parents, the bare base, and adapters that begin anew (``fresh``). An
-operator retains something only if its children are ahead of those.
+repeated, and the rest resumes from its last checkpoint. In each cell the children are compared with the frozen parents, the bare base, and
+adapters that begin anew (``fresh``).
 """
 
 from __future__ import annotations

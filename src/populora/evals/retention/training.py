@@ -2,7 +2,6 @@
 
 In a step all adapters of a task attempt the same problems with the same random numbers. A child is thus compared with its parent and its
 control on equal terms, and a copy of the parent begins with the parent's own answers. Pass rates are of the samples that are trained on.
-
 Each step draws its problems from a pool. A part of what a parent learns is thus these very problems, which an operator may lose as well.
 `problems.jsonl` has 96 problems of each task, of 2 to 4 statements, made by ``python -m experiments.tiny_base problems``. None of them
 is held out.
@@ -83,10 +82,9 @@ def train(
     report: Callable[[int, int], None],
     measure: Callable[[], Counts] = dict,
 ) -> dict[str, Any]:
-    """Train the adapters, which are in the bank, for ``steps`` of ``prompts`` problems; resumes from the checkpoint in ``folder``.
+    """Train the adapters in the bank for ``steps`` of ``prompts`` problems; resumes from the checkpoint in ``folder``, which stays.
 
-    ``report`` is called after each step with the step and the number of finished steps, and ``measure`` once before the first step.
-    Returns its counts (``initial``), the counts of every step (``curve``) and the ``seconds``. The checkpoint is kept.
+    Returns the counts that ``measure`` takes first (``initial``), those of every step (``curve``), and the ``seconds``.
     """
     started, checkpoint = time.perf_counter(), load_checkpoint(folder)
     if checkpoint:

@@ -44,7 +44,6 @@ class ChildMeasures:
     initial: float
     """Of the child before any step, minus the parent's on the same problems."""
     recovered: int | None
-    """Updates after which the child has the share of its parent's rate for good (`recovered`)."""
     area_lost: float
     """Sum over the steps of the parent's rate minus the child's; negative where the child learned beyond its parent."""
     end: float
@@ -52,9 +51,8 @@ class ChildMeasures:
     kept: float
     """At the end, minus ``recovered_share`` of the parent's there; above 0 the child is back."""
     against_control: float
-    """Mean over the steps of the child's rate minus the control's."""
+    """Mean over the steps of the child's rate minus the control's; ``against_fresh`` is against an adapter that began anew."""
     against_fresh: float
-    """The same against an adapter that began anew."""
 
 
 MEASURES = ("gain", "initial", "area_lost", "end", "kept", "against_control", "against_fresh")
@@ -71,10 +69,9 @@ def trailing(values: Rates, window: int) -> Rates:
 
 
 def recovered(child: Rates, parent: Rates, share: float, window: int) -> int | None:
-    """Find the number of updates after which the child is at ``share`` of its parent for good.
+    """Find the first step from which the mean of ``window`` steps and that of all the rest are at ``share`` of the parent's.
 
-    This is the earliest step from which both the mean of ``window`` steps and the mean of all the rest are there. A rule that takes the
-    first good window finds one by chance in a long noisy curve, and a child that stays clearly below must not count.
+    The first good window alone would be found by chance in a long noisy curve of a child that stays clearly below.
     """
     lead = child - share * parent
     for updates in range(len(lead) - window + 1):
@@ -134,11 +131,7 @@ def versus(difference: Interval, margin: float) -> Versus:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> RetentionVerdict:
-    """Judge one child over all its tasks.
-
-    It ``retains`` if it surely ends at the share of the parent's rate on every task, and ``loses`` if it surely ends below on one. There
-    has to be something to retain on every task.
-    """
+    """Judge one child: it ``retains`` if it surely ends at its parent's share on every task, ``loses`` if surely below on one."""
     if any(np.isinf(row["gain"][1]) for row in rows):
         return "undecided"  # a single seed decides nothing
     if any(row["gain"][1] <= 0 for row in rows):
