@@ -56,10 +56,8 @@ def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
     recorded = read_json(folder / FACTS)
     for name, now in facts.items():
         if recorded.get(name) != now:
-            raise RunDirectoryError(
-                f"'{folder}' began with {name} {recorded.get(name)!r}, now it is {now!r}: a resumed run would mix the two. Restore it, or "
-                "start a new run."
-            )
+            change = f"'{folder}' began with {name} {recorded.get(name)!r}, now it is {now!r}"
+            raise RunDirectoryError(f"{change}: a resumed run would mix the two. Restore it, or start a new run.")
 
 
 def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ the terminal is wide enough, else below them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from rich.text import Text
 
 from populora.core.types import TASK_TYPES, Matchup, Member, Role
 from populora.runs.display import Eta
+from populora.runs.highlights import Log
 from populora.runs.step_record import StepRecord
 from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, describe_child, format_duration, format_metric, sparkline
 from populora.runs.summary import Summary, print_summary
@@ -66,9 +67,7 @@ class View:
 class LiveDisplay(AbstractContextManager):
     """Draws the live table twice a second until it is closed."""
 
-    def __init__(
-        self, folder: Path, steps: int, history: Sequence[Mapping[str, float]], stopping: Callable[[], bool], console: Console
-    ):  # fmt: skip
+    def __init__(self, folder: Path, steps: int, history: Log, stopping: Callable[[], bool], console: Console):
         self._view = View(folder, steps, tuple(history))
         self._eta, self._stopping, self._console = Eta(steps), stopping, console
         self._started = time.monotonic()

@@ -144,7 +144,12 @@ def open_loggers(folder: Path, config: Config) -> Iterator[Callable[[], None]]:
     def send() -> None:
         for name in list(opened):
             with _left_out_if_it_fails(name, opened):
-                _send_steps(folder, opened[name], name, sent)
+                lines = zip(*(read_log(folder, log, sent["steps"][name]) for log in (METRICS, TIMINGS)), strict=True)
+                for metrics, timings in lines:
+                    step = int(metrics["step"])
+                    opened[name].log(step, {key: value for key, value in {**metrics, **timings}.items() if key != "step"})
+                    sent["steps"][name] = step
+                write_file(folder / TRACKED, json_bytes(sent))
 
     for name in config.track:
         with _left_out_if_it_fails(name, opened):
@@ -158,16 +163,6 @@ def open_loggers(folder: Path, config: Config) -> Iterator[Callable[[], None]]:
         for name in list(opened):
             with _left_out_if_it_fails(name, opened):
                 opened[name].close()
-
-
-def _send_steps(folder: Path, logger: Logger, name: str, sent: dict[str, Any]) -> None:
-    last = sent["steps"][name]
-    metrics, timings = (read_log(folder, log, last) for log in (METRICS, TIMINGS))
-    for line, timing in zip(metrics, timings, strict=True):
-        step = int(line["step"])
-        logger.log(step, {key: value for key, value in {**line, **timing}.items() if key != "step"})
-        sent["steps"][name] = step
-    write_file(folder / TRACKED, json_bytes(sent))
 
 
 @contextmanager

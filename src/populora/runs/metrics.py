@@ -1,9 +1,8 @@
 """The paper's metrics of one step (Figures 3 to 5 and the appendices on coverage, types, diagnostics, length): pure.
 
-The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type`` where it is broken down, as in
-``student/solve_rate/S1/code_o``. ``teacher/…`` is about proposing and ``student/…`` about solving, whoever does it: the
-single agent ``A0`` appears under both, so both arms have the same names and definitions. What is undefined in a step
-(the difficulty of a teacher without valid problems) is absent. A metric over all members is the mean over their samples.
+The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type``, as in ``student/solve_rate/S1/code_o``.
+``teacher/…`` is about proposing and ``student/…`` about solving: the single agent ``A0`` appears under both. What is undefined in a step
+is absent, such as the difficulty of a teacher without valid problems. A metric over all members is the mean over their samples.
 
 Readings: what is about answers counts the attempts at the step's own problems (``rho``'s attempts) without void ones and without those
 that only fill a batch. Difficulty is 1 - mean rho over the teacher's valid problems. Complexity and duplicates (programs that the buffer
@@ -13,8 +12,10 @@ held already) are about programs that were written in the step: code_f, which is
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
@@ -25,8 +26,6 @@ COMPLEXITY = ("ast_depth", "cyclomatic", "loc", "variables")
 UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "skipped")
 
 Row = Mapping[str, Any]
-Samples = Iterable[tuple[str, str, float]]
-"""(member, task type, value) of one sample each."""
 
 
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
@@ -51,49 +50,51 @@ def step_timing(record: StepRecord) -> dict[str, float]:
 
 def _teaching(proposals: Sequence[Row]) -> dict[str, float]:
     scored = [row for row in proposals if row["reward"] is not None]
+    rated = [row for row in scored if row["rho"] is not None]
     valid = [row for row in proposals if row["valid"]]
     written = [row for row in valid if row["task"] != TaskType.CODE_F]
     described = [row for row in valid if row["task"] == TaskType.CODE_F]
-    rated = [row for row in scored if row["rho"] is not None]
+    spread = partial(_spread, "teacher", "author")
     values = {
-        **_spread("teacher/validity", (_proposed(row, row["valid"]) for row in proposals)),
-        **_spread("teacher/format_rate", (_proposed(row, row["formatted"]) for row in proposals)),
-        **_spread("teacher/reward", (_proposed(row, row["reward"]) for row in scored)),
-        **_spread("teacher/difficulty", (_proposed(row, 1.0 - row["rho"]) for row in rated)),
-        **_spread("teacher/rho_zero", (_proposed(row, row["rho"] == 0.0) for row in rated)),
-        **_spread("teacher/rho_one", (_proposed(row, row["rho"] == 1.0) for row in rated)),
-        **_spread("teacher/response_length", (_proposed(row, row["response_tokens"]) for row in proposals)),
-        **_per_token("teacher/entropy", ((row["author"], row) for row in proposals)),
-        **_spread("teacher/clipped", (_proposed(row, not row["stopped"]) for row in proposals)),
-        **_spread("teacher/duplicates", (_proposed(row, row["repeat"]) for row in written if row["repeat"] is not None)),
-        **_zero_variance("teacher", (((row["author"], row["group"]), *_proposed(row, row["reward"])) for row in scored)),
+        **spread("validity", proposals, lambda row: row["valid"]),
+        **spread("format_rate", proposals, lambda row: row["formatted"]),
+        **spread("reward", scored, lambda row: row["reward"]),
+        **spread("difficulty", rated, lambda row: 1.0 - row["rho"]),
+        **spread("rho_zero", rated, lambda row: row["rho"] == 0.0),
+        **spread("rho_one", rated, lambda row: row["rho"] == 1.0),
+        **spread("response_length", proposals, lambda row: row["response_tokens"]),
+        **spread("entropy", proposals, lambda row: row["entropy"], by_token=True),
+        **spread("clipped", proposals, lambda row: not row["stopped"]),
+        **spread("duplicates", [row for row in written if row["repeat"] is not None], lambda row: row["repeat"]),
+        **spread("zero_variance", _groups(scored, "author", "group"), lambda row: row["equal"]),
         **_reasons("teacher/rejected", (row["rejection"] for row in proposals if row["rejection"])),
     }
     for name in COMPLEXITY:
-        of_code_f = _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in described))
+        of_code_f = spread(name, described, itemgetter(name))
         values |= {key: value for key, value in of_code_f.items() if key.endswith(TaskType.CODE_F.value)}
-        values |= _spread(f"teacher/{name}", (_proposed(row, row[name]) for row in written))
+        values |= spread(name, written, itemgetter(name))
     return values
 
 
 def _solving(attempts: Sequence[Row]) -> dict[str, float]:
     counted = [row for row in attempts if not (row["void"] or row["filled"])]
     trained = [row for row in attempts if row["trained"]]
+    spread = partial(_spread, "student", "student")
     return {
-        **_spread("student/solve_rate", (_attempted(row, row["correct"]) for row in counted)),
+        **spread("solve_rate", counted, lambda row: row["correct"]),
         # Whose problems break the format of those who solve them: it counts as unsolved, so a teacher would be paid for it.
-        **_spread("teacher/rho_format_fail", ((row["author"], row["task"], float(not row["formatted"])) for row in counted)),
-        **_spread("student/format_rate", (_attempted(row, row["formatted"]) for row in counted)),
+        **_spread("teacher", "author", "rho_format_fail", counted, lambda row: not row["formatted"]),
+        **spread("format_rate", counted, lambda row: row["formatted"]),
         # Answers that stand outside their fence, and what they solve if `tasks.extraction` lets them count: never hidden in the rate.
-        **_spread("student/lenient", (_attempted(row, row["lenient"]) for row in counted)),
-        **_spread("student/lenient_solved", (_attempted(row, row["lenient"] and row["correct"]) for row in counted)),
-        **_spread("student/response_length", (_attempted(row, row["response_tokens"]) for row in counted)),
-        **_per_token("student/entropy", ((row["student"], row) for row in counted)),
-        **_spread("student/clipped", (_attempted(row, not row["stopped"]) for row in counted)),
-        **_spread("student/reward", (_attempted(row, row["reward"]) for row in trained)),
-        **_spread("student/filled", (_attempted(row, row["filled"]) for row in trained)),
-        **_spread("student/void", (_attempted(row, row["void"]) for row in attempts)),
-        **_zero_variance("student", (((row["student"], row["problem_id"]), *_attempted(row, row["reward"])) for row in trained)),
+        **spread("lenient", counted, lambda row: row["lenient"]),
+        **spread("lenient_solved", counted, lambda row: row["lenient"] and row["correct"]),
+        **spread("response_length", counted, lambda row: row["response_tokens"]),
+        **spread("entropy", counted, lambda row: row["entropy"], by_token=True),
+        **spread("clipped", counted, lambda row: not row["stopped"]),
+        **spread("reward", trained, lambda row: row["reward"]),
+        **spread("filled", trained, lambda row: row["filled"]),
+        **spread("void", attempts, lambda row: row["void"]),
+        **spread("zero_variance", _groups(trained, "student", "problem_id"), lambda row: row["equal"]),
         **_reasons("student/failed", (row["reason"] for row in counted if not row["correct"] and row["reason"])),
     }
 
@@ -123,8 +124,8 @@ def _learning(record: StepRecord) -> dict[str, float]:
     return values
 
 
-def _per_role(name: str, samples: Samples) -> dict[str, float]:
-    """Return the values by member, and their means by role; here samples are (member, role, value)."""
+def _per_role(name: str, samples: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+    """Return the values of (member, role, value) by member, and their means by role."""
     by_key: Mapping[str, list[float]] = defaultdict(list)
     for member, role, value in samples:
         by_key[f"{name}/{member}"].append(float(value))
@@ -132,14 +133,12 @@ def _per_role(name: str, samples: Samples) -> dict[str, float]:
     return {key: fmean(values) for key, values in by_key.items()}
 
 
-def _zero_variance(role: str, samples: Iterable[tuple[Hashable, str, str, float]]) -> dict[str, float]:
-    """Return the share of prompt groups of two or more whose rewards are all equal: they teach nothing (a group of one is not centred)."""
-    rewards, owner = defaultdict(list), {}
-    for group, member, task, reward in samples:
-        rewards[group].append(reward)
-        owner[group] = (member, task)
-    compared = {group: len(set(paid)) == 1 for group, paid in rewards.items() if len(paid) > 1}
-    return _spread(f"{role}/zero_variance", ((*owner[group], float(equal)) for group, equal in compared.items()))
+def _groups(rows: Iterable[Row], member: str, group: str) -> list[Row]:
+    """Return a row for each prompt group of two or more, and whether its rewards are ``equal``: they teach nothing."""
+    groups: Mapping[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row[member], row[group]].append(row)
+    return [{**rows[0], "equal": len({row["reward"] for row in rows}) == 1} for rows in groups.values() if len(rows) > 1]
 
 
 def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
@@ -148,35 +147,20 @@ def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
 
 
-def _proposed(row: Row, value: float) -> tuple[str, str, float]:
-    return row["author"], row["task"], float(value)
-
-
-def _attempted(row: Row, value: float) -> tuple[str, str, float]:
-    return row["student"], row["task"], float(value)
-
-
-def _spread(name: str, samples: Samples) -> dict[str, float]:
-    """Average over all samples, by type, by member, and by both."""
-    by_key: Mapping[str, list[float]] = defaultdict(list)
-    for member, task, value in samples:
-        for key in _keys(name, member, task):
-            by_key[key].append(value)
-    return {key: fmean(values) for key, values in by_key.items()}
-
-
-def _per_token(name: str, responses: Iterable[tuple[str, Row]]) -> dict[str, float]:
-    """Average ``entropy`` over the tokens of all (member, response), by type, by member, and by both."""
+def _spread(
+    role: str, member: str, metric: str, rows: Iterable[Row], value: Callable[[Row], float], by_token: bool = False
+) -> dict[str, float]:
+    """Average over all rows or their tokens: together, by type, by the member in the column ``member``, and by both."""
     by_key: Mapping[str, list[Row]] = defaultdict(list)
-    for member, row in responses:
-        if row["response_tokens"]:
-            for key in _keys(name, member, row["task"]):
+    name = f"{role}/{metric}"
+    for row in rows:
+        if row["response_tokens"] or not by_token:
+            for key in (name, f"{name}/{row['task']}", f"{name}/{row[member]}", f"{name}/{row[member]}/{row['task']}"):
                 by_key[key].append(row)
-    return {key: fmean((row["entropy"] for row in rows), [row["response_tokens"] for row in rows]) for key, rows in by_key.items()}
-
-
-def _keys(name: str, member: str, task: str) -> tuple[str, ...]:
-    return name, f"{name}/{task}", f"{name}/{member}", f"{name}/{member}/{task}"
+    return {
+        key: fmean([float(value(row)) for row in rows], [row["response_tokens"] for row in rows] if by_token else None)
+        for key, rows in by_key.items()
+    }
 
 
 def _mean(name: str, values: Iterable[float]) -> dict[str, float]:

@@ -31,13 +31,13 @@ class StepRecord:
     parents: dict[str, Adapter]
     """Adapters of the children's parents by name; empty if no child was born or ``evolution.keep_parents`` is off."""
     seconds: dict[str, float]
-    """Wall clock by phase; ``wait`` is what the sampler waited for verdicts."""
+    """Wall clock by phase; in ``wait`` the sampler waited for verdicts."""
     overlapped: dict[str, float]
     """Seconds of the verification that overlapped with sampling."""
     tokens: dict[str, int]
-    """Tokens by phase: sampled, those of the prompts (each once for all its samples), learned from."""
+    """By phase: sampled, those of the prompts (each once for all its samples), learned from."""
     coverage: dict[str, float]
     repeats: frozenset[str]
-    """Ids of valid problems whose program the buffer held already, from earlier steps or earlier in this one."""
+    """Ids of valid problems whose program the buffer held already."""
     held_out: dict[str, float]
     """Empty if no evaluation was due."""

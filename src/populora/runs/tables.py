@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER, PARENTS = "steps", "parents.safetensors"
 
-_RESPONSE = [  # prompt_tokens and response_tokens are counts
+_RESPONSE = [
     ("text", pa.string()), ("prompt_tokens", pa.int32()), ("response_tokens", pa.int32()), ("stopped", pa.bool_()),
     ("entropy", pa.float64()), ("mean_logprob", pa.float64()), ("formatted", pa.bool_()),
 ]  # fmt: skip
@@ -182,9 +182,8 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
         with path.open("rb") as file:  # a path need not be UTF-8, which pyarrow asks of it
             return pq.ParquetFile(file).read(schema.names).select(schema.names).cast(schema)
     except (OSError, KeyError, pa.ArrowException) as error:
-        raise RunDirectoryError(
-            f"cannot read '{path}': {error}. Restore it from a backup, or remove its folder to leave the step out."
-        ) from error
+        remedy = "Restore it from a backup, or remove its folder to leave the step out."
+        raise RunDirectoryError(f"cannot read '{path}': {error}. {remedy}") from error
 
 
 def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
