@@ -16,24 +16,25 @@ def hostile(record: Any) -> Any:
     second = record.proposals[1].problem
     bad = replace(second, program=f'def f(x):\n    return "{HOSTILE}"', message=HOSTILE)
 
-    def change(one: Any) -> Any:
-        if one.problem not in (second, None):
-            return one
-        return replace(one, problem=one.problem and bad, generation=replace(one.generation, text=one.generation.text + HOSTILE))
+    def change(response: Any) -> Any:
+        if response.problem not in (second, None):
+            return response
+        generation = replace(response.generation, text=response.generation.text + HOSTILE)
+        return replace(response, problem=response.problem and bad, generation=generation)
 
     return _with(record, proposals=tuple(map(change, record.proposals)), attempts=tuple(map(change, record.attempts)))
 
 
 def as_agent(record: Any) -> Any:
-    def own(one: Any, **names: str) -> Any:
-        return replace(one, problem=one.problem and replace(one.problem, author="A0"), **names)
+    def by_agent(response: Any, **names: str) -> Any:
+        return replace(response, problem=response.problem and replace(response.problem, author="A0"), **names)
 
     return _with(
         record,
-        proposals=tuple(own(one, author="A0") for one in record.proposals),
-        attempts=tuple(own(one, student="A0") for one in record.attempts),
-        members=(replace(record.members[0], id="A0", role=Role.AGENT),),
-        matchups=(), children=(), updates={"A0": record.updates["T0"]}, held_out={},
+        proposals=tuple(by_agent(response, author="A0") for response in record.proposals),
+        attempts=tuple(by_agent(response, student="A0") for response in record.attempts),
+        members=(replace(record.members[0], id="A0", role=Role.AGENT),), updates={"A0": record.updates["T0"]},
+        matchups=(), children=(), held_out={},
     )  # fmt: skip
 
 

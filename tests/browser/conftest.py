@@ -49,41 +49,40 @@ class Visits:
         return self.beside(self.browser.new_context(reduced_motion="reduce", **options), url, ready)
 
     def beside(self, context: Any, url: str, ready: bool = True) -> Any:
-        tab, own = context.new_page(), url.partition("#")[0]
+        tab, page_url = context.new_page(), url.partition("#")[0]
         tab.set_default_timeout(10_000)
         tab.on("console", lambda message: self.noise.append(f"{message.type}: {message.text}"))
         tab.on("pageerror", lambda error: self.noise.append(f"error: {error}"))
-        tab.on("request", lambda request: self._asked(request.url, own))
+        tab.on("request", lambda request: self._asked(request.url, page_url))
         tab.goto(url)
         if ready:
             tab.wait_for_selector("html[data-ready]")
         return tab
 
-    def _asked(self, url: str, own: str) -> None:
-        of_the_page = url.partition("#")[0] == own or url.startswith(("data:", "blob:"))
-        if not of_the_page and not (own.startswith("http://127.0.0.1") and url.startswith(own)):
+    def _asked(self, url: str, page_url: str) -> None:
+        of_the_page = url.partition("#")[0] == page_url or url.startswith(("data:", "blob:"))
+        if not of_the_page and not (page_url.startswith("http://127.0.0.1") and url.startswith(page_url)):
             self.noise.append(f"request: {url}")
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: make test-browser")
-    found = os.environ.get("POPULORA_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if not found:
+    executable = os.environ.get("POPULORA_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if not executable:
         pytest.skip(f"needs a Chromium: one of {', '.join(NAMES)} on the path, or POPULORA_CHROMIUM=FILE")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=executable, args=QUIET)
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def visits(chromium: Any) -> Iterator[Visits]:
-    own = Visits(chromium)
-    yield own
+    yield (visits := Visits(chromium))
     for context in chromium.contexts:
         context.close()
-    assert own.noise == []
+    assert visits.noise == []
 
 
 @pytest.fixture(scope="session")

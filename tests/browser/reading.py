@@ -15,7 +15,7 @@ def until(tab: Any, script: str, seconds: float = 10.0) -> None:
     raise AssertionError(f"still not true after {seconds:g} s: {script}")
 
 
-def found(tab: Any) -> int:
+def count_found(tab: Any) -> int:
     return int(tab.inner_text("#found").split()[0].replace(",", ""))
 
 

@@ -21,11 +21,11 @@ def test_every_control_and_image_has_a_name(visits, report):
     names = ('navigation "Contents"', 'combobox "Teacher"', 'searchbox "Text"', 'img "Training dynamics"', 'list "Problems found"')
     assert all(name in tree for name in (*names, 'button "T0"'))
     assert tree.count("- status") == 1 and "- main" in tree
-    for one in (one for one in report.figures if isinstance(one, Figure)):
-        drawing = tab.locator(f"#{one.name} .drawing")
-        assert drawing.get_attribute("role") == "img" and drawing.get_attribute("aria-label") == one.title
+    for figure in (figure for figure in report.figures if isinstance(figure, Figure)):
+        drawing = tab.locator(f"#{figure.name} .drawing")
+        assert drawing.get_attribute("role") == "img" and drawing.get_attribute("aria-label") == figure.title
         described = tab.inner_text(f"#{drawing.get_attribute('aria-describedby')}")
-        assert " ".join(described.split()) == " ".join(one.definition.replace("`", "").split())
+        assert " ".join(described.split()) == " ".join(figure.definition.replace("`", "").split())
 
 
 def test_headings_are_in_order_and_the_first_stop_skips_the_contents(visits, report):

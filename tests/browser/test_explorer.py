@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 
 
 def entry_of(report, entry: str = "7-2") -> dict:
-    return next(one for one in report.samples["population"] if one["id"] == entry)
+    return next(sample for sample in report.samples["population"] if sample["id"] == entry)
 
 
 def test_a_problem_is_shown_whole(tab, report):

@@ -7,7 +7,7 @@ import gzip
 import json
 
 import pytest
-from reading import found
+from reading import count_found
 
 pytestmark = pytest.mark.browser
 ENTRIES, STRETCH = 13_000, 200
@@ -29,7 +29,7 @@ def long(report, tmp_path_factory):
 
 def test_a_long_list_is_shown_in_stretches(visits, long):
     tab = visits.open(long)
-    assert found(tab) == ENTRIES and tab.locator("#list a").count() == STRETCH
+    assert count_found(tab) == ENTRIES and tab.locator("#list a").count() == STRETCH
     tab.click("text=12800 more")
     assert tab.locator("#list a").count() == 400 and tab.evaluate("document.activeElement.hash") == "#p=long/n200"
     tab.fill("[name=text]", "no such text")

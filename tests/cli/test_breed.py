@@ -58,8 +58,8 @@ def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_r
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_child(parents):
-    one, same, other = (bred(*parents, "--operator", "x1", "--seed", seed, "-o", f"c{n}") for n, seed in enumerate("001"))
-    assert one[WEIGHTS] == same[WEIGHTS] != other[WEIGHTS]
+    first, same, other = (bred(*parents, "--operator", "x1", "--seed", seed, "-o", f"c{n}") for n, seed in enumerate("001"))
+    assert first[WEIGHTS] == same[WEIGHTS] != other[WEIGHTS]
 
 
 def test_parents_whose_factors_share_no_basis_are_bred_with_a_warning_where_factors_are_mixed(parents, capsys):
@@ -71,11 +71,11 @@ def test_parents_whose_factors_share_no_basis_are_bred_with_a_warning_where_fact
 
 
 def test_strengths_are_numbers_and_words_in_one_flag_or_several(parents):
-    one = bred("a", "--operator", "m1", "--strength", "epsilon=0.3", "rotation=cayley", "-o", "c")
-    two = bred("a", "--operator", "m1", "--strength", "epsilon=3e-1", "--strength", "rotation=cayley", "-o", "d")
+    first = bred("a", "--operator", "m1", "--strength", "epsilon=0.3", "rotation=cayley", "-o", "c")
+    second = bred("a", "--operator", "m1", "--strength", "epsilon=3e-1", "--strength", "rotation=cayley", "-o", "d")
     plain = bred("a", "--operator", "m1", "-o", "e")
-    assert one[WEIGHTS] == two[WEIGHTS] != plain[WEIGHTS]
-    assert json.loads(one[RECORD])["strength"] == {"epsilon": 0.3, "rotation": "cayley"}
+    assert first[WEIGHTS] == second[WEIGHTS] != plain[WEIGHTS]
+    assert json.loads(first[RECORD])["strength"] == {"epsilon": 0.3, "rotation": "cayley"}
 
 
 def test_the_summary_says_how_far_the_child_is_and_from_whom(parents, capsys):

@@ -164,10 +164,10 @@ def test_a_resume_under_another_version_says_so_and_goes_on(empty_folder, traini
 
 
 def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(empty_folder, monkeypatch, capsys):
-    found: list[ClusterConfig] = []
+    clusters: list[ClusterConfig] = []
 
     def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig) -> Summary:
-        found.append(cluster)
+        clusters.append(cluster)
         return summary(folder, 30, stopped=False)
 
     monkeypatch.setitem(sys.modules, "populora.training.loop", SimpleNamespace(resume=resume))
@@ -176,7 +176,7 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(emp
         with new_run(Path(name), config, {}):
             pass
     assert main(["resume", "apart", "--cluster.engines", "3"]) == 0 and main(["resume", "apart", "--cluster.learners", "0"]) == 0
-    assert found == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
+    assert clusters == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
     assert main(["resume", "alone", "--cluster.learners", "2"]) == 2
     assert 'selfplay.overlap is "reproducible", which needs a single process' in capsys.readouterr().err
 

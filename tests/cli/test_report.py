@@ -20,7 +20,7 @@ from populora.report.rendering import draw
 @pytest.fixture(autouse=True)
 def drawn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of the page are drawn but not rendered, which takes seconds; `test_a_whole_report` renders them."""
-    monkeypatch.setattr(page_module, "svg", lambda one: f"<svg>{len(draw(one).axes)}</svg>")
+    monkeypatch.setattr(page_module, "svg", lambda figure: f"<svg>{len(draw(figure).axes)}</svg>")
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_the_page_stands_in_the_run_or_where_it_is_told_to_and_is_written_anew(m
 def test_a_whole_report_with_every_figure_in_every_kind(make_run, tmp_path, capsys, monkeypatch):
     monkeypatch.undo()
     kept = ("trueskill", "complexity", "samples")  # rendering all of them takes a minute
-    make = figures_module.make_figures
-    monkeypatch.setattr(figures_module, "make_figures", lambda study: [one for one in make(study) if one.name in (*kept, "retention_live")])
+    make, names = figures_module.make_figures, (*kept, "retention_live")
+    monkeypatch.setattr(figures_module, "make_figures", lambda study: [figure for figure in make(study) if figure.name in names])
     assert report(make_run(), "--figures", tmp_path / "deep" / "figures") == 0
     assert f"{tmp_path / 'deep' / 'figures'}/  12 files" in capsys.readouterr().out
     files = {file.name: file.read_bytes() for file in (tmp_path / "deep" / "figures").iterdir()}
@@ -93,7 +93,7 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("words", "message"),
     [
         (["nowhere"], "is not a run directory: expected a 'config.json' in it"),
         (["RUN", "--baseline", "nowhere"], "is not a run directory"),
@@ -105,10 +105,10 @@ def test_the_newest_evaluation_of_each_run_is_taken(make_run, capsys):
         (["RUN", "--figures", "RUN/config.json"], "cannot write"),
     ],
 )
-def test_what_cannot_be_done_is_one_error(make_run, capsys, monkeypatch, given, told):
+def test_what_cannot_be_done_is_one_error(make_run, capsys, monkeypatch, words, message):
     monkeypatch.setattr(figures_module, "make_figures", lambda study: [])
     run = make_run()
     before = (run / "config.json").read_bytes()
-    assert report(*(str(one).replace("RUN", str(run)) for one in given)) == 2
+    assert report(*(str(word).replace("RUN", str(run)) for word in words)) == 2
     err = capsys.readouterr().err
-    assert told in err and "Traceback" not in err and (run / "config.json").read_bytes() == before
+    assert message in err and "Traceback" not in err and (run / "config.json").read_bytes() == before

@@ -34,13 +34,13 @@ def run(tmp_path: Path, make_record) -> str:
     return str(folder)
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["show", *arguments]) == 0
     return capsys.readouterr().out
 
 
 def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run, capsys):
-    text = shown(capsys, run, "--step", "1")
+    text = show(capsys, run, "--step", "1")
     for fact in (
         "T0 against S0  solved 0.50, predicted 0.60: T0 wins", "T1 against S1  nothing to solve",
         "T0  code_o  1-0  asks for the output  solved 0.50",
@@ -53,23 +53,23 @@ def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run, capsys)
 
 
 def test_selection_by_teacher_student_task_and_limit(run, capsys):
-    text = shown(capsys, run, "--step", "1", "--teacher", "T1")
+    text = show(capsys, run, "--step", "1", "--teacher", "T1")
     assert "1-3" in text and "1-0" not in text and "T0" not in text
-    text = shown(capsys, run, "--step", "1", "--student", "S0", "--task", "code_f")
+    text = show(capsys, run, "--step", "1", "--student", "S0", "--task", "code_f")
     assert "1-2" in text and "1-0" not in text and "S1" not in text and "rejected" not in text
-    text = shown(capsys, run, "--step", "1", "--limit", "1")
+    text = show(capsys, run, "--step", "1", "--limit", "1")
     assert "1 of 4 valid problems" in text and "1-1" not in text and "while True" not in text
-    assert "4 of 4" in shown(capsys, run, "--step", "1", "--limit", "0")
+    assert "4 of 4" in show(capsys, run, "--step", "1", "--limit", "0")
 
 
 def test_model_text_reaches_the_terminal_as_text(run, capsys):
-    text = shown(capsys, run, "--step", "2")
+    text = show(capsys, run, "--step", "2")
     assert "[red]not markup[/red] \\x1b[2Jwipe" in text and "\x1b" not in text
     assert printable("a\tb\nc\r\x07\u202e\ue000é") == "a\tb\nc\\r\\x07\\u202e\\ue000é"
 
 
 def test_without_a_step_the_summary_is_shown(run, capsys):
-    assert "2 of 2 steps" in " ".join(shown(capsys, run).split())
+    assert "2 of 2 steps" in " ".join(show(capsys, run).split())
 
 
 def test_what_the_terminal_has_no_letters_for_is_escaped(run):

@@ -32,7 +32,7 @@ def lines(*requests: dict) -> list[bytes]:
 
 
 def test_each_role_gets_its_result():
-    found = verify(
+    results = verify(
         lines(
             RUN,
             {"id": "i", "role": "input", "program": "def f(x):\n    return x % 5", "answer": "7", "output": "2"},
@@ -45,7 +45,7 @@ def test_each_role_gets_its_result():
         ),
         "--workers", "2",
     )  # fmt: skip
-    assert found == [
+    assert results == [
         {"id": 1, "verdict": "ok", "kind": "", "value": "42"},
         {"id": "i", "verdict": "ok", "kind": "", "correct": True},
         {"id": [2], "verdict": "ok", "kind": "", "correct": True},
@@ -71,12 +71,12 @@ MALFORMED = [
 
 def test_a_malformed_line_is_an_error_of_that_line_alone():
     mixed = [line for bad in MALFORMED for line in (bad, *lines(RUN))]
-    found = verify([*mixed, b'{"id": 9, "role": "none"}\n', json.dumps(RUN).encode()])  # the last line has no end
-    assert [result.get("value") for result in found[1::2]] == ["42"] * (len(MALFORMED) + 1)
-    for result in found[: 2 * len(MALFORMED) : 2]:
+    results = verify([*mixed, b'{"id": 9, "role": "none"}\n', json.dumps(RUN).encode()])  # the last line has no end
+    assert [result.get("value") for result in results[1::2]] == ["42"] * (len(MALFORMED) + 1)
+    for result in results[: 2 * len(MALFORMED) : 2]:
         assert (result["id"], result["verdict"], result["kind"]) == (None, "error", "malformed_request")
         assert result["detail"].startswith("expected ")
-    assert found[-2]["id"] == 9 and "'role'" in found[-2]["detail"]
+    assert results[-2]["id"] == 9 and "'role'" in results[-2]["detail"]
 
 
 def start(*flags: str) -> subprocess.Popen:
@@ -142,10 +142,10 @@ def test_limits_and_equality_are_flags():
     wait = {"role": "program", "program": SLEEP, "inputs": "3"}
     same = {"role": "answer", "program": "", "inputs": "", "answer": "True", "output": "1"}
     started = time.monotonic()
-    found = verify(
+    results = verify(
         lines(spin, grow, wait, same), "--cpu-seconds", "0.2", "--wall-seconds", "1", "--memory-mb", "128", "--equality", "strict"
     )
-    assert [f"{result['verdict']} {result['kind']}" for result in found] == ["timeout cpu", "error memory", "timeout wall", "ok wrong"]
+    assert [f"{result['verdict']} {result['kind']}" for result in results] == ["timeout cpu", "error memory", "timeout wall", "ok wrong"]
     assert time.monotonic() - started < 20
 
 

@@ -36,9 +36,8 @@ def copied(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """``reported(run, baselines=(other,))``: the page. Figures are drawn, which finds what a drawing cannot do without, and not rendered,
-    which takes seconds."""
-    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(draw(one).axes)}</svg>")
+    """Return ``reported(run, baselines=(other,))``, which makes the page. Figures are drawn, but not rendered, which takes seconds."""
+    monkeypatch.setattr(module, "svg", lambda figure: f"<svg>{len(draw(figure).axes)}</svg>")
 
     def make(*folders: Path, baselines: tuple[Path, ...] = ()) -> str:
         study = study_of(*folders, baselines=baselines)

@@ -97,15 +97,16 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
     met = dict(zip(teachers, rng.permutation(students).tolist(), strict=True))
     proposals = _proposals(rng, step, teachers, program)
     attempts, rhos = _attempts(rng, met, proposals, answer)
-    means = {name: [rho for one, rho in zip(proposals, rhos, strict=True) if one.author == name and rho is not None] for name in teachers}
+    rated = list(zip(proposals, rhos, strict=True))
+    means = {name: [rho for proposal, rho in rated if proposal.author == name and rho is not None] for name in teachers}
     expected = {name: float(rng.uniform(0.2, 0.8)) for name in teachers}
     none = config.population.single_agent
     return {
         "proposals": proposals, "attempts": attempts, "rhos": rhos,
-        "teacher_rewards": tuple(-1.0 if one.problem is None else None if rho is None else 1 - rho if rho else 0.0
-                                 for one, rho in zip(proposals, rhos, strict=True)),
-        "student_rewards": tuple(1.0 if one.correct else -0.5 for one in attempts),
-        "trained": tuple(not one.void for one in attempts),
+        "teacher_rewards": tuple(-1.0 if proposal.problem is None else None if rho is None else 1 - rho if rho else 0.0
+                                 for proposal, rho in rated),
+        "student_rewards": tuple(1.0 if attempt.correct else -0.5 for attempt in attempts),
+        "trained": tuple(not attempt.void for attempt in attempts),
         "matchups": tuple(
             Matchup(name, met[name], expected[name], fmean(means[name]) if means[name] else None,
                     "none" if none or not means[name] else "student" if fmean(means[name]) > expected[name] else "teacher")
@@ -116,7 +117,7 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
         "children": () if none else _children(rng, step, config.steps),
         "seconds": {"propose": float(rng.uniform(1, 3)), "solve": float(rng.uniform(2, 4)), "update": float(rng.uniform(1, 9))},
         "coverage": {"coverage": step / 4096, "distinct_descriptors": 2.0 * step, "total_problems": 9.0 * step, "proxy": 9 * step / 4096},
-        "repeats": frozenset(one.problem.id for one in proposals if one.problem and rng.random() < 0.3),
+        "repeats": frozenset(proposal.problem.id for proposal in proposals if proposal.problem and rng.random() < 0.3),
         "held_out": {f"{name}/all": float(rng.random()) for name in students} if step % 3 == 0 else {},
     }  # fmt: skip
 
@@ -133,7 +134,7 @@ def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program
                     hidden = (Example("2", str(2 + number)),) if task is TaskType.CODE_F else ()
                     text = program or f"def f(x):\n    return x + {number}.123456"
                     problem = Problem(name, task, text, (Example("3", str(3 + number)),), hidden, "adds", author, step)
-                    measures = Measures(*(int(one) for one in rng.integers(1, 18, 4)), f"print {number}")
+                    measures = Measures(*(int(value) for value in rng.integers(1, 18, 4)), f"print {number}")
                 rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
                 text = _said(rng, program or f"proposal {name}")
                 proposals.append(Proposal(author, task, group, text, True, problem, rejection, measures))
@@ -166,7 +167,7 @@ def _said(rng: np.random.Generator, text: str) -> Generation:
 
 def _members(rng: np.random.Generator, step: int, names: list[str]) -> tuple[Member, ...]:
     roles = {"T": Role.TEACHER, "S": Role.STUDENT, "A": Role.AGENT}
-    generations = {place: 1 for born, (place, _, _) in BORN.items() if born < step}
+    generations = {member: 1 for born, (member, _, _) in BORN.items() if born < step}
     ratings = [Rating(float(rng.uniform(30, 40) if name[0] == "S" else rng.uniform(15, 25)), 2.0) for name in names]
     return tuple(
         Member(name, roles[name[0]], slot, ratings[slot], Lineage(name, generations.get(name, 0) if name != "A0" else 0, 0))
@@ -175,14 +176,14 @@ def _members(rng: np.random.Generator, step: int, names: list[str]) -> tuple[Mem
 
 
 def _children(rng: np.random.Generator, step: int, last: int) -> tuple[Lineage, ...]:
-    found = {**BORN, **({last: ("T1", "m2", ("T0#0",))} if last > 5 else {})}.get(step)
-    if not found:
+    born = {**BORN, **({last: ("T1", "m2", ("T0#0",))} if last > 5 else {})}.get(step)
+    if not born:
         return ()
-    place, operator, parents = found
+    member, operator, parents = born
     named = tuple(f"{parent}:{'ab' * 32}" for parent in parents)
-    generation = 2 if step == last and place == "T1" and step > 3 else 1
-    cosines = tuple(float(one) for one in rng.uniform(0, 1, len(parents)))
-    return (Lineage(place, generation, step, operator, named, ("evolve", step, place), float(rng.uniform(0.5, 1.5)), cosines, 7.5),)
+    generation = 2 if step == last and member == "T1" and step > 3 else 1
+    cosines = tuple(float(value) for value in rng.uniform(0, 1, len(parents)))
+    return (Lineage(member, generation, step, operator, named, ("evolve", step, member), float(rng.uniform(0.5, 1.5)), cosines, 7.5),)
 
 
 def _update(rng: np.random.Generator, skipped: bool) -> Any:

@@ -15,10 +15,10 @@ from populora.report.arms import INK, PALETTE, arms_of
 
 def changed(folder: Path, **settings: Any) -> Path:
     """The run with other settings, of tables such as ``selfplay`` those that are named."""
-    found = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     for name, value in settings.items():
-        found[name] = {**found[name], **value} if isinstance(value, dict) else value
-    (folder / "config.json").write_text(json.dumps(found))
+        config[name] = {**config[name], **value} if isinstance(value, dict) else value
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
@@ -37,8 +37,8 @@ def test_where_and_how_long_a_run_ran_makes_no_other_arm(runs, copied):
 def test_a_base_is_the_same_by_its_fingerprint_wherever_it_lies(copied):
     folders = [changed(copied(to=name), base={"path": path}) for name, path in (("a", "tiny"), ("b", "/there"), ("c", "tiny"))]
     for folder, digest in zip(folders, ("aa" * 32, "aa" * 32, "bb" * 32), strict=True):
-        found = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**found, "base_sha256": digest}))
+        run_facts = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**run_facts, "base_sha256": digest}))
     assert facts(*folders) == [("2T+2S (base aaaaaaaaaaaa)", ["a", "b"], False), ("2T+2S (base bbbbbbbbbbbb)", ["c"], False)]
 
 
@@ -60,8 +60,8 @@ def test_single_agents_are_baselines_beside_a_population_alone(runs):
 
 def test_a_run_that_is_named_as_baseline_makes_its_whole_arm_one_and_comes_first(runs, copied):
     other = changed(copied(to="other"), selfplay={"rho_samples": 9})
-    found = arms_of([other, runs["pair-1"]], [runs["pair"]])
-    assert [(arm.baseline, arm.colour, [run.name for run in arm.runs]) for arm in found] == [
+    arms = arms_of([other, runs["pair-1"]], [runs["pair"]])
+    assert [(arm.baseline, arm.colour, [run.name for run in arm.runs]) for arm in arms] == [
         (True, INK, ["pair", "pair-1"]), (False, PALETTE[0], ["other"]),
     ]  # fmt: skip
     study = study_of(other, runs["pair-1"], baselines=(runs["pair"],))
@@ -79,8 +79,8 @@ def test_a_run_given_twice_is_refused_however_it_is_written(runs, again):
 
 
 def test_runs_in_folders_of_one_name_are_called_by_as_much_of_the_path_as_tells_them_apart(copied):
-    given = [copied(to=name) for name in ("x/a/run", "y/a/run", "b/run", "other")]
-    (arm,) = arms_of(given)
+    folders = [copied(to=name) for name in ("x/a/run", "y/a/run", "b/run", "other")]
+    (arm,) = arms_of(folders)
     assert [run.name for run in arm.runs] == ["x/a/run", "y/a/run", "b/run", "other"]
 
 

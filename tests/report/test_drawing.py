@@ -19,7 +19,7 @@ NUMBERS = st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]
 
 
 def naive_mean(values: list[float]) -> float:
-    defined = [one for one in values if math.isfinite(one)]
+    defined = [value for value in values if math.isfinite(value)]
     return fmean(defined) if defined else math.nan
 
 
@@ -29,8 +29,8 @@ def naive_trailing(values: list[float], window: int) -> list[float]:
 
 @given(st.lists(NUMBERS, max_size=40), st.integers(1, 50))
 def test_a_trailing_mean_is_the_mean_of_what_is_defined_in_the_window(values, window):
-    found = trailing(np.array(values), window)
-    np.testing.assert_allclose(found, naive_trailing(values, window), rtol=1e-9, atol=1e-6)
+    means = trailing(np.array(values), window)
+    np.testing.assert_allclose(means, naive_trailing(values, window), rtol=1e-9, atol=1e-6)
 
 
 def test_a_trailing_mean_over_one_step_is_what_was_logged_and_a_huge_value_spoils_only_its_window():
@@ -41,14 +41,14 @@ def test_a_trailing_mean_over_one_step_is_what_was_logged_and_a_huge_value_spoil
 
 @given(st.integers(1, 5).flatmap(lambda wide: st.lists(st.lists(NUMBERS, min_size=wide, max_size=wide), min_size=1, max_size=5)))
 def test_a_mean_over_runs_leaves_out_what_is_undefined(rows):
-    np.testing.assert_allclose(mean(np.array(rows)), [naive_mean(list(own)) for own in zip(*rows, strict=True)], rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(mean(np.array(rows)), [naive_mean(list(column)) for column in zip(*rows, strict=True)], rtol=1e-9, atol=1e-6)
 
 
 @given(st.lists(st.sets(st.integers(1, 12), min_size=1), min_size=1, max_size=4))
-def test_curves_of_different_steps_stand_on_all_steps_that_any_has(given_steps):
-    steps, values = stack([(np.array(sorted(own)), np.array(sorted(own)) * 10.0 + row) for row, own in enumerate(given_steps)])
-    assert steps.tolist() == sorted(set().union(*given_steps))
-    expected = [[step * 10.0 + row if step in own else math.nan for step in steps.tolist()] for row, own in enumerate(given_steps)]
+def test_curves_of_different_steps_stand_on_all_steps_that_any_has(logs):
+    steps, values = stack([(np.array(sorted(log)), np.array(sorted(log)) * 10.0 + row) for row, log in enumerate(logs)])
+    assert steps.tolist() == sorted(set().union(*logs))
+    expected = [[step * 10.0 + row if step in log else math.nan for step in steps.tolist()] for row, log in enumerate(logs)]
     np.testing.assert_array_equal(values, expected)
 
 
@@ -65,12 +65,12 @@ def test_rows_are_the_lines_of_the_log_of_the_run_and_of_its_members(runs):
 
 def test_what_is_logged_by_member_alone_is_for_the_run_the_mean_of_its_members(runs):
     members = ("S0", "S1", "T0", "T1")
-    found = {curve.member: curve for curve in curves_of([the_arm(runs["pair"])], "learner/entropy")}
-    assert set(found) == {*members, "all"}
+    curves = {curve.member: curve for curve in curves_of([the_arm(runs["pair"])], "learner/entropy")}
+    assert set(curves) == {*members, "all"}
     expected = [fmean(line[f"learner/entropy/{name}"] for name in members if f"learner/entropy/{name}" in line)
                 for line in logged(runs["pair"])]  # fmt: skip
-    np.testing.assert_allclose(found["all"].values, expected)
-    assert math.isnan(found["T1"].values[1]), "T1 was not updated in step 2"
+    np.testing.assert_allclose(curves["all"].values, expected)
+    assert math.isnan(curves["T1"].values[1]), "T1 was not updated in step 2"
 
 
 def test_the_bold_line_is_the_mean_of_runs_and_the_band_reaches_over_all_members(runs, tmp_path, make_record):
@@ -90,20 +90,20 @@ def test_the_bold_line_is_the_mean_of_runs_and_the_band_reaches_over_all_members
     np.testing.assert_allclose(np.asarray(line.get_ydata(), float), expected)
     (band,) = axis.collections
     for step in steps:
-        own = [smooth[run, name][step - 1] for run in (0, 1) for name in ("/S0", "/S1") if step <= len(logs[run])]
+        values = [smooth[run, name][step - 1] for run in (0, 1) for name in ("/S0", "/S1") if step <= len(logs[run])]
         corners = band.get_paths()[0].vertices
         heights = corners[corners[:, 0] == step, 1]
-        assert (heights.min(), heights.max()) == pytest.approx((min(own), max(own)))
+        assert (heights.min(), heights.max()) == pytest.approx((min(values), max(values)))
 
 
 def test_arms_of_one_colour_have_lines_of_their_own_in_panels_and_legend():
-    shown = [Arm(f"arm {index}", (), colour) for index, colour in enumerate((INK, INK, INK, *PALETTE, PALETTE[0], INK, INK))]
+    arms = [Arm(f"arm {index}", (), colour) for index, colour in enumerate((INK, INK, INK, *PALETTE, PALETTE[0], INK, INK))]
     expected = ["-", "--", ":", *"-" * 6, "--", "-.", "-"]
-    assert list(line_styles(shown).values()) == expected
+    assert list(line_styles(arms).values()) == expected
     axis = Drawing().subplots()
-    draw_curves(axis, shown, [Curve(arm.label, "run", WHOLE_RUN, "m", np.arange(1, 3), np.array([1.0, 2.0])) for arm in shown], 1)
+    draw_curves(axis, arms, [Curve(arm.label, "run", WHOLE_RUN, "m", np.arange(1, 3), np.array([1.0, 2.0])) for arm in arms], 1)
     assert [(line.get_color(), line.get_linestyle()) for line in axis.lines] == [
-        (arm.colour, style) for arm, style in zip(shown, expected, strict=True)
+        (arm.colour, style) for arm, style in zip(arms, expected, strict=True)
     ]
-    legend(axis.figure, shown)
+    legend(axis.figure, arms)
     assert [line.get_linestyle() for line in axis.figure.legends[0].legend_handles] == expected

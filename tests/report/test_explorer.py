@@ -30,10 +30,10 @@ def characters(value: Any) -> int:
 
 def test_with_room_enough_every_proposal_is_there_and_equals_its_rows(runs):
     folder = runs["pair"]
-    proposals, found = table(folder, "proposals"), sample(folder)
-    entries = {entry["id"]: entry for entry in found["entries"]}
-    assert len(entries) == len(found["entries"]) == len(proposals) == found["proposals"]
-    assert found["valid"] == sum(row["valid"] for row in proposals) and found["answers"] == len(table(folder, "attempts"))
+    proposals, whole = table(folder, "proposals"), sample(folder)
+    entries = {entry["id"]: entry for entry in whole["entries"]}
+    assert len(entries) == len(whole["entries"]) == len(proposals) == whole["proposals"]
+    assert whole["valid"] == sum(row["valid"] for row in proposals) and whole["answers"] == len(table(folder, "attempts"))
     problems = {row["problem_id"]: row for row in table(folder, "problems")}
     for row in proposals:
         if not row["valid"]:
@@ -43,10 +43,10 @@ def test_with_room_enough_every_proposal_is_there_and_equals_its_rows(runs):
         assert {name: entry[name] for name in shared} == {name: row[name] for name in shared}
         assert entry["text"] == row["text"] and (entry["program"], entry["message"]) == (problem["program"], problem["message"])
         for side in ("shown", "hidden"):
-            assert entry[side] == [[one["inputs"], one["output"]] for one in problem[side]]
+            assert entry[side] == [[example["inputs"], example["output"]] for example in problem[side]]
         rho = row["rho"]
         assert entry["verdict"] == ("void" if rho is None else {0: "solved never", 1: "solved always"}.get(rho, "solved sometimes"))
-    rejected = [entry for entry in found["entries"] if "program" not in entry]
+    rejected = [entry for entry in whole["entries"] if "program" not in entry]
     assert Counter((entry["step"], entry["author"], entry["verdict"], entry["text"]) for entry in rejected) == Counter(
         (row["step"], row["author"], f"rejected: {row['rejection']}", row["text"]) for row in proposals if not row["valid"]
     )
@@ -56,23 +56,24 @@ def test_equal_answers_stand_once_with_their_number_and_no_verdict_is_lost_to_an
     names = ("student", "text", "correct", "void", "reason", "reward", "trained")
     attempts = table(runs["pair"], "attempts")
     for entry in sample(runs["pair"])["entries"]:
-        own = Counter(tuple(row[name] for name in names) for row in attempts if row["problem_id"] == entry["id"])
-        shown = {tuple(answer[name] for name in names): answer["times"] for answer in entry.get("answers", ())}
-        assert shown.items() <= own.items() and len(shown) == min(MAX_ANSWERS, len(own))
-        assert entry.get("of", 0) == own.total()
-        verdicts = {(correct, void, reason) for _, _, correct, void, reason, *_ in own}
-        assert len({key[2:5] for key in shown}) == min(MAX_ANSWERS, len(verdicts))
+        counts = Counter(tuple(row[name] for name in names) for row in attempts if row["problem_id"] == entry["id"])
+        answers = {tuple(answer[name] for name in names): answer["times"] for answer in entry.get("answers", ())}
+        assert answers.items() <= counts.items() and len(answers) == min(MAX_ANSWERS, len(counts))
+        assert entry.get("of", 0) == counts.total()
+        verdicts = {(correct, void, reason) for _, _, correct, void, reason, *_ in counts}
+        assert len({key[2:5] for key in answers}) == min(MAX_ANSWERS, len(verdicts))
 
 
 def test_of_many_answers_those_of_different_verdicts_come_first_then_the_most_frequent(copied):
     folder = copied()
-    row = next(one for one in table(folder, "attempts", 1) if not one["filled"])
+    row = next(row for row in table(folder, "attempts", 1) if not row["filled"])
     wrong = {**row, "correct": False, "reason": "wrong_value", "void": False}
     common, rare = [{**wrong, "text": "common"}] * 3, [{**wrong, "text": f"rare {index}"} for index in range(6)]
     others = [{**wrong, "reason": "format", "text": "unfenced"}, {**wrong, "correct": True, "reason": "", "text": "right"}]
-    rewrite(folder, "attempts", 1, lambda found: pa.Table.from_pylist([*rare[:2], *common, *rare[2:], *others], found.schema))
-    entry = next(one for one in sample(folder)["entries"] if one["id"] == row["problem_id"])
-    assert [(one["text"], one["times"]) for one in entry["answers"]] == [("common", 3), ("unfenced", 1), ("right", 1), ("rare 0", 1)]
+    rewrite(folder, "attempts", 1, lambda attempts: pa.Table.from_pylist([*rare[:2], *common, *rare[2:], *others], attempts.schema))
+    entry = next(entry for entry in sample(folder)["entries"] if entry["id"] == row["problem_id"])
+    counts = [(answer["text"], answer["times"]) for answer in entry["answers"]]
+    assert counts == [("common", 3), ("unfenced", 1), ("right", 1), ("rare 0", 1)]
     assert entry["of"] == 11
 
 
@@ -89,9 +90,9 @@ def test_the_first_round_has_a_problem_of_every_step_author_and_type_and_a_rejec
     proposals = table(runs["pair"], "proposals")
     groups = {(row["step"], row["author"], row["task"] if row["valid"] else "rejected") for row in proposals}
     budgets = (sample(runs["pair"], budget)["entries"] for budget in range(10_000, 10**6, 2_000))
-    found = next(entries for entries in budgets if len(entries) >= len(groups))
-    assert len(found) < len(groups) + 8 < len(proposals)
-    assert {(one["step"], one["author"], one["task"] if "program" in one else "rejected") for one in found} == groups
+    entries = next(entries for entries in budgets if len(entries) >= len(groups))
+    assert len(entries) < len(groups) + 8 < len(proposals)
+    assert {(entry["step"], entry["author"], entry["task"] if "program" in entry else "rejected") for entry in entries} == groups
 
 
 @given(st.lists(st.integers(1, 500), unique=True, max_size=60).map(sorted))

@@ -27,9 +27,9 @@ def of(rows) -> Figure:
 
 @given(st.lists(st.fixed_dictionaries({"program": TEXTS, "value": st.floats(allow_nan=False), "step": st.integers()}), min_size=1))
 def test_a_csv_is_read_back_as_it_was_whatever_a_model_wrote(rows):
-    found = list(csv.DictReader(io.StringIO(of(rows).csv(), newline="")))
-    assert [one["program"] for one in found] == [row["program"] for row in rows]
-    assert [(float(one["value"]), int(one["step"])) for one in found] == [(row["value"], row["step"]) for row in rows]
+    read = list(csv.DictReader(io.StringIO(of(rows).csv(), newline="")))
+    assert [row["program"] for row in read] == [row["program"] for row in rows]
+    assert [(float(row["value"]), int(row["step"])) for row in read] == [(row["value"], row["step"]) for row in rows]
 
 
 def test_a_file_says_in_itself_what_it_shows(tmp_path):
@@ -38,8 +38,8 @@ def test_a_file_says_in_itself_what_it_shows(tmp_path):
     _, drawing, pixels, sheet = save(figure, tmp_path)
     purl = "{http://purl.org/dc/elements/1.1/}"
     root = ElementTree.fromstring(drawing.read_text("utf-8"))  # noqa: S314 we wrote it
-    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")] == ["A – title"]
-    assert [one.text for one in root.iter(f"{purl}description")] == [words] and not list(root.iter(f"{purl}date"))
+    assert [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")] == ["A – title"]
+    assert [element.text for element in root.iter(f"{purl}description")] == [words] and not list(root.iter(f"{purl}date"))
     with Image.open(pixels) as image:
         assert (image.info["Title"], image.info["Description"]) == ("A – title", words)
     data = sheet.read_bytes()

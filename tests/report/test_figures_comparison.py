@@ -56,19 +56,19 @@ def test_rows_are_means_of_the_last_tenth_a_run_a_sample(long):
         last = [line[metric] for line in lines[-2:] if metric in line]
         return fmean(last) if last else next(line[metric] for line in reversed(lines) if metric in line)
 
-    found = {(row["metric"], row["arm"]): row for row in figure.rows}
-    assert {metric for metric, _ in found} == set(METRICS)
+    compared = {(row["metric"], row["arm"]): row for row in figure.rows}
+    assert {metric for metric, _ in compared} == set(METRICS)
     for metric in METRICS:
         theirs, ours = ([end(f"{letter}{seed}", metric) for seed in (0, 1)] for letter in "ap")
-        row, base = found[metric, "2T+2S"], found[metric, "baseline (1 agent)"]
+        row, base = compared[metric, "2T+2S"], compared[metric, "baseline (1 agent)"]
         assert (row["runs"], row["mean"], row["difference"]) == pytest.approx((2, fmean(ours), fmean(ours) - fmean(theirs)))
-        assert [float(one) for one in row["values"].split()] == pytest.approx(ours, rel=1e-5)
+        assert [float(value) for value in row["values"].split()] == pytest.approx(ours, rel=1e-5)
         assert (base["mean"], base["difference"], base["low"], base["high"]) == (pytest.approx(fmean(theirs)), 0.0, None, None)
         if variance(ours) + variance(theirs) > 0:
             assert (row["low"], row["high"]) == pytest.approx(by_the_book(ours, theirs), rel=1e-6)
         else:
             assert row["low"] is row["high"] is None
-    assert len([axis for axis in draw(figure).axes if axis.axison]) == len({metric for metric, _ in found})
+    assert len([axis for axis in draw(figure).axes if axis.axison]) == len({metric for metric, _ in compared})
 
 
 def test_what_was_not_measured_at_the_end_has_its_last_value(long):
@@ -83,7 +83,7 @@ def test_runs_are_compared_up_to_the_last_step_that_all_have(long, tmp_path, mak
     figure = figure_of(comparison_figure, study_of(long["p0"], long["p1"], short))
     row = next(row for row in figure.rows if (row["metric"], row["arm"]) == ("student/solve_rate", "2T+2S"))
     ours = [logged(long[name])[9]["student/solve_rate"] for name in ("p0", "p1")]
-    assert [float(one) for one in row["values"].split()] == pytest.approx(ours, rel=1e-5)
+    assert [float(value) for value in row["values"].split()] == pytest.approx(ours, rel=1e-5)
     assert figure.runs.endswith("; steps 10 to 10")
     assert "the mean over the steps 10 to 10" in figure.definition
 

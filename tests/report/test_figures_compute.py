@@ -72,8 +72,8 @@ def test_what_was_not_timed_is_absent_and_its_arm_left_out(runs, copied):
     folder = copied()
     (folder / "timings.jsonl").unlink()
     for make in (compute_figure, timings_figure):
-        found = make(study_of(folder))
-        assert isinstance(found, MissingFigure) and found.reason == "no run has timings.jsonl"
+        figure = make(study_of(folder))
+        assert isinstance(figure, MissingFigure) and figure.reason == "no run has timings.jsonl"
         beside = make(study_of(folder, runs["agent"]))
         assert isinstance(beside, Figure) and {row["arm"] for row in beside.rows} == {"baseline (1 agent)"} and "2T" not in beside.runs
         assert draw(beside)

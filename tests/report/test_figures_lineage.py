@@ -12,8 +12,8 @@ from populora.report.figures.lineage_tree import lineage_figure
 
 def rated(folder: Path, member: str, after: int, until: int) -> float | None:
     """The last mu of an adapter: it is rated in the steps after its birth, up to that in which its place is taken."""
-    found = [row["mu"] for row in table(folder, "ratings") if row["member"] == member and after < row["step"] <= until]
-    return found[-1] if found else None
+    means = [row["mu"] for row in table(folder, "ratings") if row["member"] == member and after < row["step"] <= until]
+    return means[-1] if means else None
 
 
 def test_every_adapter_has_a_row_from_birth_to_death(runs):
@@ -32,5 +32,5 @@ def test_every_adapter_has_a_row_from_birth_to_death(runs):
         else:
             assert row["parents"] == " ".join(name.split(":")[0] for name in child["parents"])
             assert measures == [child[name] for name in ("operator", "norm_ratio", "effective_rank")]
-            assert [float(one) for one in row["cosines"].split()] == pytest.approx(child["cosines"], abs=1e-4)
+            assert [float(cosine) for cosine in row["cosines"].split()] == pytest.approx(child["cosines"], abs=1e-4)
     assert next(row for row in rows if row["name"] == "T1#2")["mu"] is None, "born after the last step: not rated yet"

@@ -44,8 +44,8 @@ def test_rows_are_what_the_logs_say(runs, copied, name):
     study = study_of(*(runs[run] for run in ("pair", "pair-1", "agent", "larger") if run in runs))
     figure = panel_figures(study)[spec.name]
     assert isinstance(figure, Figure)
-    found = {(row["run"], row["metric"], row["member"], row["step"]): row["value"] for row in figure.rows}
-    assert len(found) == len(figure.rows), "a value has one row"
+    values = {(row["run"], row["metric"], row["member"], row["step"]): row["value"] for row in figure.rows}
+    assert len(values) == len(figure.rows), "a value has one row"
     ours = {
         (run.name, metric, member, step): value
         for arm in study.arms
@@ -54,7 +54,7 @@ def test_rows_are_what_the_logs_say(runs, copied, name):
         for metric in ["/".join(filter(None, (panel.metric, panel.task)))]
         for (member, step), value in expected(runs[run.name], panel.metric, panel.task).items()
     }
-    assert found == pytest.approx(ours)
+    assert values == pytest.approx(ours)
     assert {row["arm"] for row in figure.rows} == {arm.label for arm in study.arms}
     assert len(draw(figure).axes) == len(spec.panels)
 

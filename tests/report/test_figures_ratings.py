@@ -17,26 +17,26 @@ from populora.report.rendering import draw
 
 def test_ratings_and_wins_are_those_of_the_tables(runs):
     figure = figure_of(trueskill_figure, study_of(runs["pair"], runs["pair-1"]))
-    found = {(row["member"], row["metric"], row["step"]): row["value"] for row in figure.rows}
+    values = {(row["member"], row["metric"], row["step"]): row["value"] for row in figure.rows}
     expected = {(row["member"], "rating/mu", row["step"]): row["mu"] for row in table(runs["pair"], "ratings")}
     played = defaultdict(list)
     for row in table(runs["pair"], "matchups"):
         if row["outcome"] != "none":
             played[row["step"]].append(row["outcome"] == "student")
     expected |= {("all", "matchup/student_wins", step): fmean(won) for step, won in played.items()}
-    assert found == expected and len(found) == len(figure.rows)
+    assert values == expected and len(values) == len(figure.rows)
     assert figure.runs.startswith("2T+2S: run pair, seed 0 (the first of 2)")
 
 
 def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs):
     teachers, students, wins = draw(figure_of(trueskill_figure, study_of(runs["pair"]))).axes
     for axis, role in ((teachers, "teacher"), (students, "student")):
-        own = defaultdict(list)
+        means = defaultdict(list)
         for row in table(runs["pair"], "ratings"):
             if row["role"] == role:
-                own[row["step"]].append(row["mu"])
+                means[row["step"]].append(row["mu"])
         bold = max(axis.lines, key=lambda line: line.get_linewidth())
-        np.testing.assert_allclose(np.asarray(bold.get_ydata(), float), [fmean(own[step]) for step in sorted(own)])
+        np.testing.assert_allclose(np.asarray(bold.get_ydata(), float), [fmean(means[step]) for step in sorted(means)])
         assert len(axis.lines) == 3
     first, second = (np.asarray(line.get_ydata(), float) for line in wins.lines)
     np.testing.assert_allclose(first + second, 1)
@@ -62,7 +62,7 @@ def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, ma
     """Three students, of whom two met each teacher: a transposed matrix would be another one."""
     run = write_run(tmp_path / "run", make_record, steps=20)
     for step in range(1, 21):
-        rewrite(run, "attempts", step, lambda found: third(found) if found["step"][0].as_py() % 2 else found)
+        rewrite(run, "attempts", step, lambda table: third(table) if table["step"][0].as_py() % 2 else table)
     figure = figure_of(cross_evaluation_figure, study_of(run))
     rates = {(row["snapshot"], row["student"], row["teacher"]): row["solve_rate"] for row in figure.rows}
     assert {student for _, student, _ in rates} == {"S0", "S1", "S10"}
@@ -76,7 +76,7 @@ def test_matrices_have_students_in_rows_and_profiles_are_their_rows(tmp_path, ma
         assert [label.get_text() for label in matrix.get_yticklabels()] == ["S0", "S1", "S10"]
 
 
-def third(found: pa.Table) -> pa.Table:
+def third(attempts: pa.Table) -> pa.Table:
     """The attempts of S0 as those of another student."""
-    students = ["S10" if name == "S0" else name for name in found["student"].to_pylist()]
-    return found.set_column(found.column_names.index("student"), "student", pa.array(students, found["student"].type))
+    students = ["S10" if name == "S0" else name for name in attempts["student"].to_pylist()]
+    return attempts.set_column(attempts.column_names.index("student"), "student", pa.array(students, attempts["student"].type))

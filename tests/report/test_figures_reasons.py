@@ -16,7 +16,7 @@ from populora.report.rendering import draw
 
 def test_shares_by_reason_are_recounted(runs):
     figure = figure_of(reasons_figure, study_of(runs["pair"], runs["agent"]))
-    found = {(row["run"], row["side"], row["reason"], row["step"]): row["share"] for row in figure.rows if row["share"]}
+    shares = {(row["run"], row["side"], row["reason"], row["step"]): row["share"] for row in figure.rows if row["share"]}
     expected: dict[tuple, float] = {}
     for run in ("pair", "agent"):
         for step in range(1, 7):
@@ -25,9 +25,9 @@ def test_shares_by_reason_are_recounted(runs):
             lost = (("proposals rejected", proposals, [row["rejection"] for row in proposals if not row["valid"]]),
                     ("answers failed", counted, [row["reason"] for row in counted if not row["correct"]]))  # fmt: skip
             for side, all_of_them, reasons in lost:
-                for reason, count in Counter(":".join(one.split(":")[:2]) for one in reasons).items():
+                for reason, count in Counter(":".join(reason.split(":")[:2]) for reason in reasons).items():
                     expected[run, side, reason, step] = count / len(all_of_them)
-    assert found == pytest.approx(expected) and "error:exception" in {key[2] for key in found}
+    assert shares == pytest.approx(expected) and "error:exception" in {key[2] for key in shares}
 
 
 def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps(tmp_path, runs, make_record):
@@ -36,9 +36,9 @@ def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps
 
     def make(step: int, **fields):
         attempts: list[Attempt] = list(fields["attempts"])
-        wrong = [index for index, one in enumerate(attempts) if one.reason and not one.void]
-        for place, index in enumerate(wrong):
-            attempts[index] = replace(attempts[index], reason=many[place % len(many)])
+        wrong = [index for index, attempt in enumerate(attempts) if attempt.reason and not attempt.void]
+        for number, index in enumerate(wrong):
+            attempts[index] = replace(attempts[index], reason=many[number % len(many)])
         return make_record(step, **{**fields, "attempts": tuple(attempts)})
 
     write_run(tmp_path / "long", make, replace(CONFIG, seed=5), steps=8)
@@ -50,5 +50,5 @@ def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps
     logs = {name: logged(folder) for name, folder in (("long", tmp_path / "long"), ("pair", runs["pair"]))}
     failed = {name: [1 - line["student/solve_rate"] for line in log] for name, log in logs.items()}
     for step in range(1, 9):
-        own = [fmean(values[max(0, step - 5) : step]) for values in failed.values() if step <= len(values)]
-        assert max(top[top[:, 0] == step, 1]) == pytest.approx(fmean(own))
+        means = [fmean(values[max(0, step - 5) : step]) for values in failed.values() if step <= len(values)]
+        assert max(top[top[:, 0] == step, 1]) == pytest.approx(fmean(means))

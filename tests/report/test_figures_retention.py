@@ -26,9 +26,9 @@ def retention(folder: Path) -> Path:
     adapters = {"m1": 1, "copy_parent": 1, "x2": 2, "linear_0_5": 2, "fresh_1": 1, "fresh_2": 2, "parent_1": 1, "parent_2": -1}
     tasks = {name: GRID.parents[:of] if of > 0 else GRID.parents[1:] for name, of in adapters.items()}
     for seed in GRID.seeds:
-        curve = [{name: {task: [(index + step + seed) % 5, step] for task in own} for index, (name, own) in enumerate(tasks.items())}
+        curve = [{name: {task: [(index + step + seed) % 5, step] for task in names} for index, (name, names) in enumerate(tasks.items())}
                  for step in range(3)]  # fmt: skip
-        initial = {name: {task: [1, 2, 3] for task in own} for name, own in {**tasks, "base": GRID.parents}.items()}
+        initial = {name: {task: [1, 2, 3] for task in names} for name, names in {**tasks, "base": GRID.parents}.items()}
         cell = {"seed": seed, "snapshot": 4, "initial": initial, "curve": curve}
         parents = {"seed": seed, "curve": [{task: {task: [1, 2]} for task in GRID.parents}] * 4}
         for name, content in ((f"cells/seed_{seed}_step_00004.json", cell), (f"parents/seed_{seed}.json", parents)):
@@ -40,8 +40,8 @@ def retention(folder: Path) -> Path:
 
 def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
     folder = retention(tmp_path / "grid")
-    found = retention_figures(study_of(runs["pair"], retention=folder))
-    assert [one.name for one in found] == ["retention_live", "retention_mutations", "retention_crossovers"]
+    figures = retention_figures(study_of(runs["pair"], retention=folder))
+    assert [figure.name for figure in figures] == ["retention_live", "retention_mutations", "retention_crossovers"]
     cells = [json.loads(file.read_text()) for file in sorted(folder.glob("cells/*"))]
     expected = [
         {"seed": cell["seed"], "snapshot": 4, "adapter": name, "step": step, "task": task, "correct": " ".join(map(str, counts))}
@@ -50,18 +50,18 @@ def test_retention_rows_are_the_counts_of_the_cells(runs, tmp_path):
         for name, tasks in adapters.items()
         for task, counts in tasks.items()
     ]
-    for figure in found:
+    for figure in figures:
         assert isinstance(figure, Figure) and figure.rows == expected and figure.paper
         assert figure.runs == "2 cells: snapshots 4; seeds 0, 1"
-    assert draw(found[0])
+    assert draw(figures[0])
 
 
 def test_without_cells_there_are_no_grids_and_a_damaged_folder_is_an_error(runs, tmp_path):
     folder = retention(tmp_path / "grid")
     for file in folder.glob("cells/*"):
         file.unlink()
-    for given, reason in ((None, "--retention DIR"), (folder, "no finished cells")):
-        for figure in retention_figures(study_of(runs["pair"], retention=given)):
+    for grid, reason in ((None, "--retention DIR"), (folder, "no finished cells")):
+        for figure in retention_figures(study_of(runs["pair"], retention=grid)):
             assert isinstance(figure, MissingFigure) and reason in figure.reason
     (folder / "config.json").write_text('{"holodeck": 1}')
     with pytest.raises(ConfigError, match="unknown setting 'holodeck'"):

@@ -34,13 +34,13 @@ def chosen(folder: Path) -> list[tuple[int, str, str]]:
 
 
 def expected(folder: Path, steps: Sequence[int], third: int) -> list[tuple[int, str, str]]:
-    found = []
+    choices = []
     for step in steps:
         order = by_the_rule(folder, step)
-        found.append((step, "median", order[(len(order) - 1) // 2][-1]))
+        choices.append((step, "median", order[(len(order) - 1) // 2][-1]))
         if step == third:
-            found.append((step, "most trivial", order[0][-1]))
-    return found
+            choices.append((step, "most trivial", order[0][-1]))
+    return choices
 
 
 @pytest.mark.parametrize(("steps", "done", "taken", "third"), [
@@ -61,8 +61,8 @@ def test_rows_hold_the_programs_and_numbers_of_the_tables(runs):
     assert figure.runs == "the first run of each arm: baseline (1 agent): agent, seed 0; 2T+2S: pair, seed 0"
     for row in figure.rows:
         run = runs["agent" if row["author"] == "A0" else "pair"]
-        (proposal,) = [one for one in table(run, "proposals", row["step"]) if one["problem_id"] == row["problem_id"]]
-        (problem,) = [one for one in table(run, "problems", row["step"]) if one["problem_id"] == row["problem_id"]]
+        (proposal,) = [candidate for candidate in table(run, "proposals", row["step"]) if candidate["problem_id"] == row["problem_id"]]
+        (problem,) = [candidate for candidate in table(run, "problems", row["step"]) if candidate["problem_id"] == row["problem_id"]]
         assert row == {
             "arm": row["arm"], "kind": row["kind"], "program": problem["program"],
             **{name: proposal[name] for name in

@@ -31,11 +31,11 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str):
         super().__init__()
-        self.found: list[tuple[str, dict[str, str]]] = []
+        self.all: list[tuple[str, dict[str, str]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, {name: value or "" for name, value in attrs}))
+        self.all.append((tag, {name: value or "" for name, value in attrs}))
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +43,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, make_record: Callable) -> 
     """The page of a run whose every text, and whose very name, is hostile; rendered whole."""
     folder = tmp_path_factory.mktemp("runs") / "<img src=x onerror=alert(4)>`\u202e"
     study = study_of(write_run(folder, make_record, steps=2, program=LINE, answer=HOSTILE))
-    figures = [one for one in make_figures(study) if isinstance(one, MissingFigure) or one.name in ("samples", "dynamics", "reasons")]
-    assert len([one for one in figures if isinstance(one, Figure)]) == 3
+    names = ("samples", "dynamics", "reasons")
+    figures = [figure for figure in make_figures(study) if isinstance(figure, MissingFigure) or figure.name in names]
+    assert len([figure for figure in figures if isinstance(figure, Figure)]) == 3
     return page(study, figures), study, folder
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(hostile):
     text, *_ = hostile
-    elements = Elements(text).found
+    elements = Elements(text).all
     assert not {tag for tag, _ in elements} & {"img", "iframe", "object", "embed", "base", "link rel"}
     scripts = [attributes for tag, attributes in elements if tag == "script"]
     assert len(scripts) == text.count("<script") == text.count("</script") == len(blobs(text)) + 1
-    assert [one for one in scripts if one.get("type") != "application/octet-stream"] == [{}]
+    assert [attributes for attributes in scripts if attributes.get("type") != "application/octet-stream"] == [{}]
     assert not [name for _, attributes in elements for name in attributes if name.startswith("on")]
 
 
@@ -66,17 +67,17 @@ def test_nothing_unprintable_of_a_model_stands_in_the_page_and_it_is_valid_utf_8
 
 def test_hostile_text_is_whole_in_the_explorer_and_in_the_csv(hostile):
     text, _, folder = hostile
-    found = blobs(text)
-    entries = json.loads(found["explorer-0"])["entries"]
-    shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x00", "\\x00").replace("\x07", "\\x07").replace("\ud800", "\\ud800")
-    assert {entry["program"] for entry in entries if "program" in entry} == {LINE.replace(HOSTILE, shown)}
-    assert shown in {answer["text"] for entry in entries for answer in entry.get("answers", ())}
-    assert "<img src=x onerror=alert(2)>" in found["csv-samples"] and folder.name not in text
+    data = blobs(text)
+    entries = json.loads(data["explorer-0"])["entries"]
+    escaped = HOSTILE.replace("\u202e", "\\u202e").replace("\x00", "\\x00").replace("\x07", "\\x07").replace("\ud800", "\\ud800")
+    assert {entry["program"] for entry in entries if "program" in entry} == {LINE.replace(HOSTILE, escaped)}
+    assert escaped in {answer["text"] for entry in entries for answer in entry.get("answers", ())}
+    assert "<img src=x onerror=alert(2)>" in data["csv-samples"] and folder.name not in text
 
 
 def test_hostile_programs_are_drawn_as_they_are_without_being_recoloured(hostile):
     _, study, _ = hostile
-    figure = next(one for one in make_figures(study) if one.name == "samples")
+    figure = next(figure for figure in make_figures(study) if figure.name == "samples")
     assert isinstance(figure, Figure)
     text = svg(figure)
     Elements(text)
@@ -85,7 +86,7 @@ def test_hostile_programs_are_drawn_as_they_are_without_being_recoloured(hostile
 
 def test_only_what_the_page_holds_is_loaded(hostile):
     text, *_ = hostile
-    for tag, attributes in Elements(text).found:
+    for tag, attributes in Elements(text).all:
         for name in ("src", "href", "xlink:href", "data", "action", "poster", "srcset"):
             if name in attributes:
                 assert attributes[name].startswith(("#", "data:")), (tag, attributes)
@@ -96,9 +97,8 @@ def test_only_what_the_page_holds_is_loaded(hostile):
 
 def test_the_policy_allows_the_one_script_by_its_hash_and_no_network(hostile):
     text, *_ = hostile
-    (policy,) = [
-        one["content"] for tag, one in Elements(text).found if tag == "meta" and one.get("http-equiv") == "Content-Security-Policy"
-    ]
+    metas = [attributes for tag, attributes in Elements(text).all if tag == "meta"]
+    (policy,) = [meta["content"] for meta in metas if meta.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     script = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
     assert len(script) == 1

@@ -24,9 +24,9 @@ def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
     def made() -> str:
         study = study_of(runs["pair"], runs["agent"])
         wanted = ("lineage", "comparison")
-        return page(study, [one for one in make_figures(study) if isinstance(one, MissingFigure) or one.name in wanted])
+        return page(study, [figure for figure in make_figures(study) if isinstance(figure, MissingFigure) or figure.name in wanted])
 
-    first, second = (re.sub(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", "", one) for one in (made(), made()))
+    first, second = (re.sub(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", "", text) for text in (made(), made()))
     assert first == second
 
 
@@ -35,7 +35,7 @@ def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
 def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name):
     def made(folder: Path) -> dict[str, bytes]:
         folder.mkdir()
-        figure = next(one for one in make_figures(study_of(runs["pair"])) if one.name == name)
+        figure = next(figure for figure in make_figures(study_of(runs["pair"])) if figure.name == name)
         assert isinstance(figure, Figure)
         return {"page": svg(figure).encode(), **{file.name: file.read_bytes() for file in save(figure, folder)}}
 
@@ -56,7 +56,7 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
         named = re.findall(r"(\w+)\.parquet: ([^;]+)", figure.source)
         for name, columns in named:
             if not columns.startswith("all columns"):
-                assert {one.strip() for one in columns.split(",")} <= set(SCHEMAS[name].names)
+                assert {column.strip() for column in columns.split(",")} <= set(SCHEMAS[name].names)
         assert named or re.search(r"(metrics|timings)\.jsonl: \w", figure.source), figure.name
         assert figure.rows and len({tuple(row) for row in figure.rows}) == 1, "all rows have the same keys"
         assert len(figure.csv().splitlines()) >= 1 + len(figure.rows)
@@ -64,15 +64,15 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
 
 def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
     study = study_of(runs["pair"], runs["agent"])
-    text = page(study, [one for one in make_figures(study) if one.name in ("dynamics", "sampler_gap", "trueskill", "samples")])
+    text = page(study, [figure for figure in make_figures(study) if figure.name in ("dynamics", "sampler_gap", "trueskill", "samples")])
     ids = re.findall(r'<[^>]*\sid="([^"]+)"', text)
     assert len(ids) == len(set(ids)) and text.count("<svg") == 4
     used = set(re.findall(r'url\(#([^)]+)\)|<use [^>]*href="#([^"]+)"', text))
-    assert len(used) > 20 and {one or other for one, other in used} <= set(ids)
+    assert len(used) > 20 and {url or href for url, href in used} <= set(ids)
 
 
 def test_definitions_sources_and_what_is_shown_stand_in_the_page(runs, monkeypatch):
-    monkeypatch.setattr(module, "svg", lambda one: f"<svg>{len(draw(one).axes)}</svg>")
+    monkeypatch.setattr(module, "svg", lambda figure: f"<svg>{len(draw(figure).axes)}</svg>")
     study = study_of(runs["pair"], runs["agent"])
     figures = make_figures(study)
     text = page(study, figures, live_version="7")

@@ -49,9 +49,9 @@ def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_
         save_checkpoint(tmp_path, Checkpoint(step, {}, STATE, adapters), 1, *BASE)
         assert link.is_symlink() and str(link.readlink()) == f"checkpoints/step_{step:05d}/adapters"
         assert load_adapter(link / "T0").fingerprint() == adapters["T0"].fingerprint()
-    found = newest_members(tmp_path)
-    assert (found.step, found.roles, found.adapters) == (2, {"T0": "teacher"}, tmp_path / "checkpoints" / "step_00002" / "adapters")
-    assert found.files("T0") == {path.name: path.read_bytes() for path in (link / "T0").iterdir()}
+    saved = newest_members(tmp_path)
+    assert (saved.step, saved.roles, saved.adapters) == (2, {"T0": "teacher"}, tmp_path / "checkpoints" / "step_00002" / "adapters")
+    assert saved.files("T0") == {path.name: path.read_bytes() for path in (link / "T0").iterdir()}
     code = f"import sys, pathlib; from {module.__name__} import *; newest_members(pathlib.Path({str(tmp_path)!r}))"
     assert subprocess.run([sys.executable, "-c", f"{code}; sys.exit('torch' in sys.modules)"], check=False).returncode == 0
 

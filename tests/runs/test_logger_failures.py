@@ -45,8 +45,8 @@ class Recording:
         return value
 
 
-@pytest.mark.parametrize(("fails", "given"), [("open", []), ("log 2", [1]), ("close", [1, 2, 3])])
-def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_opening(fails, given, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("fails", "sent"), [("open", []), ("log 2", [1]), ("close", [1, 2, 3])])
+def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_opening(fails, sent, tmp_path, monkeypatch, capsys):
     broken, sound = type("Broken", (Recording,), {"fails": (fails,)}), type("Sound", (Recording,), {})
     monkeypatch.setattr(loggers, "LOGGERS", {"wandb": broken, "trackio": sound})
     config = replace(CONFIG, track=("wandb", "trackio"))
@@ -54,12 +54,12 @@ def test_a_tracker_that_fails_is_told_of_once_and_left_out_until_the_next_openin
         for step in (1, 2, 3):
             write_step(tmp_path, step)
             follow()
-    assert (broken.last.steps, sound.last.steps) == (given, [1, 2, 3]) and sound.closed == 1
+    assert (broken.last.steps, sound.last.steps) == (sent, [1, 2, 3]) and sound.closed == 1
     assert capsys.readouterr().err.count("populora: wandb failed and is left out from now on (ConnectionError: network gone)") == 1
     broken.fails = ()
     with loggers.open_loggers(tmp_path, config):
         pass
-    assert (given + broken.last.steps, sound.last.steps) == ([1, 2, 3], []) and not capsys.readouterr().err
+    assert (sent + broken.last.steps, sound.last.steps) == ([1, 2, 3], []) and not capsys.readouterr().err
 
 
 class Crashing(Silent):

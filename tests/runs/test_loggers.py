@@ -27,9 +27,9 @@ REAL = [
 
 def part_of_a_run(folder: Path, name: str, first: int, last: int, end: str) -> None:
     folder.mkdir(exist_ok=True)
-    given = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
     command = [sys.executable, tracked_steps.__file__, str(folder), name, str(first), str(last), end]
-    environment = {**given, "PYTHONPATH": os.pathsep.join(sys.path), "WANDB_MODE": "offline"}
+    environment = {**inherited, "PYTHONPATH": os.pathsep.join(sys.path), "WANDB_MODE": "offline"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == (-9 if end == "killed" else 0), done.stderr
     assert "failed" not in done.stderr, done.stderr
@@ -38,13 +38,13 @@ def part_of_a_run(folder: Path, name: str, first: int, last: int, end: str) -> N
 def of_tensorboard(folder: Path) -> list[tuple[int, dict[str, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    assert '"seed": ' in found.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    assert '"seed": ' in events.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
     rows: dict[int, dict[str, float]] = {}
-    for tag in found.Tags()["scalars"]:
-        steps = [event.step for event in found.Scalars(tag)]
+    for tag in events.Tags()["scalars"]:
+        steps = [event.step for event in events.Scalars(tag)]
         assert len(set(steps)) == len(steps)
-        for event in found.Scalars(tag):
+        for event in events.Scalars(tag):
             rows.setdefault(event.step, {})[tag] = event.value
     return sorted(rows.items())
 
@@ -53,8 +53,8 @@ def of_trackio(folder: Path) -> list[tuple[int, dict[str, float]]]:
     with closing(sqlite3.connect(folder / "trackio" / "populora.db")) as database:  # its own reader is bound to one folder a process
         assert len(database.execute("SELECT DISTINCT run_id FROM metrics").fetchall()) == 1
         assert '"seed":' in database.execute("SELECT CAST(config AS TEXT) FROM configs").fetchone()[0]
-        found = database.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
-    return [(step, json.loads(values)) for step, values in found]
+        rows = database.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
+    return [(step, json.loads(values)) for step, values in rows]
 
 
 def of_wandb(folder: Path) -> list[tuple[int, dict[str, float]]]:
@@ -95,11 +95,11 @@ READERS = {"tensorboard": of_tensorboard, "trackio": of_trackio, "wandb": of_wan
 
 def as_in_the_files(folder: Path, name: str) -> None:
     """Every step once, in order, with every value of the files."""
-    lines = [{**one, **other} for one, other in zip(read_log(folder, METRICS), read_log(folder, TIMINGS), strict=True)]
+    lines = [{**metrics, **timings} for metrics, timings in zip(read_log(folder, METRICS), read_log(folder, TIMINGS), strict=True)]
     expected = [(int(line["step"]), {key: value for key, value in line.items() if key != "step"}) for line in lines]
-    found = READERS[name](folder)
-    assert [step for step, _ in found] == [step for step, _ in expected]
-    for (_, got), (_, wanted) in zip(found, expected, strict=True):
+    logged = READERS[name](folder)
+    assert [step for step, _ in logged] == [step for step, _ in expected]
+    for (_, got), (_, wanted) in zip(logged, expected, strict=True):
         assert set(got) == set(wanted)
         assert all(math.isclose(got[key], wanted[key], rel_tol=1e-6) for key in wanted)  # TensorBoard keeps 32 bits
 

@@ -80,20 +80,20 @@ def test_groups_without_variance(make_record):
 def test_entropy_is_a_mean_over_tokens_apart_for_proposals_and_answers(make_record):
     record = make_record()
     proposals, attempts = (
-        [replace(one, generation=replace(one.generation, entropy=0.1 * index)) for index, one in enumerate(responses)]
+        [replace(response, generation=replace(response.generation, entropy=0.1 * index)) for index, response in enumerate(responses)]
         for responses in (record.proposals, record.attempts)
     )
     metrics = metrics_of(make_record(proposals=proposals, attempts=attempts))
 
     def over_tokens(responses):
-        tokens = [len(one.generation.tokens) for one in responses]
-        return sum(one.generation.entropy * count for one, count in zip(responses, tokens, strict=True)) / sum(tokens)
+        tokens = [len(response.generation.tokens) for response in responses]
+        return sum(response.generation.entropy * count for response, count in zip(responses, tokens, strict=True)) / sum(tokens)
 
-    counted = [one for one in attempts if not (one.void or one.from_buffer)]
+    counted = [response for response in attempts if not (response.void or response.from_buffer)]
     assert metrics["teacher/entropy"] == pytest.approx(over_tokens(proposals))
-    assert metrics["teacher/entropy/T1"] == pytest.approx(over_tokens([one for one in proposals if one.author == "T1"]))
+    assert metrics["teacher/entropy/T1"] == pytest.approx(over_tokens([response for response in proposals if response.author == "T1"]))
     assert metrics["student/entropy"] == pytest.approx(over_tokens(counted))
-    assert metrics["student/entropy/S0"] == pytest.approx(over_tokens([one for one in counted if one.student == "S0"]))
+    assert metrics["student/entropy/S0"] == pytest.approx(over_tokens([response for response in counted if response.student == "S0"]))
 
 
 def test_matchups_ratings_and_updates(make_record):
