@@ -125,9 +125,9 @@ def row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool)
     job = GradingJob(BENCHMARKS[benchmark], answered, texts, "", BENCHMARKS[benchmark].grading == "code")
     with tempfile.TemporaryDirectory() as folder:
         outs = [Path(folder) / f"{number}.jsonl" for number in range(check.times)]
-        summaries = [grade(job, out, grader) for out in outs]
+        counts = [grade(job, out, grader) for out in outs]
         same = len({out.read_bytes() for out in outs}) == 1
-    right, expected = summaries[0].modes[check.reading], len(answered) if check.right == ALL else check.right
+    right, expected = counts[0]["modes"][check.reading], len(answered) if check.right == ALL else check.right
     repeated = {"same_bytes": same} if check.times > 1 else {}
     return {"answers": check.what, "reading": check.reading, "items": len(answered), "right": right, "expected": expected, **repeated}
 

@@ -8,7 +8,7 @@ import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Item
-from populora.evals.graders.code import TIMES, fenced, grade_code
+from populora.evals.graders.code import TIMES, grade_code
 
 HUMANEVAL, MBPP = BENCHMARKS["humaneval_plus"], BENCHMARKS["mbpp_plus"]
 PROMPT = 'def double(x):\n    """Twice x."""\n'
@@ -90,6 +90,7 @@ def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, cau
     [
         ("def double(x):\n    return 2 * x", True, True),  # the prompt opened a fence, the stop text closed it
         ("def double(x):\n    return 2 * x\n```\nIt doubles.", True, True),
+        ("def double(x):\n    return 2 * x\n```\nUse it:\n```python\nprint(double(2))\n```", True, True),
         ("Sure!\n```python\ndef double(x):\n    return 2 * x\n```\nDone.", True, True),
         ("Sure! This does it:\n\ndef double(x):\n    return 2 * x\n\nand that is all.", False, True),
         ("I do not know.", False, False),
@@ -117,19 +118,6 @@ def sanitize(monkeypatch):
 def test_the_lenient_reading_is_evalpluss_own_extraction(pool_of, sanitize, text):
     grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
     assert grade.answer == sanitize(text, "double")
-
-
-@pytest.mark.parametrize(
-    "text, code",
-    [
-        ("a = 1\n```\nmore", "a = 1\n"),
-        ("x\n```py\nb\n```\n```python\nc\n```", "b\n"),
-        ("plain", "plain"),
-        ("a = 1\n```\nUse it:\n```python\nprint(a)\n```", "a = 1\n"),
-    ],
-)
-def test_the_strict_reading_is_the_fence(text, code):
-    assert fenced(text) == code
 
 
 def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):

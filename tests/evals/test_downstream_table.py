@@ -63,14 +63,6 @@ def test_rows_stand_as_in_the_paper_and_members_below():
     assert list(rows_of(evaluation(full(models=pair), pair)))[:3] == ["base", "Baseline (agent) A0", "Teacher T0"]  # of one member
 
 
-def test_aggregates_are_means_of_benchmarks_before_rounding():
-    rates = full()
-    cells = rows_of(evaluation(rates))["T1"].cells
-    assert cells["Code"].value == pytest.approx(statistics.fmean(rates["T1"][name] for name in CODE))
-    assert cells["Math"].value == pytest.approx(statistics.fmean(rates["T1"][name] for name in MATH))
-    assert cells["All"].value == pytest.approx(statistics.fmean(rates["T1"].values()))
-
-
 def test_a_role_has_the_mean_and_sample_deviation_of_its_members_also_of_their_aggregates():
     rates = full()
     cells = rows_of(evaluation(rates))["Teacher, mean of 2"].cells

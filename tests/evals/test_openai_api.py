@@ -105,13 +105,6 @@ def test_a_refused_item_is_reported_and_requested_again(server, endpoint, out, s
     assert generate(endpoint, maths(12), out) == {} and len(completions(out, "gsm8k")) == 12
 
 
-def test_an_endpoint_that_refuses_the_first_items_all_is_not_asked_on(server, endpoint, out):
-    server.failing = {"": 400}
-    with pytest.raises(EndpointError, match=r"failed at gsm8k, item '\d' \(BadRequestError: .*made to fail"):
-        generate(endpoint, maths(40), out)
-    assert len(server.requests) < 10
-
-
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize(
     ("choice", "body"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,7 +20,7 @@ from populora.evals.completions import read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
 from populora.evals.eval_records import EvalModel, Item
 from populora.evals.folder import completions_file, read_description, read_models, verdict_file
-from populora.evals.grading import GRADERS, GraderPool, GradingJob, GradingSummary, grade, missing_libraries, open_grader
+from populora.evals.grading import GRADERS, GraderPool, GradingJob, grade, missing_libraries, open_grader
 from populora.runs.directory import locked
 
 
@@ -71,9 +71,9 @@ def _grade_file(which: Benchmark, completions: Path, out: Path, args: GradeArgum
     texts, faults = read_texts(completions, items)
     job = GradingJob(which, items, texts, sha256, args.completion_is_solution)
     with open_grader(which, args.workers, args.allow_weak) as pool, counting(which.name) as progress:
-        summary = grade(job, out, pool, progress)
-    _report("", job, summary, faults)
-    return 1 if summary.missing or faults else 0
+        counts = grade(job, out, pool, progress)
+    _report("", job, counts, faults)
+    return 1 if counts["missing"] or faults else 0
 
 
 def grade_folder(folder: Path, args: GradeArguments) -> int:
@@ -125,15 +125,15 @@ def _grade_benchmark(
     return count
 
 
-def _report(prefix: str, job: GradingJob, summary: GradingSummary, faults: Sequence[str]) -> None:
-    name, missing = prefix + job.benchmark.name, summary.missing
+def _report(prefix: str, job: GradingJob, counts: Mapping[str, Any], faults: Sequence[str]) -> None:
+    name, missing, items, correct = prefix + job.benchmark.name, counts["missing"], counts["items"], counts["correct"]
     for fault in faults:
         say(f"{name}: {fault}")
     if missing:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:10])}{more}")
-    if summary.passed_on_retry:
-        say(f"passed when graded alone, after a failure: {', '.join(summary.passed_on_retry)}")
-    modes = ", ".join(f"{name} {count}" for name, count in summary.modes.items())
-    share = f"{100 * summary.correct / summary.items:.1f} %" if summary.items else "none"
-    sys.stdout.write(f"{name}: {summary.correct} of {summary.items} correct ({share})" + (f"; {modes}\n" if modes else "\n"))
+    if counts["passed_on_retry"]:
+        say(f"passed when graded alone, after a failure: {', '.join(counts['passed_on_retry'])}")
+    modes = ", ".join(f"{name} {count}" for name, count in counts["modes"].items())
+    share = f"{100 * correct / items:.1f} %" if items else "none"
+    sys.stdout.write(f"{name}: {correct} of {items} correct ({share})" + (f"; {modes}\n" if modes else "\n"))

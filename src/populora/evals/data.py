@@ -58,10 +58,8 @@ def _read_lines(benchmark: Benchmark, path: Path, verify: bool) -> list[Item]:
     with disk_errors(path, "read"):
         content = path.read_bytes()
     if verify and benchmark.sha256 and (sha256 := digest(content)) != benchmark.sha256:
-        raise ConfigError(
-            f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {sha256}. Figures on other data cannot "
-            f"be compared; the file is {benchmark.source or 'part of the package'}."
-        )
+        what = f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {sha256}"
+        raise ConfigError(f"{what}. Take {benchmark.source or 'that of the package'}, since figures on other data cannot be compared.")
     try:
         rows = [json.loads(line) for line in content.splitlines() if line.strip()]
         lacking = [name for name in FIELDS.get(benchmark.grading, ()) if any(name not in row for row in rows)]

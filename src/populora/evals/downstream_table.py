@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
@@ -34,17 +34,15 @@ def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, no
     benchmarks = graded_benchmarks(evaluations)
     if not benchmarks:
         return []
-    blocks = [(_prefix(evaluation, evaluations), score_rows(evaluation, aggregates_over(benchmarks))) for evaluation in evaluations]
+    if len(evaluations) == 1:
+        evaluations = [replace(evaluations[0], name="")]
+    blocks = [(evaluation.name, score_rows(evaluation, aggregates_over(benchmarks))) for evaluation in evaluations]
     texts = [*_footnotes(benchmarks, [row for _, rows in blocks for row in rows], evaluations), *notes]
     published = paper_rows(benchmarks) if paper else {}
     if paper:
         texts += paper_notes() if published else ["The paper's table has none of these benchmarks."]
     table = _text_table("Downstream pass@1 (%)", benchmarks, blocks, list(published.values()), texts)
     return [table, _mode_table(evaluations, benchmarks)] if modes_of(evaluations) else [table]
-
-
-def _prefix(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> str:
-    return evaluation.name if len(evaluations) > 1 else ""
 
 
 def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) -> TextTable:
@@ -59,7 +57,7 @@ def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) ->
             for mode, row in zip(modes, rows, strict=True)
             if row.kind in ("member", "mean")
         ]
-        blocks.append((_prefix(evaluation, evaluations), rows))
+        blocks.append((evaluation.name, rows))
     titles: defaultdict[str, list[str]] = defaultdict(list)
     for name in benchmarks:
         titles[BENCHMARKS[name].primary].append(BENCHMARKS[name].title)
@@ -114,7 +112,7 @@ def _footnotes(benchmarks: Sequence[str], rows: Sequence[ScoreRow], evaluations:
             yield f"{aggregate_title(name, over)} is without {', '.join(absent)}."
     yield from _incomplete(benchmarks, evaluations)
     for evaluation in evaluations:
-        prefix = f"{evaluation.name}: " if len(evaluations) > 1 else ""
+        prefix = f"{evaluation.name}: " if evaluation.name else ""
         steps = sorted({model.step for model in evaluation.models if model.step is not None})
         if steps:
             yield f"{prefix}Members at step {', '.join(map(str, steps))}."

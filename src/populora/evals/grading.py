@@ -66,19 +66,6 @@ GRADERS: dict[Grading, GraderSettings] = {
 
 
 @dataclass(frozen=True)
-class GradingSummary:
-    """Counts of a benchmark's verdicts, in items."""
-
-    items: int
-    correct: int
-    modes: dict[str, int]
-    """Correct items in each extraction mode."""
-    missing: tuple[str, ...]
-    passed_on_retry: tuple[str, ...]
-    reasons: dict[str, int]
-
-
-@dataclass(frozen=True)
 class GradingJob:
     """Completions to grade: ``texts`` by item, which are plain code if ``is_solution``."""
 
@@ -135,7 +122,7 @@ def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) ->
         yield GraderPool(tiny_suite.CachedJudge(pool) if settings.retry == "never" else pool, pool.tier, workers)
 
 
-def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lambda done, of: None) -> GradingSummary:
+def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lambda done, of: None) -> dict[str, Any]:
     """Write verdicts into ``out``, and counts and facts into its neighbour ``.json``. Verdicts of the same completions and facts are kept.
 
     Raises `ConfigError` where ``out`` is another file, `RunDirectoryError` and `SandboxFault`.
@@ -154,11 +141,11 @@ def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lam
     if job.settings.retry != "never":
         _retry_failures(job, grades, out, pool)
     ordered = [grades[item.id] for item in job.items]
-    summary = _summarise(ordered)
+    counts = _count(ordered)
     machine = {"processor": processor(), "cores": os.cpu_count(), "workers": pool.workers, "sandbox_tier": pool.tier}
     write_file(out, to_lines(ordered))
-    write_file(summary_file, json_bytes({**asdict(summary), "facts": facts, "machine": machine}))
-    return summary
+    write_file(summary_file, json_bytes({**counts, "facts": facts, "machine": machine}))
+    return counts
 
 
 def _load_valid(job: GradingJob, out: Path, summary_file: Path, facts: Mapping[str, Any]) -> dict[str, Grade]:
@@ -203,14 +190,15 @@ def _grade_item(job: GradingJob, item: Item, pool: GraderPool) -> Grade:
     return replace(settings.grade(pool.judge, job.benchmark, item, text, **options), completion_sha=_digest(text))
 
 
-def _summarise(grades: Sequence[Grade]) -> GradingSummary:
+def _count(grades: Sequence[Grade]) -> dict[str, Any]:
+    """Count the correct items, also by extraction mode, and the reasons of the others, most frequent first."""
     modes = sorted({name for grade in grades for name in grade.modes})
     reasons = Counter(grade.reason.partition(":")[0] for grade in grades if not grade.correct)
-    return GradingSummary(
-        items=len(grades),
-        correct=sum(grade.correct for grade in grades),
-        modes={name: sum(grade.modes.get(name, False) for grade in grades) for name in modes},
-        missing=tuple(grade.item_id for grade in grades if grade.reason == "missing"),
-        passed_on_retry=tuple(grade.item_id for grade in grades if grade.retry == "passed"),
-        reasons=dict(reasons.most_common()),
-    )
+    return {
+        "items": len(grades),
+        "correct": sum(grade.correct for grade in grades),
+        "modes": {name: sum(grade.modes.get(name, False) for grade in grades) for name in modes},
+        "missing": [grade.item_id for grade in grades if grade.reason == "missing"],
+        "passed_on_retry": [grade.item_id for grade in grades if grade.retry == "passed"],
+        "reasons": dict(reasons.most_common()),
+    }

@@ -31,8 +31,6 @@ RETRIES, SECONDS = 5, 600.0
 """Retries of the client library, and its timeout for each request."""
 CONTEXT = 1 << 30
 """Tokens of a served model's context, which is unknown: the endpoint refuses what does not fit."""
-REFUSALS = 5
-"""Items refused before the first answer to a benchmark after which the endpoint, not the items, is at fault."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,8 @@ def _open_client(endpoint: Endpoint) -> Any:
 
     key = os.environ.get(endpoint.key_variable, "") if endpoint.key_variable else "none"
     if not key:
-        raise ConfigError(
-            f"the environment variable '{endpoint.key_variable}' is not set: expected the API key of {endpoint.base_url} in it. For an "
-            "endpoint that takes none, leave the variable's name empty."
-        )
+        what = f"environment variable '{endpoint.key_variable}' is not set"
+        raise ConfigError(f'{what}: expected the API key of {endpoint.base_url} in it (`--key-variable ""` if it takes none)')
     return AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=RETRIES, timeout=SECONDS)
 
 
@@ -123,11 +119,9 @@ async def _request_items(items: Iterator[str], log: CompletionLog, refused: dict
     for item in items:
         try:
             log.add(await _request(client, endpoint, log.prompts, item))
+        except (BadRequestError, UnprocessableEntityError) as error:
+            refused[item] = f"{type(error).__name__}: {error!s:.300}"
         except (OpenAIError, EndpointError) as error:
-            if isinstance(error, (BadRequestError, UnprocessableEntityError)):
-                refused[item] = f"{type(error).__name__}: {error!s:.300}"
-                if log.done or len(refused) < min(REFUSALS, len(log.missing)):
-                    continue
             for _ in items:
                 pass
             raise EndpointError(
@@ -154,9 +148,7 @@ async def _request(client: Any, endpoint: Endpoint, prompts: EvalPrompts, item: 
         text = (message.content or "") if chat else message.text
         kept = cut("" + text, stop)  # an error unless it is a text
     except (ValueError, AttributeError, IndexError, KeyError, TypeError) as error:
-        raise EndpointError(
-            f"expected a completion with a text, got {reply!r:.200}; is the address the API's, such as http://host:8000/v1?"
-        ) from error
+        raise EndpointError(f"expected a completion, got {reply!r:.200}: is the address the API's, such as http://x:8000/v1?") from error
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
     reason = "stop" if kept != text else getattr(choice, "finish_reason", None) or ""
     usage = getattr(reply, "usage", None)

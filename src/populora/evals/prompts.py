@@ -124,16 +124,11 @@ def problem_of(benchmark: Benchmark, item: Item) -> Problem:
 
 def _render_chat(template: Template, question: str, tokenizer: Any) -> str:
     if not getattr(tokenizer, "chat_template", None):
-        raise ConfigError(
-            f"the template '{template.name}' needs a base whose tokenizer has a chat template, and this one's has none: choose 'plain', "
-            "which has the same words without it"
-        )
+        raise ConfigError(f"'{template.name}' needs a base whose tokenizer has a chat template: choose 'plain', which has the same words")
     turns = [{"role": "user", "content": question}, {"role": "assistant", "content": f"{template.response}{_MARK}\n```\n"}]
     prompt, mark, _ = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition(_MARK)
     if not mark:
-        raise ConfigError(
-            f"the template '{template.name}' begins the assistant's turn, which this tokenizer's chat template leaves out: choose 'plain'"
-        )
+        raise ConfigError(f"'{template.name}' begins the assistant's turn, which this tokenizer's chat template drops: choose 'plain'")
     bos = getattr(tokenizer, "bos_token", None)
     if bos and prompt.startswith(bos) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
         return prompt.removeprefix(bos)  # the tokenizer adds it to every text, too

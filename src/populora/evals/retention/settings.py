@@ -170,6 +170,5 @@ def check_settings(config: RetentionConfig) -> None:
     check(config.run(0, 2))
     for child in config.children():
         if child.operator.min_rank > config.lora.rank and not child.strength:
-            raise ConfigError(
-                f"retention: operator '{child.name}' needs lora.rank {child.operator.min_rank} or more, got {config.lora.rank}"
-            )
+            least = child.operator.min_rank
+            raise ConfigError(f"retention: operator '{child.name}' needs lora.rank {least} or more, got {config.lora.rank}")
