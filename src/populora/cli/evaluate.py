@@ -26,7 +26,6 @@ from populora.evals.text_table import print_table, write_tables
 
 PARTS = ("generate", "grade", "compare")
 """The subcommands with modules of their own."""
-STOPPED = 130
 
 
 @dataclass(frozen=True)
@@ -65,30 +64,24 @@ def main(arguments: Sequence[str]) -> int:
         if part in PARTS:
             return import_module(f"populora.cli.evaluate_{part}").main(arguments[1:])
         if part == "table":
-            return _table(parse(TableArguments, arguments[1:], "evaluate table"))
-        return _evaluate(parse(Evaluate, arguments, "evaluate"))
+            table = parse(TableArguments, arguments[1:], "evaluate table")
+            if not table.folders:
+                raise ConfigError("expected the folder of an evaluation, such as runs/tiny/evaluations/step_00060")
+            _tabulate(table.folders, table.out or table.folders[0], table.published)
+            return 0
+        args = parse(Evaluate, arguments, "evaluate")
+        if args.workers < 1:
+            raise ConfigError(f"--workers is {args.workers}: expected 1 or more")
+        folder, generated = generate_into(args, graded=True)
+        graded = grade_folder(folder, GradeArguments(workers=args.workers, allow_weak=args.allow_weak))
+        _tabulate([folder], folder, args.published)
+        return max(generated, graded)
     except MissingDataError as error:
         say(f"skipped {error}")
         return SKIPPED
     except KeyboardInterrupt:
         say("stopped; what is done is kept, and the same command resumes")
-        return STOPPED
-
-
-def _evaluate(args: Evaluate) -> int:
-    if args.workers < 1:
-        raise ConfigError(f"--workers is {args.workers}: expected 1 or more")
-    folder, generated = generate_into(args, graded=True)
-    graded = grade_folder(folder, GradeArguments(workers=args.workers, allow_weak=args.allow_weak))
-    _tabulate([folder], folder, args.published)
-    return max(generated, graded)
-
-
-def _table(args: TableArguments) -> int:
-    if not args.folders:
-        raise ConfigError("expected the folder of an evaluation, such as runs/tiny/evaluations/step_00060")
-    _tabulate(args.folders, args.out or args.folders[0], args.published)
-    return 0
+        return 130
 
 
 def _tabulate(folders: Sequence[Path], out: Path, paper: bool) -> None:

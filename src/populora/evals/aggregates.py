@@ -99,22 +99,18 @@ def score_rows(evaluation: Evaluation, aggregates: Aggregates, members: bool = T
     by_role = {role: [by_model[model.name] for model in evaluation.models if model.role == role] for role in ROLES}
     rows = [by_model[model.name] for model in evaluation.models if model.role == "base"]
     for role, in_role in by_role.items():
-        if len(in_role) > 1:
-            rows.append(_mean_row(f"{ROLES[role]}, mean of {len(in_role)}", in_role))
         rows += [ScoreRow(f"{ROLES[role]} {row.label}", row.kind, row.cells) for row in in_role if len(in_role) == 1]
+        if len(in_role) > 1:
+            means = {
+                column: ScoreCell(fmean(values), len(values), len(in_role), stdev(values) if len(values) > 1 else None)
+                for column, values in _complete_values(in_role).items()
+            }
+            rows.append(ScoreRow(f"{ROLES[role]}, mean of {len(in_role)}", "mean", means))
     ranked = {role: in_role for role, in_role in by_role.items() if in_role and role != "adapter"} or by_role
     if any(len(in_role) > 1 for in_role in ranked.values()):
         trained = [row for in_role in ranked.values() for row in in_role]
         rows += [_selected_row("worst", min, trained, aggregates), _selected_row("best", max, trained, aggregates)]
     return rows + [row for in_role in by_role.values() if members and len(in_role) > 1 for row in in_role]
-
-
-def _mean_row(label: str, rows: Sequence[ScoreRow]) -> ScoreRow:
-    cells = {
-        column: ScoreCell(fmean(values), len(values), len(rows), stdev(values) if len(values) > 1 else None)
-        for column, values in _complete_values(rows).items()
-    }
-    return ScoreRow(label, "mean", cells)
 
 
 def _selected_row(

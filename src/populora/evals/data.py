@@ -23,8 +23,6 @@ from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
 
-_SECONDS = 60
-
 
 class MissingDataError(PopuloraError):
     """A benchmark's data cannot be obtained: it is skipped."""
@@ -102,7 +100,7 @@ def _download(benchmark: Benchmark) -> Path:
     server = os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")
     url = f"{server}/{benchmark.source.replace('@', '/').replace(':', '/')}"
     try:
-        with urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 - a fixed https address
+        with urlopen(url, timeout=60) as answer:  # noqa: S310 - a fixed https address
             content = gzip.decompress(answer.read()) if url.endswith(".gz") else answer.read()
     except (HTTPException, OSError, EOFError, zlib.error) as error:
         why = f"cannot be downloaded ({type(error).__name__}: {error})"

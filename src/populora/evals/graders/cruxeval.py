@@ -26,11 +26,6 @@ _TAGS = ("[ANSWER]", "[/ANSWER]")
 """Tags around the answer in CRUXEval's own prompts."""
 
 
-def task_of(benchmark: Benchmark) -> TaskType:
-    """Return the task type: an input or an output is asked for."""
-    return TaskType.CODE_I if benchmark.name == "cruxeval_input" else TaskType.CODE_O
-
-
 def extract_answers(task: TaskType, completion: str) -> dict[str, str]:
     """Extract the answer in each mode; empty where there is none."""
     if _TAGS[0] in completion:
@@ -52,7 +47,7 @@ def _expression(task: TaskType, answer: str | None) -> str:
 
 def grade_cruxeval(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
-    task = task_of(benchmark)
+    task = TaskType.CODE_I if benchmark.name == "cruxeval_input" else TaskType.CODE_O
     return grade_of(item, benchmark.primary, extract_answers(task, completion), lambda text: _reason(pool, task, item, text))
 
 

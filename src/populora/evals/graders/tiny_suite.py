@@ -21,8 +21,6 @@ from populora.training.buffer import problem_from
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
 """The limits of a run."""
 
-_LENIENT = TasksConfig(extraction="lenient")
-
 
 class CachedJudge:
     """A judge that runs equal jobs once: members have equal programs and mostly give equal answers."""
@@ -42,7 +40,7 @@ class CachedJudge:
 
 def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
-    verifier = TaskVerifier(pool, load_prompts("compact"), _LENIENT, seed=0)
+    verifier = TaskVerifier(pool, load_prompts("compact"), TasksConfig(extraction="lenient"), seed=0)
     request = SolveRequest("", -1, 1, (), student="", problem=problem_from(dict(item.fields)))
     ((attempt,),) = verifier.judge([(request, [Generation(completion, (), (), (), 0.0)])])
     modes = {"strict": attempt.correct and not attempt.lenient, "lenient": attempt.correct}
