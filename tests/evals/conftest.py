@@ -78,7 +78,7 @@ def compare() -> Callable[[str, str], str]:
     """math-verify's comparison of a gold answer and an answer, without the sandbox."""
     pytest.importorskip("math_verify", reason="needs math-verify")
     harness = runpy.run_path(str(Path(populora.evals.__file__).with_name("harness") / "mathematics_harness.py"))["f"]
-    return cache(lambda gold, answer: json.loads(harness(json.dumps({"pairs": [(gold, answer)]})))[0])
+    return cache(lambda gold, answer: json.loads(harness(json.dumps({"gold": gold, "answer": answer}))))
 
 
 @pytest.fixture

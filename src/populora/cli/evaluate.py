@@ -1,7 +1,6 @@
 """``populora evaluate WHAT --suite …``: generate, grade and tabulate; ``generate``, ``grade``, ``table`` and ``compare`` do one of these.
 
-Generation and grading both resume item by item. Exit codes: 0; 1 if completions had faults; 3 if a benchmark had to be skipped; 2 for an
-error; 130 after Ctrl-C.
+Exit codes: 0; 1 if completions had faults; 3 if a benchmark had to be skipped; 2 for an error; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ from populora.evals.data import MissingDataError
 from populora.evals.downstream_table import downstream_tables, score_records
 from populora.evals.folder import read_evaluation, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
-
-PARTS = ("generate", "grade", "compare")
-"""The subcommands with modules of their own."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a subcommand, or all of them; returns the exit code. Any other first argument names a model. Raises `PopuloraError`."""
     part = arguments[0] if arguments else ""
     try:
-        if part in PARTS:
+        if part in ("generate", "grade", "compare"):
             return import_module(f"populora.cli.evaluate_{part}").main(arguments[1:])
         if part == "table":
             table = parse(TableArguments, arguments[1:], "evaluate table")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ from populora.core.errors import ConfigError
 from populora.evals.benchmarks import BENCHMARKS, suite
 from populora.evals.comparison import ComparedArm, compare, comparison_tables, read_arm
 from populora.evals.eval_records import PRIMARY, EvalModel, modes_of
-from populora.evals.folder import read_evaluation, read_models, settings_diff, settings_of
+from populora.evals.folder import read_evaluation, settings_diff, settings_of
 from populora.evals.text_table import print_table, write_tables
 
 
@@ -44,10 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     if len(args.arms) < 2:
         raise ConfigError("expected two or more evaluations, or parts of one, such as FOLDER:students FOLDER:base")
     selected = [benchmark.name for benchmark in suite([name.strip() for name in args.suite.split(",")])] if args.suite else []
-    models = {text: _parse_arm(text) for text in args.arms}
-    arms = [_read_arm(text, *models[text], args.mode, selected or list(BENCHMARKS)) for text in args.arms]
-    differences = compare(arms, args.seed)
-    tables = comparison_tables(differences, _notes(models, arms, selected))
+    arms = [_read_arm(text, args.mode, selected or list(BENCHMARKS)) for text in args.arms]
+    differences = compare([arm for arm, *_ in arms], args.seed)
+    tables = comparison_tables(differences, _notes(arms, selected))
     if args.out:
         files = write_tables(args.out, "comparison", tables, [asdict(difference) for difference in differences])
         say(f"written to {', '.join(map(str, files))}")
@@ -56,33 +55,26 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parse_arm(text: str) -> tuple[Path, Sequence[EvalModel]]:
-    """Select models by name or by role in the plural; without names all, except for the bare base if there are others."""
+def _read_arm(text: str, mode: str, benchmarks: Sequence[str]) -> tuple[ComparedArm, Path, Sequence[EvalModel]]:
+    """Read models by name or by role in the plural; without names all, except for the bare base if there are others."""
     path, _, names = text.rpartition(":") if ":" in text and not Path(text).is_dir() else (text, "", "")
-    folder = Path(path)
-    models = read_models(folder)
-    selected = [name.strip() for name in names.split(",")] if names else []
-    possible = dict.fromkeys(name for model in models for name in (model.name, f"{model.role}s"))
+    folder, selected = Path(path), [name.strip() for name in names.split(",")] if names else []
+    evaluation = read_evaluation(folder)
+    possible = dict.fromkeys(name for model in evaluation.models for name in (model.name, f"{model.role}s"))
     if unknown := [name for name in selected if name not in possible]:
         raise ConfigError(f"'{folder}' has no model '{unknown[0]}': expected some of {', '.join(possible)}")
-    if not selected:
-        return folder, [model for model in models if model.role != "base"] or models
-    return folder, [model for model in models if model.name in selected or f"{model.role}s" in selected]
-
-
-def _read_arm(name: str, folder: Path, models: Sequence[EvalModel], mode: str, benchmarks: Sequence[str]) -> ComparedArm:
-    evaluation = read_evaluation(folder)
-    modes = (PRIMARY, *modes_of([evaluation]))
-    if mode not in modes:
+    if mode not in (modes := (PRIMARY, *modes_of([evaluation]))):
         raise ConfigError(f"'{folder}' has no extraction mode '{mode}': expected one of {', '.join(modes)}")
-    items = {score.benchmark: score.items for score in evaluation.scores if score.benchmark in benchmarks}
-    return read_arm(folder, name, models, items, mode)
+    models = [model for model in evaluation.models if model.name in selected or f"{model.role}s" in selected]
+    models = models or [model for model in evaluation.models if model.role != "base"] or evaluation.models
+    sizes = {score.benchmark: score.items for score in evaluation.scores if score.benchmark in benchmarks}
+    return read_arm(folder, text, models, sizes, mode), folder, models
 
 
-def _notes(models: Mapping[str, tuple[Path, Sequence[EvalModel]]], arms: Sequence[ComparedArm], selected: Sequence[str]) -> list[str]:
+def _notes(arms: Sequence[tuple[ComparedArm, Path, Sequence[EvalModel]]], selected: Sequence[str]) -> list[str]:
     """Write footnotes on the models of each arm, benchmarks that are not compared, and settings that differ."""
-    notes = [f"{text}: the mean of {', '.join(model.name for model in chosen)}." for text, (_, chosen) in models.items() if len(chosen) > 1]
-    some = {name for arm in arms for name in arm.scores}.union(selected)
-    absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.scores for arm in arms)]
+    notes = [f"{arm.name}: the mean of {', '.join(model.name for model in models)}." for arm, _, models in arms if len(models) > 1]
+    some = {name for arm, *_ in arms for name in arm.scores}.union(selected)
+    absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.scores for arm, *_ in arms)]
     notes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
-    return [*notes, *settings_diff({arm.name: settings_of(*models[arm.name], arm.scores) for arm in arms})]
+    return [*notes, *settings_diff({arm.name: settings_of(folder, models, arm.scores) for arm, folder, models in arms})]

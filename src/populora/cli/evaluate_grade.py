@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from populora.core.files import disk_errors
 from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
 from populora.evals.completions import read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
-from populora.evals.eval_records import EvalModel, Item
+from populora.evals.eval_records import Item
 from populora.evals.folder import completions_file, read_description, read_models, verdict_file
 from populora.evals.grading import GRADERS, GraderPool, GradingJob, grade, missing_libraries, open_grader
 from populora.runs.directory import locked
@@ -91,7 +91,7 @@ def grade_folder(folder: Path, args: GradeArguments) -> int:
                 code = SKIPPED
             else:
                 with open_grader(which, args.workers, args.allow_weak) as pool:
-                    faults += _grade_benchmark(folder, models, which, items, sha256, pool)
+                    faults += sum(_grade_model(folder, model.name, GradingJob(which, items, {}, sha256), pool) for model in models)
     return max(code, int(faults > 0))
 
 
@@ -107,22 +107,18 @@ def _load_data(which: Benchmark, recorded: str, data: Path | None) -> tuple[list
     return load_pinned(which, path), digest_of(path)
 
 
-def _grade_benchmark(
-    folder: Path, models: Sequence[EvalModel], which: Benchmark, items: Sequence[Item], sha256: str, pool: GraderPool
-) -> int:
-    """Grade all models; returns the number of unreadable lines."""
-    count = 0
-    for model in models:
-        completions, out = completions_file(folder, which.name, model.name), verdict_file(folder, which.name, model.name)
-        if completions.is_file():
-            texts, faults = read_texts(completions, items)
-            job = GradingJob(which, [item for item in items if item.id in texts], texts, sha256)
-            with disk_errors(out.parent, "create"):
-                out.parent.mkdir(parents=True, exist_ok=True)
-            with counting(f"{which.name} {model.name}") as progress:
-                _report(f"{model.name} on ", job, grade(job, out, pool, progress), faults)
-            count += len(faults)
-    return count
+def _grade_model(folder: Path, model: str, job: GradingJob, pool: GraderPool) -> int:
+    """Grade the completions that there are for a job without texts; returns the number of unreadable lines."""
+    completions, out = completions_file(folder, job.benchmark.name, model), verdict_file(folder, job.benchmark.name, model)
+    if not completions.is_file():
+        return 0
+    texts, faults = read_texts(completions, job.items)
+    job = replace(job, items=[item for item in job.items if item.id in texts], texts=texts)
+    with disk_errors(out.parent, "create"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with counting(f"{job.benchmark.name} {model}") as progress:
+        _report(f"{model} on ", job, grade(job, out, pool, progress), faults)
+    return len(faults)
 
 
 def _report(prefix: str, job: GradingJob, counts: Mapping[str, Any], faults: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from populora.core.types import Lineage, TaskType
 from populora.evals.retention import grid
 from populora.evals.retention.grid import cell_file, parents_file, read_cells, run_grid
 from populora.evals.retention.settings import RetentionConfig, check_settings, load_settings, read_variant
-from populora.evals.retention.training import problem_source
+from populora.evals.retention.training import Trainer
 from populora.training.loop import build_run
 
 SMALL = RetentionConfig(
@@ -149,7 +149,7 @@ def test_the_command_writes_results_table_and_figures_and_resumes_in_its_folder(
 
 
 def test_every_step_draws_from_the_pool_of_its_seed(tiny_run):
-    source = problem_source(SMALL, tiny_run)
+    source = Trainer(SMALL, tiny_run).draw
     steps = [source(TaskType.CODE_O, 4, (step,)) for step in range(30)]
     assert steps[1] == source(TaskType.CODE_O, 4, (1,)) != steps[2]
     assert {len({problem.id for problem in step}) for step in steps} == {4}
@@ -160,7 +160,7 @@ def test_every_step_draws_from_the_pool_of_its_seed(tiny_run):
 def test_seeds_have_different_pools_while_the_shipped_problems_last(tiny_run):
     def pool(seed):
         run = replace(tiny_run, config=replace(tiny_run.config, seed=seed))
-        return {problem.id for problem in problem_source(SMALL, run)(TaskType.CODE_O, SMALL.pool, ("all",))}
+        return {problem.id for problem in Trainer(SMALL, run).draw(TaskType.CODE_O, SMALL.pool, ("all",))}
 
     pools = [pool(seed) for seed in range(13)]
     assert len(set().union(*pools[:12])) == 12 * SMALL.pool == 96 and pools[12] == pools[0]

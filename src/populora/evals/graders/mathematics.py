@@ -41,7 +41,7 @@ def grade_mathematics(judge: Judge, benchmark: Benchmark, item: Item, completion
 
     def compare(gold: str, answer: str) -> str:
         try:
-            return str(call_harness(judge, {"pairs": [(gold, answer)]})[0])
+            return str(call_harness(judge, {"gold": gold, "answer": answer}))
         except HarnessError as error:
             return f"unreadable:{error}"
 

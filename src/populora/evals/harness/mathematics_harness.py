@@ -14,20 +14,15 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that time l
 
 
 def f(request):
-    """Turn the JSON of ``{"pairs": [[gold, answer], …]}`` into that of ``equal``, ``different`` or ``unreadable:…`` for each pair."""
-    return json.dumps([_compared(gold, answer) for gold, answer in json.loads(request)["pairs"]])
-
-
-def _compared(gold, answer):
+    """Compare the JSON of ``{"gold", "answer"}``; returns that of ``equal``, ``different`` or ``unreadable:…``."""
+    question = json.loads(request)
     try:
-        expected, actual = (parse(f"\\boxed{{{text}}}", parsing_timeout=0) for text in (gold, answer))
-        equal = verify(expected, actual, timeout_seconds=0)
+        gold, answer = (parse(f"\\boxed{{{question[name]}}}", parsing_timeout=0) for name in ("gold", "answer"))
+        equal = verify(gold, answer, timeout_seconds=0)
     except Exception as error:
-        return f"unreadable:{type(error).__name__}"
-    if equal:
-        return "equal"
-    return "different" if actual else "unreadable:nothing"
+        return json.dumps(f"unreadable:{type(error).__name__}")
+    return json.dumps("equal" if equal else "different" if answer else "unreadable:nothing")
 
 
-_REHEARSAL = [["\\frac{x}{2}", "0.5x"], ["\\{1, 2\\}", "(1, 2]"], ["x = 5", "5\\%"]]
-f(json.dumps({"pairs": _REHEARSAL}))  # fills the parser's caches once, for all children
+for _gold, _answer in (("\\frac{x}{2}", "0.5x"), ("\\{1, 2\\}", "(1, 2]"), ("x = 5", "5\\%")):
+    f(json.dumps({"gold": _gold, "answer": _answer}))  # fills the parser's caches once, for all children

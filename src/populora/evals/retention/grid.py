@@ -19,7 +19,7 @@ from populora.core.files import json_bytes, read_json, remove_folder, step_folde
 from populora.core.types import Lineage, TaskType
 from populora.engine.model.loading import base_name
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.training import TrainedAdapter, evaluate, problem_source, train
+from populora.evals.retention.training import TrainedAdapter, Trainer
 from populora.runs.checkpoint import FOLDER
 from populora.runs.directory import record_fingerprints
 from populora.training.loop import build_run
@@ -71,7 +71,7 @@ def train_parents(config: RetentionConfig, out: Path, seed: int, progress: Progr
             progress(f"parents of seed {seed}", done, max(snapshots))
 
         steps = range(1, max(snapshots) + 1)
-        state = train(run, config, adapters, problem_source(config, run), config.parent_prompts, steps, folder, report)
+        state = Trainer(config, run).train(adapters, config.parent_prompts, steps, folder, report)
     write_file(parents_file(out, seed), json_bytes({"seed": seed, "seconds": round(state["seconds"], 1), "curve": state["curve"]}))
     remove_folder(folder / FOLDER)
 
@@ -85,13 +85,13 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, progr
     with build_run(config.run(seed, 1 + max(adapter.slot for adapter in adapters))) as run:
         record_fingerprints(out, run.fingerprints)
         children = _load_cell_adapters(run, config, adapters, parents, snapshot)
-        problems = problem_source(config, run)
+        trainer = Trainer(config, run)
         steps = range(snapshot + 1, snapshot + config.retrain_steps + 1)
         trained = [adapter for adapter in adapters if adapter.name != BASE]
-        state = train(
-            run, config, trained, problems, config.prompts, steps, folder,
+        state = trainer.train(
+            trained, config.prompts, steps, folder,
             report=lambda step, done: progress(title, done, len(steps)),
-            measure=lambda: evaluate(run, config, adapters, problems, ("birth", snapshot)),
+            measure=lambda: trainer.evaluate(adapters, ("birth", snapshot)),
         )  # fmt: skip
     cell = {"seed": seed, "snapshot": snapshot, "seconds": round(state["seconds"], 1), "children": children}
     write_file(cell_file(out, seed, snapshot), json_bytes({**cell, "initial": state["initial"], "curve": state["curve"]}))

@@ -29,10 +29,11 @@ from populora.training.train_rows import train_on_attempts
 
 SHIPPED = Path(__file__).with_name("problems.jsonl")
 StreamName = tuple[str | int, ...]
-Source = Callable[[TaskType, int, StreamName], list[Problem]]
-"""Draw a number of different problems of a task; the same stream name gives the same problems."""
 Counts = dict[str, dict[str, list[int]]]
 """By adapter and task: the number of correct samples of each problem."""
+Measure = Callable[[], Counts]
+Report = Callable[[int, int], None]
+"""Called after each step with the step and the number of finished steps."""
 
 
 @dataclass(frozen=True)
@@ -45,87 +46,73 @@ class TrainedAdapter:
     learns: bool = True
 
 
-def problem_source(config: RetentionConfig, run: Run) -> Source:
-    """Draw from the pools of the run's seed. Raises `ConfigError` where a file has too few problems."""
-    file, seed = Path(config.problems or SHIPPED), run.config.seed
-    fitting = [problem for problem in read_problems(file) if run.fits(solve_prompt(run.prompts, problem))]
-    pools = {task: [problem for problem in fitting if problem.task is task] for task in map(TaskType, config.parents)}
-    needed = max(config.prompts, config.parent_prompts, config.initial_problems)
-    for task, problems in pools.items():
-        if len(problems) < needed:
-            raise ConfigError(f"retention: {needed} problems of {task} are needed at a time, but '{file}' has {len(problems)} that fit")
-        if not config.problems:  # each seed takes the next part; after the last the first follows
-            start = seed * config.pool % len(problems)
-            pools[task] = (problems[start:] + problems[:start])[: config.pool]
+class Trainer:
+    """Trains and measures adapters on problems of the pools of the run's seed. Raises `ConfigError` where a file has too few problems."""
 
-    def draw(task: TaskType, count: int, stream_name: StreamName) -> list[Problem]:
-        chosen = stream(seed, "retention", "problems", task.value, *stream_name).choice(len(pools[task]), count, replace=False)
-        return [pools[task][int(index)] for index in chosen]
+    def __init__(self, config: RetentionConfig, run: Run) -> None:
+        self.config, self.run = config, run
+        file = Path(config.problems or SHIPPED)
+        fitting = [problem for problem in read_problems(file) if run.fits(solve_prompt(run.prompts, problem))]
+        self._pools = {task: [problem for problem in fitting if problem.task is task] for task in map(TaskType, config.parents)}
+        needed = max(config.prompts, config.parent_prompts, config.initial_problems)
+        for task, problems in self._pools.items():
+            if len(problems) < needed:
+                raise ConfigError(f"retention: {needed} problems of {task} are needed at a time, but '{file}' has {len(problems)} that fit")
+            if not config.problems:  # each seed takes the next part; after the last the first follows
+                start = run.config.seed * config.pool % len(problems)
+                self._pools[task] = (problems[start:] + problems[:start])[: config.pool]
 
-    return draw
+    def draw(self, task: TaskType, count: int, stream_name: StreamName) -> list[Problem]:
+        """Draw different problems of a task; the same stream name gives the same problems."""
+        draws = stream(self.run.config.seed, "retention", "problems", task.value, *stream_name)
+        return [self._pools[task][int(index)] for index in draws.choice(len(self._pools[task]), count, replace=False)]
 
+    def evaluate(self, adapters: Sequence[TrainedAdapter], stream_name: StreamName) -> Counts:
+        """Count the correct samples of every adapter on ``initial_problems`` problems of each of its tasks."""
+        attempts = self._attempts(adapters, stream_name, [self.config.initial_problems] * len(adapters))
+        return {adapter.name: _counts(adapter, groups) for adapter, groups in attempts}
 
-def evaluate(run: Run, config: RetentionConfig, adapters: Sequence[TrainedAdapter], source: Source, stream_name: StreamName) -> Counts:
-    """Count the correct samples of every adapter on ``initial_problems`` problems of each of its tasks."""
-    attempts = _attempts(run, config, adapters, source, stream_name, [config.initial_problems] * len(adapters))
-    return {adapter.name: _counts(adapter, groups) for adapter, groups in attempts}
+    def train(
+        self, adapters: Sequence[TrainedAdapter], prompts: int, steps: range, folder: Path, report: Report, measure: Measure = dict
+    ) -> dict[str, Any]:
+        """Train the adapters in the bank for ``steps`` of ``prompts`` problems; resumes from the checkpoint in ``folder``, which stays.
 
+        Returns the counts that ``measure`` takes first (``initial``), those of every step (``curve``), and the ``seconds``.
+        """
+        started, checkpoint, run = time.perf_counter(), load_checkpoint(folder), self.run
+        if checkpoint:
+            run.bank.restore(checkpoint.tensors)
+            run.sync_weights()
+        state = checkpoint.state if checkpoint else {"initial": measure(), "curve": [], "seconds": 0.0}
+        started -= state["seconds"]
+        curve = state["curve"]
+        shares = [prompts // (len(adapter.tasks) if adapter.learns else 1) for adapter in adapters]
+        for step in steps[len(curve) :]:
+            attempts = self._attempts(adapters, (step,), shares)
+            train_on_attempts(run, {adapter.slot: list(chain(*groups)) for adapter, groups in attempts if adapter.learns})
+            curve.append({adapter.name: _counts(adapter, groups) for adapter, groups in attempts})
+            report(step, len(curve))  # before the checkpoint: a resume does not repeat the files that it writes
+            if len(curve) % self.config.checkpoint_every == 0 or len(curve) == len(steps):
+                state["seconds"] = time.perf_counter() - started
+                save_checkpoint(folder, Checkpoint(len(curve), run.bank.state(), state), keep=1)
+        return state
 
-def train(
-    run: Run,
-    config: RetentionConfig,
-    adapters: Sequence[TrainedAdapter],
-    source: Source,
-    prompts: int,
-    steps: range,
-    folder: Path,
-    report: Callable[[int, int], None],
-    measure: Callable[[], Counts] = dict,
-) -> dict[str, Any]:
-    """Train the adapters in the bank for ``steps`` of ``prompts`` problems; resumes from the checkpoint in ``folder``, which stays.
-
-    Returns the counts that ``measure`` takes first (``initial``), those of every step (``curve``), and the ``seconds``.
-    """
-    started, checkpoint = time.perf_counter(), load_checkpoint(folder)
-    if checkpoint:
-        run.bank.restore(checkpoint.tensors)
-        run.sync_weights()
-    state = checkpoint.state if checkpoint else {"initial": measure(), "curve": [], "seconds": 0.0}
-    started -= state["seconds"]
-    curve = state["curve"]
-    shares = [prompts // (len(adapter.tasks) if adapter.learns else 1) for adapter in adapters]
-    for step in steps[len(curve) :]:
-        attempts = _attempts(run, config, adapters, source, (step,), shares)
-        train_on_attempts(run, {adapter.slot: list(chain(*groups)) for adapter, groups in attempts if adapter.learns})
-        curve.append({adapter.name: _counts(adapter, groups) for adapter, groups in attempts})
-        report(step, len(curve))  # before the checkpoint: a resume does not repeat the files that it writes
-        if len(curve) % config.checkpoint_every == 0 or len(curve) == len(steps):
-            state["seconds"] = time.perf_counter() - started
-            save_checkpoint(folder, Checkpoint(len(curve), run.bank.state(), state), keep=1)
-    return state
-
-
-def _attempts(
-    run: Run,
-    config: RetentionConfig,
-    adapters: Sequence[TrainedAdapter],
-    source: Source,
-    stream_name: StreamName,
-    shares: Sequence[int],
-) -> list[tuple[TrainedAdapter, list[list[Attempt]]]]:
-    """Sample each adapter's attempts at its share of the problems of each of its tasks, the first ones of those drawn for the task."""
-    tasks = dict.fromkeys(task for adapter in adapters for task in adapter.tasks)
-    problems = {task: source(task, max(shares), stream_name) for task in tasks}
-    requests = [
-        [
-            solve_request(run, problem, adapter.slot, config.samples, ("retention", *stream_name, problem.id))
-            for task in adapter.tasks
-            for problem in problems[task][:share]
+    def _attempts(
+        self, adapters: Sequence[TrainedAdapter], stream_name: StreamName, shares: Sequence[int]
+    ) -> list[tuple[TrainedAdapter, list[list[Attempt]]]]:
+        """Sample each adapter's attempts at its share of the problems of each of its tasks, the first ones of those drawn for the task."""
+        tasks = dict.fromkeys(task for adapter in adapters for task in adapter.tasks)
+        problems = {task: self.draw(task, max(shares), stream_name) for task in tasks}
+        requests = [
+            [
+                solve_request(self.run, problem, adapter.slot, self.config.samples, ("retention", *stream_name, problem.id))
+                for task in adapter.tasks
+                for problem in problems[task][:share]
+            ]
+            for adapter, share in zip(adapters, shares, strict=True)
         ]
-        for adapter, share in zip(adapters, shares, strict=True)
-    ]
-    attempts = iter(solve(run, [request for group in requests for request in group]))
-    return [(adapter, [next(attempts) for _ in group]) for adapter, group in zip(adapters, requests, strict=True)]
+        attempts = iter(solve(self.run, list(chain(*requests))))
+        return [(adapter, [next(attempts) for _ in group]) for adapter, group in zip(adapters, requests, strict=True)]
 
 
 def _counts(adapter: TrainedAdapter, groups: Sequence[Sequence[Attempt]]) -> dict[str, list[int]]:

@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,6 @@ Rates = NDArray[np.float64]
 CONFIDENCE = 0.95
 Interval = tuple[float, float, float]
 """Mean, and the ends of its interval at `CONFIDENCE` (Student's t over seeds), which are infinite for a single seed."""
-Versus = Literal["", "equal", "better", "worse", "undecided"]
-RetentionVerdict = Literal["nothing to retain", "retains", "loses", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def interval(values: Sequence[float]) -> Interval:
     return mean, mean - half, mean + half
 
 
-def versus(difference: Interval, margin: float) -> Versus:
+def versus(difference: Interval, margin: float) -> str:
     """Return ``equal`` where the interval is within the margin, ``better`` or ``worse`` where it excludes 0, else ``undecided``."""
     _, low, high = difference
     if -margin < low and high < margin:
@@ -130,7 +128,7 @@ def versus(difference: Interval, margin: float) -> Versus:
     return "better" if low > 0 else "worse" if high < 0 else "undecided"
 
 
-def verdict(rows: Sequence[Mapping[str, Any]]) -> RetentionVerdict:
+def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     """Judge one child: it ``retains`` if it surely ends at its parent's share on every task, ``loses`` if surely below on one."""
     if any(np.isinf(row["gain"][1]) for row in rows):
         return "undecided"  # a single seed decides nothing
@@ -157,7 +155,7 @@ def summary(config: RetentionConfig, measures: Sequence[ChildMeasures], snapshot
 def _row(config: RetentionConfig, measures: Sequence[ChildMeasures]) -> dict[str, Any]:
     """Compute the intervals over the seeds of one child on one task."""
     child, columns = measures[0].child, {name: interval([getattr(item, name) for item in measures]) for name in MEASURES}
-    control: Versus = "" if child in CONTROLS.values() else versus(columns["against_control"], config.margin)
+    control = "" if child in CONTROLS.values() else versus(columns["against_control"], config.margin)
     updates = [item.recovered for item in measures]
     row = {"child": child, "task": measures[0].task, "seeds": len(measures), "recovered": updates}
     return {**row, "versus_control": control, **columns}
