@@ -27,7 +27,6 @@ class Benchmark:
     id_field: str
     """Field of an item's name; items without it are named by their line number, from 0."""
     template: str
-    """Default prompt template (`populora.evals.prompts`)."""
     max_tokens: int
     """Longest response, as in AZR's evaluation; 0 means the run's limit."""
     primary: str

@@ -31,7 +31,6 @@ from populora.evals.folder import verdict_file
 from populora.evals.text_table import ABSENT, TextCell, TextRow, TextTable
 
 Scores = NDArray[np.float64]
-"""A value in [0, 1] for each item."""
 SIGNIFICANT, CONFIDENCE, RESAMPLES = 0.05, 0.95, 9999
 _BATCH = 500
 """Resamples that are held in memory at once."""
@@ -87,10 +86,7 @@ def read_arm(folder: Path, name: str, models: Sequence[EvalModel], sizes: Mappin
 
 
 def compare(arms: Sequence[ComparedArm], seed: int = 0, resamples: int = RESAMPLES) -> list[Difference]:
-    """Compare every arm with the first, on each common benchmark and on Code, Math and All over those that are graded in full.
-
-    Raises `ConfigError` for fewer than two arms, arms of one name, arms without a common benchmark, and items that do not match.
-    """
+    """Compare every arm with the first, on each common benchmark and on the aggregates. Raises `ConfigError` where they do not match."""
     names = [arm.name for arm in arms]
     if not 1 < len(names) == len(set(names)):
         raise ConfigError(f"expected at least two evaluations of different names to compare, got {names}. Name each once.")

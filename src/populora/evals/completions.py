@@ -32,10 +32,6 @@ class CompletionLog:
         """Append a completion. Raises `RunDirectoryError`."""
         append(self.file, completion)
         self.done += 1
-        self.report()
-
-    def report(self) -> None:
-        """Report the progress."""
         self.progress(self.prompts.benchmark.name, self.model, self.done, len(self.prompts.prompts))
 
     def close(self) -> None:
@@ -57,7 +53,7 @@ def open_completion_logs(prompts: Iterable[EvalPrompts], models: Sequence[EvalMo
             finished = read_records(file, Completion, repair=True)
             missing = [item for item in task.prompts if item not in finished]
             logs.append(CompletionLog(task, model.name, file, missing, len(task.prompts) - len(missing), progress))
-            logs[-1].report()
+            progress(task.benchmark.name, model.name, logs[-1].done, len(task.prompts))
     return logs
 
 

@@ -1,7 +1,6 @@
 """The benchmarks' data files: from a folder, or from the public Git trees that published them.
 
-A file is accepted only with the pinned SHA-256, on which all figures of this project were measured. The Hugging Face hub's editions of
-these benchmarks are other files: HumanEval+ and MBPP+ there lack the inputs that evalplus needs.
+A file is accepted only with the pinned SHA-256. The Hugging Face hub's editions of HumanEval+ and MBPP+ lack inputs that evalplus needs.
 """
 
 from __future__ import annotations

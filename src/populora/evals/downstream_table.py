@@ -25,8 +25,7 @@ from populora.evals.text_table import TextCell, TextRow, TextTable
 
 SELECTED = "†"
 _GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "tiny": "Tiny base"}
-Blocks = list[tuple[str, list[ScoreRow]]]
-"""The name of each evaluation with its rows."""
+Blocks = list[tuple[str, list[ScoreRow]]]  # the name of each evaluation with its rows
 
 
 def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, notes: Sequence[str] = ()) -> list[TextTable]:

@@ -1,8 +1,4 @@
-"""Records of an evaluation: items of a benchmark, completions of a model and verdicts of a grader, one JSON object a line; and scores.
-
-Files are appended to item by item, so that stopped work can resume. A score has its number of items: a benchmark that is graded in part
-enters no mean.
-"""
+"""Records of an evaluation: items, completions and verdicts, one JSON object a line so that stopped work can resume; and scores."""
 
 from __future__ import annotations
 
@@ -89,10 +85,7 @@ def to_lines(records: Iterable[Completion | Grade]) -> bytes:
 
 
 def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[str, Record]:
-    """Read the last line of each item; none where there is no file. Raises `RunDirectoryError` for damage.
-
-    A last line that a kill cut short is ignored, and removed from the file if ``repair``.
-    """
+    """Read the last line of each item. A line that a kill cut short is left out (removed if ``repair``). Raises `RunDirectoryError`."""
     if not file.exists():
         return {}
     with disk_errors(file, "read"):
@@ -113,7 +106,7 @@ def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[s
 
 @dataclass(frozen=True)
 class Score:
-    """One model on one benchmark, in items. ``items`` is the size of the benchmark in this evaluation's data."""
+    """One model on one benchmark of ``items``: how many are graded and correct, also by extraction mode."""
 
     model: str
     benchmark: str
@@ -121,7 +114,6 @@ class Score:
     graded: int
     items: int
     modes: Mapping[str, int]
-    """Correct items in each extraction mode."""
 
     @property
     def complete(self) -> bool:
@@ -136,13 +128,12 @@ class Score:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of one evaluation, for every model on every benchmark, graded or not."""
+    """The scores of one evaluation, for every model on every benchmark, graded or not; and why others were ``skipped``."""
 
     name: str
     models: tuple[EvalModel, ...]
     scores: tuple[Score, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Benchmarks that could not be evaluated, with the reason."""
 
     def scores_of(self, model: str) -> dict[str, Score]:
         """Select the scores of a model by benchmark, where anything was graded."""

@@ -62,10 +62,7 @@ def _merge(out: Path, recorded: Mapping[str, Any], values: Mapping[str, Any], pa
 
 
 def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") -> tuple[EvalModel, ...]:
-    """Copy the adapters into ``out`` and return the models with the copies. A member that is there stays, as its run may have trained on.
-
-    Raises `ConfigError` for another adapter or run under a recorded name, and for members of different steps.
-    """
+    """Copy the adapters into ``out``, but for members that it has, whose run may have trained on. Raises `ConfigError` for others."""
     recorded = read_description(out)["settings"]["models"]
     steps = {recorded[model.name].get("step") if model.name in recorded else model.step for model in models if model.step is not None}
     if len(steps) > 1:

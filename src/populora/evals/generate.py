@@ -1,8 +1,7 @@
 """Greedy generation (pass@1 at temperature 0), resumable item by item.
 
-All adapters of a base model share one engine, or each is merged into it first, as the paper does. An engine takes one stop text. Where a
-template has several, a response is cut at the others afterwards, which gives the same text, since greedy tokens do not depend on what
-follows them.
+All adapters of a base model share one engine, or each is merged into it first, as the paper does. An engine takes one stop text; a response
+is cut at the others afterwards, which gives the same text, since greedy tokens do not depend on what follows them.
 """
 
 from __future__ import annotations

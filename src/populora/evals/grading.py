@@ -28,10 +28,6 @@ from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.tasks.verifier import Judge
 
-Progress = Callable[[int, int], None]
-"""Called with the numbers of graded items and of all."""
-
-
 LONGEST_COMPLETION = 1 << 18
 """Characters of a completion that is graded, far above every benchmark's limit. A longer one is wrong (``too_long``)."""
 
@@ -122,11 +118,8 @@ def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) ->
         yield GraderPool(tiny_suite.CachedJudge(pool) if settings.retry == "never" else pool, pool.tier, workers)
 
 
-def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Progress = lambda done, of: None) -> dict[str, Any]:
-    """Write verdicts into ``out``, and counts and facts into its neighbour ``.json``. Verdicts of the same completions and facts are kept.
-
-    Raises `ConfigError` where ``out`` is another file, `RunDirectoryError` and `SandboxFault`.
-    """
+def grade(job: GradingJob, out: Path, pool: GraderPool, progress: Callable[[int, int], None] = lambda done, of: None) -> dict[str, Any]:
+    """Write verdicts into ``out``, and counts and facts into its neighbour ``.json``. Raises `PopuloraError`, also for another file."""
     facts, summary_file = job.facts(), out.with_suffix(".json")
     grades = _load_valid(job, out, summary_file, facts)
     write_file(out, to_lines(grades.values()))

@@ -45,10 +45,7 @@ class LoadedAdapters:
 
 
 def load_adapters(folders: Sequence[Path], shapes: ModelShape, any_scale: bool = False) -> LoadedAdapters:
-    """Load the adapters by slot; without any, one that does nothing. Modules that only some of them adapt are zero in the others.
-
-    Raises `AdapterError` for an adapter of another base model, and unless ``any_scale`` for one whose scale is not alpha / rank.
-    """
+    """Load the adapters by slot, or one that does nothing; modules that one lacks are zero. Raises `AdapterError` where they do not fit."""
     adapters: list[Adapter] = []
     for folder in folders:
         content = read_checked(folder, shapes)

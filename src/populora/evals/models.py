@@ -47,10 +47,9 @@ class EvalModels:
 
 
 def find_models(names: Sequence[str], members: str = ALL, base: str = "") -> EvalModels:
-    """Find a run, adapter folders and base models (``tiny``, a folder, a name on the hub) by name or path.
+    """Find members of a run, adapters and base models by name or path. Raises `ConfigError`, `RunDirectoryError`, `AdapterError`.
 
-    ``members`` selects those of the run, also its bare ``base``. The argument ``base`` replaces the base model that a run or an adapter
-    names. Raises `ConfigError`, `RunDirectoryError` or `AdapterError` for other names, unknown members, and different base models.
+    The argument ``base`` replaces the base model that a run or an adapter names.
     """
     if not names:
         raise ConfigError("nothing to evaluate: name a run, an adapter's folder, or a base")

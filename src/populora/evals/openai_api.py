@@ -35,13 +35,12 @@ CONTEXT = 1 << 30
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A served model and how to reach it. An empty ``key_variable`` means that the endpoint takes no API key."""
+    """A served model and how to reach it, without a ``key_variable`` if it takes no API key; ``parallel`` requests at once."""
 
     base_url: str
     model: str
     key_variable: str = "OPENAI_API_KEY"
     parallel: int = 4
-    """Concurrent requests."""
     chat: bool = False
     """Send raw prompts as a user's turn, too, for endpoints without a completions route."""
 
@@ -73,10 +72,7 @@ def make_api_plan(endpoint: Endpoint, tasks: Sequence[EvalTask]) -> ApiPlan:
 
 
 def generate_by_api(plan: ApiPlan, out: Path, progress: Progress) -> dict[str, dict[str, str]]:
-    """Generate the completions that ``out`` lacks; returns the refused items with their error, by benchmark.
-
-    Raises `ConfigError` without the client library or the key, and `EndpointError` when the endpoint fails.
-    """
+    """Generate the completions that ``out`` lacks; returns the errors of refused items. Raises `ConfigError`, `EndpointError`."""
     client = _open_client(plan.endpoint)
     update_evaluation(out, plan.settings())
     logs = open_completion_logs(plan.prompts, [EvalModel(plan.endpoint.file_name, "base")], out, progress)

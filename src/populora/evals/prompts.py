@@ -2,8 +2,7 @@
 
 Each template lists the kinds of benchmarks that it is for, and the texts that end a response. ``chat`` templates go through the base
 model's chat template with the assistant's turn begun, as evalplus does; ``raw`` ones are the whole prompt; ``solve`` takes the solver's
-prompts of training. Braces in an item's text stay as they are. Items whose prompt and longest response exceed the model's context are
-left out and reported.
+prompts of training. Braces in an item's text stay as they are. Items that exceed the model's context are left out and reported.
 """
 
 from __future__ import annotations
@@ -42,11 +41,6 @@ class Template:
     format: Mapping[str, str] = field(default_factory=dict)
     prompts: PromptSet | None = None
     """The solver's prompts, in ``solve`` only."""
-
-    @property
-    def label(self) -> str:
-        """The name and version, such as ``evalplus_chat 1``, with those of the prompt set."""
-        return f"{self.name} {self.version}" + (f" ({self.prompts.name} {self.prompts.version})" if self.prompts else "")
 
 
 @cache
@@ -168,20 +162,19 @@ class EvalPrompts:
 
     def settings(self) -> dict[str, Any]:
         """Collect everything that completions depend on, in addition to the model."""
-        values = {"sha256": self.task.data_sha256, "items": len(self.task.items), "template": self.template.label}
+        template, prompts = f"{self.template.name} {self.template.version}", self.template.prompts
+        label = f"{template} ({prompts.name} {prompts.version})" if prompts else template
+        values = {"sha256": self.task.data_sha256, "items": len(self.task.items), "template": label}
         values |= {"max_tokens": self.max_tokens, "stop": list(self.template.stop), "left_out": dict(self.left_out)}
         return values | ({"lowered_from": self.lowered_from} if self.lowered_from else {})
 
 
 def render_prompts(task: EvalTask, tokenizer: Any, context: int, limits: SelfplayConfig, prompts: PromptSet) -> EvalPrompts:
-    """Render the prompts for a base model with this tokenizer (None: a served model's) and context, and its run's limits and prompts.
-
-    The longest response depends on all items, also where only some are used. Raises `ConfigError`.
-    """
+    """Render the prompts for a base model with this tokenizer (None: a served model's) and context. Raises `ConfigError`."""
     template = load_template(task.template or task.benchmark.template, task.benchmark, prompts)
     texts = {item.id: render(template, task.benchmark, item, tokenizer) for item in task.items}
     lengths = {name: len(tokenizer(text)["input_ids"]) if tokenizer else 0 for name, text in texts.items()}
-    limit = response_limit(task, limits, context, max(lengths.values(), default=0))
+    limit = response_limit(task, limits, context, max(lengths.values(), default=0))  # of all items, also where only some are used
     used = list(texts)[: task.limit or None]
     rendered = {name: texts[name] for name in used if lengths[name] + limit <= context}
     reason = f"tokens and {limit} for the response exceed the context of {context}"

@@ -1,8 +1,7 @@
 """CRUXEval: extract the answer, apply the two official guards, and compare the answer's value (`harness/cruxeval_harness.py`).
 
 An input has to call ``f``; an output must not be the call of ``f`` on the given input itself. Answers to our prompts are in a fence
-(``strict``) or where AZR looks in addition (``lenient``). A completion without any markup is an answer as it is, as in CRUXEval's own
-completions.
+(``strict``) or where AZR looks in addition (``lenient``). A completion without markup is an answer as it is, as in CRUXEval's own.
 """
 
 from __future__ import annotations

@@ -177,10 +177,7 @@ _WORDS |= {f"{ten} {word}": f"{value}{unit}" for value, ten in enumerate(_TENS, 
 
 
 def tidied(answer: str) -> str:
-    """Remove what surrounds an answer in prose: signs of percent, dollar and degree, Markdown, a full stop; write ``two`` as ``2``.
-
-    ``-1./3`` and ``np.arcsin(10/13)`` are gold answers of Minerva, which math-verify does not know.
-    """
+    """Remove signs of percent and dollar, Markdown and a full stop, write ``two`` as ``2``, and ``-1./3`` and ``np.`` as in mathematics."""
     text = _MARKUP.sub(" ", answer).replace("°", "^{\\circ}").strip(" \t\r\n*_`").lstrip(":= ")
     text = " ".join(text.split()).rstrip(" .,;/")
     whole = _WRAPPED.fullmatch(text)

@@ -50,11 +50,7 @@ class _LazySequence:
 
 
 def f(request):
-    """Turn the JSON of a solution with its item into that of ``{"verdict", "check", "test"}``: ``pass``, or what went wrong where.
-
-    A request with ``extract`` returns evalplus's extraction instead, ``{"solution"}`` or ``{"failure"}``. ``times`` are those of
-    `populora.evals.graders.code`.
-    """
+    """Turn the JSON of a solution with its item into that of ``{"verdict", "check", "test"}``; with ``extract``, of its extraction."""
     question = json.loads(request)
     if "extract" in question:
         return json.dumps(_extracted(question["extract"], question["entry_point"], question["times"]))

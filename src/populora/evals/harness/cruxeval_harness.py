@@ -16,10 +16,7 @@ import numpy
 
 
 def f(request):
-    """Evaluate an answer. ``request``: JSON of ``{"code", "answer", "call"}``; ``call`` says that the answer is an input, a call of f.
-
-    Raises what the program or the answer raises.
-    """
+    """Evaluate the answer in the JSON of ``{"code", "answer", "call"}``; ``call`` says that it is an input, a call of f."""
     question = json.loads(request)
     namespace = {}
     exec(compile(question["code"], "<program>", "exec"), namespace)

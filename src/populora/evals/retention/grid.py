@@ -2,7 +2,7 @@
 
 ``OUT/parents/seed_0/step_00025/code_i`` are PEFT folders, and ``OUT/cells/seed_0_step_00025.json`` is a finished cell. Finished work is not
 repeated, and the rest resumes from its last checkpoint. In each cell the children are compared with the frozen parents, the bare base, and
-adapters that begin anew (``fresh``).
+adapters that begin anew on one task and on both (``fresh``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from populora.training.loop import build_run
 from populora.training.run import Run
 
 FROZEN, BASE, FRESH = ("parent_1", "parent_2"), "base", ("fresh_1", "fresh_2")
-"""The frozen parents, the bare base (attempted before the training alone), and adapters that begin anew on one task and on both."""
 Progress = Callable[[str, int, int], None]
 """Called with a title, the finished steps, and the number of all."""
 

@@ -75,10 +75,7 @@ class Trainer:
     def train(
         self, adapters: Sequence[TrainedAdapter], prompts: int, steps: range, folder: Path, report: Report, measure: Measure = dict
     ) -> dict[str, Any]:
-        """Train the adapters in the bank for ``steps`` of ``prompts`` problems; resumes from the checkpoint in ``folder``, which stays.
-
-        Returns the counts that ``measure`` takes first (``initial``), those of every step (``curve``), and the ``seconds``.
-        """
+        """Train the adapters, resumed from ``folder``; returns ``initial`` (of ``measure``), the ``curve`` of counts, and ``seconds``."""
         started, checkpoint, run = time.perf_counter(), load_checkpoint(folder), self.run
         if checkpoint:
             run.bank.restore(checkpoint.tensors)

@@ -2,7 +2,6 @@
 
 A rate is the share of correct samples. A child, its frozen parent and its control attempt the same problems in every step, so differences
 are taken step by step. For a child of two parents each task counts against the parent that was trained on it.
-
 A parent that learned nothing has nothing to retain, and every child of it "recovers" at once. There is thus a verdict only where the parent
 is surely ahead of the bare base. Intervals are not corrected for their number: of many comparisons at 95 %, one in twenty errs.
 """
@@ -67,10 +66,7 @@ def trailing(values: Rates, window: int) -> Rates:
 
 
 def recovered(child: Rates, parent: Rates, share: float, window: int) -> int | None:
-    """Find the first step from which the mean of ``window`` steps and that of all the rest are at ``share`` of the parent's.
-
-    The first good window alone would be found by chance in a long noisy curve of a child that stays clearly below.
-    """
+    """Find the first step from which the mean of ``window`` steps and, against chance, of all the rest are at the parent's ``share``."""
     lead = child - share * parent
     for updates in range(len(lead) - window + 1):
         if lead[updates : updates + window].mean() >= 0 and lead[updates:].mean() >= 0:
