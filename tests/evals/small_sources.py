@@ -66,3 +66,9 @@ def advance(folder: Path, config: Config, step: int) -> None:
     adapters = {member.id: made(100 * step + number, base) for number, member in enumerate(members)}
     checkpoint = Checkpoint(step, {}, {"members": [asdict(member) for member in members]}, adapters)
     save_checkpoint(folder, checkpoint, config.keep_checkpoints, base_name(config.base), ATTENTION)
+
+
+def completions(folder: Path, benchmark: str, model: str) -> list[dict]:
+    """The completions in an evaluation's folder, none without a file."""
+    file = folder / "generations" / benchmark / f"{model}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

@@ -1,9 +1,5 @@
 """HumanEval+ and MBPP+ by evalplus in the sandbox, on items made here. The published items are in test_published_gold.py."""
 
-import importlib
-import sys
-import types
-
 import pytest
 
 from populora.evals.benchmarks import BENCHMARKS
@@ -100,24 +96,6 @@ def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, cau
 def test_code_is_taken_where_it_was_asked_for_or_as_evalplus_finds_it(pool_of, completion, strict, lenient):
     grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), completion)
     assert grade.modes == {"strict": strict, "lenient": lenient} and grade.correct == lenient
-
-
-@pytest.fixture
-def sanitize(monkeypatch):
-    """evalplus's own, in this process; what it imports for downloads alone is not installed."""
-    for name in ("appdirs", "datasets", "tempdir", "termcolor", "wget"):
-        stand_in = types.ModuleType(name)
-        stand_in.__getattr__ = lambda _: lambda *_: None  # type: ignore[method-assign]
-        monkeypatch.setitem(sys.modules, name, stand_in)
-    return importlib.import_module("evalplus.sanitize").sanitize
-
-
-@pytest.mark.parametrize(
-    "text", ["x = 1\ndef double(x):\n    return helper(x)\ndef helper(x):\n    return x", "no code at all", "def f(:\n"]
-)
-def test_the_lenient_reading_is_evalpluss_own_extraction(pool_of, sanitize, text):
-    grade = grade_code(pool_of("humaneval_plus"), HUMANEVAL, item(), text)
-    assert grade.answer == sanitize(text, "double")
 
 
 def test_a_solution_that_never_finishes_loading_is_ended(pool_of, monkeypatch):

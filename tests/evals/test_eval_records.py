@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from populora.core.errors import RunDirectoryError
-from populora.evals.eval_records import PRIMARY, EvalModel, Evaluation, Grade, append, modes_of, read_records, score_grades, to_lines
+from populora.evals.eval_records import PRIMARY, EvalModel, Evaluation, Grade, append, modes_of, read_records, score_grades
 
 
 def test_the_primary_mode_replaces_one_that_a_grader_does_not_have():
@@ -36,12 +34,3 @@ def test_of_two_verdicts_the_later_counts_a_cut_line_is_none_and_a_damaged_one_i
         file.write_bytes(whole + line + b"\n")
         with pytest.raises(RunDirectoryError, match=f"'{file}', line 4: expected a grade, got "):
             read_records(file, Grade)
-
-
-@given(st.dictionaries(st.text(), st.tuples(st.booleans(), st.dictionaries(st.sampled_from(["strict", "lenient"]), st.booleans()))))
-def test_written_verdicts_are_read_and_counted(tmp_path_factory: pytest.TempPathFactory, verdicts: dict):
-    grades = [Grade(item, correct, modes=modes) for item, (correct, modes) in verdicts.items()]
-    file = tmp_path_factory.mktemp("verdicts") / "v.jsonl"
-    file.write_bytes(to_lines(grades))
-    assert list(read_records(file, Grade).values()) == grades
-    assert score_grades("T0", "gsm8k", grades, len(grades)).correct == sum(grade.correct for grade in grades)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from experiments.tiny_base.tokenizer import build_tokenizer
 from greedy import greedy_tokens
+from small_sources import completions
 from transformers import AutoModelForCausalLM
 
 from populora.core.errors import AdapterError
@@ -38,10 +37,6 @@ class Seen(dict):
 
     def __call__(self, benchmark: str, source: str, done: int, items: int) -> None:
         self[benchmark, source] = (done, items)
-
-
-def completions(out: Path, benchmark: str, source: str) -> list[dict]:
-    return [json.loads(line) for line in (out / "generations" / benchmark / f"{source}.jsonl").read_text().splitlines()]
 
 
 def test_every_model_answers_every_item_under_its_own_adapter_as_it_does_alone(plan, out, tmp_path):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
-from small_sources import change_settings
+from small_sources import change_settings, completions
 
 from populora.adapters.peft_format import read_folder
 from populora.core.config import BaseConfig
@@ -42,13 +41,12 @@ def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models
 def test_merged_models_say_what_their_adapters_say(make_adapter, models_of, crux, tmp_path):
     models = models_of(make_adapter("one", 1), make_adapter("two", 2, rank=2), "tiny")
     tasks = [EvalTask(BENCHMARKS["cruxeval_output"], crux)]
-    completions = {}
+    texts = {}
     for merge_them in (False, True):
         out = tmp_path / f"merge-{merge_them}"
         out.mkdir()
         generate(make_plan(models, tasks, merge_them), out, lambda *_: None)
-        files = sorted((out / "generations").rglob("*.jsonl"))
-        completions[merge_them] = [json.loads(line)["completion"] for file in files for line in file.read_text().splitlines()]
+        texts[merge_them] = [line["completion"] for name in ("one", "two", "base") for line in completions(out, "cruxeval_output", name)]
         assert sorted(path.name for path in out.iterdir()) == ["adapters", "evaluation.json", "generations"]
-    same = sum(ours == theirs for ours, theirs in zip(completions[False], completions[True], strict=True))
-    assert len(completions[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose
+    same = sum(ours == theirs for ours, theirs in zip(texts[False], texts[True], strict=True))
+    assert len(texts[True]) == 9 and same >= 8  # where two tokens are almost equally likely, rounding may choose

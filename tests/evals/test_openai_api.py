@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from served_model import served
+from small_sources import completions
 
 from populora.core.errors import ConfigError, EndpointError
 from populora.evals import openai_api as module
@@ -17,6 +17,7 @@ from populora.evals.openai_api import Endpoint, generate_by_api, make_api_plan
 from populora.evals.prompts import EvalTask
 
 pytest.importorskip("openai", reason="the client library of endpoints")
+MODEL = "made--model--1"
 
 
 @pytest.fixture
@@ -43,19 +44,14 @@ def generate(endpoint: Endpoint, task: EvalTask, out: Path) -> dict[str, dict[st
     return generate_by_api(make_api_plan(endpoint, [task]), out, lambda *_: None)
 
 
-def completions(out: Path, benchmark: str) -> list[dict]:
-    file = out / "generations" / benchmark / "made--model--1.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
 def test_raw_prompts_go_to_the_completions_route(server, endpoint, out):
     generate(endpoint, maths(5), out)
-    assert [line["item_id"] for line in completions(out, "gsm8k")] == ["0", "1", "2", "3", "4"]
+    assert [line["item_id"] for line in completions(out, "gsm8k", MODEL)] == ["0", "1", "2", "3", "4"]
     for path, sent, key in server.requests:
         assert path == "/v1/completions" and key == "Bearer secret"
         assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("made/model 1", 0.0, 11)
         assert sent["stop"] == ["</s>", "<|im_end|>", "<|endoftext|>"] and sent["prompt"].endswith("?\nAssistant:")
-    first = completions(out, "gsm8k")[0]
+    first = completions(out, "gsm8k", MODEL)[0]
     assert (first["finish_reason"], first["prompt_tokens"], first["tokens"]) == ("length", 7, 3)
     assert first["completion"] == first["prompt"].upper()
     assert "secret" not in (out / "evaluation.json").read_text()
@@ -67,14 +63,14 @@ def test_a_template_with_turns_goes_to_the_chat_route_without_the_assistants_tur
     path, sent, _ = server.requests[0]
     assert path == "/v1/chat/completions" and "stop" not in sent and sent["max_tokens"] == 768
     assert len(sent["messages"]) == 1 and sent["messages"][0]["content"].startswith("Please provide a self-contained Python script")
-    assert completions(out, "humaneval_plus")[0]["completion"] == server.reply
+    assert completions(out, "humaneval_plus", MODEL)[0]["completion"] == server.reply
 
 
 def test_a_response_is_cut_at_stop_texts_beyond_those_that_fit_into_a_request(server, endpoint, out, coding):
     server.reply = "x = 1\ndef main():\n    pass"
     generate(endpoint, EvalTask(BENCHMARKS["humaneval_plus"], coding, template="plain"), out)
     assert len(server.requests[0][1]["stop"]) == 4
-    assert (completions(out, "humaneval_plus")[0]["completion"], completions(out, "humaneval_plus")[0]["finish_reason"]) == (
+    assert (completions(out, "humaneval_plus", MODEL)[0]["completion"], completions(out, "humaneval_plus", MODEL)[0]["finish_reason"]) == (
         "x = 1",
         "stop",
     )
@@ -86,10 +82,10 @@ def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoi
     with pytest.raises(EndpointError, match=rf"{server.url} failed at gsm8k, item '7' \({name}: .*made to fail"):
         generate(endpoint, maths(40), out)
     answered = len([sent for _, sent, _ in server.requests if "q7?" not in sent["prompt"]])
-    assert len(completions(out, "gsm8k")) == answered < 39
+    assert len(completions(out, "gsm8k", MODEL)) == answered < 39
     server.failing, server.requests = {}, []
     generate(endpoint, maths(40), out)
-    assert [line["item_id"] for line in completions(out, "gsm8k")] == [str(number) for number in range(40)]
+    assert [line["item_id"] for line in completions(out, "gsm8k", MODEL)] == [str(number) for number in range(40)]
     assert len(server.requests) == 40 - answered
 
 
@@ -97,12 +93,12 @@ def test_after_an_error_nothing_is_lost_and_the_same_call_goes_on(server, endpoi
 def test_a_refused_item_is_reported_and_requested_again(server, endpoint, out, status):
     server.failing = {"q2?": status, "q7?": status}
     refused = generate(endpoint, maths(12), out)
-    assert {line["item_id"] for line in completions(out, "gsm8k")} == {str(number) for number in range(12)} - {"2", "7"}
+    assert {line["item_id"] for line in completions(out, "gsm8k", MODEL)} == {str(number) for number in range(12)} - {"2", "7"}
     assert set(refused["gsm8k"]) == {"2", "7"} and "made to fail" in refused["gsm8k"]["2"]
     server.failing, server.requests = {"q7?": status}, []
     assert list(generate(endpoint, maths(12), out)["gsm8k"]) == ["7"] and len(server.requests) == 2
     server.failing = {}
-    assert generate(endpoint, maths(12), out) == {} and len(completions(out, "gsm8k")) == 12
+    assert generate(endpoint, maths(12), out) == {} and len(completions(out, "gsm8k", MODEL)) == 12
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -124,7 +120,7 @@ def test_an_unexpected_answer_is_an_error_of_the_endpoint_and_loses_no_others(se
         generate(asking, maths(9), out)
     server.choice, server.body = {}, None
     generate(asking, maths(9), out)
-    assert len(completions(out, "gsm8k")) == 9
+    assert len(completions(out, "gsm8k", MODEL)) == 9
 
 
 def test_reasoning_is_kept_apart_from_the_answer_of_the_chat_route(server, endpoint, out):
@@ -133,7 +129,7 @@ def test_reasoning_is_kept_apart_from_the_answer_of_the_chat_route(server, endpo
     generate(replace(endpoint, chat=True), maths(1), out)
     server.choice = {"message": {"role": "assistant", "content": "5", name: "so 5"}, "finish_reason": "stop"}
     generate(replace(endpoint, chat=True), maths(2), out)
-    assert [(line["completion"], line["reasoning"]) for line in completions(out, "gsm8k")] == [("", "so 5, or"), ("5", "so 5")]
+    assert [(line["completion"], line["reasoning"]) for line in completions(out, "gsm8k", MODEL)] == [("", "so 5, or"), ("5", "so 5")]
     assert {path for path, _, _ in server.requests} == {"/v1/chat/completions"}
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from small_sources import make_folder
+from small_sources import completions, make_folder
 
 from populora.cli.main import main
 
@@ -29,14 +28,10 @@ def generated(tmp_path_factory) -> Path:
     return folder
 
 
-def completions(folder: Path, source: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / "generations" / "tiny" / f"{source}.jsonl").read_text().splitlines()]
-
-
 def test_greedy_completions_are_those_of_the_engine_of_this_process(generated):
     same, texts = 0, {}
     for source in ("base", "one", "two"):
-        ours, theirs = completions(generated / "inprocess", source), completions(generated / "vllm", source)
+        ours, theirs = completions(generated / "inprocess", "tiny", source), completions(generated / "vllm", "tiny", source)
         assert [one["item_id"] for one in ours] == [one["item_id"] for one in theirs] and len(ours) == ITEMS
         assert [one["prompt_tokens"] for one in ours] == [one["prompt_tokens"] for one in theirs]
         same += sum(one == other for one, other in zip(ours, theirs, strict=True))
@@ -49,5 +44,5 @@ def test_greedy_completions_are_those_of_the_engine_of_this_process(generated):
 def test_merged_adapters_say_there_what_served_ones_say(generated):
     how = ["--merge", "--backend", "vllm", "--cache-mb", "64", "--limit", "30", "--max-tokens", "160", "-o", str(generated / "merged")]
     assert main(["evaluate", "generate", str(generated / "one"), *how]) == 0
-    served = completions(generated / "vllm", "one")[:30]
-    assert sum(one == other for one, other in zip(completions(generated / "merged", "one"), served, strict=True)) >= SAME * 30
+    served = completions(generated / "vllm", "tiny", "one")[:30]
+    assert sum(one == other for one, other in zip(completions(generated / "merged", "tiny", "one"), served, strict=True)) >= SAME * 30
