@@ -32,10 +32,10 @@ def test_greedy_completions_are_those_of_the_engine_of_this_process(generated):
     same, texts = 0, {}
     for source in ("base", "one", "two"):
         ours, theirs = completions(generated / "inprocess", "tiny", source), completions(generated / "vllm", "tiny", source)
-        assert [one["item_id"] for one in ours] == [one["item_id"] for one in theirs] and len(ours) == ITEMS
-        assert [one["prompt_tokens"] for one in ours] == [one["prompt_tokens"] for one in theirs]
-        same += sum(one == other for one, other in zip(ours, theirs, strict=True))
-        texts[source] = [one["completion"] for one in theirs]
+        assert [line["item_id"] for line in ours] == [line["item_id"] for line in theirs] and len(ours) == ITEMS
+        assert [line["prompt_tokens"] for line in ours] == [line["prompt_tokens"] for line in theirs]
+        same += sum(line == other for line, other in zip(ours, theirs, strict=True))
+        texts[source] = [line["completion"] for line in theirs]
     print(f"{same} of {3 * ITEMS} completions are equal")
     assert same >= SAME * 3 * ITEMS
     assert texts["base"] != texts["one"] != texts["two"] != texts["base"]  # each under its own adapter
@@ -45,4 +45,4 @@ def test_merged_adapters_say_there_what_served_ones_say(generated):
     how = ["--merge", "--backend", "vllm", "--cache-mb", "64", "--limit", "30", "--max-tokens", "160", "-o", str(generated / "merged")]
     assert main(["evaluate", "generate", str(generated / "one"), *how]) == 0
     served = completions(generated / "vllm", "tiny", "one")[:30]
-    assert sum(one == other for one, other in zip(completions(generated / "merged", "tiny", "one"), served, strict=True)) >= SAME * 30
+    assert sum(line == other for line, other in zip(completions(generated / "merged", "tiny", "one"), served, strict=True)) >= SAME * 30

@@ -55,8 +55,8 @@ def _read_lines(benchmark: Benchmark, path: Path, verify: bool) -> list[Item]:
     with disk_errors(path, "read"):
         content = path.read_bytes()
     if verify and benchmark.sha256 and (sha256 := digest(content)) != benchmark.sha256:
-        what = f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {sha256}"
-        raise ConfigError(f"{what}. Take {benchmark.source or 'that of the package'}, since figures on other data cannot be compared.")
+        fault = f"'{path}' is not the pinned {benchmark.name}: expected SHA-256 {benchmark.sha256}, got {sha256}"
+        raise ConfigError(f"{fault}. Take {benchmark.source or 'that of the package'}, since figures on other data cannot be compared.")
     try:
         rows = [json.loads(line) for line in content.splitlines() if line.strip()]
         lacking = [name for name in FIELDS.get(benchmark.grading, ()) if any(name not in row for row in rows)]

@@ -98,8 +98,8 @@ def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[s
         try:
             record = kind(**json.loads(line))
         except (ValueError, TypeError) as error:
-            what = f"expected a {kind.__name__.lower()}, got {line[:60]!r}"
-            raise RunDirectoryError(f"'{file}', line {number}: {what}. Remove the line, or the file to make it again.") from error
+            fault = f"expected a {kind.__name__.lower()}, got {line[:60]!r}"
+            raise RunDirectoryError(f"'{file}', line {number}: {fault}. Remove the line, or the file to make it again.") from error
         records[record.item_id] = record
     return records
 

@@ -66,8 +66,8 @@ def snapshot_adapters(models: Sequence[EvalModel], out: Path, run_id: str = "") 
     recorded = read_description(out)["settings"]["models"]
     steps = {recorded[model.name].get("step") if model.name in recorded else model.step for model in models if model.step is not None}
     if len(steps) > 1:
-        what = f"'{out}' has members at step {min(steps)} of the run, which is at step {max(steps)} now"
-        raise ConfigError(f"{what}: evaluate the members that it has, or all of them into a new folder (--out)")
+        fault = f"'{out}' has members at step {min(steps)} of the run, which is at step {max(steps)} now"
+        raise ConfigError(f"{fault}: evaluate the members that it has, or all of them into a new folder (--out)")
     return tuple(_snapshot(model, out, run_id, recorded.get(model.name)) for model in models)
 
 

@@ -51,8 +51,8 @@ def load_adapters(folders: Sequence[Path], shapes: ModelShape, any_scale: bool =
         content = read_checked(folder, shapes)
         special = [f"{name} = {content.settings[name]}" for name in CARRIED if content.settings.get(name)]
         if special and not any_scale:
-            what = f"'{folder}' has {', '.join(special)}"
-            raise AdapterError(f"{what}: adapters in one engine have one rank and the scale alpha / rank. Merge it instead (--merge).")
+            fault = f"'{folder}' has {', '.join(special)}"
+            raise AdapterError(f"{fault}: adapters in one engine have one rank and the scale alpha / rank. Merge it instead (--merge).")
         adapters.append(content.adapter)
     used = {name for adapter in adapters for name in adapter.modules} or {next(iter(shapes.linears))}
     targets = tuple(dict.fromkeys(name.rsplit(".", 1)[-1] for name in shapes.linears if name in used))
@@ -96,8 +96,8 @@ def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -
         check_memory(config)
         model, tokenizer = load_base(config.base)
         if base_sha256 and (sha256 := fingerprint(model)) != base_sha256:
-            what = f"'{config.base.path}' is not the base of the run"
-            raise ConfigError(f"{what}: expected weights of SHA-256 {base_sha256}, got {sha256}. Name the run's base with --base.")
+            fault = f"'{config.base.path}' is not the base of the run"
+            raise ConfigError(f"{fault}: expected weights of SHA-256 {base_sha256}, got {sha256}. Name the run's base with --base.")
         adapted = AdaptedModel(model, config.lora.targets, len(loaded.adapters), config.lora.rank, config.lora.alpha)
     with open_sampler(config, tokenizer, adapted) as sampler:
         sampler.sync_weights(loaded, range(len(loaded.adapters)))

@@ -89,8 +89,8 @@ def _open_client(endpoint: Endpoint) -> Any:
 
     key = os.environ.get(endpoint.key_variable, "") if endpoint.key_variable else "none"
     if not key:
-        what = f"environment variable '{endpoint.key_variable}' is not set"
-        raise ConfigError(f'{what}: expected the API key of {endpoint.base_url} in it (`--key-variable ""` if it takes none)')
+        fault = f"environment variable '{endpoint.key_variable}' is not set"
+        raise ConfigError(f'{fault}: expected the API key of {endpoint.base_url} in it (`--key-variable ""` if it takes none)')
     return AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=RETRIES, timeout=SECONDS)
 
 

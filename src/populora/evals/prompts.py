@@ -190,8 +190,8 @@ def response_limit(task: EvalTask, limits: SelfplayConfig, context: int, longest
     space for ``longest_prompt`` is lowered, but not below half of the context. Raises `ConfigError` where the task's fills the context.
     """
     if task.max_tokens >= context:
-        what = f"{task.benchmark.name}: max_tokens is {task.max_tokens}"
-        raise ConfigError(f"{what}, and the base's context of {context} tokens is for the prompt, too: lower it")
+        fault = f"{task.benchmark.name}: max_tokens is {task.max_tokens}"
+        raise ConfigError(f"{fault}, and the base's context of {context} tokens is for the prompt, too: lower it")
     if task.max_tokens:
         return task.max_tokens
     limit = task.benchmark.max_tokens or limits.max_response_tokens
