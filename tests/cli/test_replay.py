@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from populora.adapters.peft_format import peft_files
 from populora.cli.main import main
 from populora.core.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
 from populora.engine.model.bank import LoraBank
@@ -131,7 +132,8 @@ def write_run(folder: Path, make_record, config: Config = CONFIG) -> None:
             children, parents = [], {}
             if step != 20:
                 population, children, parents = evolve(population, bank, config, step, {})
-            write_step(folder, make_record(step, children=tuple(child.lineage for child in children), parents=parents))
+            files = {name: peft_files(parent, "tiny", ("q_proj", "v_proj")) for name, parent in parents.items()}
+            write_step(folder, make_record(step, children=tuple(child.lineage for child in children), parents=files))
 
 
 def test_every_child_of_a_run_is_equal_to_the_byte(tmp_path, make_record, capsys):
@@ -139,8 +141,8 @@ def test_every_child_of_a_run_is_equal_to_the_byte(tmp_path, make_record, capsys
     code, said = replayed(capsys, str(tmp_path / "run"))
     assert code == 0 and said.endswith("8 of 8 bit-identical") and "differs" not in said
     for step in ("step_00010", "step_00030"):
-        assert (tmp_path / "run" / "steps" / step / "parents.safetensors").stat().st_size > 0
-    assert not (tmp_path / "run" / "steps" / "step_00020" / "parents.safetensors").exists()
+        assert any((tmp_path / "run" / "steps" / step / "parents").iterdir())
+    assert not (tmp_path / "run" / "steps" / "step_00020" / "parents").exists()
 
 
 def test_one_place_of_a_run(tmp_path, make_record, capsys):
@@ -167,13 +169,13 @@ def test_a_child_that_differs_is_told_with_the_versions_that_changed(tmp_path, m
 def test_parents_that_were_not_kept_or_are_damaged_are_named(tmp_path, make_record, capsys):
     write_run(tmp_path / "without", make_record, replace(CONFIG, evolution=replace(CONFIG.evolution, keep_parents=False)))
     code, said = replayed(capsys, str(tmp_path / "without"))
-    assert code == 2 and "step_00010' has no parents.safetensors" in said and "evolution.keep_parents = true" in said
+    assert code == 2 and "step_00010' has no folder 'parents'" in said and "evolution.keep_parents = true" in said
     write_run(tmp_path / "run", make_record)
-    path = tmp_path / "run" / "steps" / "step_00010" / "parents.safetensors"
+    path = min((tmp_path / "run" / "steps" / "step_00010" / "parents").iterdir()) / "adapter_model.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[:-8])
     code, output = replayed(capsys, str(tmp_path / "run"))
-    assert code == 2 and "parents.safetensors'" in output and "damaged or cut off" in output
+    assert code == 2 and "adapter_model.safetensors'" in output and "damaged or cut off" in output
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     code, output = replayed(capsys, str(tmp_path / "run"))
     assert code == 2 and "is not the parent of" in output

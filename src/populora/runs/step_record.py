@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal
 
 if TYPE_CHECKING:  # torch, which readers of a run need not load
-    from populora.adapters.adapter import Adapter
     from populora.engine.learning.update import UpdateStats
 
 
@@ -28,8 +27,8 @@ class StepRecord:
     members: tuple[Member, ...]
     updates: dict[str, UpdateStats]
     children: tuple[Lineage, ...]
-    parents: dict[str, Adapter]
-    """Adapters of the children's parents by name; empty if no child was born or ``evolution.keep_parents`` is off."""
+    parents: dict[str, dict[str, bytes]]
+    """Files of the PEFT folders of the children's parents, by name; empty without children, or where ``evolution.keep_parents`` is off."""
     seconds: dict[str, float]
     """Wall clock by phase; in ``wait`` the sampler waited for verdicts."""
     overlapped: dict[str, float]

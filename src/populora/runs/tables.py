@@ -4,7 +4,7 @@
 once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` reads a whole run in any Parquet tool.
 Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
 
-A step in which children were born also holds ``parents.safetensors``, from which `populora replay RUN` breeds them again.
+A step in which children were born also holds ``parents``, a PEFT folder each, from which `populora replay RUN` breeds them again.
 ``problems`` holds every problem that the step's attempts or valid proposals name, older ones from the buffer too; the others refer to it by
 ``problem_id``.
 """
@@ -12,7 +12,7 @@ A step in which children were born also holds ``parents.safetensors``, from whic
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from populora.runs.step_record import StepRecord
 if TYPE_CHECKING:
     from populora.adapters.adapter import Adapter
 
-FOLDER, PARENTS = "steps", "parents.safetensors"
+FOLDER, PARENTS = "steps", "parents"
 
 _RESPONSE = [
     ("text", pa.string()), ("prompt_tokens", pa.int32()), ("response_tokens", pa.int32()), ("stopped", pa.bool_()),
@@ -74,8 +74,7 @@ def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, 
     """Write the tables of a step, and the parents of its children, into the run ``folder``; return the rows. Raises `RunDirectoryError`."""
     rows = step_rows(record)
     files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
-    if record.parents:
-        files[PARENTS] = parents_bytes(record.parents)
+    files |= {f"{PARENTS}/{name}/{file}": data for name, folder_files in record.parents.items() for file, data in folder_files.items()}
     write_folder(step_folder(folder / FOLDER, record.step), files)
     return rows
 
@@ -186,38 +185,13 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
         raise RunDirectoryError(f"cannot read '{path}': {error}. {remedy}") from error
 
 
-def parents_bytes(parents: Mapping[str, Adapter]) -> bytes:
-    """Return a safetensors file of all parents, whose tensors have names such as ``T1#0/model.layers.0.self_attn.q_proj/A``."""
-    from safetensors.torch import save  # loads torch, which readers of tables do not need
-
-    tensors = {
-        f"{name}/{module}/{letter}": tensor
-        for name, adapter in parents.items()
-        for module, pair in adapter.modules.items()
-        for letter, tensor in zip("AB", pair, strict=True)
-    }
-    scales = {name: (adapter.rank, adapter.alpha) for name, adapter in parents.items()}
-    return save(tensors, {"parents": json.dumps(scales)})  # one key: safetensors writes several in no fixed order
-
-
 def read_parents(step: Path) -> dict[str, Adapter]:
-    """Read the parents by name from the folder of the ``step`` of their children's birth. Raises `RunDirectoryError`."""
-    from safetensors import SafetensorError, safe_open
+    """Read the parents by name from the folder of the ``step`` of their children's birth. Raises `RunDirectoryError`, `AdapterError`."""
+    from populora.adapters.peft_format import load_adapter
 
-    from populora.adapters.adapter import Adapter
-
-    path = step / PARENTS
-    if not path.is_file():
+    if not (step / PARENTS).is_dir():
         raise RunDirectoryError(
-            f"'{step}' has no {PARENTS}: the run did not keep what its children were bred from. Runs do with evolution.keep_parents = true."
+            f"'{step}' has no folder '{PARENTS}': the run did not keep what its children were bred from. Runs do with "
+            "evolution.keep_parents = true."
         )
-    modules: dict[str, dict[str, tuple]] = {}
-    try:
-        with safe_open(path, "pt") as file:
-            scales: dict[str, tuple[int, float]] = json.loads(file.metadata()["parents"])
-            for key in (key for key in file.keys() if key.endswith("/A")):  # noqa: SIM118 (a file is no mapping)
-                name, module, _ = key.split("/")
-                modules.setdefault(name, {})[module] = tuple(file.get_tensor(f"{name}/{module}/{letter}") for letter in "AB")
-    except (OSError, SafetensorError) as error:
-        raise RunDirectoryError(f"cannot read '{path}' ({error}): it is damaged or cut off. Restore it from a backup.") from error
-    return {name: Adapter(modules[name], *scale) for name, scale in scales.items()}
+    return {path.name: load_adapter(path) for path in sorted((step / PARENTS).iterdir())}

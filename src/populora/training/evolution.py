@@ -8,11 +8,13 @@ from dataclasses import replace
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import get_operator
 from populora.adapters.operators.breeding import breed
+from populora.adapters.peft_format import peft_files
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
 from populora.core.types import Lineage, Member, Role
 from populora.engine.model.bank import LoraBank
+from populora.engine.model.loading import base_name
 from populora.training.culling import child_rating, choose_operator, choose_parents, cull_count, to_cull
 from populora.training.population import Population
 from populora.training.run import Run
@@ -43,15 +45,16 @@ def check_operators(config: Config) -> None:
                 raise ConfigError(f"operator '{name}' needs lora.rank {operator.min_rank} or more, got {rank}: leave it out of the pool")
 
 
-def evolve_if_due(run: Run, step: int) -> tuple[tuple[Lineage, ...], dict[str, Adapter]]:
-    """Breed and replace when the step is due. Returns the children's lineages, and their parents' adapters by name."""
+def evolve_if_due(run: Run, step: int) -> tuple[tuple[Lineage, ...], dict[str, dict[str, bytes]]]:
+    """Breed and replace when the step is due. Returns the children's lineages, and the files of their parents' PEFT folders by name."""
     if run.config.population.single_agent or not evolution_due(run.config, step):
         return (), {}
     valid_rates = {author: valid / total for author, (valid, total) in run.valid_counts.items() if total}
     run.population, children, parents = evolve(run.population, run.bank, run.config, step, valid_rates)
     run.valid_counts = {}
     run.sync_weights(child.slot for child in children)
-    return tuple(child.lineage for child in children), parents
+    base, targets = base_name(run.config.base), run.config.lora.targets
+    return tuple(child.lineage for child in children), {name: peft_files(parent, base, targets) for name, parent in parents.items()}
 
 
 def evolve(
