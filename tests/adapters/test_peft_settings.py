@@ -169,14 +169,6 @@ def test_resized_embeddings_are_refused_with_the_way_to_leave_them_out(qwen, tmp
     read_folder(tmp_path)
 
 
-def test_a_convolution_is_refused(qwen, tmp_path):
-    saved(qwen, tmp_path)
-    tensors = load_file(tmp_path / WEIGHTS)
-    save_file({key: tensor[..., None, None] for key, tensor in tensors.items()}, tmp_path / WEIGHTS)
-    with pytest.raises(AdapterError, match=r"shape \(.*, 1, 1\), expected a matrix"):
-        read_folder(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

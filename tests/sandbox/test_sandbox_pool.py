@@ -35,11 +35,6 @@ def test_one_failing_call_fails_the_job(best):
     assert outcome(verdict) == "error exception:ZeroDivisionError"
 
 
-@pytest.mark.parametrize("text", ["x", "f(1)", "1) or (26", "__import__('os')", "[i for i in 'a']", "\0", "-" * 60000, "(" * 60000])
-def test_inputs_must_be_literals(best, text):
-    assert outcome(best.run([Job("run", "def f(x): return x", (text,))])[0]) == "error not_a_literal"
-
-
 @pytest.mark.parametrize(
     ("program", "banned"),
     [

@@ -20,7 +20,6 @@ TASKS = TasksConfig()
 PROGRAM = "def f(x):\n    return x + 1"
 SOURCE = Problem("source", O, PROGRAM, (Example("3", "4"),))
 TIMEOUT = Verdict(VerdictKind.TIMEOUT, "cpu")
-FLAKY = Verdict(VerdictKind.REJECTED_NONDETERMINISTIC)
 BROKEN = Verdict(VerdictKind.INTERNAL, "zygote_lost")
 NOT_LITERAL = Verdict(VerdictKind.ERROR, "not_literal")
 
@@ -135,22 +134,6 @@ def test_an_unformatted_proposal_is_rejected_before_anything_runs():
     (proposal,) = validate(verifier(pool), (request, [generation(response.text.replace("</think>", ""))]))
     assert (proposal.formatted, proposal.problem, proposal.rejection) == (False, None, "format")
     assert pool.ran() == []
-
-
-@pytest.mark.parametrize(
-    ("verdict", "reason"),
-    [
-        (TIMEOUT, "out_of_resources"),
-        (Verdict(VerdictKind.ERROR, "memory"), "out_of_resources"),
-        (FLAKY, "rejected_nondeterministic"),
-        (NOT_LITERAL, "error:not_literal"),
-    ],
-)
-def test_reasons_of_the_sandbox_are_passed_through(verdict, reason):
-    pool = ScriptedPool({run_job(PROGRAM, ("3",)): [verdict]})
-    rejected, valid = validate(verifier(pool), proposed(), proposed(inputs="4"))
-    assert (rejected.formatted, rejected.problem, rejected.rejection) == (True, None, reason)
-    assert valid.problem is not None
 
 
 def test_a_program_that_cannot_be_measured_is_rejected_and_never_run():

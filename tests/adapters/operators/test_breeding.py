@@ -61,14 +61,6 @@ def test_another_stream_gives_another_child(make_adapter, operator):
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_the_order_in_which_modules_are_listed_changes_nothing(make_adapter, operator):
-    parents = parents_for(make_adapter, operator)
-    shuffled = [replace(parent, modules=dict(reversed(parent.modules.items()))) for parent in parents]
-    one, two = (child_of(family, operator).adapter for family in (parents, shuffled))
-    assert one.fingerprint() == two.fingerprint()
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
 def test_measures_agree_with_the_dense_deltas(make_adapter, operator):
     parents = parents_for(make_adapter, operator, modules=3)
     child = child_of(parents, operator, 3)

@@ -73,12 +73,8 @@ def test_the_default_pool_is_exactly_the_live_eight():
 
 
 def test_aliases_name_the_same_operators():
-    assert get_operator("svd_structured") is get_operator("m1")
+    assert get_operator("svd_structured") is get_operator("m1") is get_operator("M1") and get_operator("DARE") is get_operator("x1")
     assert len({operator.alias for operator in OPERATORS.values()} | set(OPERATORS)) == 2 * len(OPERATORS) - 2  # controls: one name
-
-
-def test_capital_letters_as_in_the_paper_are_understood():
-    assert get_operator("M1") is get_operator("m1") and get_operator("DARE") is get_operator("x1")
 
 
 @pytest.mark.parametrize("name", ["m1", "dare", "X3"])
