@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.evaluation.grader import HERE, Parts, canonical, items_of, keep, nothing
 from benchmarks.measuring import bar, options
 
+from populora.core.files import digest
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.data import digest
 from populora.evals.eval_records import Item
 from populora.evals.graders.mathematics import gold_of
 from populora.evals.grading import GraderPool, GradingJob, grade, open_grader

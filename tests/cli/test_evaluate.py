@@ -20,8 +20,8 @@ from small_sources import make_folder, running
 
 from populora.cli.main import main
 from populora.core.config import Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.core.files import digest
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.data import digest
 from populora.runs.directory import locked
 
 CONFIG = Config(

@@ -8,9 +8,10 @@ from urllib.error import HTTPError
 import pytest
 
 from populora.core.errors import ConfigError
+from populora.core.files import digest
 from populora.evals import data
 from populora.evals.benchmarks import BENCHMARKS, GROUPS, suite
-from populora.evals.data import MissingDataError, digest, digest_of, find_data, load_items
+from populora.evals.data import MissingDataError, digest_of, find_data, load_items
 
 CONTENT = b'{"id": 7, "problem": "1+1"}\n{"problem": "2+2"}\n'
 AIME = dataclasses.replace(BENCHMARKS["aime24"], items=2, sha256=digest(CONTENT), source="owner/tree@abc:folder/test.jsonl.gz")

@@ -7,6 +7,7 @@ removes. Errors of the disk become `RunDirectoryError` with the path and a remed
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -115,6 +116,11 @@ def append_line(path: Path, line: str) -> None:
         file.write(line.encode("utf-8") + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def digest(data: bytes) -> str:
+    """Compute the SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def json_bytes(value: Any) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
-from populora.core.files import disk_errors, write_file
+from populora.core.files import digest, disk_errors, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
@@ -74,11 +74,6 @@ def load_pinned(benchmark: Benchmark, path: Path) -> list[Item]:
         return load_items(benchmark, path)
     except (ConfigError, RunDirectoryError) as error:
         raise MissingDataError(f"{benchmark.name}: {error}") from error
-
-
-def digest(content: bytes) -> str:
-    """Compute the SHA-256 in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def digest_of(path: Path) -> str:

@@ -12,7 +12,6 @@ is refused, since one table would mix two kinds of completions; between the fold
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from typing import Any
 
 from populora.core.config_file import flatten
 from populora.core.errors import ConfigError, RunDirectoryError
-from populora.core.files import PART, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
+from populora.core.files import PART, digest, disk_errors, json_bytes, read_json, remove_folder, write_file, write_folder
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import EvalModel, Evaluation, Grade, read_records, score_grades
 from populora.runs.directory import LOCK
@@ -79,7 +78,7 @@ def _snapshot(model: EvalModel, out: Path, run_id: str, recorded: Mapping[str, A
     if model.adapter and copy and not (recorded and model.step is not None):
         with disk_errors(model.adapter, "read"):
             files = {name: (model.adapter / name).read_bytes() for name in PEFT_FILES}
-        settings["sha256"] = hashlib.sha256(b"".join(files.values())).hexdigest()
+        settings["sha256"] = digest(b"".join(files.values()))
         if recorded is None:
             if copy.exists():  # left by a kill before the settings were recorded
                 remove_folder(copy)

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from populora.core.errors import ConfigError
-from populora.core.files import json_bytes, read_json, write_file
+from populora.core.files import digest, json_bytes, read_json, write_file
 from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
 from populora.evals.benchmarks import Benchmark, Grading
-from populora.evals.data import digest
 from populora.evals.eval_records import Grade, Item, append, read_records, to_lines
 from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
 from populora.sandbox.layers import Tier

@@ -10,7 +10,6 @@ after the step's records and metrics (`populora.runs.metrics_log`), which a resu
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import (
+    digest,
     disk_errors,
     json_bytes,
     read_json,
@@ -82,7 +82,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str =
     files = {TENSORS: save(tensors), STATE: json_bytes(checkpoint.state)}
     for member, adapter in checkpoint.adapters.items():
         files |= {f"{ADAPTERS}/{member}/{name}": data for name, data in peft_files(adapter, base, targets).items()}
-    manifest = json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": {name: _sha256(data) for name, data in files.items()}})
+    manifest = json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": {name: digest(data) for name, data in files.items()}})
     if not path.exists():
         write_folder(path, {**files, MANIFEST: manifest})
     elif not (path / MANIFEST).is_file() or (path / MANIFEST).read_bytes() != manifest:
@@ -119,7 +119,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     path = step_folder(folder / FOLDER, steps[-1])
     try:
-        files = {name: _read(path, name, digest) for name, digest in _digests(path).items()}
+        files = {name: _read(path, name, expected) for name, expected in _digests(path).items()}
     except RunDirectoryError as error:
         remedy = "There is no older checkpoint."
         if len(steps) > 1:
@@ -153,13 +153,9 @@ def _digests(path: Path) -> dict[str, str]:
     return manifest["sha256"]
 
 
-def _read(path: Path, name: str, digest: str) -> bytes:
+def _read(path: Path, name: str, expected: str) -> bytes:
     with disk_errors(path / name, "read"):
         data = (path / name).read_bytes()
-    if _sha256(data) != digest:
-        raise RunDirectoryError(f"checkpoint file '{path / name}' is damaged: its SHA-256 is not {digest}. Restore it from a backup.")
+    if digest(data) != expected:
+        raise RunDirectoryError(f"checkpoint file '{path / name}' is damaged: its SHA-256 is not {expected}. Restore it from a backup.")
     return data
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -7,7 +7,6 @@ holds ``lock``.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 from populora.core.config import Config
 from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
-from populora.core.files import PART, disk_errors, json_bytes, read_json, write_file
+from populora.core.files import PART, digest, disk_errors, json_bytes, read_json, write_file
 from populora.core.installed import version_changes, versions
 from populora.core.invocation import command
 
@@ -44,7 +43,7 @@ def open_run(folder: Path) -> Iterator[Config]:
     """Hold the lock of an existing run and yield its settings. Raises `RunDirectoryError`, also if they were edited since."""
     config = read_config(folder)
     with locked(folder):
-        if read_json(folder / FACTS).get("config_sha256") != _hash(read_json(folder / CONFIG)):
+        if read_json(folder / FACTS).get("config_sha256") != digest(json_bytes(read_json(folder / CONFIG))):
             raise RunDirectoryError(
                 f"'{folder / CONFIG}' is not the configuration this run began with: restore the file, or start a new run with the new one."
             )
@@ -130,8 +129,4 @@ def free_folder(root: Path, name: str) -> Path:
 
 def config_hash(config: Config) -> str:
     """Return the SHA-256 of the resolved settings."""
-    return _hash(to_mapping(config))
-
-
-def _hash(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json_bytes(settings)).hexdigest()
+    return digest(json_bytes(to_mapping(config)))

@@ -6,7 +6,6 @@ named stream, so a resume needs no generator state and gives the bytes of the un
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
+from populora.core.files import digest
 from populora.core.types import Member, TaskType
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
@@ -96,9 +96,9 @@ def build_run(config: Config) -> Iterator[Run]:
             fits=fits,
             fingerprints={
                 "base_sha256": backend.base_sha256,
-                "tokenizer_sha256": _sha256(sorted(backend.tokenizer.get_vocab().items())),
+                "tokenizer_sha256": digest(repr(sorted(backend.tokenizer.get_vocab().items())).encode()),
                 "prompts": f"{prompts.name} {prompts.version}",
-                **({"held_out_sha256": _sha256(suite)} if suite else {}),
+                **({"held_out_sha256": digest(repr(suite).encode())} if suite else {}),
                 "tessellation_sha256": tessellation().tobytes().hex(),
                 "sandbox": backend.tier,
             },
@@ -109,10 +109,6 @@ def build_run(config: Config) -> Iterator[Run]:
         )
         run.sync_weights()
         yield run
-
-
-def _sha256(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
