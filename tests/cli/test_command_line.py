@@ -65,10 +65,10 @@ BAD = {
     "train --out tiny.toml": "is a file",
     "train --out full": "not empty",
     "resume nowhere": "'nowhere' is not a run directory",
-    "resume": "no run was named, and 'runs/' has none",
-    "show": "no run was named, and 'runs/' has none",
-    "report": "no run was named, and 'runs/' has none",
-    "watch": "no run was named, and 'runs/' has none",
+    "resume": "expected a run directory, and 'runs/' has none",
+    "show": "expected a run directory, and 'runs/' has none",
+    "report": "expected a run directory, and 'runs/' has none",
+    "watch": "expected a run directory, and 'runs/' has none",
     "watch nowhere": "'nowhere' is not a run directory",
     "show nowhere --step 3": "'nowhere' is not a run directory",
     "export nowhere --member S0 -o out": "'nowhere' is not a run directory",
@@ -132,7 +132,7 @@ def test_first_interrupt_finishes_the_step_and_says_how_to_resume(training, caps
     training(train)
     before = signal.getsignal(number)
     assert main(["train", "--out", "mine"]) == 130
-    assert "stopped after step 12 of 30; `populora resume mine` goes on" in capsys.readouterr().err
+    assert "stopped after step 12 of 30; `populora resume mine` continues" in capsys.readouterr().err
     assert signal.getsignal(number) is before
 
 
@@ -149,7 +149,7 @@ def test_second_interrupt_stops_at_once(training, capsys, begun):
         with new_run(Path("mine"), Config(), {}):
             pass
     assert main(["resume", "mine"] if begun else ["train", "--out", "mine"]) == 130
-    said = "`populora resume mine` goes on from the last checkpoint" if begun else "nothing was written yet"
+    said = "`populora resume mine` continues from the last checkpoint" if begun else "nothing was written yet"
     assert f"stopped at once; {said}" in capsys.readouterr().err and Path("mine").exists() == begun
 
 
@@ -160,7 +160,7 @@ def test_a_resume_under_another_version_says_so_and_goes_on(empty_folder, traini
     assert main(["resume", "mine"]) == 0 and capsys.readouterr().err == ""
     monkeypatch.setattr("populora.core.installed.version", lambda package: "99.0")
     assert main(["resume", "mine"]) == 0
-    assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the run goes on, but perhaps not to the bytes" in said
+    assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the results may differ in the last bits" in said
 
 
 def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(empty_folder, monkeypatch, capsys):

@@ -24,7 +24,7 @@ class Adapter:
 
     modules: dict[str, Factors]
     rank: int
-    """Of every module; of a folder whose ranks differ by module (`read_folder` in `populora.adapters.peft_format`) the smallest."""
+    """Rank of every module, or the smallest of a folder whose ranks differ by module (`populora.adapters.peft_format.read_folder`)."""
     alpha: float
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """Read and write adapters as plain PEFT LoRA folders: ``adapter_config.json`` and ``adapter_model.safetensors``.
 
-PEFT is not imported; it and vLLM load the folders. `populora.adapters.peft_settings` says which settings are refused.
+PEFT is not imported; it and vLLM load the folders. `populora.adapters.peft_settings` refuses what is not plain LoRA.
 Pickled weights (``.bin``) are not read, because they can run code.
 """
 

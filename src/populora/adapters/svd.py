@@ -93,9 +93,11 @@ def double_qr_svd(pairs: Sequence[Factors]) -> list[Spectrum]:
 
 
 def _triangles(talls: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, list[float]]:
-    """Compute R [n, r, r], fp64, of each [m, r] matrix; 0 for its rows that stand for zero columns, else 1 [n, r, 1]; and the share of
-    the least independent column (`INDEPENDENT`). A zero column has 1 on the diagonal of R, so that R can be inverted. R is 1 where the
-    share is 0."""
+    """Compute the triangular factors R [n, r, r] (fp64) of [m, r] matrices.
+
+    Also returns [n, r, 1], which is 0 for zero columns, else 1; and the share of the least independent column (`INDEPENDENT`). A zero
+    column has 1 on the diagonal of R, so that R can be inverted. Where the share is 0, R is 1.
+    """
     r, full, shares = _cholesky([tall.T @ tall for tall in talls])
     rough = [index for index, share in enumerate(shares) if share <= ORTHOGONAL or not full[index].all()]
     if rough:  # where a square may have vanished in fp32, too

@@ -16,7 +16,7 @@ from populora.core.presets import settings_file
 
 Kind = TypeVar("Kind")
 QUIET = tyro.conf.arg(help_behavior_hint="")
-"""Of an option whose text says what holds without it: its help shows no default."""
+"""Mark an option whose text states its default: the help then adds none."""
 
 
 def parse(kind: type[Kind], arguments: Sequence[str], command: str, default: Kind | None = None, program: str = "populora") -> Kind:

@@ -32,13 +32,13 @@ class PlanRun:
     """Say what a run would need: memory of a GPU by part, tokens and FLOPs of a step, seconds of a step and hours of the run.
 
     Nothing is loaded and no GPU is needed: shapes come from the base's config.json, or are known (Qwen2.5-Coder). What has to be
-    assumed is printed, and each assumption is a flag. Exits with 1 if the run does not fit, and says what to change.
+    assumed is printed, and each assumption is a flag. Exits with 1 if the run does not fit, and prints what to change.
     """
 
     config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT
     """A preset that ships (`populora train --list`), or a settings file of yours."""
     gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
-    """Such as `h100-80gb` or `rtx4090-24gb`; `cpu` measures this machine. By default what `base.device` says, an H100 for `cuda`."""
+    """Such as `h100-80gb` or `rtx4090-24gb`; `cpu` measures this machine. The default follows `base.device`; for `cuda` it is an H100."""
     gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """GPUs of a node; by default as many as the configuration uses. For more, one without cluster settings is planned with some."""
     nodes: Annotated[int, tyro.conf.arg(metavar="N")] = 1

@@ -1,4 +1,4 @@
-"""``populora resume [RUN]``: go on from the newest checkpoint, bit-identical to an undisturbed run."""
+"""``populora resume [RUN]``: continue from the newest checkpoint, bit-identical to an undisturbed run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     cluster = parse(Resume, arguments, "resume", default=Resume(folder, config.cluster)).cluster
     check(replace(config, cluster=cluster))
     for change in changed_versions(folder):
-        sys.stderr.write(f"populora: {change}: the run goes on, but perhaps not to the bytes of an undisturbed one\n")
+        sys.stderr.write(f"populora: {change}: the results may differ in the last bits from those of an undisturbed run\n")
 
     from populora.training.loop import resume
 

@@ -31,7 +31,7 @@ from populora.runs.directory import CONFIG, FACTS, changed_versions, locked
 @dataclass(frozen=True)
 class Retention:
     """Breed a child with every operator from parents at several steps of their training, train the children on, and say what each
-    operator keeps. Ctrl-C stops at once; the same command goes on from the last checkpoint."""
+    operator keeps. Ctrl-C stops at once; the same command continues from the last checkpoint."""
 
     settings: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|SETTINGS.toml]")] = RETENTION
     """A preset: `retention` (26 minutes on two cores), `retention_full` (the paper's grid, 2 hours); or a settings file of yours."""

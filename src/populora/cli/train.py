@@ -31,7 +31,7 @@ class Train:
     """Co-evolve a population of teachers and students, or train the single-agent baseline.
 
     Settings come from a preset or a TOML file, then from the flags below; what the file leaves out has the paper's value. Ctrl-C
-    finishes the step, checkpoints, and says how to resume.
+    finishes the step, checkpoints, and prints how to resume.
     """
 
     config: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PRESET|FILE.toml]")] = DEFAULT
@@ -97,18 +97,18 @@ def open_display(
 def run_displayed(
     folder: Path, steps: int, work: Callable[[Display, Callable[[], bool]], Summary], history: Sequence[Mapping[str, float]] = ()
 ) -> int:
-    """Do ``work`` under a display; print how to go on if it was stopped. Returns the exit code."""
+    """Do ``work`` under a display; print how to continue if it was stopped. Returns the exit code."""
     resume = f"`{command('resume', folder)}`"
     try:
         with two_stage_interrupt() as stop, open_display(folder, steps, history, stop) as display:
             summary = work(display, stop)
     except KeyboardInterrupt:
-        begun = f"{resume} goes on from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
+        begun = f"{resume} continues from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
         sys.stderr.write(f"populora: stopped at once; {begun}\n")
         return 130
     if not summary.stopped:
         return 0
-    sys.stderr.write(f"populora: stopped after step {summary.step} of {summary.steps}; {resume} goes on from there\n")
+    sys.stderr.write(f"populora: stopped after step {summary.step} of {summary.steps}; {resume} continues from there\n")
     return 130
 
 

@@ -101,7 +101,7 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
 
 
 def answer_line(verifier: Verifier, line: bytes) -> bytes:
-    """Answer one request with a line of ASCII JSON. Raises `SandboxFault` if the sandbox cannot go on."""
+    """Answer one request with a line of ASCII JSON. Raises `SandboxFault` if the sandbox fails."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:

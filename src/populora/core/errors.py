@@ -1,4 +1,4 @@
-"""The exceptions of populora. Every message says what was expected, what came, and what to do. The command line prints it and exits 2."""
+"""The exceptions of populora. A message states what was expected, what came, and what to do. The commands print it and exit with 2."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ScoreCell:
 
     @property
     def complete(self) -> bool:
-        """Whether it covers everything. Only complete cells are averaged and compared."""
+        """True if every item and member is counted. Only complete cells are averaged and compared."""
         return self.counted == self.of
 
 

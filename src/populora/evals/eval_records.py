@@ -60,7 +60,7 @@ class Grade:
     """Empty if correct; else ``wrong``, ``no_answer``, ``timeout`` and the like."""
     answer: str = ""
     modes: dict[str, bool] = field(default_factory=dict)
-    """Whether it is correct in each extraction mode (``strict``, ``lenient``, …); ``correct`` is the benchmark's primary one."""
+    """Correctness in each extraction mode (``strict``, ``lenient``, …); ``correct`` is the benchmark's primary one."""
     retry: str = ""
     """``passed`` or ``failed`` if it failed at first and was graded once more, alone."""
     completion_sha: str = ""

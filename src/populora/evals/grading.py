@@ -33,7 +33,7 @@ LONGEST_COMPLETION = 1 << 18
 
 @dataclass(frozen=True)
 class GraderSettings:
-    """How the benchmarks of one kind are graded."""
+    """The settings of one kind of grader."""
 
     grade: Callable[..., Grade]
     limits: Limits
@@ -42,9 +42,9 @@ class GraderSettings:
     times: Mapping[str, float] = field(default_factory=dict)
     """Limits within those of the sandbox, in CPU seconds."""
     reads_solutions: bool = False
-    """Whether completions may be plain code."""
+    """True if completions may be plain code."""
     retry: Literal["failures", "unless_wrong", "never"] = "failures"
-    """What is graded once more, alone: all failures; those without a value to compare; nothing, where two processes agreed already."""
+    """The failures that are graded a second time, one by one: all; those without a value to compare; none, if two processes agreed."""
 
 
 GRADERS: dict[Grading, GraderSettings] = {

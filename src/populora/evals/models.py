@@ -106,7 +106,7 @@ def _find_members(run: Path, members: str, base: str) -> EvalModels:
 
 
 def _base_of(adapter: Path) -> str:
-    """Read the base model that an adapter's settings name; ``tiny`` for the package's own folder, which exports name."""
+    """Read the base model that an adapter's settings name. For the package's own folder that is ``tiny``."""
     path = read_settings(adapter).get("base_model_name_or_path")
     if not isinstance(path, str) or not path:
         raise AdapterError(f"'{adapter / CONFIG_FILE}' names no base (base_model_name_or_path): say with --base which one it is for")

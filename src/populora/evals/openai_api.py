@@ -1,7 +1,7 @@
 """Generation by an OpenAI-compatible endpoint, through the ``openai`` client library, which retries by itself.
 
 Raw prompts go to the completions route. A chat template goes to the chat route as the user's turn alone, since few endpoints let a client
-begin the assistant's: its response has the fences that the begun turn would have opened, and no stop text cuts it. Answers at temperature 0
+begin the assistant's: the response then contains its own opening fence, and no stop text cuts it. Answers at temperature 0
 may still differ between calls. An item that the endpoint refuses (400 or 422, such as a prompt that is too long) has no completion.
 """
 

@@ -150,7 +150,7 @@ class EvalPrompts:
     max_tokens: int
     prompts: Mapping[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why an item has no prompt, by item."""
+    """The reason why an item has no prompt, by item."""
     longest_prompt: int = 0
     lowered_from: int = 0
     """The benchmark's own longest response, where the context has no space for it."""

@@ -29,7 +29,7 @@ class Figure:
     paper: str
     """Its name in the paper; empty if the paper has none."""
     definition: str
-    """What is drawn, in full sentences."""
+    """The caption: the plotted quantities, in full sentences."""
     source: str
     """The columns of the run directory that it is computed from."""
     runs: str

@@ -132,7 +132,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def newest_members(folder: Path) -> SavedMembers:
-    """Find the members in the newest checkpoint of a run, which may go on meanwhile. Needs no torch. Raises `RunDirectoryError`."""
+    """Find the members in the newest checkpoint of a run, also of one in progress. Needs no torch. Raises `RunDirectoryError`."""
     while steps := checkpoint_steps(folder):
         path = step_folder(folder / FOLDER, steps[-1])
         try:

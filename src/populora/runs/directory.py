@@ -55,12 +55,13 @@ def check_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
     recorded = read_json(folder / FACTS)
     for name, now in facts.items():
         if recorded.get(name) != now:
-            change = f"'{folder}' began with {name} {recorded.get(name)!r}, now it is {now!r}"
-            raise RunDirectoryError(f"{change}: a resumed run would mix the two. Restore it, or start a new run.")
+            raise RunDirectoryError(
+                f"'{folder}': expected {name} {recorded.get(name)!r} as when it began, got {now!r}. Restore it, or start a new run."
+            )
 
 
 def record_fingerprints(folder: Path, facts: Mapping[str, str]) -> None:
-    """Write the fingerprints of an experiment that is no run into its ``run.json``. If it is there, do as `check_fingerprints`."""
+    """Write the fingerprints of another experiment into its ``run.json``, or check them if the file exists."""
     if (folder / FACTS).exists():
         check_fingerprints(folder, facts)
     else:

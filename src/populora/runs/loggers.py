@@ -1,10 +1,10 @@
 """Loggers to TensorBoard, trackio and Weights & Biases (W&B). Each library is an extra and imported when ``track`` names it.
 
-A logger gets the lines of ``metrics.jsonl`` and ``timings.jsonl``, only of steps that a checkpoint holds: no resume takes them back.
+A logger gets the lines of ``metrics.jsonl`` and ``timings.jsonl``, only of steps that a checkpoint holds, so that a resume repeats none.
 ``tracked.json`` has the last such step and the run's id, which is random, because it tells runs of equal seeds apart. A resumed run
-goes on with the same logged run. A logger that fails does not stop the run.
+continues the same logged run. A logger that fails does not stop the run.
 
-The libraries write into the run directory. If a library has an environment variable for what is set here, the variable counts.
+The libraries write into the run directory. A library's own environment variables take precedence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 
 PROJECT, TRACKED = "populora", "tracked.json"
 UPLOAD_SECONDS = 300.0
-"""How long the end of a run waits for W&B to send what the network has not taken yet."""
+"""Seconds that the end of a run waits for W&B's uploads."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Trackio:
 
 
 class Wandb:
-    """Logs to W&B, with a folder in ``wandb/`` for each part of the run. Offline it may lack the last second before a kill."""
+    """Logs to W&B, with a folder in ``wandb/`` for each part of the run. Offline a kill can lose its last second."""
 
     def open(self, run: LoggedRun, last: int) -> int:
         wandb = import_module("wandb")

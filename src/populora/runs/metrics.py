@@ -1,12 +1,12 @@
 """The paper's metrics of one step (Figures 3 to 5 and the appendices on coverage, types, diagnostics, length): pure.
 
 The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type``, as in ``student/solve_rate/S1/code_o``.
-``teacher/…`` is about proposing and ``student/…`` about solving: the single agent ``A0`` appears under both. What is undefined in a step
-is absent, such as the difficulty of a teacher without valid problems. A metric over all members is the mean over their samples.
+``teacher/…`` is about proposing and ``student/…`` about solving: the single agent ``A0`` appears under both. A metric that is undefined in
+a step is omitted, such as the difficulty of a teacher without valid problems. A metric over all members is the mean over their samples.
 
-Readings: what is about answers counts the attempts at the step's own problems (``rho``'s attempts) without void ones and without those
+Readings: metrics of answers count the attempts at the step's own problems (``rho``'s attempts), without void ones and without those
 that only fill a batch. Difficulty is 1 - mean rho over the teacher's valid problems. Complexity and duplicates (programs that the buffer
-held already) are about programs that were written in the step: code_f, which is given its program, has entries of its own (``/code_f``).
+held already) count the programs that were written in the step. code_f is given its program, so it has entries of its own (``/code_f``).
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def _solving(attempts: Sequence[Row]) -> dict[str, float]:
     spread = partial(_spread, "student", "student")
     return {
         **spread("solve_rate", counted, lambda row: row["correct"]),
-        # Whose problems break the format of those who solve them: it counts as unsolved, so a teacher would be paid for it.
+        # Format failures by the problem's author: they count as unsolved, so they would pay the teacher.
         **_spread("teacher", "author", "rho_format_fail", counted, lambda row: not row["formatted"]),
         **spread("format_rate", counted, lambda row: row["formatted"]),
-        # Answers that stand outside their fence, and what they solve if `tasks.extraction` lets them count: never hidden in the rate.
+        # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
         **spread("lenient", counted, lambda row: row["lenient"]),
         **spread("lenient_solved", counted, lambda row: row["lenient"] and row["correct"]),
         **spread("response_length", counted, lambda row: row["response_tokens"]),

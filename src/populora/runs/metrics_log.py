@@ -43,7 +43,7 @@ def latest_run(root: Path = RUNS) -> Path:
     """Return the run under ``root`` that began or finished a step last. Raises `RunDirectoryError` if there is none."""
     runs = [file.parent for file in root.glob(f"*/{CONFIG}") if b'"population"' in file.read_bytes()]  # others are of `populora retention`
     if not runs:
-        raise RunDirectoryError(f"no run was named, and '{root}/' has none: name a run directory, or start a run with `populora train`")
+        raise RunDirectoryError(f"expected a run directory, and '{root}/' has none: name one, or start a run with `populora train`")
     return max(runs, key=lambda run: max(file.stat().st_mtime_ns for name in (CONFIG, METRICS) if (file := run / name).exists()))
 
 

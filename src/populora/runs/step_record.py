@@ -1,4 +1,4 @@
-"""The record of one self-play step: what training hands to the logs, the tables and the display."""
+"""The record of one self-play step, from which logs, tables and display are made."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Summary:
     step: int
     steps: int
     stopped: bool
-    """Whether Ctrl-C ended it early."""
+    """True if Ctrl-C ended the run early."""
     seconds: float
     first: dict[str, float]
     last: dict[str, float]
@@ -102,7 +102,7 @@ def next_commands(summary: Summary) -> list[tuple[str, str]]:
         out = f"{folder.absolute().name}-{member.lower()}"
         commands.append((command("export", folder, "--member", member, "-o", out), "take an adapter out"))
     if summary.step < summary.steps:
-        commands.insert(0, (command("resume", folder), f"go on from step {summary.step}"))
+        commands.insert(0, (command("resume", folder), f"continue from step {summary.step}"))
     return commands
 
 

@@ -57,7 +57,7 @@ class SandboxPool:
         """Return one verdict per job, in order; equal jobs run once. Several threads may call it.
 
         ``twice`` calls every program's ``f`` twice in each of two processes: unequal values are ``rejected_nondeterministic``.
-        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing. Raises `SandboxFault` if the sandbox cannot go on.
+        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing. Raises `SandboxFault` if the sandbox fails.
         """
         longest = self._limits.max_source_chars
         verdicts = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if _is_too_long(job, longest)}

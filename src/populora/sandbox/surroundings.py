@@ -29,7 +29,7 @@ def settle(index: int) -> None:
 
 
 class Replaced:
-    """A function that, like a built-in one, does not become a method where a class has it as an attribute."""
+    """A callable that does not bind as a method, like a built-in function."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call

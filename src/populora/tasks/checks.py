@@ -59,7 +59,7 @@ class Verifier:
         """Start a sandbox whose ``limits`` bound a program's time, memory and output.
 
         ``twice`` runs each program in two processes that differ in hash seed, address layout and clock, with two calls in each.
-        Unequal values are ``rejected_nondeterministic``. ``tasks`` says when values are equal and which imports are banned. Raises
+        Unequal values are ``rejected_nondeterministic``. ``tasks`` defines equality and banned imports. Raises
         `SandboxUnavailableError` where this machine's kernel cannot confine programs, unless ``allow_weak``, or lacks ``tier``.
         """
         self._pool, self._tasks, self._twice = SandboxPool(limits, workers, allow_weak, tier), tasks, twice

@@ -2,7 +2,7 @@
 
 Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` is replaced, parents
 come from the top half. Three rules go beyond the paper's text. A newborn is not judged before it has trained for one interval. A
-teacher that hardly makes a valid problem plays no games, so that its rating would protect it for ever: it is replaced first, and a
+teacher that hardly makes a valid problem plays no games, so that its rating would never fall. It is replaced first, and chosen as a
 parent last. A child is rated like its parents, with a larger sigma.
 """
 

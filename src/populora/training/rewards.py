@@ -1,7 +1,7 @@
 """Phase 4 of a step, the pure part: rewards (Eq. 1 and 2 of the paper), rho, and who won each matchup.
 
 At solve rate 1 the teacher's ``1 - rho`` is 0, which is also what the paper pays at solve rate 0. ``RewardConfig.boundary``
-therefore applies at both ends: 0 is the paper, -0.5 is what Absolute Zero's released code pays there.
+therefore applies at both ends: 0 follows the paper, -0.5 follows Absolute Zero's released code.
 """
 
 from __future__ import annotations

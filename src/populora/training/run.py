@@ -1,6 +1,6 @@
 """The state of a run, its conversion to a checkpoint and back, and the timer of its phases.
 
-A snapshot copies everything, in both directions: the run may go on, and one checkpoint may be restored many times.
+A snapshot copies everything, in both directions. Later steps do not change it, and it can be restored many times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Run:
     """The adapters, one slot a member. In one process sampler and learner use these tensors, else they have copies."""
     verifier: TaskVerifier
     fits: Callable[[str], bool]
-    """Tells whether a prompt is within ``selfplay.max_prompt_tokens``."""
+    """Return True for a prompt of at most ``selfplay.max_prompt_tokens``."""
     fingerprints: dict[str, str]
     """Base, tokenizer, prompts, held-out suite and sandbox tier: a resume must find them unchanged."""
     population: Population
@@ -57,7 +57,7 @@ class Run:
     """Number of valid and of all proposals by proposer, since the last evolution."""
 
     def sync_weights(self, slots: Iterable[int] | None = None) -> None:
-        """Tell the sampler that the adapters of these slots (default: all) have changed."""
+        """Send the adapters of these slots (default: all) to the sampler."""
         self.sampler.sync_weights(self.bank, range(self.bank.slots) if slots is None else slots)
 
     def sample(self, requests: Sequence[AnyRequest], temperature: float = 1.0) -> list[tuple[AnyRequest, list[Generation]]]:

@@ -112,7 +112,7 @@ def test_a_grid_resumes_with_its_own_base_only(finished, tmp_path):
     cell_file(out, 0, 2).unlink()
     facts = json.loads((out / "run.json").read_text())
     (out / "run.json").write_text(json.dumps({**facts, "base_sha256": "0" * 64}))
-    with pytest.raises(RunDirectoryError, match="began with base_sha256 '000"):
+    with pytest.raises(RunDirectoryError, match="expected base_sha256 '000"):
         run_grid(SMALL, out, quiet)
 
 

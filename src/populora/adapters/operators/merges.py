@@ -38,7 +38,7 @@ def linear_0_5(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
 def ties(parents: Sequence[Adapter], rng: np.random.Generator, *, tau: float = 0.2) -> Adapter:
     """X6. Each parent loses the share ``tau`` of smallest magnitudes; the sign of the sum is elected; parents that have it average.
 
-    ``floor(tau n)`` of n entries go, of equal ones the first. Where the sum is zero nobody is elected and the child has zero.
+    ``floor(tau n)`` of n entries go, of equal ones the first. Where the sum is zero, the child's entry is zero.
     """
     expect(0 <= tau < 1, "tau", "a share from 0 to below 1", tau)
 

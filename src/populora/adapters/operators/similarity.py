@@ -19,7 +19,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.svd import dead_components, double_qr_svd
 
 SAFE = (1e-30, 1e30)
-"""Within these no square in fp32 overflows, and what underflows is below its rounding."""
+"""The range in which squares in fp32 do not overflow, and underflow only below their rounding."""
 SAME = 1e-5
 """Two deltas are equal to fp32 accuracy when their difference is at most this share of the parent's norm."""
 

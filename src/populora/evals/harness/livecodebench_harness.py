@@ -17,7 +17,7 @@ _NAMES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json builtins typing"
 ).split()
 PREAMBLE = "".join([*(f"from {name} import *\n" for name in _NAMES), *(f"import {name}\n" for name in _NAMES)])
-"""What solutions may use without an import, as in the official grader."""
+"""The imports that every solution gets, as in the official grader."""
 _PREAMBLE = compile(PREAMBLE, "<preamble>", "exec")
 RECURSION = 50_000
 
@@ -79,7 +79,7 @@ def _by_call(code, name):
 
 
 def _json(value, outermost=False):
-    """Convert to JSON that is equal where the value would be: a tuple within, or a key that is no string, is equal to nothing in JSON."""
+    """Convert to JSON for comparison. A tuple inside, or a key that is no string, is equal to nothing in JSON."""
     if isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, list) or (outermost and isinstance(value, tuple)):

@@ -37,16 +37,16 @@ class ChildMeasures:
     seed: int
     snapshot: int
     gain: float
-    """Of the parent over the bare base, before the children are trained: what there is to retain."""
+    """The parent's rate minus the bare base's, before the children are trained."""
     initial: float
-    """Of the child before any step, minus the parent's on the same problems."""
+    """The child's rate before any step, minus the parent's on the same problems."""
     recovered: int | None
     area_lost: float
     """Sum over the steps of the parent's rate minus the child's; negative where the child learned beyond its parent."""
     end: float
-    """At the end, minus the parent's there."""
+    """The child's rate at the end, minus the parent's."""
     kept: float
-    """At the end, minus ``recovered_share`` of the parent's there; above 0 the child is back."""
+    """The child's rate at the end, minus ``recovered_share`` of the parent's; above 0 the child has recovered."""
     against_control: float
     """Mean over the steps of the child's rate minus the control's; ``against_fresh`` is against an adapter that began anew."""
     against_fresh: float
