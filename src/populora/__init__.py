@@ -138,14 +138,15 @@ def breed(
 
     if isinstance(parents, str | Path) or not all(isinstance(parent, Adapter | str | Path) for parent in parents):
         raise ConfigError(f"parents: expected a list of adapters or PEFT folders, got {parents!r}")
-    get_operator(operator).check_refactor(refactor)
+    chosen = get_operator(operator)
+    chosen.check_refactor(refactor)
     paths = [Path(parent) for parent in parents if isinstance(parent, str | Path)]
     folders = {path: read_folder(path) for path in paths}
     check_agreement(paths, [folders[path].settings for path in paths], allow_other_base)
     adapters = [parent if isinstance(parent, Adapter) else folders[Path(parent)].adapter for parent in parents]
     names = [f"parent {index}" if isinstance(parent, Adapter) else str(parent) for index, parent in enumerate(parents, start=1)]
-    plan = Lineage("child", 1, 0, get_operator(operator).name, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
-    child, lineage = breed(adapters, plan, names)
+    plan = Lineage("child", 1, 0, chosen.name, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
+    child, lineage = breed(adapters, plan, names, operator=chosen)
     if warning := basis_warning(lineage, adapters):
         warnings.warn(warning, stacklevel=2)
     return child, lineage

@@ -14,7 +14,7 @@ import tyro
 from populora.cli.arguments import QUIET, parse
 from populora.cli.progress import counting
 from populora.core.errors import ConfigError
-from populora.core.files import disk_errors, step_folder
+from populora.core.files import make_folder, step_folder
 from populora.core.installed import PACKAGES, processor, versions
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.data import MissingDataError, digest_of, find_data, load_pinned
@@ -105,8 +105,7 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
     _announce(plan, skipped)
     out = args.out or _default_folder(args.what, models, plan)
     check_folder(out)
-    with disk_errors(out, "create"):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with locked(out), counting("generating") as count:
         _record(out, plan, models, data, skipped)
         refused = generate(plan, out, lambda benchmark, model, done, items: count(done, items, f"{benchmark} {model}"))

@@ -14,7 +14,7 @@ from populora.cli.arguments import QUIET, parse
 from populora.cli.evaluate_generate import SKIPPED, say
 from populora.cli.progress import counting
 from populora.core.errors import ConfigError
-from populora.core.files import disk_errors
+from populora.core.files import make_folder
 from populora.evals.benchmarks import BENCHMARKS, Benchmark, benchmark
 from populora.evals.completions import read_texts
 from populora.evals.data import MissingDataError, digest_of, find_data, load_items, load_pinned
@@ -114,8 +114,7 @@ def _grade_model(folder: Path, model: str, job: GradingJob, pool: GraderPool) ->
         return 0
     texts, faults = read_texts(completions, job.items)
     job = replace(job, items=[item for item in job.items if item.id in texts], texts=texts)
-    with disk_errors(out.parent, "create"):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     with counting(f"{job.benchmark.name} {model}") as progress:
         _report(f"{model} on ", job, grade(job, out, pool, progress), faults)
     return len(faults)

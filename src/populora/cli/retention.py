@@ -18,7 +18,7 @@ from populora.cli.progress import counting
 from populora.cli.train import preset_list
 from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
-from populora.core.files import disk_errors, json_bytes, read_json, write_file
+from populora.core.files import json_bytes, make_folder, read_json, write_file
 from populora.core.invocation import pasteable
 from populora.core.presets import RETENTION, preset_names, settings_file
 from populora.evals.retention.figures import draw_figures
@@ -48,8 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(pasteable(preset_list(preset_names(retention=True))))
         return 0
     config = load_settings(settings_file(args.settings, retention=True))
-    with disk_errors(args.out, "create"):
-        args.out.mkdir(parents=True, exist_ok=True)
+    make_folder(args.out)
     with locked(args.out):
         _claim(args.out, config)
         with counting("retention") as count:

@@ -44,6 +44,12 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
         raise RunDirectoryError(f"cannot {action} '{path}': {error.strerror or error}. {remedy}") from error
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it, where they are absent. Raises `RunDirectoryError`."""
+    with disk_errors(path, "create"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` atomically. Raises `RunDirectoryError`."""
     part = _aside(path)

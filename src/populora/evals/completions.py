@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from populora.core.errors import ConfigError
-from populora.core.files import disk_errors, write_file
+from populora.core.files import disk_errors, make_folder, write_file
 from populora.evals.eval_records import Completion, EvalModel, Item, append, read_records, to_lines
 from populora.evals.folder import completions_file
 from populora.evals.prompts import EvalPrompts
@@ -48,8 +48,7 @@ def open_completion_logs(prompts: Iterable[EvalPrompts], models: Sequence[EvalMo
     for task in prompts:
         for model in models:
             file = completions_file(out, task.benchmark.name, model.name)
-            with disk_errors(file.parent, "create"):
-                file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(file.parent)
             finished = read_records(file, Completion, repair=True)
             missing = [item for item in task.prompts if item not in finished]
             logs.append(CompletionLog(task, model.name, file, missing, len(task.prompts) - len(missing), progress))

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
-from populora.core.files import digest, disk_errors, write_file
+from populora.core.files import digest, disk_errors, make_folder, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
@@ -101,7 +101,6 @@ def _download(benchmark: Benchmark) -> Path:
         raise MissingDataError(f"{benchmark.name}: '{url}' {why}: try again; with the file at hand, use --data DIR") from error
     if digest(content) != benchmark.sha256:
         raise MissingDataError(f"{benchmark.name}: the download has SHA-256 {digest(content)}, expected {benchmark.sha256}")
-    with disk_errors(path.parent, "create"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_file(path, content)
     return path

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from populora.core.files import disk_errors, write_file
+from populora.core.files import make_folder, write_file
 
 ABSENT = "–"
 
@@ -150,8 +150,7 @@ def write_tables(folder: Path, name: str, tables: Sequence[TextTable], records: 
     writer.writeheader()
     writer.writerows(records)
     texts = {"md": "\n".join(map(to_markdown, tables)), "tex": "\n".join(map(to_latex, tables, labels)), "csv": values.getvalue()}
-    with disk_errors(folder, "create"):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for ending, text in texts.items():
         write_file(folder / f"{name}.{ending}", text.encode())
     return [folder / f"{name}.{ending}" for ending in texts]

@@ -16,7 +16,7 @@ from typing import Any
 from populora.core.config import Config
 from populora.core.config_file import from_mapping, to_mapping
 from populora.core.errors import ConfigError, RunDirectoryError
-from populora.core.files import PART, digest, disk_errors, json_bytes, read_json, write_file
+from populora.core.files import PART, digest, disk_errors, json_bytes, make_folder, read_json, write_file
 from populora.core.installed import version_changes, versions
 from populora.core.invocation import command
 
@@ -29,8 +29,7 @@ CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
 def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[None]:
     """Create the run directory and hold its lock. ``facts`` are plain values for ``run.json``. Raises `RunDirectoryError`."""
     check_free(folder)
-    with disk_errors(folder, "create"):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder):
         check_free(folder)
         write_file(folder / FACTS, json_bytes({"config_sha256": config_hash(config), "versions": versions(), **facts}))
