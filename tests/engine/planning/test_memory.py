@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_models import random_qwen2
 
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, SelfplayConfig
 from populora.core.errors import ConfigError
+from populora.engine.model.base_shape import read_base_shape
+from populora.engine.model.head import CHUNK_ELEMENTS
+from populora.engine.model.loading import load_base
+from populora.engine.model.model import AdaptedModel
+from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.planning.memory import ACTIVATIONS, CACHE, CHUNK, HEAD, head_bytes, kept_bytes, rows_at_a_time
-from populora.engine.planning.model_shape import ModelShape, qwen2
+from populora.engine.planning.model_shape import qwen2
 from populora.engine.planning.planner import Plan
+from populora.engine.sampling.inprocess import InProcessSampler
 
 MIB = 2**20
 SINGLE = 20_185_088
@@ -37,24 +44,14 @@ def test_figures_of_the_paper_s_base(seven, paper, planned):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("checkpointing", ["none", "mlp", "layer"])
 def test_kept_activations_are_those_of_the_learner_s_own_graph(dtype: str, checkpointing: str):
-    shapes = {layers: qwen2("small", 64, 256, layers, 4, 2, 128, tied=True, context=128) for layers in (2, 3)}
-    kept = {layers: _saved_bytes(shape, dtype, checkpointing) for layers, shape in shapes.items()}
-    expected = kept_bytes(shapes[3], 4 * 8, 4 if dtype == "float32" else 2, checkpointing)
-    assert kept[3] - kept[2] == pytest.approx(expected)
+    shape = qwen2("small", 64, 256, 3, 4, 2, 128, tied=True, context=128)
+    one_layer = _saved_bytes(3, dtype, checkpointing) - _saved_bytes(2, dtype, checkpointing)
+    assert one_layer == pytest.approx(kept_bytes(shape, 4 * 8, 4 if dtype == "float32" else 2, checkpointing))
 
 
-def _saved_bytes(shape: ModelShape, dtype: str, checkpointing: str) -> float:
+def _saved_bytes(layers: int, dtype: str, checkpointing: str) -> float:
     """Bytes per token that autograd keeps in addition to weights, each storage once."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from populora.engine.model.model import AdaptedModel
-    from populora.engine.model.packing import PromptGroup, pack
-
-    config = Qwen2Config(
-        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, max_position_embeddings=shape.context,
-    )  # fmt: skip
-    model = Qwen2ForCausalLM(config).to(getattr(torch, dtype))
+    model = random_qwen2(num_hidden_layers=layers, hidden_size=64, intermediate_size=256, vocab_size=128).to(getattr(torch, dtype))
     adapted = AdaptedModel(model, ("q_proj", "k_proj", "v_proj", "o_proj"), 1, 8, 16.0, checkpointing)  # type: ignore[arg-type]
     families = [tensor for family in adapted.bank.projections for tensor in (family.a, *family.b)]
     weights = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *families)}
@@ -73,16 +70,10 @@ def _saved_bytes(shape: ModelShape, dtype: str, checkpointing: str) -> float:
 
 
 def test_the_chunk_of_logits_is_the_head_s_own():
-    from populora.engine.model.head import CHUNK_ELEMENTS
-
     assert CHUNK_ELEMENTS["cuda"] == CHUNK
 
 
 def test_rows_at_a_time_are_about_the_sampler_s_own():
-    from populora.engine.model.base_shape import read_base_shape
-    from populora.engine.model.loading import load_base
-    from populora.engine.model.model import AdaptedModel
-    from populora.engine.sampling.inprocess import InProcessSampler
 
     config = Config(selfplay=SelfplayConfig(max_response_tokens=224), engine=EngineConfig(cache_mb=100))
     model, tokenizer = load_base(BaseConfig())
