@@ -2,15 +2,15 @@
 
     python -m benchmarks.balance        writes balance.json; about two minutes on one core
 
-Steps of 8 adapters on 8 ranks, 64 on 64 and 1,000 on 64, 256 and 1,000, through the functions that split and assign the work of a run.
-Response lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the planner are CPU time.
+Steps of 8 adapters on 8 ranks, 64 on 64 and 1,000 on 256, through the functions that split and assign the work of a run. Response
+lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the planner are CPU time.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from benchmarks.measuring import bar, machine, options, write_results
 
 from populora.core.config import LearnerConfig
 from populora.core.rng import stream
-from populora.engine.cluster.load_balancing import Assignment, assign, owners_of
+from populora.engine.cluster.load_balancing import assign, owners_of
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.work_splitting import WorkItem, split_work
 
@@ -28,13 +28,8 @@ BUDGET = LearnerConfig().micro_batch_tokens
 PROMPTS, SAMPLES, PROMPT_TOKENS, LONGEST = 72, 8, 500, 8096
 BETWEEN, WITHIN = 0.5, 0.85
 """Standard deviations of the logarithm of a response's length: between the prompts of an adapter, and within a prompt."""
-POPULATIONS = {
-    "alike": "all adapters have a mean of 1,000 tokens a response, before the cut",
-    "means x 2": "their means lie within a factor of 2, log-uniform",
-    "means x 4": "their means lie within a factor of 4, log-uniform",
-    "idle and short": "of eight adapters one has no rows and two have a mean of 250",
-    "small step": "alike, but 7 prompts an adapter instead of 72",
-}
+POPULATIONS = {"alike": 1.0, "means x 4": 4.0}
+"""The factor within which the adapters' mean lengths lie, log-uniform around 1,000 tokens."""
 RANKS_PER_NODE = 8
 HELP_TOKENS, FAR_HELP_TOKENS = 1000.0, 2000.0
 """Cost of a pair of adapter and helper in `assign`, on one node and across nodes."""
@@ -55,16 +50,13 @@ class Simulation:
         return f"{self.adapters} on {self.ranks}, {self.population}"
 
 
-SIMULATIONS = [
-    *(Simulation(8, 8, population, 100, None if population == "small step" else 1.05) for population in POPULATIONS),
-    *(Simulation(64, 64, population, 20, None if population == "small step" else 1.08) for population in POPULATIONS),
-    *(Simulation(1000, ranks, population, 3) for population in ("alike", "means x 4") for ranks in (64, 256, 1000)),
-]
+SIZES = [(8, 8, 100, 1.05), (64, 64, 20, 1.08), (1000, 256, 3, None)]
+SIMULATIONS = [Simulation(adapters, ranks, name, seeds, goal) for adapters, ranks, seeds, goal in SIZES for name in POPULATIONS]
 
 
 def main() -> None:
     args = options(__doc__, Path(__file__).with_suffix(".json")).parse_args()
-    step = {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT_TOKENS, "longest": LONGEST, "populations": POPULATIONS}
+    step = {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT_TOKENS, "longest": LONGEST}
     write_results(args.out, {"machine": machine("numpy"), "step": step, "balance": {case.name: simulate(case) for case in SIMULATIONS}})
 
 
@@ -81,16 +73,11 @@ def simulate(case: Simulation) -> dict[str, Any]:
 def make_rows(population: str, adapters: int, seed: int) -> list[TrainRow]:
     """Return the rows of a step, adapter by adapter. Only lengths matter; tokens are placeholders."""
     rng = stream(seed, "balance", population, adapters)
-    factor = {"means x 2": 2.0, "means x 4": 4.0}.get(population, 1.0)
-    means = 1000.0 * factor ** rng.uniform(-0.5, 0.5, adapters)
-    if population == "idle and short":
-        index = np.arange(adapters) % 8
-        means = np.where(index == 7, 0.0, np.where(index >= 5, 250.0, means))
+    means = 1000.0 * POPULATIONS[population] ** rng.uniform(-0.5, 0.5, adapters)
     rows: list[TrainRow] = []
     for slot, mean in enumerate(means.tolist()):
-        prompts = 7 if population == "small step" else PROMPTS if mean else 0
-        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (prompts, 1)))
-        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (prompts, SAMPLES)))
+        levels = np.exp(rng.normal(-(BETWEEN**2) / 2, BETWEEN, (PROMPTS, 1)))
+        lengths = mean * levels * np.exp(rng.normal(-(WITHIN**2) / 2, WITHIN, (PROMPTS, SAMPLES)))
         for number, sampled in enumerate(np.clip(lengths, 1, LONGEST).astype(int).tolist()):
             prompt = (number, *(0,) * (PROMPT_TOKENS - 1))
             rows += [TrainRow(slot, prompt, range(length), range(length), 1.0) for length in sampled]
@@ -108,50 +95,28 @@ def simulate_step(case: Simulation, rows: Sequence[TrainRow]) -> dict[str, float
     tokens = {slot: [piece.tokens for piece in of_slot] for slot, of_slot in pieces.items()}
     assignment = assign(tokens, owners, case.ranks, HELP_TOKENS, nodes, FAR_HELP_TOKENS)
     assigning = time.process_time() - started
-    alone = loads(rows, pieces, {rank: [] for rank in range(case.ranks)} | by_owner(pieces, owners))
-    shared = loads(rows, pieces, by_rank(assignment, owners, case.ranks))
+    alone, helped = [0.0] * case.ranks, [0.0] * case.ranks
+    for rank in range(case.ranks):
+        of_rank = [slot for slot, owner in owners.items() if owner == rank]
+        alone[rank] = load(rows, [piece for slot in of_rank for piece in pieces.get(slot, ())])
+        kept = [pieces[slot][piece] for slot in of_rank for piece in assignment.kept.get(slot, ())]
+        moved = [pieces[slot][piece] for (slot, helper), of_pair in assignment.moved.items() if helper == rank for piece in of_pair]
+        helped[rank] = load(rows, [*kept, *moved])
     far = [nodes[owners[slot]] != nodes[helper] for slot, helper in assignment.moved]
     for (_, helper), distant in zip(assignment.moved, far, strict=True):
-        shared[helper] += FAR_HELP_TOKENS if distant else HELP_TOKENS
+        helped[helper] += FAR_HELP_TOKENS if distant else HELP_TOKENS
     ideal = max(sum(alone) / case.ranks, *(len(row.prompt_tokens) + len(row.tokens) - 1 for row in rows))
     return {
-        "alone": max(alone) / ideal,
-        "helped": max(shared) / ideal,
-        "pairs": len(far),
-        "far_pairs": sum(far),
-        "cut_ms": 1000 * cutting,
-        "assign_ms": 1000 * assigning,
-    }
+        "alone": max(alone) / ideal, "helped": max(helped) / ideal, "pairs": len(far), "far_pairs": sum(far),
+        "cut_ms": 1000 * cutting, "assign_ms": 1000 * assigning,
+    }  # fmt: skip
 
 
-Shares = dict[int, list[tuple[int, int]]]
-"""The pieces of each rank, as (slot, index)."""
-
-
-def loads(rows: Sequence[TrainRow], pieces: Mapping[int, Sequence[WorkItem]], shares: Shares) -> list[float]:
-    """Return tokens by rank. A rank computes each prompt of its rows once."""
-    tokens: list[float] = []
-    for rank in sorted(shares):
-        chosen = [rows[row] for slot, piece in shares[rank] for row in pieces[slot][piece].rows]
-        prompts = {(row.slot, row.prompt_tokens[0]): len(row.prompt_tokens) for row in chosen}
-        tokens.append(sum(len(row.tokens) - 1 for row in chosen) + sum(prompts.values()))
-    return tokens
-
-
-def by_owner(pieces: Mapping[int, Sequence[WorkItem]], owners: Mapping[int, int]) -> Shares:
-    shares: Shares = {}
-    for slot, of_slot in pieces.items():
-        shares.setdefault(owners[slot], []).extend((slot, index) for index in range(len(of_slot)))
-    return shares
-
-
-def by_rank(assignment: Assignment, owners: Mapping[int, int], ranks: int) -> Shares:
-    shares: Shares = {rank: [] for rank in range(ranks)}
-    for (slot, helper), pieces in assignment.moved.items():
-        shares[helper] += [(slot, piece) for piece in pieces]
-    for slot, pieces in assignment.kept.items():
-        shares[owners[slot]] += [(slot, piece) for piece in pieces]
-    return shares
+def load(rows: Sequence[TrainRow], pieces: Iterable[WorkItem]) -> float:
+    """Return the tokens of a rank's pieces. A rank computes each prompt of its rows once."""
+    chosen = [rows[row] for piece in pieces for row in piece.rows]
+    prompts = {(row.slot, row.prompt_tokens[0]): len(row.prompt_tokens) for row in chosen}
+    return sum(len(row.tokens) - 1 for row in chosen) + sum(prompts.values())
 
 
 if __name__ == "__main__":

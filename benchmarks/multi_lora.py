@@ -75,19 +75,10 @@ def measure_decoding(shape: str, rounds: int) -> dict[str, Any]:
     return {"milliseconds": medians(steps), "ratios": ratios(steps, [("base only", "8 adapters")])}
 
 
-def measure_refill(rounds: int) -> dict[str, Any]:
-    """Compare refill with waves: 192 responses of log-normal lengths, 64 rows; hidden size 256."""
-    adapted = adapted_model("hidden 256", 8)
-    wanted = sampling.lengths(192, 33, 160)
-    cases = {name: sampling.refilled(adapted, 64, wanted, refill) for name, refill in (("refill", True), ("waves", False))}
-    return group(cases, max(5, rounds // 3), [("waves", "refill")])
-
-
 GROUPS = {
     **{f"training, {shape}": lambda rounds, shape=shape: measure_training(shape, rounds) for shape in SHAPES},
     "rows": measure_rows,
     **{f"decoding, {shape}": lambda rounds, shape=shape: measure_decoding(shape, rounds) for shape in SHAPES},
-    "refill": measure_refill,
 }
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import torch
-from benchmarks.measuring import bar, machine, options, spread, take_turns, write_results
+from benchmarks.measuring import Case, bar, interleaved, machine, options, spread, write_results
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from populora.adapters.peft_format import weights_bytes
@@ -52,19 +51,19 @@ def measure(rounds: int) -> dict[str, Any]:
         with closing(backend.VllmSampler(config, tokenizer, SLOTS, CONTEXT)) as sampler:
             sampler.sync_weights(bank, range(SLOTS))
             adapter, measured = bank.adapter(0).to(torch.bfloat16), backend.SHARED_MEMORY / f"populora.measured.{os.getpid()}"
-            work: dict[str, Callable[[], object]] = {
+            work: dict[str, Case] = {
                 "publish": lambda: sampler.sync_weights(bank, [1]),
                 "copy out of the bank": lambda: bank.adapter(1),
                 "write to shared memory": lambda: measured.write_bytes(weights_bytes(adapter)),
             }
-            seconds = timed(work, rounds)
+            seconds = interleaved(work, rounds, time.perf_counter)
             size = measured.stat().st_size
             measured.unlink()
         with join_ray(config) as cluster:
             engines = engine_pool(config, cluster, published := {})
             apart = ClusterSampler(engines, published, tokenizer, torch.bfloat16, eager=False)
             apart.sync_weights(bank, range(SLOTS))
-            seconds |= timed({"publish to an engine's actor": lambda: apart.sync_weights(bank, [1])}, rounds)
+            seconds |= interleaved({"publish to an engine's actor": lambda: apart.sync_weights(bank, [1])}, rounds, time.perf_counter)
     return {
         "adapter_mib": round(size / 2**20, 1),
         "seconds": {name: spread(times) for name, times in seconds.items()},
@@ -74,17 +73,6 @@ def measure(rounds: int) -> dict[str, Any]:
 
 def shipped_tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(base_folder(BaseConfig(path="tiny")))
-
-
-def timed(work: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each, in turns."""
-
-    def seconds(case: Callable[[], object]) -> float:
-        started = time.perf_counter()
-        case()
-        return time.perf_counter() - started
-
-    return take_turns({name: lambda case=case: seconds(case) for name, case in work.items()}, rounds)
 
 
 def random_bank() -> LoraBank:

@@ -9,7 +9,7 @@ adapters differ. Every round replays the same step of a real run. Seconds are wa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +26,10 @@ from populora.core.config_file import load_config
 TOLERANCE = 1e-4
 """Largest distance of the two steps' adapters, as a share of the update's length. Single weights differ by more of theirs: where a
 gradient is a sum that cancels, AdamW turns its rounding into a step."""
-BATCHES = (512, 128, 64, 32)
-"""Responses in one ``generate``: the fastest for one teacher and one student is taken. 512 is all that a member has."""
+ROWS = 128
+"""Responses in one ``generate``: the fastest of 512 (all that a member has), 128, 64 and 32."""
+STEP = 3
+"""The step of the run that is measured: adapters and moments are trained before."""
 Phases = dict[str, float]
 """Wall seconds, and ``cpu`` seconds of the whole."""
 
@@ -35,16 +37,14 @@ Phases = dict[str, float]
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, Path(__file__).parent / "speed" / "step.json", rounds=5)
     parser.add_argument("--threads", type=int, default=1, help="torch's threads")
-    parser.add_argument("--step", type=int, default=3, help="the step of the run that is measured: adapters and moments are trained before")
     parser.add_argument("--toy", action="store_true", help="a few short prompts, to see that it works: the figures mean nothing")
     args = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", module="transformers|peft")
     configs = [replace(load_config(ROOT / "configs" / name), threads=args.threads) for name in ("tiny_4t4s.toml", "tiny_1t1s.toml")]
-    many, one = map(toy, configs) if args.toy else configs
+    many, single = map(toy, configs) if args.toy else configs
     results = {
         "machine": machine("torch", "transformers", "peft"), "rounds": args.rounds, "toy": args.toy,
-        "plain step": compare_with_plain(many, args.step, args.rounds),
-        "adapter steps": compare_populations(many, one, args.step, args.rounds),
+        "plain step": compare_with_plain(many, args.rounds), "adapter steps": compare_populations(many, single, args.rounds),
     }  # fmt: skip
     write_results(args.out, results)
 
@@ -58,13 +58,11 @@ def toy(config: Config) -> Config:
     return replace(config, selfplay=small, population=population, learner=learner, sandbox=sandbox)
 
 
-def compare_with_plain(config: Config, step: int, rounds: int) -> dict[str, Any]:
+def compare_with_plain(config: Config, rounds: int) -> dict[str, Any]:
     """Replay a step with populora and with the plain step, which take turns in beginning."""
-    with before_step(config, step) as replay:
+    with before_step(config, STEP) as replay:
         first = replay.once()
         responses, plain = responses_by_slot(first), plain_model(config, replay.run.bank)
-        trials = seconds_by_batch(plain, replay, responses)
-        fastest = min(trials, key=lambda rows: trials[rows])
         distances: list[dict[str, float]] = []
 
         def ours() -> Phases:
@@ -73,17 +71,19 @@ def compare_with_plain(config: Config, step: int, rounds: int) -> dict[str, Any]
             return {**again.seconds, "cpu": again.cpu}
 
         def theirs() -> Phases:
-            phases = plain_step(plain, replay, first, responses, fastest)
+            phases = plain_step(plain, replay, first, responses)
             distances.append(distance(plain.weights(), replay, first))
             return phases
 
         times, disturbance = noise(lambda: take_turns({"ours": ours, "plain": theirs}, rounds))
     return {
-        "threads": config.threads, "step": step, "work": work(first, responses), "responses a generate": fastest,
-        "seconds of two members by responses a generate": {str(rows): round(seconds, 2) for rows, seconds in trials.items()},
+        "threads": config.threads, "step": STEP, "work": work(first, responses), "responses a generate": ROWS,
         "agreement": {name: max(row[name] for row in distances) for name in distances[0]},
         "seconds": {arm: columns(rows) for arm, rows in times.items()},
-        "plain / ours": ratios(times), "noise": disturbance,
+        "plain / ours": {
+            phase: ratio({arm: [row[phase] for row in rows] for arm, rows in times.items()}, "plain", "ours")
+            for phase in ("whole", "cpu", "sample", "train")
+        }, "noise": disturbance,
     }  # fmt: skip
 
 
@@ -102,26 +102,17 @@ def programs_of(step: ReplayedStep) -> list[Any]:
     return [job for job in step.jobs if job.mode == "run"]
 
 
-def seconds_by_batch(plain: PlainModel, replay: Replay, responses: Responses) -> dict[int, float]:
-    """Return seconds of sampling for the first and the last member, by the number of responses in one ``generate``."""
-    plain.restore(replay.adapters)
-    ends = {slot: responses[slot] for slot in (min(responses), max(responses))}
-    most = replay.run.config.selfplay.max_response_tokens
-    return {rows: timed(lambda rows=rows: sample(plain, ends, rows, most))[1] for rows in BATCHES}
-
-
-def plain_step(plain: PlainModel, replay: Replay, step: ReplayedStep, responses: Responses, rows: int) -> Phases:
-    """Do the plain step. ``verify again`` is a second process for each program, which populora always has; the whole is without it."""
-    config, programs = replay.run.config, programs_of(step)
+def plain_step(plain: PlainModel, replay: Replay, step: ReplayedStep, responses: Responses) -> Phases:
+    """Do the plain step, with one process a program where populora has two."""
+    config = replay.run.config
     plain.restore(replay.adapters)
     phases = {
-        "sample": timed(lambda: sample(plain, responses, rows, config.selfplay.max_response_tokens)),
-        "verify": timed(lambda: run_all(programs, config.sandbox.workers, replay.limits)),
+        "sample": timed(lambda: sample(plain, responses, ROWS, config.selfplay.max_response_tokens)),
+        "verify": timed(lambda: run_all(programs_of(step), config.sandbox.workers, replay.limits)),
         "train": timed(lambda: train(plain, step.rows, config.learner)),
     }
-    again = timed(lambda: run_all(programs, config.sandbox.workers, replay.limits))
     seconds = {phase: wall for phase, (_, wall, _) in phases.items()}
-    return {**seconds, "verify again": again[1], "whole": sum(seconds.values()), "cpu": sum(cpu for _, _, cpu in phases.values())}
+    return {**seconds, "whole": sum(seconds.values()), "cpu": sum(cpu for _, _, cpu in phases.values())}
 
 
 def distance(weights: torch.Tensor, replay: Replay, step: ReplayedStep) -> dict[str, float]:
@@ -146,37 +137,24 @@ def work(step: ReplayedStep, responses: Responses) -> dict[str, int]:
     }  # fmt: skip
 
 
-def ratios(times: Mapping[str, Sequence[Phases]]) -> dict[str, dict[str, float]]:
-    """Return plain / ours within a round."""
-
-    def of(phase: str, *more: str) -> dict[str, float]:
-        plain = [sum(row[name] for name in (phase, *more)) for row in times["plain"]]
-        return ratio({"plain": plain, "ours": [row[phase] for row in times["ours"]]}, "plain", "ours")
-
-    return {
-        **{phase: of(phase) for phase in ("whole", "cpu", "sample", "train")},
-        "whole, two processes a program": of("whole", "verify again"),
-    }
-
-
-def compare_populations(many: Config, one: Config, step: int, rounds: int) -> dict[str, Any]:
-    """Replay a step of ``many`` and steps of ``one``, of different seeds, that have as many adapters together.
+def compare_populations(many: Config, single: Config, rounds: int) -> dict[str, Any]:
+    """Replay a step of ``many`` and steps of ``single``, of different seeds, that have as many adapters together.
 
     The two differ in the population alone, and in the length of their responses, which the ratios for each token take out.
     """
-    if replace(many, population=one.population) != one:
+    if replace(many, population=single.population) != single:
         raise SystemExit("the two configurations must agree in everything but the population")
-    names = [f"{config.population.teachers}T+{config.population.students}S" for config in (many, one)]
-    copies = many.population.teachers // one.population.teachers
+    names = [f"{config.population.teachers}T+{config.population.students}S" for config in (many, single)]
+    copies = many.population.teachers // single.population.teachers
     with ExitStack() as stack:
-        seeds = {names[0]: [many], names[1]: [replace(one, seed=one.seed + copy) for copy in range(copies)]}
-        replays = {name: [stack.enter_context(before_step(config, step)) for config in configs] for name, configs in seeds.items()}
+        seeds = {names[0]: [many], names[1]: [replace(single, seed=single.seed + copy) for copy in range(copies)]}
+        replays = {name: [stack.enter_context(before_step(config, STEP)) for config in configs] for name, configs in seeds.items()}
         first = {name: [replay.once() for replay in runs] for name, runs in replays.items()}
         cases = {name: lambda name=name: costs(replays[name], first[name]) for name in names}
         rows, disturbance = noise(lambda: take_turns(cases, rounds))
     times = {clock: {name: [row[clock] for row in rows[name]] for name in names} for clock in rows[names[0]][0]}
     return {
-        "threads": many.threads, "step": step, "tokens of an adapter": {name: tokens_of(steps) for name, steps in first.items()},
+        "threads": many.threads, "step": STEP, "tokens of an adapter": {name: tokens_of(steps) for name, steps in first.items()},
         "seconds of an adapter's step": {clock: {name: spread(times[clock][name]) for name in names} for clock in ("wall", "cpu")},
         " / ".join(names): {clock: ratio(seconds, *names) for clock, seconds in times.items()}, "noise": disturbance,
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Time grading canonical solutions by `populora evaluate grade` and by evalplus's own command, with the same limits.
 
     python -m benchmarks.evaluation.evalplus_time --data FOLDER --evalplus-python PYTHON [--parallel 2] [--rounds 3]
-                                  adds a part to evalplus_time.json: HumanEval+ seven minutes, MBPP+ (--benchmark mbpp_plus) five
+                                  adds a part to evalplus_time.json: HumanEval+, seven minutes
 
 PYTHON is an interpreter with evalplus 0.3.1 and all that its command line needs. Whole processes, in turns: ours, evalplus without its
 cache of expected outputs (``first``), and evalplus with it (``again``). Ours computes the expected outputs each time. ``verdicts`` are the
@@ -25,7 +25,7 @@ from benchmarks.measuring import bar, columns, options, ratio, take_turns
 from populora.evals.eval_records import Item
 
 OURS, FIRST, AGAIN = "populora", "evalplus, first", "evalplus, again"
-DATASETS = {"humaneval_plus": ("humaneval", "HUMANEVAL_OVERRIDE_PATH"), "mbpp_plus": ("mbpp", "MBPP_OVERRIDE_PATH")}
+BENCHMARK = "humaneval_plus"
 LIMITS = ("--min_time_limit", "10", "--gt_time_limit_factor", "8")
 """AZR's, and ours."""
 BAR = 1.3
@@ -37,22 +37,21 @@ def main() -> None:
     parser = options(__doc__, HERE / "evalplus_time.json", rounds=3)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--evalplus-python", required=True)
-    parser.add_argument("--benchmark", default="humaneval_plus", choices=list(DATASETS))
     parser.add_argument("--parallel", type=int, default=2, help="items that are graded at the same time")
     args = parser.parse_args()
-    path, items = items_of(args.benchmark, args.data)
+    path, items = items_of(BENCHMARK, args.data)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        ways = {OURS: our_way(args.benchmark, path, items, args.parallel, folder)}
-        ways |= their_ways(args.benchmark, path, items, args.parallel, args.evalplus_python, folder)
+        ways = {OURS: our_way(path, items, args.parallel, folder)}
+        ways |= their_ways(path, items, args.parallel, args.evalplus_python, folder)
         rounds = take_turns(ways, args.rounds)
         part = {"evalplus_python": versions_of(args.evalplus_python), "items": len(items), **verdicts(folder), **figures(rounds)}
-    keep(args.out, {f"{args.benchmark}, {args.parallel} at a time": part}, bars)
+    keep(args.out, {f"{BENCHMARK}, {args.parallel} at a time": part}, bars)
 
 
-def our_way(benchmark: str, path: Path, items: Sequence[Item], workers: int, folder: Path) -> Way:
+def our_way(path: Path, items: Sequence[Item], workers: int, folder: Path) -> Way:
     out = folder / "ours.jsonl"
-    command = grade_command(benchmark, {item.id: canonical(item) for item in items}, path.resolve(), out, workers)
+    command = grade_command(BENCHMARK, {item.id: canonical(item) for item in items}, path.resolve(), out, workers)
 
     def run() -> dict[str, float]:
         for file in (out, out.with_suffix(".json")):
@@ -62,13 +61,12 @@ def our_way(benchmark: str, path: Path, items: Sequence[Item], workers: int, fol
     return run
 
 
-def their_ways(benchmark: str, path: Path, items: Sequence[Item], workers: int, python: str, folder: Path) -> dict[str, Way]:
+def their_ways(path: Path, items: Sequence[Item], workers: int, python: str, folder: Path) -> dict[str, Way]:
     """Return evalplus without and with its cache of an earlier call."""
-    dataset, variable = DATASETS[benchmark]
     rows = [{"task_id": item.id, "solution": canonical(item)} for item in items]
     samples, cache, result = write_lines(folder / "theirs.jsonl", rows), folder / "cache", folder / "theirs_eval_results.json"
-    environment = {**os.environ, variable: str(path.resolve()), "XDG_CACHE_HOME": str(cache)}
-    command = [python, "-m", "evalplus.evaluate", "--dataset", dataset, "--samples", str(samples), "--parallel", str(workers), *LIMITS]
+    environment = {**os.environ, "HUMANEVAL_OVERRIDE_PATH": str(path.resolve()), "XDG_CACHE_HOME": str(cache)}
+    command = [python, "-m", "evalplus.evaluate", "--dataset", "humaneval", "--samples", str(samples), "--parallel", str(workers), *LIMITS]
 
     def run(forget: bool) -> dict[str, float]:
         result.unlink(missing_ok=True)
@@ -87,11 +85,10 @@ def figures(rounds: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, An
 
 
 def bars(parts: Parts) -> dict[str, dict[str, Any]]:
-    """Judge the time to all verdicts on HumanEval+ over evalplus's."""
+    """Judge the time to all verdicts over evalplus's."""
     return {
         f"{name}: populora over {way}": bar(BAR, part["ratios"][way]["verdicts"]["median"])
         for name, part in parts.items()
-        if name.startswith("humaneval_plus")
         for way in (FIRST, AGAIN)
     }
 

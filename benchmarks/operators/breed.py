@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.measuring import POPULORA, machine, options, write_results
+from benchmarks.measuring import POPULORA, columns, machine, options, take_turns, timed, write_results
 from benchmarks.operators.run import TARGETS, qwen_adapter
 
 from populora.adapters.operators import available_operators
@@ -36,38 +34,27 @@ def main() -> None:
         for seed, name in enumerate("ab"):
             save_adapter(qwen_adapter(seed), folder / name, "Qwen/Qwen2.5-Coder-7B", tuple(TARGETS))
         size = (folder / "a" / "adapter_model.safetensors").stat().st_size
-        runs: dict[str, list[dict[str, float]]] = {name: [] for name in ("bare", *args.only)}
-        for _ in range(args.rounds):
-            for name, rounds in runs.items():
-                rounds.append(timed(BARE if name == "bare" else command(folder, name)))
-                shutil.rmtree(folder / "child", ignore_errors=True)
+        cases = {"bare": lambda: spent(BARE)} | {name: lambda name=name: spent(command(folder, name)) for name in args.only}
+        rounds = take_turns(cases, args.rounds)
     results = {
         "machine": machine("torch"), "adapter_mib": round(size / 2**20, 1), "rounds": args.rounds, "goal_seconds": 3.0,
-        "seconds": {name: summary(rounds) for name, rounds in runs.items()},
+        "seconds": {name: columns(rows) for name, rows in rounds.items()},
     }  # fmt: skip
     write_results(args.out, results)
 
 
 def command(folder: Path, operator: str) -> Sequence[str]:
-    """Return what a user types."""
+    """Return what a user types, where no child is yet."""
     parents = [str(folder / name) for name in "ab"[: available_operators()[operator].arity]]
+    shutil.rmtree(folder / "child", ignore_errors=True)
     return (*POPULORA, "breed", *parents, "--operator", operator, "-o", str(folder / "child"))
 
 
-def timed(arguments: Sequence[str]) -> dict[str, float]:
+def spent(arguments: Sequence[str]) -> dict[str, float]:
     """Return wall clock and CPU seconds of a process."""
-    before, started = os.times(), time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
-    wall, after = time.perf_counter() - started, os.times()
-    cpu = after.children_user - before.children_user + after.children_system - before.children_system
+    _, wall, cpu = timed(lambda: subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True))
     return {"wall": wall, "cpu": cpu}
-
-
-def summary(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each column, and the fastest round."""
-    medians = {column: round(statistics.median(row[column] for row in rounds), 3) for column in rounds[0]}
-    return {"fastest": round(min(row["wall"] for row in rounds), 3), **medians}
 
 
 if __name__ == "__main__":

@@ -73,20 +73,20 @@ def measure_children(parents: list[Adapter], rounds: int) -> dict[str, dict[str,
 
 
 def describe_children(parents: list[Adapter]) -> dict[str, dict[str, Any]]:
-    """How far a child is from its parents, by operator."""
-    found = {}
+    """Return how far a child is from its parents, by operator."""
+    children = {}
     for name, operator in OPERATORS.items():
         _, child = breed(parents[: operator.arity], Lineage("child", operator=name, stream=("benchmark", name)))
         cosines = [round(cosine, 3) for cosine in child.cosines]
-        found[name] = {"norm_ratio": round(child.norm_ratio, 3), "cosines": cosines, "effective_rank": round(child.effective_rank, 1)}
-    return found
+        children[name] = {"norm_ratio": round(child.norm_ratio, 3), "cosines": cosines, "effective_rank": round(child.effective_rank, 1)}
+    return children
 
 
 def measure_dense(parents: list[Adapter], rounds: int) -> dict[str, Any]:
     """Return seconds for one module of each shape, and the sum over all modules."""
-    one, two = (next(iter(parents[0].modules)), list(parents[0].modules)[1])
-    cases = {f"SVD {out} x {HIDDEN}": dense_svd(parents[0], name) for name, out in ((one, HIDDEN), (two, KEY_VALUE))}
-    cases |= {f"X1 {out} x {HIDDEN}": delta_space(parents, name) for name, out in ((one, HIDDEN), (two, KEY_VALUE))}
+    modules = list(zip(parents[0].modules, (HIDDEN, KEY_VALUE), strict=False))
+    cases = {f"SVD {out} x {HIDDEN}": dense_svd(parents[0], name) for name, out in modules}
+    cases |= {f"X1 {out} x {HIDDEN}": delta_space(parents, name) for name, out in modules}
     seconds = {name: spread(times) for name, times in interleaved(cases, rounds).items()}
     each = LAYERS * len(TARGETS) // 2
     whole = {way: round(each * sum(s["median"] for name, s in seconds.items() if name.startswith(way)), 1) for way in ("SVD", "X1")}
@@ -112,21 +112,17 @@ def measure_peft(rounds: int) -> dict[str, Any]:
     def ours() -> Adapter:
         return dare(parents, stream(0, "benchmark", "peft"), drop=0.0, space="delta")
 
-    def theirs(full_matrices: bool) -> Callable[[], None]:
-        def merge() -> None:
-            if "child" in model.peft_config:
-                model.delete_adapter("child")
-            model.add_weighted_adapter(["0", "1"], [0.5, 0.5], "child", combination_type="svd", svd_full_matrices=full_matrices)
+    def theirs() -> None:
+        if "child" in model.peft_config:
+            model.delete_adapter("child")
+        model.add_weighted_adapter(["0", "1"], [0.5, 0.5], "child", combination_type="svd")
 
-        return merge
-
-    cases = {"populora": ours, "PEFT": theirs(True), "PEFT, reduced SVD": theirs(False)}
-    times = interleaved(cases, rounds)
+    times = interleaved({"populora": ours, "PEFT": theirs}, rounds)
     child = ours()
     return {
         "modules": len(child.modules),
         "milliseconds": {name: spread([1000 * t for t in taken]) for name, taken in times.items()},
-        "ratios": {name: ratio(times, name, "populora") for name in ("PEFT", "PEFT, reduced SVD")},
+        "ratios": {"PEFT": ratio(times, "PEFT", "populora")},
         "largest_relative_difference": max(difference(model, child, name) for name in child.modules),
     }
 

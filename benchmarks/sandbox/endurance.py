@@ -83,10 +83,8 @@ def measure_endurance(count: int) -> dict[str, Any]:
             tier = pool.tier
             samples, disturbed = noise(lambda: [state(0), *run_mixed(pool, count, verdicts)])
             direct = {pid for pid, (phase, parent, *_) in descendants().items() if int(parent) == os.getpid() and phase != "Z"}
-        at_once = remaining(direct)
         time.sleep(1)
         left = {
-            "processes_at_once": at_once,
             "processes_after_a_second": remaining(direct),
             "descriptors_of_the_caller": (descriptors([os.getpid()]) or 0) - opened,
             "files": sum(len(files) for folder in folders for _, _, files in os.walk(folder)) + marked_files(),
@@ -132,10 +130,8 @@ def state(programs: int) -> dict[str, Any]:
     return {
         "programs": programs,
         "processes": len(below),
-        "pool_memory_mb": memory_mb(below),
+        "pool_private_mb": private_mb(below),
         "pool_descriptors": descriptors(below),
-        "caller_memory_mb": memory_mb([os.getpid()]),
-        "caller_descriptors": descriptors([os.getpid()]),
     }
 
 
@@ -154,39 +150,28 @@ def remaining(direct: set[int]) -> int:
 @contextlib.contextmanager
 def fresh_folders() -> Iterator[tuple[Path, Path]]:
     """Give the block an empty working folder and an empty folder for temporary files."""
-    home, kept = Path.cwd(), dict(os.environ)
-    with tempfile.TemporaryDirectory() as folder:
-        folders = Path(folder, "working"), Path(folder, "temporary")
-        for path in folders:
-            path.mkdir()
-        os.chdir(folders[0])
-        os.environ["TMPDIR"], tempfile.tempdir = str(folders[1]), None
+    kept = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory() as working, tempfile.TemporaryDirectory() as temporary, contextlib.chdir(working):
+        os.environ["TMPDIR"], tempfile.tempdir = temporary, None
         try:
-            yield folders
+            yield Path(working), Path(temporary)
         finally:
-            os.chdir(home)
-            os.environ.clear()
-            os.environ.update(kept)
             tempfile.tempdir = None
+            del os.environ["TMPDIR"]
+            os.environ |= {"TMPDIR": kept} if kept else {}
 
 
 def marked_files() -> int:
     return sum(Path(folder, LEFT_FILE).exists() for folder in ("/", "/tmp", "/var/tmp", "/dev/shm"))  # noqa: S108 - where programs tried
 
 
-def memory_mb(pids: Iterable[int]) -> dict[str, float] | None:
-    """Return the resident, proportional and private memory of these processes together; None where only root may read it."""
-    sums = {"rss": 0, "pss": 0, "private": 0}
+def private_mb(pids: Iterable[int]) -> float | None:
+    """Return the private memory of these processes together; None where only root may read it."""
     try:
-        for pid in pids:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-            sizes = {line.partition(":")[0]: int(line.split()[1]) for line in rollup}
-            sums["rss"] += sizes["Rss"]
-            sums["pss"] += sizes["Pss"]
-            sums["private"] += sizes["Private_Clean"] + sizes["Private_Dirty"]
+        lines = [line for pid in pids for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
     except PermissionError:
         return None
-    return {name: round(kilobytes / 1024, 3) for name, kilobytes in sums.items()}
+    return round(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024, 3)
 
 
 def descriptors(pids: Iterable[int]) -> int | None:

@@ -1,6 +1,6 @@
 """Run each program in a forked child, in the manner of the checkers of HumanEval and evalplus. It is no sandbox.
 
-    python fork_checker.py [--guard]      answers lines of JSON, each a list of numbers, with the seconds of one trivial program a number
+    python fork_checker.py [--guard]      runs a trivial program for each number of a line of JSON, and answers how many went wrong
 
 A child of this small process runs each program and leaves its verdict in a shared value. With ``--guard`` it has a folder of its own,
 limits, dangerous functions set to None, and its output is swallowed. This file imports nothing of populora: the forking process is small.
@@ -21,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -42,12 +41,7 @@ def main(guard: bool) -> None:
     """Serve until the input ends."""
     tempfile.gettempdir()  # look it up once here, not in every child
     for line in sys.stdin:
-        wrong, seconds = 0, []
-        for number in json.loads(line):
-            started = time.perf_counter()
-            wrong += not passes(f"def f(x):\n    return x + {number}", 1, number + 1, guard)
-            seconds.append(time.perf_counter() - started)
-        print(json.dumps({"wrong": wrong, "seconds": seconds}), flush=True)
+        print(sum(not passes(f"def f(x):\n    return x + {number}", 1, number + 1, guard) for number in json.loads(line)), flush=True)
 
 
 def passes(program: str, argument: Any, expected: Any, guard: bool) -> bool:

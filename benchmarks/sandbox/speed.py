@@ -1,40 +1,35 @@
-"""Run trivial programs, all different, in several ways: how many a second, how long each takes, what it costs."""
+"""Run trivial programs, all different, in several ways: how many a second, and the CPU time of each."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import noise, spread, take_turns, timed
+from benchmarks.measuring import columns, noise, ratio, take_turns, timed
 
-from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 
 HERE = Path(__file__).parent
 SUBPROCESS = "subprocess, python -I -c"
-SUBPROCESS_LEAN = "subprocess, python -I -S -c (no site-packages)"
 SUBPROCESS_BASE = "subprocess, python -I -c of the interpreter below the virtual environment, which the sandbox runs too"
 BASE = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 FORK_GUARDED = "fork of a small parent, evalplus style, with guard"
 FORK = "fork of a small parent, bare"
-SUBPROCESSES = {SUBPROCESS: (sys.executable, "-I"), SUBPROCESS_LEAN: (sys.executable, "-I", "-S"), SUBPROCESS_BASE: (BASE, "-I")}
-SHARES = {SUBPROCESS: 0.25, SUBPROCESS_LEAN: 0.25, SUBPROCESS_BASE: 0.1}
+SUBPROCESSES = {SUBPROCESS: sys.executable, SUBPROCESS_BASE: BASE}
+SHARES = {SUBPROCESS: 0.25, SUBPROCESS_BASE: 0.1}
 """Programs in a burst, as a share of those of the faster ways: every burst is to take about as long."""
 
-Way = Callable[[list[int], bool], Sequence[float]]
-"""Runs one program a number; with True one by one, to return the seconds of each. Raises `SystemExit` for wrong values."""
+Way = Callable[[list[int]], None]
+"""Runs one program a number. Raises `SystemExit` for wrong values."""
 Burst = dict[str, float]
 
 
@@ -46,32 +41,23 @@ def measure_speed(rounds: int, programs: int) -> dict[str, Any]:
     """Run every way once a round; return medians over the rounds and ratios within each."""
     numbers = itertools.count()
     with ExitStack() as stack:
-        ways, tier, skipped = start_ways(stack)
+        ways, tier = start_ways(stack)
         for way in ways.values():
-            way(list(itertools.islice(numbers, 10)), False)
-        cases = {
-            name: lambda name=name, way=way: burst(way, numbers, max(10, int(programs * SHARES.get(name, 1)))) for name, way in ways.items()
-        }
+            way(list(itertools.islice(numbers, 10)))
+        counts = {name: max(10, int(programs * SHARES.get(name, 1))) for name in ways}
+        cases = {name: lambda name=name: burst(ways[name], list(itertools.islice(numbers, counts[name]))) for name in ways}
         bursts, disturbance = noise(lambda: take_turns(cases, rounds))
     return {
         "tier": tier,
-        "skipped": skipped,
-        "ways": {name: {figure: spread([row[figure] for row in rows]) for figure in rows[0]} for name, rows in bursts.items()},
+        "ways": {name: columns(rows) for name, rows in bursts.items()},
         "ratios": ratios(bursts, tier),
         "noise": disturbance,
     }
 
 
-def burst(way: Way, numbers: itertools.count[int], count: int) -> Burst:
-    """Run ``count`` programs in one burst; ways that return no times run half as many again, one by one."""
-    seconds, wall, cpu = timed(lambda: way(list(itertools.islice(numbers, count)), False))
-    seconds = sorted(seconds or way(list(itertools.islice(numbers, (count + 1) // 2)), True))
-    return {
-        "programs_per_second": count / wall,
-        "p50_ms": 1000 * statistics.median(seconds),
-        "p99_ms": 1000 * seconds[int(0.99 * (len(seconds) - 1))],
-        "cpu_ms": 1000 * cpu / count,
-    }
+def burst(way: Way, numbers: list[int]) -> Burst:
+    _, wall, cpu = timed(lambda: way(numbers))
+    return {"programs_per_second": len(numbers) / wall, "cpu_ms": 1000 * cpu / len(numbers)}
 
 
 def ratios(bursts: Mapping[str, Sequence[Burst]], tier: Tier) -> dict[str, dict[str, float]]:
@@ -81,58 +67,25 @@ def ratios(bursts: Mapping[str, Sequence[Burst]], tier: Tier) -> dict[str, dict[
     pairs |= {f"populora by default, with 2 workers, against {other}": (pair, other) for other in SUBPROCESSES}
     pairs |= {"two workers against one, once": (pair, once), "two workers against one, complete check": (pair_check, check)}
     rates = {name: [row["programs_per_second"] for row in rows] for name, rows in bursts.items()}
-    return {
-        title: spread([ours / theirs for ours, theirs in zip(rates[one], rates[other], strict=True)])
-        for title, (one, other) in pairs.items()
-    }
+    return {title: ratio(rates, *names) for title, names in pairs.items()}
 
 
-def start_ways(stack: ExitStack) -> tuple[dict[str, Way], Tier, dict[str, str]]:
-    """Return all ways that this machine has, its strongest tier, and the reasons why it lacks others."""
-    ways: dict[str, Way] = {}
-    skipped: dict[str, str] = {}
-    tiers: list[Tier] = []
-    for tier in ("full", "standard"):
-        try:
-            pool = stack.enter_context(SandboxPool(PROFILES["training"], workers=1, tier=tier))
-        except SandboxUnavailableError as error:
-            skipped[f"tier {tier}"] = str(error)
-            continue
-        tiers.append(tier)
-        ways[pool_name(tier, 1, False)] = in_pool(pool, 1, twice=False)
-        if len(tiers) > 1:
-            continue
-        ways[pool_name(tier, 1, True)] = in_pool(pool, 1, twice=True)
-        pair = stack.enter_context(SandboxPool(PROFILES["training"], workers=2, tier=tier))
-        ways |= {pool_name(tier, 2, twice): in_pool(pair, 2, twice) for twice in (False, True)}
-    if not tiers:
-        raise SystemExit(f"nothing to measure: {'; '.join(skipped.values())}")
-    ways |= {name: in_subprocess(*interpreter) for name, interpreter in SUBPROCESSES.items()}
-    ways |= {FORK_GUARDED: in_fork(stack, "--guard"), FORK: in_fork(stack)}
-    return ways, tiers[0], skipped
+def start_ways(stack: ExitStack) -> tuple[dict[str, Way], Tier]:
+    """Return all ways, and the tier of the pools: the strongest that this machine has."""
+    pools = {workers: stack.enter_context(SandboxPool(PROFILES["training"], workers, allow_weak=True)) for workers in (1, 2)}
+    tier = pools[1].tier
+    ways = {pool_name(tier, workers, twice): in_pool(pool, twice) for workers, pool in pools.items() for twice in (False, True)}
+    ways |= {name: in_subprocess(interpreter) for name, interpreter in SUBPROCESSES.items()}
+    return ways | {FORK_GUARDED: in_fork(stack, "--guard"), FORK: in_fork(stack)}, tier
 
 
 def program(number: int) -> str:
     return f"def f(x):\n    return x + {number}"
 
 
-def in_pool(pool: SandboxPool, workers: int, twice: bool) -> Way:
-    def run(numbers: list[int], one_by_one: bool) -> list[float]:
-        jobs = [Job("run", program(number), ("1",)) for number in numbers]
-        if not one_by_one:
-            check(pool.run(jobs, twice), numbers)
-            return []
-        with ThreadPoolExecutor(workers) as callers:
-            verdicts, seconds = zip(*callers.map(alone, jobs), strict=True)
-        check(verdicts, numbers)
-        return list(seconds)
-
-    def alone(job: Job) -> tuple[Verdict, float]:
-        started = time.perf_counter()
-        (verdict,) = pool.run([job], twice)
-        return verdict, time.perf_counter() - started
-
-    def check(verdicts: Sequence[Verdict], numbers: list[int]) -> None:
+def in_pool(pool: SandboxPool, twice: bool) -> Way:
+    def run(numbers: list[int]) -> None:
+        verdicts = pool.run([Job("run", program(number), ("1",)) for number in numbers], twice)
         wrong = [verdict for verdict, number in zip(verdicts, numbers, strict=True) if not is_value(verdict, number + 1)]
         if wrong:
             raise SystemExit(f"the pool gave {len(wrong)} wrong verdicts, such as {wrong[0]}")
@@ -144,17 +97,13 @@ def is_value(verdict: Verdict, value: int) -> bool:
     return verdict.ok and verdict.values[0].literal == str(value)
 
 
-def in_subprocess(*interpreter: str) -> Way:
-    def run(numbers: list[int], _: bool) -> list[float]:
-        seconds = []
+def in_subprocess(interpreter: str) -> Way:
+    def run(numbers: list[int]) -> None:
         for number in numbers:
-            started = time.perf_counter()
-            command = [*interpreter, "-c", f"{program(number)}\nprint(repr(f(1)))"]
+            command = [interpreter, "-I", "-c", f"{program(number)}\nprint(repr(f(1)))"]
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            seconds.append(time.perf_counter() - started)
             if printed != f"{number + 1}\n":
                 raise SystemExit(f"a subprocess printed {printed!r}")
-        return seconds
 
     return run
 
@@ -164,12 +113,10 @@ def in_fork(stack: ExitStack, *guard: str) -> Way:
     command = [sys.executable, str(HERE / "fork_checker.py"), *guard]
     checker = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
-    def run(numbers: list[int], _: bool) -> list[float]:
+    def run(numbers: list[int]) -> None:
         assert checker.stdin is not None and checker.stdout is not None  # noqa: S101 - both are pipes
         print(json.dumps(numbers), file=checker.stdin, flush=True)
-        answer = json.loads(checker.stdout.readline())
-        if answer["wrong"]:
-            raise SystemExit(f"fork_checker.py {' '.join(guard)}: {answer['wrong']} wrong values")
-        return answer["seconds"]
+        if wrong := json.loads(checker.stdout.readline()):
+            raise SystemExit(f"fork_checker.py {' '.join(guard)}: {wrong} wrong values")
 
     return run

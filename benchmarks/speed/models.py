@@ -9,17 +9,17 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.model import AdaptedModel, Checkpointing
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
-RANK, ALPHA = 32, 64.0
+RANK = 32
 SHAPES = {"hidden 256": (256, 6, 704, 4, 2), "hidden 896": (896, 2, 4864, 14, 2)}
 """Hidden size, layers, inner size of the MLP, heads, key-value heads; the second has the widths of Qwen2.5-0.5B."""
 
 
-def random_base(shape: str, vocabulary: int = 512, context: int = 2048) -> Any:
+def random_base(shape: str) -> Any:
     """Return a Qwen2 with random weights, float32, in eval mode."""
-    return qwen2(SHAPES[shape], vocabulary, context)
+    return qwen2(SHAPES[shape], vocabulary=512, context=2048)
 
 
 def qwen2(
@@ -37,12 +37,18 @@ def qwen2(
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
-def adapted_model(shape: str, slots: int, rank: int = RANK) -> AdaptedModel:
-    """Return populora's model with ``slots`` adapters that are not zero."""
-    adapted = AdaptedModel(random_base(shape), TARGETS, slots, rank, 2.0 * rank)
+def adapt(base: Any, slots: int, rank: int = RANK, checkpointing: Checkpointing = "none") -> AdaptedModel:
+    """Return populora's model of ``base`` with ``slots`` adapters that are not zero."""
+    adapted = AdaptedModel(base, TARGETS, slots, rank, 2.0 * rank, checkpointing)
     adapted.bank.initialise(0)
-    adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
+    noise = torch.Generator(adapted.device).manual_seed(1)
+    adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=noise, device=adapted.device)
+    adapted.bank.sync()
     return adapted
+
+
+def adapted_model(shape: str, slots: int) -> AdaptedModel:
+    return adapt(random_base(shape), slots)
 
 
 def peft_model(adapted: AdaptedModel, shape: str) -> Any:

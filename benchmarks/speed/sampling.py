@@ -1,4 +1,4 @@
-"""Cases of sampling: decoding steps of many adapters in one batch, whole responses, and rows that are refilled."""
+"""Cases of sampling: decoding steps of many adapters in one batch, whole responses, and log-normal lengths."""
 
 from __future__ import annotations
 
@@ -62,64 +62,32 @@ def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds:
     times: Times = {name: [] for name in cases}
     with torch.inference_mode():
         for _ in range(rounds):
-            decks = {name: _deck(ContinuousBatch, adapted, requests(slots), 512, NEW + 1) for name, slots in cases.items()}
-            for deck in decks.values():
-                deck.step()
+            batches = {name: _batch(adapted, requests(slots)) for name, slots in cases.items()}
+            for batch in batches.values():
+                batch.step()
             took = dict.fromkeys(cases, 0.0)
             for turn in range(NEW - 1):
                 for name in list(cases)[:: -1 if turn % 2 else 1]:
                     started = time.process_time()
-                    decks[name].step()
+                    batches[name].step()
                     took[name] += time.process_time() - started
             for name, seconds in took.items():
                 times[name].append(seconds)
     return times
 
 
-def _deck(kind: type[ContinuousBatch], adapted: AdaptedModel, asked: Sequence[Request], rows: int, longest: int) -> ContinuousBatch:
+def _batch(adapted: AdaptedModel, asked: Sequence[Request]) -> ContinuousBatch:
     """Return rows that wait for their first step."""
-    deck = kind(adapted, StopCondition(Numbers(), 512, "", frozenset()), rows, longest, 1.0, EagerDecoder(adapted))
-    deck.add([ActiveRequest(one, tuple(Numbers()(one.prompt)["input_ids"]), UniformStream(0, one.key, 1)) for one in asked])
-    return deck
-
-
-class _OfLength(ContinuousBatch):
-    """A batch whose responses end after the number of tokens in their request's key."""
-
-    def _write(self) -> list[bool]:
-        super()._write()
-        return [len(row.tokens) >= int(row.owner.request.key[-1]) for row in self._rows]
-
-
-class _Wave(_OfLength):
-    """A batch whose rows leave together, when all are done."""
-
-    def _write(self) -> list[bool]:
-        over = super()._write()
-        return [all(over)] * len(over)
+    batch = ContinuousBatch(adapted, StopCondition(Numbers(), 512, "", frozenset()), 512, NEW + 1, 1.0, EagerDecoder(adapted))
+    batch.add([ActiveRequest(each, tuple(Numbers()(each.prompt)["input_ids"]), UniformStream(0, each.key, 1)) for each in asked])
+    return batch
 
 
 def lengths(count: int, mean: float, longest: int) -> list[int]:
     """Return log-normal lengths, as responses have them, with that mean after lengths above ``longest`` are cut."""
     draws = np.random.default_rng(1).lognormal(0.0, 1.0, count)
-    scale = mean
+    scale, cut = mean, draws
     for _ in range(20):
-        found = np.clip(np.round(draws * scale), 1, longest)
-        scale *= mean / found.mean()
-    return found.astype(int).tolist()
-
-
-def refilled(adapted: AdaptedModel, rows: int, wanted: Sequence[int], refill: bool) -> Case:
-    """Sample the ``wanted`` lengths: rows refilled, or in waves that last as long as their longest row."""
-    base = requests([at % adapted.bank.slots for at in range(len(wanted))])
-    asked = [Request(one.prompt, one.slot, 1, (*one.key, length)) for one, length in zip(base, wanted, strict=True)]
-    waves = [asked] if refill else [asked[start : start + rows] for start in range(0, len(asked), rows)]
-
-    @torch.inference_mode()
-    def run() -> None:
-        for wave in waves:
-            deck = _deck(_OfLength if refill else _Wave, adapted, wave, rows, max(wanted))
-            while deck.busy:
-                deck.step()
-
-    return run
+        cut = np.clip(np.round(draws * scale), 1, longest)
+        scale *= mean / cut.mean()
+    return cut.astype(int).tolist()

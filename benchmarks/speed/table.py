@@ -45,7 +45,6 @@ BARS: list[Bar] = [
     *(_training(hidden, "8 adapters, skewed / even", "8 adapters, skewed / 8 adapters", "<=", 1.05) for hidden in (256, 896)),
     ("rows that fill 0.31 of a rectangle: padded / packed", ("multi_lora", "rows", "ratios", "padded / packed"), ">=", 4.0),
     *(_shared(length) for length in (64, 256)),
-    ("sampling of log-normal lengths: waves / refill", ("multi_lora", "refill", "ratios", "waves / refill"), ">=", 1.8),
     *(_decoding(hidden) for hidden in (256, 896)),
     ("a step of 4T+4S: plain composition / populora", (*PLAIN, "whole"), ">=", 4.0),
     ("the same in CPU time", (*PLAIN, "cpu"), ">=", 4.0),
