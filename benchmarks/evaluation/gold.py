@@ -3,10 +3,12 @@
     python -m benchmarks.evaluation.gold --data FOLDER [--only BENCHMARK …] [--workers 2]      writes gold.json and gold.md; ten minutes
 
 Failures are graded twice, as by `populora evaluate grade`. An item's *neighbour* is the next one, and the first one's for the last.
-Expected numbers other than 0 or all:
+CRUXEval's own answers are graded a second time, and the two files of verdicts have to be bit-identical. Expected numbers
+other than 0 or all:
 - CRUXEval: a neighbour's input may lead to the right output (18 do); of the neighbours' outputs 3 are the same literal, and 5 are True or
   False against 1 or 0.
 - MATH-500: the neighbour of one item has the same answer, ``x=5`` after ``5``.
+- Minerva: 58 of its answers are written like ``4.5e33``, which AZR's comparison (``lenient``) takes for a product with Euler's number.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from populora.evals.grading import GraderPool, GradingJob, grade, open_grader
 ALL = -1
 FORMS = ("its own answer in a box", "its own answer in a sentence", "one more, of integers", "the neighbour's answer, if another")
 SENTENCE = "We see 3 of them.\n\nThe final answer is $\\boxed{%s}$."
+_SCIENTIFIC = re.compile(r"([0-9.]+)e(-?[0-9]+)")
 Answer = Callable[[Item, Item], str | None]
 
 
@@ -40,6 +43,8 @@ class Check:
     what: str
     answer: Answer
     right: int = ALL
+    reading: str = "lenient"
+    times: int = 1
 
 
 def checks_of(benchmark: str) -> list[Check]:
@@ -53,12 +58,12 @@ def checks_of(benchmark: str) -> list[Check]:
             ]
         case "cruxeval" if benchmark == "cruxeval_input":
             return [
-                Check("its own inputs", lambda item, _: f"f({item.fields['input']})"),
+                Check("its own inputs", lambda item, _: f"f({item.fields['input']})", times=2),
                 Check("the neighbour's input", lambda _, other: f"f({other.fields['input']})", 18),
             ]
         case "cruxeval":
             return [
-                Check("its own outputs", lambda item, _: item.fields["output"]),
+                Check("its own outputs", lambda item, _: item.fields["output"], times=2),
                 Check("the neighbour's output", lambda _, other: other.fields["output"], 8),
             ]
     return mathematics(benchmark)
@@ -75,18 +80,26 @@ def mathematics(benchmark: str) -> list[Check]:
         whole = re.fullmatch(r"(-?[0-9]+)(?:\.0)?", gold(item).replace(",", "") if benchmark == "gsm8k" else gold(item))
         return f"\\boxed{{{int(whole[1]) + 1}}}" if whole else None
 
-    def neighbours(item: Item, other: Item) -> str | None:
-        return f"\\boxed{{{gold(other)}}}" if gold(item) != gold(other) else None
+    def power(item: Item) -> str | None:
+        parts = _SCIENTIFIC.fullmatch(gold(item))
+        return f"\\boxed{{{parts[1]} \\times 10^{{{int(parts[2])}}}}}" if parts else None
 
-    return [
+    found = [
         Check(FORMS[0], lambda item, _: f"\\boxed{{{gold(item)}}}"),
         Check(FORMS[1], lambda item, _: SENTENCE % gold(item)),
         Check(FORMS[2], lambda item, _: one_more(item), 0),
-        Check(FORMS[3], neighbours, 1 if benchmark == "math500" else 0),
+        Check(
+            FORMS[3],
+            lambda item, other: f"\\boxed{{{gold(other)}}}" if gold(item) != gold(other) else None,
+            1 if benchmark == "math500" else 0,
+        ),
     ]
+    if benchmark == "minerva_math":
+        found.append(Check("4.5e33 as 4.5 × 10^33, read as AZR does", lambda item, _: power(item), 0))
+    return found
 
 
-NAMES = [benchmark.name for benchmark in BENCHMARKS.values() if benchmark.grading in ("code", "mathematics", "cruxeval")]
+NAMES = [one.name for one in BENCHMARKS.values() if one.grading in ("code", "mathematics", "cruxeval")]
 
 
 def main() -> None:
@@ -98,49 +111,56 @@ def main() -> None:
     for name in args.only:
         path, items = items_of(name, args.data)
         with open_grader(BENCHMARKS[name], args.workers) as grader:
-            rows = [grade_row(name, items, check, grader) for check in checks_of(name)]
+            rows = [row(name, items, check, grader) for check in checks_of(name)]
         part = {"data_sha256": digest(path.read_bytes()), "rows": rows}
         results = keep(args.out / "gold.json", {name: part}, bars)
     (args.out / "gold.md").write_text(table(results), encoding="utf-8")
 
 
-def grade_row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool) -> dict[str, Any]:
-    """Grade the answers of a check."""
+def row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool) -> dict[str, Any]:
+    """Grade the answers of a check, as often as it says."""
     neighbours = [*items[1:], items[0]]
     texts = {item.id: text for item, other in zip(items, neighbours, strict=True) if (text := check.answer(item, other)) is not None}
     answered = [item for item in items if item.id in texts]
     job = GradingJob(BENCHMARKS[benchmark], answered, texts, "", BENCHMARKS[benchmark].grading == "code")
     with tempfile.TemporaryDirectory() as folder:
-        right = grade(job, Path(folder) / "verdicts.jsonl", grader)["modes"]["lenient"]
-    expected = len(answered) if check.right == ALL else check.right
-    return {"answers": check.what, "items": len(answered), "right": right, "expected": expected}
+        outs = [Path(folder) / f"{number}.jsonl" for number in range(check.times)]
+        counts = [grade(job, out, grader) for out in outs]
+        same = len({out.read_bytes() for out in outs}) == 1
+    right, expected = counts[0]["modes"][check.reading], len(answered) if check.right == ALL else check.right
+    repeated = {"same_bytes": same} if check.times > 1 else {}
+    return {"answers": check.what, "reading": check.reading, "items": len(answered), "right": right, "expected": expected, **repeated}
 
 
 def bars(parts: Parts) -> dict[str, dict[str, Any]]:
     """Count the rows of each benchmark that are not as expected."""
     return {
-        f"{name}: rows that are not as expected": bar(0, sum(row["right"] != row["expected"] for row in part["rows"]))
-        for name, part in parts.items()
+        f"{name}: rows that are not as expected": bar(0, sum(not as_expected(row) for row in part["rows"])) for name, part in parts.items()
     }
+
+
+def as_expected(one: Mapping[str, Any]) -> bool:
+    return one["right"] == one["expected"] and one.get("same_bytes", True)
 
 
 def table(results: Mapping[str, Any]) -> str:
     """Return counts in Markdown: a line a check, and a line a benchmark of mathematics. Unexpected ones are bold."""
-    rows = [(name, row) for name in NAMES if name in results["parts"] for row in results["parts"][name]["rows"]]
+    rows = [(name, one) for name in NAMES if name in results["parts"] for one in results["parts"][name]["rows"]]
     lines = ["| benchmark | graded answers | right | expected |", "|---|---|---|---|"]
-    for name, row in rows:
-        if row["answers"] not in FORMS:
-            lines.append(f"| {BENCHMARKS[name].title} | {row['answers']} | {cell(row)} | {row['expected']} |")
+    for name, one in rows:
+        if one["answers"] not in FORMS:
+            twice = ", twice with the same bytes" if one.get("same_bytes") else ""
+            lines.append(f"| {BENCHMARKS[name].title} | {one['answers']}{twice} | {cell(one)} | {one['expected']} |")
     lines += ["", f"| mathematics | {' | '.join(FORMS)} |", f"|---|{'---|' * len(FORMS)}"]
-    for name in dict.fromkeys(name for name, row in rows if row["answers"] in FORMS):
-        cells = [cell(row) for of, row in rows if of == name and row["answers"] in FORMS]
+    for name in dict.fromkeys(name for name, one in rows if one["answers"] in FORMS):
+        cells = [cell(one) for of, one in rows if of == name and one["answers"] in FORMS]
         lines.append(f"| {BENCHMARKS[name].title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def cell(row: Mapping[str, Any]) -> str:
-    count = f"{row['right']:,} of {row['items']:,}"
-    return count if row["right"] == row["expected"] else f"**{count}**"
+def cell(one: Mapping[str, Any]) -> str:
+    count = f"{one['right']:,} of {one['items']:,}"
+    return count if as_expected(one) else f"**{count}**"
 
 
 if __name__ == "__main__":
