@@ -1,6 +1,6 @@
 """Simulate how evenly learners share a step: makespan over ideal, owners alone and with helpers.
 
-    python -m benchmarks.balance        writes balance.json; about two minutes on one core
+    python -m benchmarks.balance        writes balance.json; about a minute on one core
 
 Steps of 8 adapters on 8 ranks, 64 on 64 and 1,000 on 256, through the functions that split and assign the work of a run. Response
 lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the planner are CPU time.
@@ -107,9 +107,13 @@ def simulate_step(case: Simulation, rows: Sequence[TrainRow]) -> dict[str, float
         helped[helper] += FAR_HELP_TOKENS if distant else HELP_TOKENS
     ideal = max(sum(alone) / case.ranks, *(len(row.prompt_tokens) + len(row.tokens) - 1 for row in rows))
     return {
-        "alone": max(alone) / ideal, "helped": max(helped) / ideal, "pairs": len(far), "far_pairs": sum(far),
-        "cut_ms": 1000 * cutting, "assign_ms": 1000 * assigning,
-    }  # fmt: skip
+        "alone": max(alone) / ideal,
+        "helped": max(helped) / ideal,
+        "pairs": len(far),
+        "far_pairs": sum(far),
+        "cut_ms": 1000 * cutting,
+        "assign_ms": 1000 * assigning,
+    }
 
 
 def load(rows: Sequence[TrainRow], pieces: Iterable[WorkItem]) -> float:

@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 """Largest distance of the two steps' adapters, as a share of the update's length. Single weights differ by more of theirs: where a
 gradient is a sum that cancels, AdamW turns its rounding into a step."""
 ROWS = 128
-"""Responses in one ``generate``: the fastest of 512 (all that a member has), 128, 64 and 32."""
+"""Responses in one ``generate``: on the machine of step.json the fastest of 512 (all that a member has), 128, 64 and 32."""
 STEP = 3
 """The step of the run that is measured: adapters and moments are trained before."""
 Phases = dict[str, float]
@@ -83,7 +83,8 @@ def compare_with_plain(config: Config, rounds: int) -> dict[str, Any]:
         "plain / ours": {
             phase: ratio({arm: [row[phase] for row in rows] for arm, rows in times.items()}, "plain", "ours")
             for phase in ("whole", "cpu", "sample", "train")
-        }, "noise": disturbance,
+        },
+        "noise": disturbance,
     }  # fmt: skip
 
 

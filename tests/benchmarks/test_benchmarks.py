@@ -54,7 +54,7 @@ def test_the_committed_bars_of_evaluation_are_those_of_its_results():
         assert found["bars"] == bench.bars(found.get("parts", found))
     assert gold.table(results[gold]) == (FOLDER / "evaluation/gold.md").read_text() and set(results[gold]["parts"]) == set(gold.NAMES)
     for name, part in results[gold]["parts"].items():
-        assert [row["answers"] for row in part["rows"]] == [check.what for check in gold.checks_of(name)]
+        assert [(row["answers"], row["reading"]) for row in part["rows"]] == [(check.what, check.reading) for check in gold.checks_of(name)]
         assert part["rows"][0]["items"] == BENCHMARKS[name].items and part["data_sha256"] == BENCHMARKS[name].sha256
 
 
