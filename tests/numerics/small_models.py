@@ -1,12 +1,15 @@
-"""Small random models, and adapters that do something."""
+"""Small random models, adapters that do something, and rows to learn from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from populora.engine.learning.batching import TrainRow
 from populora.engine.model.model import AdaptedModel
 
 
@@ -28,3 +31,16 @@ def randomise(adapted: AdaptedModel, scale: float = 0.1) -> AdaptedModel:
     adapted.bank.master += scale * noise.to(adapted.device)
     adapted.bank.sync()
     return adapted
+
+
+def random_rows(seed: int, prompts: Mapping[int, int], longest: int) -> list[TrainRow]:
+    """Make rows in random order: ``prompts`` of each slot with three responses each. The old log-probabilities are made up."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for slot in [slot for slot, count in prompts.items() for _ in range(count)]:
+        prompt = rng.integers(2, 96, int(rng.integers(1, 20))).tolist()
+        for _ in range(3):
+            tokens = rng.integers(2, 96, int(rng.integers(1, longest + 1))).tolist()
+            old = rng.normal(-4.5, 1.0, len(tokens)).tolist()
+            rows.append(TrainRow(slot, prompt, tokens, old, float(rng.normal())))
+    return [rows[index] for index in rng.permutation(len(rows))]

@@ -11,14 +11,14 @@ KINDS = ("Engine", "Learner", "Verifier")
 
 def actors() -> list[tuple[str, int]]:
     """Kind and process id of every actor on this machine, by kind."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             title = (folder / "cmdline").read_bytes().decode()
         except OSError:
             continue
-        found += [(kind, int(folder.name)) for kind in KINDS if title.startswith(f"ray::{kind}Actor")]
-    return sorted(found)
+        processes += [(kind, int(folder.name)) for kind in KINDS if title.startswith(f"ray::{kind}Actor")]
+    return sorted(processes)
 
 
 def kill(pid: int) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
-from local_pool import SETTINGS, SLOTS, VOCABULARY, randomise
+from local_pool import SETTINGS, SLOTS
+from small_models import random_rows, randomise
 
 from populora.core.config import BaseConfig
 from populora.engine.cluster.learner_actor import LearnerActor
@@ -18,24 +20,15 @@ from populora.engine.model.model import AdaptedModel
 def single() -> InProcessLearner:
     """One process's learner: the oracle."""
     lora = SETTINGS.lora
-    adapted = AdaptedModel(load_base(BaseConfig())[0], lora.targets, SLOTS, lora.rank, lora.alpha)
-    randomise(adapted.bank)
+    adapted = randomise(AdaptedModel(load_base(BaseConfig())[0], lora.targets, SLOTS, lora.rank, lora.alpha), 0.02)
     return InProcessLearner(adapted, SETTINGS.learner, agreement=float("inf"))
 
 
 @pytest.fixture
 def uneven_rows() -> list[TrainRow]:
     """Rows of all slots; slot 0 has most, and those of the last have no advantage."""
-    rng = np.random.default_rng(5)
-    rows = []
-    for slot in range(SLOTS):
-        for _ in range(12 if slot == 0 else 2):
-            prompt = rng.integers(2, VOCABULARY, int(rng.integers(4, 20))).tolist()
-            for _ in range(3):
-                tokens = rng.integers(2, VOCABULARY, int(rng.integers(2, 40))).tolist()
-                old = rng.normal(-5.0, 1.0, len(tokens)).tolist()
-                rows.append(TrainRow(slot, prompt, tokens, old, 0.0 if slot == SLOTS - 1 else float(rng.normal())))
-    return [rows[index] for index in rng.permutation(len(rows))]
+    rows = random_rows(5, {slot: 2 if slot else 12 for slot in range(SLOTS)}, longest=40)
+    return [replace(row, advantage=0.0) if row.slot == SLOTS - 1 else row for row in rows]
 
 
 @pytest.fixture

@@ -8,21 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from populora.core.config import ClusterConfig, Config, LearnerConfig, LoraConfig, PopulationConfig
 from populora.engine.cluster.actor_pool import ActorLost, Call, PendingCall
 
-SLOTS, VOCABULARY = 5, 200
+SLOTS = 5
 SETTINGS = Config(
     lora=LoraConfig(4, 8.0), population=PopulationConfig(2, SLOTS - 2),
     learner=LearnerConfig(micro_batch_tokens=256), cluster=ClusterConfig(learners=2, help_cost=1.0),
 )  # fmt: skip
-
-
-def randomise(bank) -> None:
-    bank.initialise(0)
-    bank.master += 0.02 * torch.randn(bank.master.shape, generator=torch.Generator().manual_seed(3))
 
 
 @dataclass(frozen=True)

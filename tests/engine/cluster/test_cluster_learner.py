@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from local_pool import SETTINGS, SLOTS, LocalPool, randomise
+from local_pool import SETTINGS, SLOTS, LocalPool
 
 from populora.core.errors import AdapterEffectError, ConfigError
 from populora.core.types import Generation
@@ -21,7 +21,7 @@ def make_learner(make_actor, single):
         owners = owners_of(SLOTS, members)
         pool = LocalPool(lambda index: make_actor([slot for slot, owner in owners.items() if owner == index]), members, dies)
         bank = LoraBank(single.adapted.bank.layout, SLOTS, SETTINGS.lora.rank, SETTINGS.lora.alpha)
-        randomise(bank)
+        bank.restore(single.adapted.bank.state())
         learner = ClusterLearner(SETTINGS, pool, bank, [member.info for member in pool.members])
         learner.agreement = agreement
         return learner
@@ -100,7 +100,7 @@ def test_a_guard_that_refuses_one_slot_leaves_all_adapters_as_they_were(make_lea
 
 def test_a_row_over_the_token_budget_is_refused_before_any_call(make_learner):
     learner = make_learner(2)
-    with pytest.raises(ConfigError, match=r"learner\.micro_batch_tokens is 256"):
+    with pytest.raises(ConfigError, match=r"learner\.micro_batch_tokens is 256, smaller than one row of 299 tokens"):
         learner.update([TrainRow(0, [5] * 200, [6] * 100, [-5.0] * 100, 1.0)])
     assert not learner._pool.calls
 

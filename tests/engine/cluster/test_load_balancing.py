@@ -60,10 +60,10 @@ def test_the_makespan_is_bounded(step):
 
 @given(steps(), st.randoms())
 def test_equal_arguments_give_equal_assignments_in_any_order(step, order: random.Random):
-    work, owners, *rest = step
+    work, owners, *others = step
     slots = list(work)
     order.shuffle(slots)
-    assert assign(work, owners, *rest) == assign({slot: work[slot] for slot in slots}, dict(reversed(owners.items())), *rest)
+    assert assign(*step) == assign({slot: work[slot] for slot in slots}, dict(reversed(owners.items())), *others)
 
 
 @given(st.integers(1, 8), st.integers(1, 3), st.lists(st.integers(990, 1010), min_size=10, max_size=10))
@@ -84,11 +84,6 @@ def test_even_loads_move_nothing(ranks, slots, sizes):
 def test_assignments_by_hand(work, help_cost, kept, moved, loads):
     plan = assign_near(dict(enumerate(work)), len(work), help_cost)
     assert (len(plan.kept[0]), plan.moved, plan.loads) == (kept, moved, loads)
-
-
-def test_a_rank_that_owns_nothing_helps():
-    plan = assign_near({0: [10] * 100}, 4, 0.0)
-    assert plan.makespan <= 1.05 * plan.ideal and [helper for _, helper in plan.moved] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def deadly() -> type:
 
 @pytest.fixture(scope="module")
 def cluster():
+    pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
     with join_ray(replace(OFF, cluster=replace(OFF.cluster, wait_seconds=20.0))) as joined:
         yield joined
 
@@ -130,7 +131,6 @@ def make_pool(cluster):
 
 
 @pytest.mark.ray
-@needs_ray
 @pytest.mark.parametrize("device, kind", [("cpu", "CPU"), ("cuda", "GPU")])
 def test_too_few_machines_are_refused_before_any_model_loads(tmp_path, cluster, no_model, monkeypatch, device, kind):
     address = cluster.ray.get_runtime_context().gcs_address
@@ -142,7 +142,6 @@ def test_too_few_machines_are_refused_before_any_model_loads(tmp_path, cluster, 
 
 
 @pytest.mark.ray
-@needs_ray
 def test_a_call_that_always_kills_its_actor_ends_the_run(make_pool):
     pool = make_pool("engine")
     with pytest.raises(ClusterError, match=rf"engine 0 was lost {MAX_RETRIES + 1} times in a row"):
@@ -151,7 +150,6 @@ def test_a_call_that_always_kills_its_actor_ends_the_run(make_pool):
 
 
 @pytest.mark.ray
-@needs_ray
 def test_a_new_actor_gets_no_call_before_it_is_ready(make_pool):
     """Threads call at the same time, as proposals and attempts are verified; one notices the death, and the others must wait, too."""
     pool = make_pool("verifier")
@@ -166,7 +164,6 @@ def test_a_new_actor_gets_no_call_before_it_is_ready(make_pool):
 
 
 @pytest.mark.ray
-@needs_ray
 def test_a_successor_that_differs_from_the_lost_actor_is_refused(make_pool):
     pool = make_pool("learner", "different")
     with pytest.raises(ClusterError, match=r"learner 0 was lost, and its successor found [0-9]+ instead of [0-9]+"):
@@ -174,7 +171,6 @@ def test_a_successor_that_differs_from_the_lost_actor_is_refused(make_pool):
 
 
 @pytest.mark.ray
-@needs_ray
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(make_pool, monkeypatch, eager):
     pool = make_pool("engine")
@@ -190,7 +186,6 @@ def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(make_pool
 
 
 @pytest.mark.ray
-@needs_ray
 def test_an_actor_that_cannot_start_is_an_error_and_not_an_endless_wait(make_pool, cluster):
     with pytest.raises(ClusterError, match=r"learner 0 was lost .* that is no accident"):
         make_pool("learner", "dead")

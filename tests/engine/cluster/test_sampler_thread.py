@@ -63,11 +63,7 @@ def texts(result) -> list[str]:
     return [generations[0].text for generations in result.result(SECONDS)]
 
 
-def test_each_batch_gets_its_own_results_in_its_own_order(submit):
-    assert [texts(result) for result in (submit("a", "b", "c"), submit("d"))] == [["a", "b", "c"], ["d"]]
-
-
-def test_a_batch_enters_the_stream_at_once_and_joins_others(stub, submit):
+def test_a_batch_enters_the_stream_at_once_and_joins_others_and_each_gets_its_own_results_in_order(stub, submit):
     stub.go.clear()
     first = submit("a", "b")
     while "take 2" not in stub.log:

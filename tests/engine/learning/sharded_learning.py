@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from small_models import random_rows, randomise
 
 from populora.core.config import BaseConfig, LearnerConfig
 from populora.core.types import Generation
-from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
 from populora.engine.model.loading import load_base
@@ -23,29 +23,14 @@ def made(checkpointing: str = "none", part: Shard | None = None) -> AdaptedModel
     model = load_base(BaseConfig())[0]
     if part:
         model = shard(model, part, torch.device("cpu"))
-    adapted = AdaptedModel(model, ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj"), SLOTS, 4, 8.0, checkpointing)
-    adapted.bank.initialise(0)
-    adapted.bank.master += 0.02 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(3))
-    return adapted
-
-
-def rows(count: int) -> list[TrainRow]:
-    draw = torch.Generator().manual_seed(count)
-
-    def tokens(least: int, most: int) -> list[int]:
-        length = int(torch.randint(least, most, (1,), generator=draw))
-        return torch.randint(2, 200, (length,), generator=draw).tolist()
-
-    return [
-        TrainRow(index % SLOTS, tokens(4, 30), (response := tokens(2, 40)), [-5.0] * len(response), float(index % 2) - 0.4)
-        for index in range(count)
-    ]
+    return randomise(AdaptedModel(model, ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj"), SLOTS, 4, 8.0, checkpointing), 0.02)
 
 
 def learn(learner: InProcessLearner) -> dict[str, torch.Tensor]:
     """Two updates: of batches that come out even and of one that leaves a process without any."""
-    updates = [learner.update(rows(count)) for count in (12, 1)]
-    losses = torch.tensor([[update.loss, update.grad_norm, update.max_difference] for one in updates for update in one.values()])
+    rows = random_rows(0, dict.fromkeys(range(SLOTS), 2), longest=40)
+    updates = [update for some in (rows[:12], rows[12:13]) for update in learner.update(some).values()]
+    losses = torch.tensor([[update.loss, update.grad_norm, update.max_difference] for update in updates])
     return {**learner.adapted.bank.state(), "losses": losses, "logprobs": learner.logprobs(1, [ANSWER])}
 
 
@@ -57,7 +42,7 @@ def process(rank: int, address: str, folder: str, checkpointing: str) -> None:
     learner = ShardedLearner(adapted, CONFIG, part)
     learner.logprobs(0, [ANSWER])  # as the check of adapters does before the first update
     learner.agreement = float("inf")
-    found = learn(learner)
-    found["share"] = torch.tensor(sum(part.to_local().numel() for part in adapted.backbone.layers.parameters()) / held)
-    torch.save(found, Path(folder) / str(rank))
+    results = learn(learner)
+    results["share"] = torch.tensor(sum(part.to_local().numel() for part in adapted.backbone.layers.parameters()) / held)
+    torch.save(results, Path(folder) / str(rank))
     torch.distributed.destroy_process_group()

@@ -51,27 +51,17 @@ def as_row(adapted, parameters: dict[str, torch.Tensor], slot: int) -> torch.Ten
     return row[0]
 
 
-def test_gradients_of_the_mixed_update_equal_pefts(adapted, peft_model, make_rows):
+@pytest.mark.parametrize("budget", [60, 200, 100_000])
+def test_gradients_of_the_mixed_update_equal_pefts_whatever_the_micro_batches(adapted, peft_model, make_rows, budget):
     rows = make_rows(0)
-    updates = off_policy(adapted).update(rows)
+    updates = off_policy(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=budget)).update(rows)
     for slot in range(4):
         parameters = peft_gradients(peft_model, rows, slot)
         expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, slot)
-        ours = adapted.bank.gradient[slot]
-        assert float((ours - expected).norm() / expected.norm()) < 3e-6
+        distances = (adapted.bank.gradient - expected).norm(dim=1) / expected.norm()
+        assert float(distances[slot]) < 3e-6 and int((distances > 0.1).sum()) == 3
         assert updates[slot].grad_norm == pytest.approx(float(expected.norm()), rel=1e-5)
         assert updates[slot].clip_fraction > 0
-
-
-def test_rows_routed_to_another_member_are_noticed(adapted, peft_model, make_rows):
-    """The negative control of the test above: with two members exchanged the gradients are far apart."""
-    rows = make_rows(0)
-    swap = {0: 1, 1: 0}
-    off_policy(adapted).update([dataclasses.replace(row, slot=swap.get(row.slot, row.slot)) for row in rows])
-    parameters = peft_gradients(peft_model, rows, 0)
-    expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, 0)
-    for slot in (0, 1):
-        assert float((adapted.bank.gradient[slot] - expected).norm() / expected.norm()) > 0.1
 
 
 def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_one(adapted, peft_model, make_rows):
@@ -97,27 +87,6 @@ def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_on
         assert int(adapted.bank.steps[slot]) == sum(slot in slots for slots in present)
 
 
-def test_micro_batches_do_not_change_the_gradient(adapted, make_rows):
-    rows = make_rows(1)
-    gradients = []
-    for budget in (60, 200, 100_000):
-        state = adapted.bank.state()
-        off_policy(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=budget)).update(rows)
-        gradients.append(adapted.bank.gradient.clone())
-        adapted.bank.restore(state)
-    for gradient in gradients[1:]:
-        torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
-
-
-def test_the_same_update_twice_gives_the_same_bytes(adapted, make_rows):
-    rows, state = make_rows(2), adapted.bank.state()
-    off_policy(adapted).update(rows)
-    first = adapted.bank.state()
-    adapted.bank.restore(state)
-    off_policy(adapted).update(rows)
-    assert all(torch.equal(first[name], tensor) for name, tensor in adapted.bank.state().items())
-
-
 def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
     rows = [row if row.slot != 2 else dataclasses.replace(row, advantage=0.0) for row in make_rows(3, (0, 2))]
     adapted.bank.first_moment += 1.0
@@ -139,13 +108,6 @@ def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, m
     with pytest.raises(PopuloraError, match="slot 1: expected a finite loss"):
         off_policy(adapted).update(rows)
     assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
-
-
-def test_rows_that_older_weights_sampled_stop_the_update(adapted, make_rows):
-    before = adapted.bank.master.clone()
-    with pytest.raises(AdapterEffectError, match=r"slot \d: sampler and learner must agree"):
-        InProcessLearner(adapted, CONFIG).update(make_rows(6))
-    assert torch.equal(before, adapted.bank.master)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 1e29])

@@ -28,12 +28,21 @@ def exact(adapted, rows: list[TrainRow], shift: float = 0.0) -> list[TrainRow]:
         ]
 
 
+def drifted(rows: list[TrainRow]) -> list[TrainRow]:
+    """The rows of a sampler that is off by noise, the more the higher the slot."""
+    noise = torch.Generator().manual_seed(0)
+    return [
+        dataclasses.replace(row, logprobs=[value + 0.15 * row.slot * float(torch.randn((), generator=noise)) for value in row.logprobs])
+        for row in rows
+    ]
+
+
 def gradient(adapted, config: LearnerConfig, rows: list[TrainRow]) -> torch.Tensor:
     state = adapted.bank.state()
     InProcessLearner(adapted, config, agreement=math.inf).update(rows)
-    found = adapted.bank.gradient.clone()
+    gradient = adapted.bank.gradient.clone()
     adapted.bank.restore(state)
-    return found
+    return gradient
 
 
 def test_a_weight_beyond_the_cap_counts_as_the_cap_with_its_gradient():
@@ -60,22 +69,17 @@ def test_where_the_sampler_was_wrong_recomputing_unclips_and_the_cap_bounds_it(a
     right = gradient(adapted, CONFIG, [dataclasses.replace(row, advantage=1.0) for row in exact(adapted, make_rows(0))])
     assert not gradient(adapted, CONFIG, rows).any()
     for cap, weight in ((2.0, 2.0), (10.0, math.e)):
-        found = gradient(adapted, dataclasses.replace(CONFIG, old_logprobs="recomputed", tis_cap=cap), rows)
-        assert float((found - weight * right).norm() / right.norm()) < 1e-4
+        recomputed = gradient(adapted, dataclasses.replace(CONFIG, old_logprobs="recomputed", tis_cap=cap), rows)
+        assert float((recomputed - weight * right).norm() / right.norm()) < 1e-4
 
 
 def test_kl_and_effective_sample_size_of_each_member_are_those_of_their_formulas(adapted, make_rows):
     rows = exact(adapted, make_rows(0))
-    noise = torch.Generator().manual_seed(0)
-    moved = {row.slot: [] for row in rows}
-    shifted = []
-    for row in rows:
-        shift = 0.3 * row.slot * torch.randn(len(row.tokens), generator=noise)
-        moved[row.slot] += (-shift).tolist()
-        shifted.append(dataclasses.replace(row, logprobs=(torch.tensor(row.logprobs) + shift).tolist()))
-    updates = InProcessLearner(adapted, CONFIG, agreement=math.inf).update(shifted)
+    pairs = list(zip(rows, drifted(rows), strict=True))
+    updates = InProcessLearner(adapted, CONFIG, agreement=math.inf).update([row for _, row in pairs])
     for slot, update in updates.items():
-        log_weights = torch.tensor(moved[slot], dtype=torch.float64)
+        mine = [(row.logprobs, other.logprobs) for row, other in pairs if row.slot == slot]
+        log_weights = torch.cat([torch.tensor(new).double() - torch.tensor(old).double() for new, old in mine])
         weights = log_weights.exp()
         assert update.kl == pytest.approx(float((weights - 1 - log_weights).mean()), abs=1e-4)
         weights = weights.clamp(max=CONFIG.tis_cap)
@@ -92,14 +96,9 @@ def test_one_token_far_off_is_left_to_the_cap(adapted, make_rows):
 
 @pytest.mark.parametrize("bound", [{"min_ess": 0.99}, {"max_kl": 1e-3}])
 def test_a_sampler_that_drifted_away_stops_the_update_before_any_change(adapted, make_rows, bound):
-    rows = exact(adapted, make_rows(0))
-    noise = torch.Generator().manual_seed(0)
-    rows = [
-        dataclasses.replace(r, logprobs=(torch.tensor(r.logprobs) + 0.3 * torch.randn(len(r.tokens), generator=noise)).tolist())
-        for r in rows
-    ]
+    rows = drifted(exact(adapted, make_rows(0)))
     before = adapted.bank.state()
-    with pytest.raises(AdapterEffectError, match=r"slot 0: expected a KL .* effective\s+sample size"):
+    with pytest.raises(AdapterEffectError, match=r"slot 1: expected a KL .* effective\s+sample size"):
         InProcessLearner(adapted, dataclasses.replace(CONFIG, **bound), agreement=10.0).update(rows)
     assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
     InProcessLearner(adapted, CONFIG, agreement=10.0).update(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError
@@ -83,8 +84,10 @@ def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, 
             for one, advantage in zip(pair, (1.0, -1.0), strict=True)
         ]
         if source is stale:
-            with pytest.raises(AdapterEffectError, match="slot 2"):
+            before = adapted.bank.state()
+            with pytest.raises(AdapterEffectError, match="slot 2: sampler and learner must agree on log-probabilities"):
                 learner.update(rows)
+            assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
         else:
             updates = learner.update(rows)
             assert max(update.max_difference for update in updates.values()) < 1e-5
