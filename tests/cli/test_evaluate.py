@@ -162,7 +162,7 @@ def test_generate_grade_and_table_do_what_evaluate_does(adapters, finished, tmp_
 def test_the_same_command_again_does_nothing_and_another_adds_to_it_or_is_refused(copied, adapters, tmp_path, populora, monkeypatch):
     before = contents(copied)
     with monkeypatch.context() as patched:
-        patched.setattr("populora.evals.generate.open_engine", lambda *_: pytest.fail("a model was loaded"))
+        patched.setattr("populora.evals.generate.open_loaded", lambda *_: pytest.fail("a model was loaded"))
         assert populora("generate", "tiny", adapters / "one", adapters / "two", *SHORT, "-o", copied)[0] == 0
     assert populora("grade", copied)[0] == 0
     another = make_folder(tmp_path / "one", 7)

@@ -16,7 +16,7 @@ from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.loading import base_folder
 from populora.evals.eval_records import EvalModel
-from populora.evals.loaded_adapters import load_adapters, open_engine, read_checked
+from populora.evals.loaded_adapters import load_adapters, open_loaded, read_checked
 from populora.evals.models import find_models
 
 
@@ -86,7 +86,7 @@ def test_the_engine_refuses_another_base_than_the_runs(run, tmp_path, chat_base)
     loaded = load_adapters([], read_base_shape(models.config.base))
     with (
         pytest.raises(ConfigError, match=f"'{chat_base}' is not the base of the run: expected weights of SHA-256 "),
-        open_engine(loaded.config(models.config, 16, 16), loaded, models.base_sha256),
+        open_loaded(loaded.config(models.config, 16, 16), loaded, models.base_sha256),
     ):
         pass
     other = replace(models, config=replace(models.config, base=replace(models.config.base, dtype="bfloat16")))

@@ -226,3 +226,24 @@ class Member:
     lineage: Lineage
     protected_until: int = 0
     """A newborn is not culled at or before this step."""
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """Statistics of one update of one slot; means are over its response tokens. A ``skipped`` slot had no advantage to learn from."""
+
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    """Before clipping."""
+    entropy: float = 0.0
+    clip_fraction: float = 0.0
+    kl: float = 0.0
+    """Between sampler and learner."""
+    ess: float = 1.0
+    """Effective sample size under the truncated importance weights learner / sampler, as a share of the tokens."""
+    mean_difference: float = 0.0
+    """Mean of |log-probability in the learner - in the sampler|, nats."""
+    max_difference: float = 0.0
+    """The largest of these differences."""
+    tokens: int = 0
+    skipped: bool = False

@@ -13,15 +13,14 @@ from populora.core.config import Config
 from populora.engine.learning.learner import InProcessLearner, Learner
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.base_shape import check_memory
-from populora.engine.model.loading import fingerprint, load_base
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
+from populora.engine.model.model import AdaptedModel, Checkpointing
 from populora.engine.planning.planner import check_context
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sampler import Sampler
 from populora.engine.sampling.vllm import VllmSampler, check_vllm
 from populora.sandbox.layers import Tier
-from populora.sandbox.pool import SandboxPool, limits_of
-from populora.tasks.verifier import Judge
+from populora.sandbox.pool import Judge, SandboxPool, limits_of
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,12 @@ def local_backend(config: Config) -> Iterator[Backend]:
     check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
-    check_memory(config)
-    model, tokenizer = load_base(config.base)
-    base, lora = fingerprint(model), config.lora
-    adapted = AdaptedModel(model, lora.targets, config.population.members, lora.rank, lora.alpha, config.learner.activation_checkpointing)
+    adapted, tokenizer, base = _load_adapted(config, config.learner.activation_checkpointing)
     check_context(config, adapted.context)
     box = config.sandbox
     with (
         SandboxPool(limits_of(box), box.workers, box.allow_weak) as pool,
-        open_sampler(config, tokenizer, adapted) as sampler,
+        _open_sampler(config, tokenizer, adapted) as sampler,
     ):
         yield Backend(tokenizer, sampler, InProcessLearner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
 
@@ -63,9 +59,30 @@ def check_backend(config: Config) -> None:
         check_vllm(config.base.device)
 
 
+def _load_adapted(config: Config, checkpointing: Checkpointing = "none") -> tuple[AdaptedModel, Any, str]:
+    """Load the base model with slots for all members, its tokenizer and its fingerprint."""
+    check_memory(config)
+    model, tokenizer = load_base(config.base)
+    base, lora = fingerprint(model), config.lora
+    return AdaptedModel(model, lora.targets, config.population.members, lora.rank, lora.alpha, checkpointing), tokenizer, base
+
+
 @contextmanager
-def open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) -> Iterator[Sampler]:
-    """Open the sampler of a run, for its longest prompt and response. vLLM needs no ``adapted`` model, it has its own base."""
+def open_engine(config: Config) -> Iterator[tuple[Sampler, str]]:
+    """Open a sampler that has a base model of its own. Yields it and the fingerprint of that base, which is empty for vLLM."""
+    check_backend(config)
+    if config.engine.backend == "vllm":
+        check_memory(config)
+        adapted, tokenizer, base = None, load_tokenizer(config.base), ""
+    else:
+        adapted, tokenizer, base = _load_adapted(config)
+    with _open_sampler(config, tokenizer, adapted) as sampler:
+        yield sampler, base
+
+
+@contextmanager
+def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) -> Iterator[Sampler]:
+    """Open a sampler for the longest prompt and response. vLLM needs no ``adapted`` model, it has its own base."""
     if adapted is None or config.engine.backend == "vllm":
         context = config.selfplay.max_prompt_tokens + config.selfplay.max_response_tokens
         with closing(VllmSampler(config, tokenizer, config.population.members, context)) as sampler:

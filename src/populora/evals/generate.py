@@ -25,7 +25,7 @@ from populora.engine.sampling.token_sampling import decode
 from populora.evals.completions import CompletionLog, Progress, cut, open_completion_logs
 from populora.evals.eval_records import Completion, EvalModel
 from populora.evals.folder import snapshot_adapters, update_evaluation
-from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge, open_engine
+from populora.evals.loaded_adapters import LoadedAdapters, load_adapters, merge, open_loaded
 from populora.evals.models import EvalModels
 from populora.evals.prompts import EvalPrompts, EvalTask, Template, render_prompts
 from populora.tasks.render import load_prompts
@@ -100,7 +100,7 @@ def _fill_logs(logs: Sequence[CompletionLog], slots: Mapping[str, int], config: 
         for item in log.missing:
             key = ("evaluation", log.prompts.benchmark.name, item)
             group[Request(log.prompts.prompts[item], slots[log.model], 1, key)] = log
-    with open_engine(loaded.config(config, longest - response, response), loaded, base_sha256) as sampler:
+    with open_loaded(loaded.config(config, longest - response, response), loaded, base_sha256) as sampler:
         for (max_tokens, stop), requests in groups.items():
             for request, (generation,) in sampler.stream(StaticRequests(list(requests)), max_tokens, 0.0, stop):
                 log = requests[request]

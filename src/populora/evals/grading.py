@@ -23,9 +23,8 @@ from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.eval_records import Grade, Item, append, read_records, to_lines
 from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
 from populora.sandbox.layers import Tier
-from populora.sandbox.pool import SandboxPool
+from populora.sandbox.pool import Judge, SandboxPool
 from populora.sandbox.protocol import Limits
-from populora.tasks.verifier import Judge
 
 LONGEST_COMPLETION = 1 << 18
 """Characters of a completion that is graded, far above every benchmark's limit. A longer one is wrong (``too_long``)."""

@@ -16,10 +16,8 @@ from populora.adapters.peft_settings import CARRIED
 from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import disk_errors
-from populora.engine.backend import check_backend, open_sampler
-from populora.engine.model.base_shape import check_memory
-from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
-from populora.engine.model.model import AdaptedModel
+from populora.engine.backend import open_engine
+from populora.engine.model.loading import load_base
 from populora.engine.planning.model_shape import ModelShape
 from populora.engine.sampling.sampler import Sampler
 
@@ -85,21 +83,14 @@ def read_checked(folder: Path, shapes: ModelShape) -> Folder:
 
 
 @contextmanager
-def open_engine(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
+def open_loaded(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
     """Open a sampler with the adapters. Raises `ConfigError` for a base of another fingerprint (vLLM's is not checked), and as engines."""
-    check_backend(config)
     if config.threads:
         torch.set_num_threads(config.threads)
-    if config.engine.backend == "vllm":
-        adapted, tokenizer = None, load_tokenizer(config.base)
-    else:
-        check_memory(config)
-        model, tokenizer = load_base(config.base)
-        if base_sha256 and (sha256 := fingerprint(model)) != base_sha256:
+    with open_engine(config) as (sampler, sha256):
+        if base_sha256 and sha256 not in ("", base_sha256):
             fault = f"'{config.base.path}' is not the base of the run"
             raise ConfigError(f"{fault}: expected weights of SHA-256 {base_sha256}, got {sha256}. Name the run's base with --base.")
-        adapted = AdaptedModel(model, config.lora.targets, len(loaded.adapters), config.lora.rank, config.lora.alpha)
-    with open_sampler(config, tokenizer, adapted) as sampler:
         sampler.sync_weights(loaded, range(len(loaded.adapters)))
         yield sampler
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal
-
-if TYPE_CHECKING:  # torch, which readers of a run need not load
-    from populora.engine.learning.update import UpdateStats
+from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal, UpdateStats
 
 
 @dataclass(frozen=True)

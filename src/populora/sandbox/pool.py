@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Protocol
 
 from populora.core.config import SandboxConfig
 from populora.core.errors import ConfigError, SandboxFault
@@ -22,6 +23,12 @@ _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
 _TEXTS = 4
 """All texts of a job together may be this many times as long as the longest one."""
+
+
+class Judge(Protocol):
+    """Runs jobs in this process or elsewhere; see `SandboxPool.run`."""
+
+    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]: ...
 
 
 class SandboxPool:

@@ -8,23 +8,17 @@ judged, because two agreeing runs do not prove determinism: a problem that no lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
 from populora.core.types import Attempt, Generation, Measures, Problem, Proposal, TaskType, VerdictKind
+from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job, Verdict
 from populora.tasks.attempts import SolveRequest, answer_job, gold_jobs, grade_attempt, read_answer
 from populora.tasks.jobs import Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText
 from populora.tasks.proposals import ProposalRequest, build_problem, check_inputs, check_jobs, read_proposal
 from populora.tasks.render import PromptSet, propose_prompt, solve_prompt
-
-
-class Judge(Protocol):
-    """Runs jobs in this process or elsewhere; see `SandboxPool.run`."""
-
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]: ...
 
 
 class TaskVerifier:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from populora.core.config import LearnerConfig
-from populora.core.types import Attempt, Generation, TaskType
+from populora.core.types import Attempt, Generation, TaskType, UpdateStats
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.update import UpdateStats
 from populora.training.advantages import advantages
 from populora.training.population import Population
 from populora.training.rewards import CrossEvaluation, student_reward

@@ -10,9 +10,9 @@ import torch
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, ConfigError, PopuloraError
+from populora.core.types import UpdateStats
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner
-from populora.engine.learning.update import UpdateStats
 
 # At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
 CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)

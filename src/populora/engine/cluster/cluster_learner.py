@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from populora.core.config import Config
-from populora.core.types import Generation
+from populora.core.types import Generation, UpdateStats
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
 from populora.engine.cluster.learner_actor import LearnerInfo, State, Sums
 from populora.engine.cluster.load_balancing import assign, owners_of
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.update import Batch, UpdateStats, check_update, make_batch
+from populora.engine.learning.update import Batch, check_update, make_batch
 from populora.engine.learning.work_splitting import split_work
 from populora.engine.model.bank import LoraBank
 

@@ -12,12 +12,9 @@ from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.installed import versions
 from populora.core.types import Generation, Request
-from populora.engine.backend import check_backend, open_sampler
+from populora.engine.backend import open_engine
 from populora.engine.cluster.placement import init_process
 from populora.engine.cluster.sampler_thread import SamplerThread, SamplingParams
-from populora.engine.model.base_shape import check_memory
-from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
-from populora.engine.model.model import AdaptedModel
 
 
 @dataclass(frozen=True)
@@ -45,16 +42,7 @@ class EngineActor:
         here, and the versions of installed libraries. Raises the same errors as a run in one process."""
         init_process(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
-        check_backend(config)
-        check_memory(config)
-        adapted, base = None, ""
-        if config.engine.backend == "vllm":
-            tokenizer = load_tokenizer(config.base)
-        else:
-            model, tokenizer = load_base(config.base)
-            base = fingerprint(model)
-            adapted = AdaptedModel(model, config.lora.targets, config.population.members, config.lora.rank, config.lora.alpha)
-        self._sampler = self._open.enter_context(open_sampler(config, tokenizer, adapted))
+        self._sampler, base = self._open.enter_context(open_engine(config))
         self._thread = SamplerThread(self._sampler)
         if adapters:
             self.sync_weights(adapters)

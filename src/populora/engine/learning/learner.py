@@ -17,9 +17,9 @@ import torch
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError
-from populora.core.types import Generation
+from populora.core.types import Generation, UpdateStats
 from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batches
-from populora.engine.learning.update import UpdateStats, check_update, make_batch
+from populora.engine.learning.update import check_update, make_batch
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack

@@ -13,29 +13,9 @@ from dataclasses import dataclass
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, PopuloraError
+from populora.core.types import UpdateStats
 from populora.engine.learning.batching import TrainRow
 from populora.engine.model.model import MAX_TOKEN_FACTOR
-
-
-@dataclass(frozen=True)
-class UpdateStats:
-    """Statistics of one update of one slot; means are over its response tokens. A ``skipped`` slot had no advantage to learn from."""
-
-    loss: float = 0.0
-    grad_norm: float = 0.0
-    """Before clipping."""
-    entropy: float = 0.0
-    clip_fraction: float = 0.0
-    kl: float = 0.0
-    """Between sampler and learner."""
-    ess: float = 1.0
-    """Effective sample size under the truncated importance weights learner / sampler, as a share of the tokens."""
-    mean_difference: float = 0.0
-    """Mean of |log-probability in the learner - in the sampler|, nats."""
-    max_difference: float = 0.0
-    """The largest of these differences."""
-    tokens: int = 0
-    skipped: bool = False
 
 
 @dataclass(frozen=True)

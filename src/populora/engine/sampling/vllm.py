@@ -10,7 +10,6 @@ Entropies are estimated by the mean of -log p of the sampled tokens.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,8 +22,7 @@ from typing import Any
 import torch
 
 from populora.adapters.adapter import Adapter
-from populora.adapters.peft_format import WEIGHTS_FILE, weights_bytes
-from populora.adapters.peft_settings import CONFIG_FILE, plain_settings
+from populora.adapters.peft_format import peft_files
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.core.invocation import install_extra
@@ -132,8 +130,8 @@ class VllmSampler:
             self._engine.remove_lora(old.lora_int_id)
         # The folder is removed once loaded: vLLM has room for all adapters and reads none again, and a killed process leaves no files.
         with tempfile.TemporaryDirectory(prefix="populora.", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
-            Path(folder, CONFIG_FILE).write_text(json.dumps(plain_settings(adapter, self._base.path, self._targets)))
-            Path(folder, WEIGHTS_FILE).write_bytes(weights_bytes(adapter.to(getattr(torch, self._base.dtype))))
+            for name, content in peft_files(adapter.to(getattr(torch, self._base.dtype)), self._base.path, self._targets).items():
+                Path(folder, name).write_bytes(content)
             new = self._vllm.lora.request.LoRARequest(f"slot{slot}@v{number}", number, folder)
             self._engine.add_lora(new)
         self._versions[slot] = new

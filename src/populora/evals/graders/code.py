@@ -11,7 +11,7 @@ import re
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import FORGED, HarnessError, call_harness, grade_of, harness_limits
-from populora.tasks.verifier import Judge
+from populora.sandbox.pool import Judge
 
 PACKAGES = ("numpy", "evalplus", "tree_sitter", "tree_sitter_python")
 LIMITS = harness_limits("code", PACKAGES, cpu_seconds=240)

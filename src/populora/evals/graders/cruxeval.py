@@ -13,10 +13,10 @@ from populora.core.types import TaskType
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import grade_of, harness_limits
+from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job
 from populora.tasks.jobs import reason_of
 from populora.tasks.parsing import answer_text, parse_solution, search_solution
-from populora.tasks.verifier import Judge
 
 LIMITS = harness_limits("cruxeval", ("numpy",), cpu_seconds=3)
 """Three seconds, as in the official grader, but of CPU time, so that no verdict depends on the machine's load."""

@@ -10,9 +10,9 @@ from typing import Any
 from populora.core.errors import SandboxFault
 from populora.core.types import VerdictKind
 from populora.evals.eval_records import Grade, Item
+from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job, Limits
 from populora.tasks.jobs import reason_of
-from populora.tasks.verifier import Judge
 
 _QUESTION, _ANSWER = 256 << 20, 64 << 20
 """Characters. LiveCodeBench has problems with tens of megabytes of tests."""

@@ -21,7 +21,7 @@ from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import FORGED, HarnessError, call_harness, grade_of, harness_limits
-from populora.tasks.verifier import Judge
+from populora.sandbox.pool import Judge
 
 SECONDS = 60.0
 LIMITS = harness_limits("livecodebench", ("numpy",), cpu_seconds=600)

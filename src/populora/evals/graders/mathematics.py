@@ -26,7 +26,7 @@ from populora.core.errors import ConfigError
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.evals.graders.harness_call import HarnessError, call_harness, grade_of, harness_limits
-from populora.tasks.verifier import Judge
+from populora.sandbox.pool import Judge
 
 Compare = Callable[[str, str], str]
 """Maps a gold answer and an answer to ``equal``, ``different`` or ``unreadable:…``."""

@@ -12,10 +12,11 @@ from populora.core.config import TasksConfig
 from populora.core.types import Generation, VerdictKind
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
+from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.render import load_prompts
-from populora.tasks.verifier import Judge, TaskVerifier
+from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import problem_from
 
 LIMITS = replace(PROFILES["training"], max_output_chars=400)
