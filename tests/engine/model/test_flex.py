@@ -32,7 +32,7 @@ def truth(groups: list[list[int]]) -> torch.Tensor:
 
 def seen(plan) -> torch.Tensor:
     """The same, out of the attention itself: without scores, a token's output is the mean of the values that it sees."""
-    size = len(plan.own)
+    size = len(plan.start)
     zeros, values = torch.zeros(size, 1, 16), torch.eye(size)[:, None]
     return plan.attend(0, zeros, zeros, values, 1.0)[:, 0] > 0
 
@@ -51,7 +51,7 @@ def test_each_token_sees_its_prompt_and_its_own_response_up_to_itself(groups):
 @settings(max_examples=30, deadline=None)
 def test_the_blocks_are_those_in_which_something_is_seen(groups):
     plan = flex_plan(groups, "cpu")
-    expected = torch.eye(len(plan.own), dtype=torch.bool)
+    expected = torch.eye(len(plan.start), dtype=torch.bool)
     tokens = sum(map(sum, groups))
     expected[:tokens, :tokens] = truth(groups)
     pairs = expected.unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK)).sum((1, 3))
@@ -107,7 +107,7 @@ def test_a_model_has_the_same_outputs_and_gradients_as_with_sdpa(checkpointing):
 def test_a_response_in_the_wrong_group_changes_the_outputs():
     adapted, (right, flex) = adapted_model(), packs()
     moved = flex_plan([[40], [29, 25], [59, 30], [70, 19, 0, 32]], "cpu")
-    assert len(moved.own) == len(flex.plan.own)
+    assert len(moved.start) == len(flex.plan.start)
     with torch.no_grad():
         difference = (adapted.logprobs(replace(right, plan=moved))[0] - adapted.logprobs(right)[0]).abs().max()
     assert difference > 1e-3
@@ -132,10 +132,10 @@ def test_new_lengths_need_no_new_compilation(compilations):
     attend = torch.compile(attend_in_blocks, fullgraph=True, backend=compilations)
     for tokens, segments in ((5, [5]), (300, [100, 150, 50]), (700, [300, 400]), (390, [90, 100, 100, 100])):
         plan = flex_plan([segments], "cpu")
-        q, k, v = (torch.randn(len(plan.own) // BLOCK, BLOCK, heads, 16).requires_grad_() for heads in (4, 2, 2))
-        mixed = attend(q, k, v, plan.own, plan.first, plan.end, plan.blocks, 0.25)
+        q, k, v = (torch.randn(len(plan.start) // BLOCK, BLOCK, heads, 16).requires_grad_() for heads in (4, 2, 2))
+        mixed = attend(q, k, v, plan.start, plan.prompt_start, plan.prompt_end, plan.blocks, 0.25)
         mixed[:tokens].sum().backward()
-        mask = torch.eye(len(plan.own), dtype=torch.bool)
+        mask = torch.eye(len(plan.start), dtype=torch.bool)
         mask[:tokens, :tokens] = truth([segments])
         rows = [x.detach().flatten(0, 1).transpose(0, 1)[None] for x in (q, k, v)]
         expected = torch.nn.functional.scaled_dot_product_attention(*rows, attn_mask=mask, scale=0.25, enable_gqa=True)

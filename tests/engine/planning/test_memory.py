@@ -12,13 +12,11 @@ from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.errors import ConfigError
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.head import CHUNK_ELEMENTS
-from populora.engine.model.loading import load_base
 from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
-from populora.engine.planning.memory import ACTIVATIONS, CACHE, CHUNK, HEAD, head_bytes, kept_bytes, rows_at_a_time
+from populora.engine.planning.memory import ACTIVATIONS, CACHE, CHUNK, HEAD, head_bytes, inprocess_rows, kept_bytes, rows_at_a_time
 from populora.engine.planning.model_shape import qwen2
 from populora.engine.planning.planner import Plan
-from populora.engine.sampling.inprocess import InProcessSampler
 
 MIB = 2**20
 SINGLE = 20_185_088
@@ -73,12 +71,11 @@ def test_the_chunk_of_logits_is_the_head_s_own():
     assert CHUNK_ELEMENTS["cuda"] == CHUNK
 
 
-def test_rows_at_a_time_are_about_the_sampler_s_own():
-
+def test_the_rows_at_a_time_fill_the_cache_with_whole_pages():
     config = Config(selfplay=SelfplayConfig(max_response_tokens=224), engine=EngineConfig(cache_mb=100))
-    model, tokenizer = load_base(BaseConfig())
-    sampler = InProcessSampler(AdaptedModel(model, ("q_proj",), 1, 4, 8.0), tokenizer, 0, 512, 100)
-    assert rows_at_a_time(config, read_base_shape(BaseConfig())) == sampler.rows_at_a_time(224) == 114  # whole pages of 16
+    shape = read_base_shape(BaseConfig())
+    assert inprocess_rows(config, shape) == 114 == rows_at_a_time(512, 100, shape, 4, 209)
+    assert rows_at_a_time(512, 100, shape, 4, 225) == 106 and rows_at_a_time(7, 100, shape, 4, 225) == 7
 
 
 def test_the_in_process_engine_shares_the_learner_s_base_unless_it_is_an_actor(paper, planned):

@@ -287,7 +287,7 @@ def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(
 
 def test_the_probe_passes_and_stops_for_an_adapter_that_was_not_published(sampler, adapted):
     learner = InProcessLearner(adapted, LearnerConfig())
-    assert check_adapter_sync(learner, sampler, adapted.bank, PROMPTS).sampler < 1e-5
+    check_adapter_sync(learner, sampler, adapted.bank, PROMPTS)  # within `Learner.agreement`, 1e-5
     stale = not isinstance(sampler, InProcessSampler)
     before = adapted.bank.state()
     child = adapted.bank.adapter(1)

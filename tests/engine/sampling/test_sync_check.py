@@ -19,15 +19,14 @@ PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")
 
 
 def test_adapters_that_work_pass_with_their_effect(adapted, sampler):
-    effect = check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
-    assert sorted(effect.against_base) == [0, 1, 2]
-    assert min(effect.against_base.values()) > 1e-3
-    assert effect.sampler < 1e-5
+    effects = check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES)
+    assert sorted(effects) == [0, 1, 2]
+    assert min(effects.values()) > 1e-3
 
 
 def test_untrained_adapters_need_no_effect(adapted, sampler):
     adapted.bank.initialise(0)
-    assert check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES).against_base == {}
+    assert check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), sampler, adapted.bank, PROBES) == {}
 
 
 def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
@@ -56,9 +55,9 @@ class Rounded:
         answers = self._sampler.generate(requests, *settings)
         return [[self._moved(one) if index == 0 else one for one in answer] for index, answer in enumerate(answers)]
 
-    def _moved(self, one):
-        moved = [value + self._error * (self._every or index == 0) for index, value in enumerate(one.logprobs)]
-        return dataclasses.replace(one, logprobs=tuple(moved))
+    def _moved(self, answer):
+        moved = [value + self._error * (self._every or index == 0) for index, value in enumerate(answer.logprobs)]
+        return dataclasses.replace(answer, logprobs=tuple(moved))
 
 
 @pytest.mark.parametrize(("every", "error", "stops"), [(True, 5e-5, True), (False, 5e-4, False), (False, 2e-3, True)])
@@ -68,7 +67,7 @@ def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sam
         with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
             check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
     else:
-        assert check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES).sampler < 1e-5
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
 
 
 def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):

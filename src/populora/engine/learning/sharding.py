@@ -63,9 +63,10 @@ class ShardedLearner(InProcessLearner):
     def accumulate(self, batches: Iterable[Sequence[TrainGroup]], tokens: Mapping[int, float]) -> dict[int, list[float]]:
         """Accumulate the gradients and sums of all processes, as `InProcessLearner.accumulate` does."""
         batches = list(batches)
-        own = batches[self._part.rank :: self._part.size]
-        sums = super().accumulate(own, tokens)
-        if len(own) < math.ceil(len(batches) / self._part.size):  # the others gather layers once more: join with an update of weight 0
+        rank_batches = batches[self._part.rank :: self._part.size]
+        sums = super().accumulate(rank_batches, tokens)
+        if len(rank_batches) < math.ceil(len(batches) / self._part.size):
+            # The others gather layers once more: join with an update of weight 0.
             super().accumulate(batches[:1], dict.fromkeys(range(self.adapted.bank.slots), math.inf))
         table = torch.tensor([sums[slot] for slot in sorted(sums)], dtype=torch.float64, device=self.adapted.device)
         largest = table[:, 7].clone()

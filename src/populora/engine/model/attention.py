@@ -46,13 +46,13 @@ class PackedAttention:
     """Causal attention in the packed row: each prompt to itself, each response to its prompt and itself.
 
     A prompt with one response is one sequence. ``order`` [M] indexes the packed row block by block. Padding repeats a real token, is
-    never read and so gets no gradient. ``place`` [N] is the inverse: the index of each token among those M. Both are None if the packed
+    never read and so gets no gradient. ``inverse`` [N] is the index of each token among those M. Both are None if the packed
     row already consists of the blocks. Prompts [G] that have several responses, or are kept, are the first block. With ``keep``,
     ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer. ``masks`` caches the blocks' masks.
     """
 
     order: torch.Tensor | None
-    place: torch.Tensor | None
+    inverse: torch.Tensor | None
     blocks: tuple[Block, ...]
     keep: bool = False
     kept: dict[int, KeyValues] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class PackedAttention:
             mask = self._mask(at, q.shape[1] // k.shape[1], q.dtype)
             results.append(_sdpa(queries[at], seen_k, seen_v, mask, scaling).transpose(1, 2).flatten(0, 1))
         joined = results[0] if len(results) == 1 else torch.cat(results)
-        return joined if self.place is None else _Unpad.apply(joined, self.place)
+        return joined if self.inverse is None else _Unpad.apply(joined, self.inverse)
 
     def _mask(self, at: int, repeats: int, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the mask of a block for `_sdpa`, computed once for all layers."""
@@ -81,7 +81,7 @@ class PackedAttention:
 
     def _padded(self, x: torch.Tensor) -> list[torch.Tensor]:
         """Split x [N, heads, d] into padded blocks [rows, heads, length, d]."""
-        padded = x if self.order is None else _Pad.apply(x, self.order, self.place)
+        padded = x if self.order is None else _Pad.apply(x, self.order, self.inverse)
         parts = padded.split([block.rows * block.length for block in self.blocks])
         return [part.view(b.rows, b.length, *x.shape[1:]).transpose(1, 2) for b, part in zip(self.blocks, parts, strict=True)]
 
@@ -90,8 +90,8 @@ class _Pad(torch.autograd.Function):
     """Computes ``x[order]``. Its backward may gather instead of accumulate, because padding never carries a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(place)
+    def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(inverse)
         return x.index_select(0, order)
 
     @staticmethod
@@ -100,13 +100,13 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """Computes ``y[place]`` for distinct places, so that its backward writes instead of accumulating."""
+    """Computes ``y[inverse]`` for distinct indices, so that its backward writes instead of accumulating."""
 
     @staticmethod
-    def forward(ctx: Any, y: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(place)
+    def forward(ctx: Any, y: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(inverse)
         ctx.rows = len(y)
-        return y.index_select(0, place)
+        return y.index_select(0, inverse)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:

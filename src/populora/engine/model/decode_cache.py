@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from populora.engine.model.attention import KeyValues
+from populora.engine.planning.memory import PAGE
 
-PAGE = 16
 SPARSE = 0.5  # share of places in use below which the cache is compacted
 
 

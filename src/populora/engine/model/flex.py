@@ -33,16 +33,17 @@ SMALLEST_HEAD = 16  # of the compiled kernel; sizes that are not powers of two a
 class FlexPackedAttention:
     """Causal attention in the packed row: each prompt to itself, each response to its prompt and itself.
 
-    ``own``, ``first`` and ``end`` are [N'] (int32), where N' is a whole number of blocks. Token i sees the tokens from own[i], the start
-    of its prompt or response, to itself. A token of a response also sees its prompt, first[i] <= j < end[i]. Padding sees itself.
+    ``start``, ``prompt_start`` and ``prompt_end`` are [N'] (int32), where N' is a whole number of blocks. Token i sees the tokens from
+    start[i], the start of its prompt or response, to itself. A token of a response also sees its prompt, from prompt_start[i] up to
+    prompt_end[i]. Padding sees itself.
     ``blocks`` are the four pairs (count, list) of `BlockMask`: for each block of queries the blocks of keys of which it sees some
     tokens, and those of which it sees all; then the same for each block of keys. ``prompts`` [G, P] indexes the prompts to keep, if any:
     ``kept`` receives their (K, V) [G, kv heads, P, d] of each layer, where padding repeats a prompt's last token.
     """
 
-    own: torch.Tensor
-    first: torch.Tensor
-    end: torch.Tensor
+    start: torch.Tensor
+    prompt_start: torch.Tensor
+    prompt_end: torch.Tensor
     blocks: tuple[torch.Tensor, ...]
     prompts: torch.Tensor | None
     kept: dict[int, KeyValues] = field(default_factory=dict)
@@ -51,36 +52,36 @@ class FlexPackedAttention:
         """Map q [N, heads, d], k and v [N, kv heads, d] to [N, heads, d]. Raises `BaseModelError` for heads too small for the kernel."""
         if self.prompts is not None:
             self.kept[layer] = (k[self.prompts].transpose(1, 2), v[self.prompts].transpose(1, 2))
-        queries, keys, values = (_in_blocks(x, len(self.own)) for x in (q, k, v))
+        queries, keys, values = (_in_blocks(x, len(self.start)) for x in (q, k, v))
         attend = kernel(q.shape[2]) if q.device.type == "cuda" else attend_in_blocks
-        return attend(queries, keys, values, self.own, self.first, self.end, self.blocks, scaling)[: len(q)]
+        return attend(queries, keys, values, self.start, self.prompt_start, self.prompt_end, self.blocks, scaling)[: len(q)]
 
 
 def flex_plan(lengths: Sequence[Sequence[int]], device: str | torch.device, keep: bool = False) -> FlexPackedAttention:
     """Plan the attention of consecutive groups, each given as the lengths of its prompt and of each of its responses."""
-    sizes, own, first, end, starts = [], [], [], [], []
+    sizes, start, prompt_start, prompt_end, group_starts = [], [], [], [], []
     at = 0
     for prompt, *responses in lengths:
-        starts.append(at)
+        group_starts.append(at)
         for size, before in ((prompt, 0), *((response, prompt) for response in responses)):
             sizes.append(size)
-            own.append(at)
-            first.append(starts[-1])
-            end.append(starts[-1] + before)
+            start.append(at)
+            prompt_start.append(group_starts[-1])
+            prompt_end.append(group_starts[-1] + before)
             at += size
     padding = np.arange(at, max(2, -(-at // BLOCK)) * BLOCK)
 
-    def of_tokens(column: Sequence[int], rest: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate((np.repeat(column, sizes), rest)).astype(np.int32)).to(device)
+    def of_tokens(column: Sequence[int], tail: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate((np.repeat(column, sizes), tail)).astype(np.int32)).to(device)
 
-    seen = of_tokens(own, padding), of_tokens(first, 0 * padding), of_tokens(end, 0 * padding)
+    seen = of_tokens(start, padding), of_tokens(prompt_start, 0 * padding), of_tokens(prompt_end, 0 * padding)
     prompts = np.array([prompt for prompt, *_ in lengths])
-    index = np.array(starts)[:, None] + np.minimum(np.arange(prompts.max()), prompts[:, None] - 1)
+    index = np.array(group_starts)[:, None] + np.minimum(np.arange(prompts.max()), prompts[:, None] - 1)
     return FlexPackedAttention(*seen, _blocks(*seen), torch.from_numpy(index).to(device) if keep else None)
 
 
 def attend_in_blocks(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, own: torch.Tensor, first: torch.Tensor, end: torch.Tensor,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: torch.Tensor, prompt_start: torch.Tensor, prompt_end: torch.Tensor,
     blocks: tuple[torch.Tensor, ...], scaling: float,
 ) -> torch.Tensor:  # fmt: skip
     """Map q [blocks, BLOCK, heads, d], k and v [blocks, BLOCK, kv heads, d] to [N', heads, d]."""
@@ -88,7 +89,7 @@ def attend_in_blocks(
     tokens = queries.shape[2]
 
     def sees(batch: torch.Tensor, head: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-        return ((j >= own[i]) & (j <= i)) | ((j >= first[i]) & (j < end[i]))
+        return ((j >= start[i]) & (j <= i)) | ((j >= prompt_start[i]) & (j < prompt_end[i]))
 
     mask = BlockMask((tokens, tokens), *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=sees)
     return flex_attention(queries, keys, values, block_mask=mask, scale=scaling, enable_gqa=True)[0].transpose(0, 1)
@@ -115,16 +116,16 @@ def _in_blocks(x: torch.Tensor, tokens: int) -> torch.Tensor:
     return padded.unflatten(0, (-1, BLOCK))
 
 
-def _blocks(own: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _blocks(start: torch.Tensor, prompt_start: torch.Tensor, prompt_end: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Compute ``blocks`` of `FlexPackedAttention` by counting the visible pairs of each block."""
-    tokens = torch.arange(len(own), dtype=torch.int32, device=own.device)
+    tokens = torch.arange(len(start), dtype=torch.int32, device=start.device)
     left = tokens[::BLOCK]
 
-    def overlap(start: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
-        """Count the tokens of start <= j < stop in each block of keys, [N', blocks]."""
-        return (stop[:, None].minimum(left + BLOCK) - start[:, None].maximum(left)).clamp_(min=0)
+    def overlap(first: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
+        """Count the tokens of first <= j < stop in each block of keys, [N', blocks]."""
+        return (stop[:, None].minimum(left + BLOCK) - first[:, None].maximum(left)).clamp_(min=0)
 
-    pairs = (overlap(own, tokens + 1) + overlap(first, end)).unflatten(0, (-1, BLOCK)).sum(1)
+    pairs = (overlap(start, tokens + 1) + overlap(prompt_start, prompt_end)).unflatten(0, (-1, BLOCK)).sum(1)
     full = pairs == BLOCK**2
     some = (pairs > 0) & ~full
     return (*_listed(some), *_listed(full), *_listed(some.T), *_listed(full.T))

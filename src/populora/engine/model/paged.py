@@ -180,19 +180,19 @@ class PagedDecodeAttention:
 
 def attend_in_pages(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, address: torch.Tensor,
-    first: torch.Tensor, end: torch.Tensor, own: torch.Tensor, until: torch.Tensor,
+    first: torch.Tensor, end: torch.Tensor, start: torch.Tensor, until: torch.Tensor,
     count: torch.Tensor, table: torch.Tensor, scaling: float,
 ) -> torch.Tensor:  # fmt: skip
     """Map q [rows, kv heads, repeats, d] and pools [kv heads, pages, PAGE, d] to [rows, kv heads, repeats, d].
 
-    A row sees the addresses first <= at < end and own <= at < until, each [rows], on pages that begin at ``address`` [pages]. These pages
-    are among the first ``count`` [rows, 1, 1] of ``table`` [rows, 1, 1, width].
+    A row sees the addresses first <= at < end and start <= at < until, each [rows], on pages that begin at ``address`` [pages].
+    These pages are among the first ``count`` [rows, 1, 1] of ``table`` [rows, 1, 1, width].
     """
     keys, values = keys.flatten(1, 2)[None], values.flatten(1, 2)[None]
 
     def sees(row: torch.Tensor, head: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
         at = address[j // PAGE] + j % PAGE
-        return ((at >= first[row]) & (at < end[row])) | ((at >= own[row]) & (at < until[row]))
+        return ((at >= first[row]) & (at < end[row])) | ((at >= start[row]) & (at < until[row]))
 
     size = q.shape[2], keys.shape[2]
     mask = BlockMask(size, count, table, None, None, None, None, None, None, BLOCK_SIZE=(QUERY, PAGE), mask_mod=sees)

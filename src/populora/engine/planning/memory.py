@@ -14,6 +14,8 @@ from populora.core.errors import ConfigError
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
+PAGE = 16
+"""Tokens of a page of the in-process sampler's cache (`populora.engine.model.decode_cache`)."""
 CHUNK = 1 << 27
 """Logits that the learner's head computes at a time on a GPU (`populora.engine.model.head`)."""
 CACHE, ACTIVATIONS, HEAD = "keys and values", "activations", "logits and their gradients"
@@ -83,15 +85,22 @@ def head_bytes(shape: ModelShape, tokens: int, itemsize: int) -> float:
     return chunk * (2 * 4 + (itemsize if itemsize < 4 else 0)) + tokens * shape.hidden * itemsize
 
 
-def rows_at_a_time(config: Config, shape: ModelShape) -> int:
-    """Return the same bound as `InProcessSampler.rows_at_a_time`. Raises `ConfigError` if the cache cannot hold one response."""
-    row = shape.kv_bytes(ITEMSIZE[config.base.dtype]) * config.selfplay.max_response_tokens
-    if row > config.engine.cache_mb << 20:
+def rows_at_a_time(rows: int, cache_mb: int, shape: ModelShape, itemsize: int, tokens: int) -> int:
+    """Return how many responses of ``tokens`` tokens, ``rows`` at most, fit into the in-process sampler's cache of ``cache_mb`` MiB, which
+    is allocated in pages. Raises `ConfigError` if none does."""
+    size = shape.kv_bytes(itemsize) * -(-tokens // PAGE) * PAGE
+    if size > cache_mb << 20:
         raise ConfigError(
-            f"engine.cache_mb is {config.engine.cache_mb}: one response of {config.selfplay.max_response_tokens} tokens needs "
-            f"{-(-row >> 20)}. Raise it or lower selfplay.max_response_tokens."
+            f"engine.cache_mb is {cache_mb}: one response of {tokens} tokens needs {-(-size >> 20)}. Raise it or lower "
+            "selfplay.max_response_tokens."
         )
-    return min(config.engine.rows, (config.engine.cache_mb << 20) // row)
+    return min(rows, (cache_mb << 20) // size)
+
+
+def inprocess_rows(config: Config, shape: ModelShape) -> int:
+    """Return `rows_at_a_time` of a run with these settings."""
+    engine, itemsize = config.engine, ITEMSIZE[config.base.dtype]
+    return rows_at_a_time(engine.rows, engine.cache_mb, shape, itemsize, config.selfplay.max_response_tokens)
 
 
 def _base_bytes(config: Config, shape: ModelShape, shards: int = 1) -> float:
@@ -142,7 +151,7 @@ def _bank(owner: str, config: Config, shape: ModelShape, slots: int) -> tuple[Me
 
 def _inprocess_cache(config: Config, shape: ModelShape) -> MemoryPart:
     """As many of the longest responses as ``engine.rows`` and ``engine.cache_mb`` allow, and their prompts."""
-    play, rows = config.selfplay, rows_at_a_time(config, shape)
+    play, rows = config.selfplay, inprocess_rows(config, shape)
     prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples))
     tokens = rows * play.max_response_tokens + prompts * play.max_prompt_tokens
     return MemoryPart("engine", CACHE, shape.kv_bytes(ITEMSIZE[config.base.dtype]) * tokens)

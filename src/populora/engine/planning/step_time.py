@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from populora.core.config import Config
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.hardware import Hardware
-from populora.engine.planning.memory import MemoryPlan, adapter_bytes, rows_at_a_time
+from populora.engine.planning.memory import MemoryPlan, adapter_bytes, inprocess_rows
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
 
 
@@ -187,7 +187,7 @@ def resident_rows(config: Config, shape: ModelShape, memory: MemoryPlan, texts: 
     """Responses that an engine decodes at a time, limited by the step's rows, by `engine.rows`, and by the cache at mean lengths."""
     rows = min(texts.rows / config.cluster.engines, config.engine.rows)
     if config.engine.backend == "inprocess":
-        return min(rows, rows_at_a_time(config, shape))
+        return min(rows, inprocess_rows(config, shape))
     row_tokens = texts.prompt_tokens * texts.prompts / texts.rows + texts.response_tokens / 2
     return min(rows, memory.cache / (row_tokens * shape.kv_bytes(ITEMSIZE[config.base.dtype])))
 

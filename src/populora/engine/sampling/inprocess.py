@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from populora.core.errors import ConfigError
 from populora.core.types import Generation, Request
-from populora.engine.model.decode_cache import PAGE
+from populora.engine.model.base_shape import shape_of_model
 from populora.engine.model.model import AdaptedModel
+from populora.engine.planning.memory import rows_at_a_time
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch, Row
 from populora.engine.sampling.decoders import DecoderPool
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_request, check_sampling, generate_all
@@ -30,7 +30,7 @@ class InProcessSampler:
     def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
         self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
         self.decoders = DecoderPool(adapted, rows)
-        self._bytes_per_token = _cache_bytes_per_token(adapted.model)
+        self._shape = shape_of_model("", adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._stops: dict[str, StopCondition] = {}
 
@@ -46,13 +46,7 @@ class InProcessSampler:
 
     def rows_at_a_time(self, max_tokens: int) -> int:
         """Return how many responses of ``max_tokens`` tokens fit into the cache. Raises `ConfigError` if none does."""
-        size = self._bytes_per_token * -(-max_tokens // PAGE) * PAGE
-        if size > self.cache_mb << 20:
-            raise ConfigError(
-                f"engine.cache_mb is {self.cache_mb}: one response of {max_tokens} tokens needs {-(-size >> 20)}. Raise it or lower "
-                "selfplay.max_response_tokens."
-            )
-        return min(self.rows, (self.cache_mb << 20) // size)
+        return rows_at_a_time(self.rows, self.cache_mb, self._shape, self.adapted.model.dtype.itemsize, max_tokens)
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.sampling.sampler.Sampler.generate`."""
@@ -92,14 +86,6 @@ class InProcessSampler:
     def _generation(self, active: ActiveRequest, row: Row) -> Generation:
         text = decode(self.tokenizer, row.tokens)
         return Generation(text, active.prompt, tuple(row.tokens), tuple(row.logprobs), row.entropy / len(row.tokens), row.stopped)
-
-
-def _cache_bytes_per_token(model: Any) -> int:
-    """Compute the bytes of one token's keys and values in all layers."""
-    config = model.config
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

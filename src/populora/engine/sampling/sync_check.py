@@ -8,7 +8,6 @@ stops before a step is built on weights that did not reach it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -22,20 +21,11 @@ from populora.engine.sampling.sampler import Sampler
 TOKENS = 8  # greedy tokens per probe
 
 
-@dataclass(frozen=True)
-class SyncCheck:
-    """Absolute differences in log-probability (nats) over the probes' tokens."""
-
-    against_base: dict[int, float]
-    """The largest difference between adapter and bare base, per trained slot."""
-    sampler: float
-    """The mean difference between sampler and learner without the worst token, of the slot where it is largest."""
-
-
 def check_adapter_sync(
     learner: Learner, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None
-) -> SyncCheck:
-    """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base.
+) -> dict[int, float]:
+    """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base. Returns for each trained
+    slot the largest absolute difference in log-probability (nats) between its adapter and the bare base.
 
     Slots whose B is zero are untrained and pass. Raises `AdapterEffectError` with the slot when a trained adapter changes no
     log-probability, or when sampler and learner differ by more than ``learner.agreement`` in the mean without the worst token, or by
@@ -44,26 +34,24 @@ def check_adapter_sync(
     slots = range(bank.slots) if slots is None else sorted(slots)
     requests = [Request(probe, slot, 1, ("sync-check", slot, index)) for slot in slots for index, probe in enumerate(probes)]
     answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
-    against_base: dict[int, float] = {}
-    largest = 0.0
+    effects: dict[int, float] = {}
     for slot in slots:
-        own = [answer for request, answer in zip(requests, answers, strict=True) if request.slot == slot]
-        learned, bare = learner.logprobs(slot, own), learner.logprobs(-1, own)
-        sampled = torch.tensor([value for answer in own for value in answer.logprobs])
-        difference = _check_agreement(slot, learner.agreement, sampled, learned, bare)
-        largest = max(largest, difference)
+        slot_answers = [answer for request, answer in zip(requests, answers, strict=True) if request.slot == slot]
+        learned, bare = learner.logprobs(slot, slot_answers), learner.logprobs(-1, slot_answers)
+        sampled = torch.tensor([value for answer in slot_answers for value in answer.logprobs])
+        _check_agreement(slot, learner.agreement, sampled, learned, bare)
         if not bank.untrained(slot):
-            against_base[slot] = float((learned - bare).abs().max())
-            if against_base[slot] == 0.0:
+            effects[slot] = float((learned - bare).abs().max())
+            if effects[slot] == 0.0:
                 raise AdapterEffectError(
                     f"slot {slot}: a trained adapter must change the base's log-probabilities, but changes none on {len(probes)} probes. "
                     "Its scale (lora.alpha) is zero or the model does not read it."
                 )
-    return SyncCheck(against_base, largest)
+    return effects
 
 
-def _check_agreement(slot: int, agreement: float, sampled: torch.Tensor, learned: torch.Tensor, bare: torch.Tensor) -> float:
-    """Return the mean difference between sampler and learner without the worst token. Raises `AdapterEffectError` if it is too large."""
+def _check_agreement(slot: int, agreement: float, sampled: torch.Tensor, learned: torch.Tensor, bare: torch.Tensor) -> None:
+    """Raise `AdapterEffectError` if sampler and learner differ too much."""
     differences = (sampled - learned).abs().sort().values
     mean, worst = float(differences[:-1].sum() / max(len(differences) - 1, 1)), float(differences.max())
     limit = MAX_TOKEN_FACTOR * agreement
@@ -75,4 +63,3 @@ def _check_agreement(slot: int, agreement: float, sampled: torch.Tensor, learned
             f"{mean:.2e} and {worst:.2e}: the sampler {cause}. Go on from the last checkpoint with `populora resume`; if it happens "
             "again, set engine.backend to 'inprocess', whose sampler reads the learner's own weights, and report it."
         )
-    return mean
