@@ -3,6 +3,7 @@
 import pytest
 import torch
 from peft import PeftModel
+from small_models import randomise
 from transformers import AutoModelForCausalLM
 
 from populora.adapters.peft_format import save_adapter
@@ -25,10 +26,7 @@ def model_and_tokenizer():
 
 @pytest.fixture(scope="module")
 def adapted(model_and_tokenizer) -> AdaptedModel:
-    made = AdaptedModel(model_and_tokenizer[0], TARGETS, 1, rank=8, alpha=16.0)
-    made.bank.initialise(0)
-    made.bank.master += 0.02 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(1))
-    return made
+    return randomise(AdaptedModel(model_and_tokenizer[0], TARGETS, 1, rank=8, alpha=16.0), 0.02)
 
 
 @pytest.fixture(scope="module")
@@ -37,29 +35,29 @@ def generations(adapted, model_and_tokenizer) -> list[Generation]:
     problems = load_held_out(BaseConfig(), per_type=8)
     requests = [Request(solve_prompt(prompts, problem), 0, 4, (index,)) for index, problem in enumerate(problems)]
     sampler = InProcessSampler(adapted, model_and_tokenizer[1], seed=0)
-    return [one for many in sampler.generate(requests, 224, 1.0, prompts.stop) for one in many]
+    return [response for responses in sampler.generate(requests, 224, 1.0, prompts.stop) for response in responses]
 
 
 def learners(adapted, generations) -> torch.Tensor:
     with torch.no_grad():
-        return torch.cat([adapted.logprobs(pack([PromptGroup(0, one.prompt_tokens, (one.tokens,))]))[0] for one in generations])
+        return torch.cat([adapted.logprobs(pack([PromptGroup(0, made.prompt_tokens, (made.tokens,))]))[0] for made in generations])
 
 
 def pefts(folder, generations, dtype) -> torch.Tensor:
     base = AutoModelForCausalLM.from_pretrained(base_folder(BaseConfig()), dtype=torch.float32)
     model = PeftModel.from_pretrained(base, folder).to(dtype).eval()
-    found = []
-    for one in generations:
-        ids, start = torch.tensor([[*one.prompt_tokens, *one.tokens]]), len(one.prompt_tokens) - 1
+    logprobs = []
+    for made in generations:
+        ids, start = torch.tensor([[*made.prompt_tokens, *made.tokens]]), len(made.prompt_tokens) - 1
         with torch.no_grad():
-            found.append(model(ids).logits[0, start:-1].log_softmax(-1).gather(1, ids[0, start + 1 :, None])[:, 0])
-    return torch.cat(found)
+            logprobs.append(model(ids).logits[0, start:-1].log_softmax(-1).gather(1, ids[0, start + 1 :, None])[:, 0])
+    return torch.cat(logprobs)
 
 
 def test_all_logprobs_are_within_rounding_of_float64(adapted, generations, tmp_path):
     save_adapter(adapted.bank.adapter(0), tmp_path, "tiny", TARGETS)
     exact = pefts(tmp_path, generations, torch.float64)
-    sampled = torch.tensor([value for one in generations for value in one.logprobs])
+    sampled = torch.tensor([value for made in generations for value in made.logprobs])
     trained = learners(adapted, generations)
     assert (sampled - trained).abs().max() < 1e-5
     for ours in (sampled, trained, pefts(tmp_path, generations, torch.float32)):
@@ -69,7 +67,7 @@ def test_all_logprobs_are_within_rounding_of_float64(adapted, generations, tmp_p
 
 def test_another_adapter_is_further_away_by_orders_of_magnitude(adapted, generations):
     """The negative control of the test above."""
-    sampled = torch.tensor([value for one in generations for value in one.logprobs])
+    sampled = torch.tensor([value for made in generations for value in made.logprobs])
     kept = adapted.bank.master.clone()
     adapted.bank.master += 1e-4 * torch.randn(kept.shape, generator=torch.Generator().manual_seed(2))
     assert (sampled - learners(adapted, generations)).abs().max() > 1e-4

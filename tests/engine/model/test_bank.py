@@ -62,14 +62,6 @@ def test_loading_touches_one_row_and_clears_its_optimiser_state():
         assert int(bank.steps[slot]) == slot + 1
 
 
-def test_an_adapter_taken_out_is_a_copy():
-    bank = filled_bank()
-    taken = bank.adapter(0)
-    fingerprint = taken.fingerprint()
-    bank.master.zero_()
-    assert taken.fingerprint() == fingerprint
-
-
 def broken_adapters(good: Adapter) -> dict[str, Adapter]:
     name = "layers.0.q_proj"
     a, b = good.modules[name]
@@ -167,7 +159,8 @@ def test_a_pickled_adapter_comes_back_to_the_bit_as_one_array(dtype):
     bank.initialise(0)
     bank.master += torch.randn(bank.master.shape, generator=torch.Generator().manual_seed(1))
     adapter, buffers = bank.adapter(1).to(dtype), []
-    back = pickle.loads(pickle.dumps(adapter, protocol=5, buffer_callback=buffers.append), buffers=[bytes(one.raw()) for one in buffers])
+    pickled = pickle.dumps(adapter, protocol=5, buffer_callback=buffers.append)
+    back = pickle.loads(pickled, buffers=[bytes(buffer.raw()) for buffer in buffers])
     assert len(buffers) == 1 and (back.rank, back.alpha) == (adapter.rank, adapter.alpha) and list(back.modules) == list(adapter.modules)
     for name, pair in adapter.modules.items():
         assert all(mine.dtype == dtype and torch.equal(mine, theirs) for mine, theirs in zip(back.modules[name], pair, strict=True))

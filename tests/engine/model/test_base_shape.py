@@ -29,10 +29,10 @@ def test_a_folder_with_a_config_alone_can_be_planned(tmp_path: Path):
         "tie_word_embeddings": False,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(values))
-    found = read_base_shape(BaseConfig(path=str(tmp_path)))
-    assert (found.head_size, found.kv_heads, found.context) == (24, 2, 128)
+    shape = read_base_shape(BaseConfig(path=str(tmp_path)))
+    assert (shape.head_size, shape.kv_heads, shape.context) == (24, 2, 128)
     attention, mlp = 64 * 4 * 24 * 2 + 64 * 2 * 24 * 2, 3 * 64 * 96
-    assert found.linear == 2 * (attention + mlp) and found.parameters == found.linear + 2 * 64 * 100 + 5 * 64
+    assert shape.linear == 2 * (attention + mlp) and shape.parameters == shape.linear + 2 * 64 * 100 + 5 * 64
 
 
 def test_a_base_that_is_nowhere_is_one_clear_error(tmp_path: Path):

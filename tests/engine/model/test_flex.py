@@ -25,7 +25,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the compiled ke
 
 def truth(groups: list[list[int]]) -> torch.Tensor:
     """[N, N]: who sees whom, by the group and the part (0: prompt) of each token."""
-    tokens = torch.tensor([(group, part) for group, own in enumerate(groups) for part, size in enumerate(own) for _ in range(size)])
+    tokens = torch.tensor([(group, part) for group, sizes in enumerate(groups) for part, size in enumerate(sizes) for _ in range(size)])
     group, part = tokens.unbind(1)
     return ((group[:, None] == group) & ((part == 0) | (part[:, None] == part))).tril()
 
@@ -41,10 +41,10 @@ def seen(plan) -> torch.Tensor:
 @settings(max_examples=15, deadline=None)
 def test_each_token_sees_its_prompt_and_its_own_response_up_to_itself(groups):
     expected = truth(groups)
-    found = seen(flex_plan(groups, "cpu"))
-    assert torch.equal(found[: len(expected), : len(expected)], expected)
-    assert not found[: len(expected), len(expected) :].any()
-    assert torch.equal(found[len(expected) :].nonzero()[:, 1], torch.arange(len(expected), len(found)))
+    visible = seen(flex_plan(groups, "cpu"))
+    assert torch.equal(visible[: len(expected), : len(expected)], expected)
+    assert not visible[: len(expected), len(expected) :].any()
+    assert torch.equal(visible[len(expected) :].nonzero()[:, 1], torch.arange(len(expected), len(visible)))
 
 
 @given(lengths)
@@ -72,7 +72,7 @@ def groups() -> list[PromptGroup]:
     """A prompt with one response, one with two, one with three of which one has a single token."""
     draw = torch.Generator().manual_seed(1)
     wanted = [(40, 30), (25, 60, 31), (70, 20, 1, 33)]
-    made = ((torch.randint(2, 64, (size,), generator=draw).tolist() for size in own) for own in wanted)
+    made = ((torch.randint(2, 64, (size,), generator=draw).tolist() for size in sizes) for sizes in wanted)
     return [PromptGroup(slot, prompt, tuple(responses)) for slot, (prompt, *responses) in enumerate(made)]
 
 
@@ -99,9 +99,9 @@ def backward_on_cpu(monkeypatch):
 @pytest.mark.parametrize("checkpointing", ["none", "layer"])
 def test_a_model_has_the_same_outputs_and_gradients_as_with_sdpa(checkpointing):
     adapted = adapted_model(checkpointing)
-    (logprobs, gradient), (found, other) = (learned(adapted, packed) for packed in packs())
-    torch.testing.assert_close(found, logprobs, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(other, gradient, rtol=1e-5, atol=1e-5)
+    (logprobs, gradient), (flex_logprobs, flex_gradient) = (learned(adapted, packed) for packed in packs())
+    torch.testing.assert_close(flex_logprobs, logprobs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(flex_gradient, gradient, rtol=1e-5, atol=1e-5)
 
 
 def test_a_response_in_the_wrong_group_changes_the_outputs():
@@ -155,6 +155,6 @@ def test_the_kernel_has_the_same_outputs_and_gradients_as_sdpa(checkpointing, si
     torch._dynamo.reset()
     adapted = adapted_model(checkpointing, size, dtype, "cuda")
     assert type(pack(groups(), "cuda").plan) is type(packs("cuda")[1].plan)
-    (logprobs, gradient), (found, other) = (learned(adapted, packed) for packed in packs("cuda"))
-    torch.testing.assert_close(found, logprobs, rtol=0, atol=tolerance)
-    assert (other - gradient).norm() < tolerance * gradient.norm()
+    (logprobs, gradient), (flex_logprobs, flex_gradient) = (learned(adapted, packed) for packed in packs("cuda"))
+    torch.testing.assert_close(flex_logprobs, logprobs, rtol=0, atol=tolerance)
+    assert (flex_gradient - gradient).norm() < tolerance * gradient.norm()

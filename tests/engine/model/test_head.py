@@ -32,15 +32,15 @@ def test_a_head_in_half_precision_gives_what_its_own_logits_say(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     linear = torch.nn.Linear(6, 11).requires_grad_(False).bfloat16()
     hidden, targets = torch.randn(8, 6, generator=generator).bfloat16(), torch.randint(0, 11, (8,), generator=generator)
-    given = hidden.clone().requires_grad_()
-    logprobs, entropies = chosen_logprobs(linear, given, targets)
+    half = hidden.clone().requires_grad_()
+    logprobs, entropies = chosen_logprobs(linear, half, targets)
     logprobs.sum().backward()
     exact = hidden.float().requires_grad_()
     log_p = torch.nn.functional.linear(exact, linear.weight.float(), linear.bias.float()).log_softmax(-1)
     log_p.gather(1, targets[:, None]).sum().backward()
     torch.testing.assert_close(logprobs, linear(hidden).float().log_softmax(-1).gather(1, targets[:, None])[:, 0])
     torch.testing.assert_close(entropies, -(log_p.exp() * log_p).sum(-1).detach(), rtol=0.02, atol=0.02)
-    torch.testing.assert_close(given.grad.float(), exact.grad, rtol=0.05, atol=0.02)
+    torch.testing.assert_close(half.grad.float(), exact.grad, rtol=0.05, atol=0.02)
 
 
 def test_no_tokens_have_no_log_probabilities():

@@ -31,12 +31,8 @@ def test_every_backend_sends_each_token_through_its_slot(parts):
     if not per_token:
         assert route.counts == ()
         return
-    x, y, w, start = (
-        draw(len(per_token), INNER),
-        draw(len(per_token), OUTER, seed=1),
-        draw(SLOTS, INNER, OUTER),
-        draw(SLOTS, INNER, OUTER, seed=2),
-    )
+    x, y = draw(len(per_token), INNER), draw(len(per_token), OUTER, seed=1)
+    w, start = draw(SLOTS, INNER, OUTER), draw(SLOTS, INNER, OUTER, seed=2)
     expected = torch.stack([row @ w[slot] for row, slot in zip(x, per_token, strict=True)])
     sums = start.clone()
     for left, right, slot in zip(x, y, per_token, strict=True):
@@ -46,9 +42,9 @@ def test_every_backend_sends_each_token_through_its_slot(parts):
         added = y.clone()
         assert product(x, w[route.slots], route, added, 1.0, backend) is added
         torch.testing.assert_close(added, y + expected, rtol=1e-5, atol=1e-5)
-        found = start.clone()
-        outer(x, y, route, found[route.slots], backend)
-        torch.testing.assert_close(found, sums, rtol=1e-5, atol=1e-5)
+        gradient = start.clone()
+        outer(x, y, route, gradient[route.slots], backend)
+        torch.testing.assert_close(gradient, sums, rtol=1e-5, atol=1e-5)
 
 
 def test_unsorted_segments_are_refused():

@@ -7,6 +7,7 @@ from importlib.resources import files
 
 import pytest
 import torch
+from small_models import randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from populora.adapters.peft_format import load_adapter, save_adapter
@@ -50,19 +51,17 @@ def test_the_base_gives_the_greedy_answers_of_transformers(engine, prompts):
         ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
         assert answer.prompt_token_ids == ids[0].tolist()
         expected = model.generate(ids, max_new_tokens=TOKENS, do_sample=False)[0, ids.shape[1] :]
-        found = list(answer.outputs[0].token_ids)
-        assert found == expected.tolist()
+        tokens = list(answer.outputs[0].token_ids)
+        assert tokens == expected.tolist()
         with torch.no_grad():
             logprobs = model(torch.cat([ids[0], expected])[None]).logits[0, ids.shape[1] - 1 : -1].log_softmax(-1)
-        for position, token in enumerate(found):
+        for position, token in enumerate(tokens):
             assert answer.outputs[0].logprobs[position][token].logprob == pytest.approx(float(logprobs[position, token]), abs=1e-4)
 
 
 def test_exported_and_bred_adapters_give_the_answers_of_the_in_process_sampler(engine, prompts, tmp_path):
     model, tokenizer = load_base(BaseConfig())
-    adapted = AdaptedModel(model, TARGETS, 2, rank=8, alpha=16.0)
-    adapted.bank.initialise(0)
-    adapted.bank.master += 0.05 * torch.randn(adapted.bank.master.shape, generator=torch.Generator().manual_seed(1))
+    adapted = randomise(AdaptedModel(model, TARGETS, 2, rank=8, alpha=16.0), 0.05)
     folders = [tmp_path / name for name in ("S0", "S1", "child")]
     for slot, folder in enumerate(folders[:2]):
         save_adapter(adapted.bank.adapter(slot), folder, "tiny", TARGETS)
@@ -76,9 +75,9 @@ def test_exported_and_bred_adapters_give_the_answers_of_the_in_process_sampler(e
 def check_equal_answers(engine, prompts, sampler, slot, folder):
     theirs = greedy(engine, prompts, vllm.lora.request.LoRARequest(folder.name, slot + 1, str(folder)))
     ours = sampler.generate([Request(prompt, slot, 1, (index,)) for index, prompt in enumerate(prompts)], TOKENS, 0.0, "")
-    for answer, (one,) in zip(theirs, ours, strict=True):
-        assert tuple(answer.outputs[0].token_ids) == one.tokens
-        found = [at[token].logprob for at, token in zip(answer.outputs[0].logprobs, one.tokens, strict=True)]
-        assert found == pytest.approx(one.logprobs, abs=1e-4)
+    for answer, (response,) in zip(theirs, ours, strict=True):
+        assert tuple(answer.outputs[0].token_ids) == response.tokens
+        logprobs = [at[token].logprob for at, token in zip(answer.outputs[0].logprobs, response.tokens, strict=True)]
+        assert logprobs == pytest.approx(response.logprobs, abs=1e-4)
     bare = [tuple(answer.outputs[0].token_ids) for answer in greedy(engine, prompts)]
-    assert bare != [one.tokens for (one,) in ours]
+    assert bare != [response.tokens for (response,) in ours]
