@@ -4,8 +4,6 @@ PEFT is not imported; it and vLLM load the folders. `populora.adapters.peft_sett
 Pickled weights (``.bin``) are not read, because they can run code.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ such a folder is refused with the reason and the remedy. So is any unknown setti
 the factors mean. docs/breed.md lists all of them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Command-line flags from frozen dataclasses (tyro), with its error messages as `ConfigError`."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr

@@ -1,7 +1,5 @@
 """``populora breed A [B] --operator NAME -o OUT``: one child of any PEFT LoRA folders, without a base model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

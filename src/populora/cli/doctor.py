@@ -1,7 +1,5 @@
 """``populora doctor``: check the machine, the sandbox and the tiny base. Its output belongs into a bug report."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``populora train --dry-run``: check everything that needs neither weights nor a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rich.console import Console

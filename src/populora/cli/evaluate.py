@@ -3,8 +3,6 @@
 Exit codes: 0; 1 if completions had faults; 3 if a benchmark had to be skipped; 2 for an error; 130 after Ctrl-C.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module

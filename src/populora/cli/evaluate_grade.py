@@ -1,7 +1,5 @@
 """``populora evaluate grade``: grade an evaluation's folder, or completions of any origin. Nothing here loads torch."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``populora export RUN --member S3 -o DIR``: copy one member out of a run as a PEFT folder."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

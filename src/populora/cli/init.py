@@ -1,7 +1,5 @@
 """``populora init PRESET [-o FILE]``: write a preset as a settings file of the user's own."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Every error that populora raises on purpose is printed as one message on stderr with exit code 2; Ctrl-C ends with 130.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

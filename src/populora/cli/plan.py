@@ -1,7 +1,5 @@
 """``populora plan [PRESET|FILE.toml] [--gpu NAME] [--gpus N]``: memory, work and time of a run before it starts."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

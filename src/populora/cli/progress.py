@@ -1,7 +1,5 @@
 """Progress of long work: a counting line on a terminal, else a plain line now and then."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

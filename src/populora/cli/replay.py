@@ -3,8 +3,6 @@
 PATH is a folder that ``populora breed`` wrote, or a run, whose steps keep the parents of their children.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``populora report [RUN …] [--baseline RUN …]``: write every figure of the paper and more as one HTML file."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

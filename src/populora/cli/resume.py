@@ -1,7 +1,5 @@
 """``populora resume [RUN]``: continue from the newest checkpoint, bit-identical to an undisturbed run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """``populora retention [PRESET|SETTINGS.toml] [--out DIR]``: measure which operators' children learn on. The same command resumes."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

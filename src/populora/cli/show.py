@@ -3,8 +3,6 @@
 Model text goes through `printable`, so that control characters are shown and not sent to the terminal. Nothing is read as markup.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

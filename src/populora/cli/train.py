@@ -1,7 +1,5 @@
 """``populora train [PRESET|FILE.toml] [--field value …] [--out DIR] [--dry-run]``: start a run, or only check that it could."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

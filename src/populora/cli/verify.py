@@ -4,8 +4,6 @@ Every line is a request and gets a result line, in order, as soon as it is there
 are read ahead. Strings in a request are model text: they go to the sandbox and are not evaluated here.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import sys

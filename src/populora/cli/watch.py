@@ -1,7 +1,5 @@
 """``populora watch [RUN …]``: serve the report of a run in training on this machine, until Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -4,8 +4,6 @@ TOML files and command-line flags change them (`config_file`), and the resolved 
 names and impossible combinations are errors before any work starts (`config_check`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Check that settings are possible, before any work starts."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Read settings from TOML files and plain values. Unknown names are errors that suggest the nearest known ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math

@@ -1,7 +1,5 @@
 """The exceptions of populora. A message states what was expected, what came, and what to do. The commands print it and exit with 2."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

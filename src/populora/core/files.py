@@ -4,8 +4,6 @@ A reader never sees half a file or half a folder. Unfinished files carry the suf
 removes. Errors of the disk become `RunDirectoryError` with the path and a remedy.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Versions of installed packages and the name of the processor, recorded with every result."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version

@@ -4,8 +4,6 @@ In a checkout, or a virtual environment that is not active, `populora` is not on
 ``populora``, and the command line replaces it with the right path before it prints them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

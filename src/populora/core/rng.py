@@ -4,8 +4,6 @@ Every draw in populora comes from a generator named after its purpose, never fro
 A name is hashed with SHA-256. So a resumed run needs no stored generator state, and the name in a child's lineage reproduces its draws.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """Build the components of a run in this process: sampler, learner, sandbox. `populora.engine.cluster` builds them as Ray actors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass

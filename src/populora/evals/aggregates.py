@@ -10,8 +10,6 @@ The definitions are the paper's, found by recomputing its table (`tests/evals/te
   paper prints the mean of the columns' spreads.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections import defaultdict

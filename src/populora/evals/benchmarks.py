@@ -1,7 +1,5 @@
 """The registry of benchmarks: the paper's ten (section 5.1), CRUXEval, and the tiny base's held-out suite (``benchmarks.toml``)."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass

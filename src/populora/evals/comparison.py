@@ -9,8 +9,6 @@ answer the same items, so everything is paired. It is about these models on othe
 - p-values are corrected by Holm's method over everything that one call tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

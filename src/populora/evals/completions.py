@@ -1,7 +1,5 @@
 """Completions on disk: logs that are appended to and resumed, and files of completions that were made elsewhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

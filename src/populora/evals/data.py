@@ -3,8 +3,6 @@
 A file is accepted only with the pinned SHA-256. The Hugging Face hub's editions of HumanEval+ and MBPP+ lack inputs that evalplus needs.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

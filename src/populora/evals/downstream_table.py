@@ -1,7 +1,5 @@
 """The downstream table as text: rows of `populora.evals.aggregates`, footnotes, and records for CSV."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace

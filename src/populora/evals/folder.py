@@ -10,8 +10,6 @@ downstream.md, .tex, .csv
 is refused, since one table would mix two kinds of completions; between the folders of one table it is a note.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ All adapters of a base model share one engine, or each is merged into it first, 
 is cut at the others afterwards, which gives the same text, since greedy tokens do not depend on what follows them.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

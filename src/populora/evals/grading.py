@@ -4,8 +4,6 @@ Model programs, and libraries that read model text, run in the sandbox. Failures
 verdict depends on the machine's load. Another completion is graded anew, and so is everything when versions, limits or data change.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """PEFT adapters, checked against the base model: padded to the same modules to share an engine, or merged by PEFT in fp32."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The models to evaluate: members of a run, adapters in PEFT folders, or a base model. Nothing is written; a run may go on meanwhile."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

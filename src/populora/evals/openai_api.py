@@ -5,8 +5,6 @@ begin the assistant's: the response then contains its own opening fence, and no 
 may still differ between calls. An item that the endpoint refuses (400 or 422, such as a prompt that is too long) has no completion.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -5,8 +5,6 @@ model's chat template with the assistant's turn begun, as evalplus does; ``raw``
 prompts of training. Braces in an item's text stay as they are. Items that exceed the model's context are left out and reported.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

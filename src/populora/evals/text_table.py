@@ -1,7 +1,5 @@
 """Tables of text: printed on a terminal with rich, and written as Markdown, LaTeX (booktabs) and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Group runs into arms: runs of equal settings, whatever their seeds and the machines they ran on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle

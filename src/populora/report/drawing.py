@@ -1,7 +1,5 @@
 """Curves of metrics over steps, and drawing with matplotlib: panels, curves of arms, matrices, colours and legends."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ first, then the quarters, …), each with the next valid problem of every author
 Equal answers to a problem are one entry with their count. At most `MAX_ANSWERS` of these are kept, different verdicts first.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter, defaultdict

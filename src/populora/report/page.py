@@ -3,8 +3,6 @@
 The template escapes what models wrote, and the script sets it as text. The content policy names the script by its hash, so no other runs.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

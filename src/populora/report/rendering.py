@@ -4,8 +4,6 @@ The page's figures are the exported ones. Their colours are replaced by variable
 and the ids of members (`populora.report.drawing.tag_artist`) by attributes that the page's script finds.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read a run directory into arrays for the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

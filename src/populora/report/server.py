@@ -4,8 +4,6 @@ An open page polls ``version`` every two seconds. A poll rebuilds the page if th
 nothing to a request that names another host, because a page of another site could make a browser send one.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

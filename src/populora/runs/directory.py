@@ -4,8 +4,6 @@
 holds ``lock``.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator, Mapping

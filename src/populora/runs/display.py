@@ -3,8 +3,6 @@
 `populora.runs.live` draws a table instead, on a terminal.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

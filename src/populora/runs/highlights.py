@@ -4,8 +4,6 @@ A difference is called a change only if it is larger than twice its standard err
 accuracy, that of two independent samples of problems. Steps depend on each other, so this is a guard against noise and not a test.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, variance

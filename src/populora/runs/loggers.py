@@ -7,8 +7,6 @@ continues the same logged run. A logger that fails does not stop the run.
 The libraries write into the run directory. A library's own environment variables take precedence.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import uuid

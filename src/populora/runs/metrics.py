@@ -9,8 +9,6 @@ that only fill a batch. Difficulty is 1 - mean rho over the teacher's valid prob
 held already) count the programs that were written in the step. code_f is given its program, so it has entries of its own (``/code_f``).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

@@ -5,8 +5,6 @@ folders of a step that no checkpoint knows; `truncate_logs` removes them, so the
 undisturbed one. ``metrics.jsonl`` holds no time: equal seeds give equal files. Undefined and non-finite metrics are absent.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

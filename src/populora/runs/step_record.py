@@ -1,7 +1,5 @@
 """The record of one self-play step, from which logs, tables and display are made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal, UpdateStats

@@ -1,7 +1,5 @@
 """Words, colours and small drawings shared by the live display, the plain lines and the closing table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from populora.core.types import Lineage, Role

@@ -1,7 +1,5 @@
 """The closing summary of a run, computed from the run directory alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean

@@ -4,8 +4,6 @@ Tier ``full`` is namespaces (bubblewrap), Landlock, seccomp and limits. ``standa
 it needs no privilege and works in containers. Everything less is ``weak``.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

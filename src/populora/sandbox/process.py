@@ -3,8 +3,6 @@
 This side only moves bytes and has its own deadline, so neither a program nor a broken zygote can hang it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

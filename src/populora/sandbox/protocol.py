@@ -4,8 +4,6 @@ A frame is a 4-byte big-endian length and JSON. The trainer reads replies of bou
 field. Whatever a program writes on its own channel, it can at worst claim another value for itself.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

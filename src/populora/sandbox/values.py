@@ -6,8 +6,6 @@ A tree is JSON: None, booleans and strings are themselves; ``["i", "12"]`` int, 
 Literal and both canonical texts come from the same tree, so a forged reply cannot show one value and compare as another.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

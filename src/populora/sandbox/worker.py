@@ -3,8 +3,6 @@
 A lost zygote is replaced and its job tried once more, then the verdict is ``internal``. A zygote that has served long is replaced too.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

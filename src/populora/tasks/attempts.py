@@ -5,8 +5,6 @@ with the right output counts. code_f runs the answered program on the hidden inp
 parses or runs an answer never holds the gold value.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from populora.core.config import TasksConfig

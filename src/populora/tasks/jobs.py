@@ -1,7 +1,5 @@
 """Jobs of the verifier for the sandbox, and the names of verdicts in the records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 

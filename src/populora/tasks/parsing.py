@@ -8,8 +8,6 @@ is a rejection, because it would break the students' prompts. Only fences count 
 `search_solution`, AZR's search outside them.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

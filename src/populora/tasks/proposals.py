@@ -5,8 +5,6 @@ that a sandbox child parses, kept as it writes them back, so that white space an
 code_f hides a seeded half of its pairs and needs distinct inputs and at least two distinct outputs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from populora.core.config import TasksConfig

@@ -4,8 +4,6 @@ Two sets ship: ``azr`` (R1-style, for real models; after the Absolute Zero Reaso
 Both open the ``<think>`` tag inside the prompt, so a response is ``…</think> <answer>…</answer>`` in either.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ deviations. This process only moves text and compares keys that the sandbox made
 judged, because two agreeing runs do not prove determinism: a problem that no longer reproduces is void for both sides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from populora.core.config import TasksConfig

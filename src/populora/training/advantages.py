@@ -11,8 +11,6 @@ All tokens of a sequence share one value, so one number per sequence is returned
 are whitened together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import numpy as np

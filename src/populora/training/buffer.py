@@ -4,8 +4,6 @@ There is one per run (reading 7). A program whose normalised AST the buffer of i
 ``capacity`` the oldest problem is dropped (reading 9).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import asdict

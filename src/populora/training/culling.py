@@ -6,8 +6,6 @@ teacher that hardly makes a valid problem plays no games, so that its rating wou
 parent last. A child is rated like its parents, with a larger sigma.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean

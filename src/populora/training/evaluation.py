@@ -1,7 +1,5 @@
 """Held-out evaluation inside training: greedy accuracy of every solver on a fixed suite that ships with the base."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 from populora.core.config import BaseConfig, Config

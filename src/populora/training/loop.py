@@ -4,8 +4,6 @@ The order survives a kill at any instant: records and metrics are written first,
 named stream, so a resume needs no generator state and gives the bytes of the undisturbed run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ wins: near-balanced games are the informative ones. The floor keeps every pairin
 student; with as many students as teachers that is a one-to-one assignment, which gives all adapters equal work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

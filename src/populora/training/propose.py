@@ -1,7 +1,5 @@
 """Phase 2 of a step: the requests to the proposers."""
 
-from __future__ import annotations
-
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Member, Problem, TaskType

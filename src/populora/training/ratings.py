@@ -8,8 +8,6 @@ The paper's "came out above its conditional expectation" is read as follows: the
 probability that it wins. Predictions then settle at the solve rate. With a fixed ``threshold`` the ratings drift apart for ever.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

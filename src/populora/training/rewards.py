@@ -4,8 +4,6 @@ At solve rate 1 the teacher's ``1 - rho`` is 0, which is also what the paper pay
 therefore applies at both ends: 0 follows the paper, -0.5 follows Absolute Zero's released code.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ log-probabilities: ``reproducible`` collects a fixed number of the sampler's cal
 seeds give equal bytes; ``eager`` collects as soon as the verdicts are there. All three sample the same texts.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 A snapshot copies everything, in both directions. Later steps do not change it, and it can be restored many times.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

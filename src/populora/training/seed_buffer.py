@@ -4,8 +4,6 @@ A base that ships ``seeds.jsonl`` (the tiny one) uses that file. Any other base 
 on, until ``selfplay.seeds`` problems of each type are valid.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Phase 3 of a step: the requests to the matched students, and the problems that they train on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from populora.core.rng import stream

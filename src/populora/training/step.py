@@ -10,8 +10,6 @@ The single-agent AZR baseline runs the same step with one member that meets itse
 self-calibration), the rollouts of both roles train the one adapter, and there are neither ratings nor evolution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from populora.core.types import Measures, Proposal, TaskType

@@ -9,8 +9,6 @@ In its loss the agent's roles weigh by their tokens, as a mean over the whole ba
 problem and one proposal per prompt, proposing has little weight in the first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

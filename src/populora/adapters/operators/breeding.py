@@ -8,8 +8,6 @@ An operator that is no control and gives a parent again (strength 0, equal paren
 are allowed. Evolution allows them: there X2 may draw one parent throughout, and its odds are part of the operator.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ docs/operators.md says what ends that). The order of the parents matters for X3 
 sum would double the delta), X3 draws k per module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

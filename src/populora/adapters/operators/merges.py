@@ -5,8 +5,6 @@ None is in evolution's default pool. Only X7 draws from its stream. All presume 
 which the paper does not name, is 1e-20: squares of small weights are small.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Draws are made in the alphabetical order of module names, so a child does not depend on the order in which a file lists them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ least one module when its fraction is above 0; standard deviations divide by the
 may be negative when ``sigma`` is large: the component then changes its sign, so the mean of the children stays what the paper says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

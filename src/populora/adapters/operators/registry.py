@@ -6,8 +6,6 @@
 Entry points are loaded when a name that is not built in is asked for, never at import.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

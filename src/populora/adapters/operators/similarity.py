@@ -7,8 +7,6 @@ A delta of 0 has no direction (``B = 0`` is common when evolution comes early). 
 and cosine 1. One zero and one non-zero delta: cosine 0, and norm ratio 0 (child zero) or infinity (parents zero).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 A preset's first line describes it. The lines that begin with ``# Hardware:`` and ``# Time:`` state its requirements and duration.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -6,8 +6,6 @@ its result has arrived, and a new actor gets its state from the controller befor
 A member of a pool is one actor, or several that work as one and get the same calls. If one of them is lost, all are replaced.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -6,8 +6,6 @@ process. The new states are then committed to the controller's bank all at once.
 from the bank, with the same result.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any

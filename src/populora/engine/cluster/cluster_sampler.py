@@ -6,8 +6,6 @@ faults. With ``"eager"`` each request goes to the least loaded engine and return
 last bits of its log-probabilities depend on what else is decoded with it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any

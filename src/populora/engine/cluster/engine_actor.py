@@ -1,7 +1,5 @@
 """The process of an engine: a sampler that answers batches, and joins those that arrive together."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 In addition to the slots that it owns, its bank has one for an adapter borrowed from another learner.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -7,8 +7,6 @@ cost. A ceiling that cannot be kept is raised. The result depends on the argumen
 Costs are in tokens; the quadratic cost of attention is ignored.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ these GPUs with it, and a part of the verifiers. Ray assigns a bundle's GPUs to 
 fractions; learners are told which of them to use.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -1,7 +1,5 @@
 """Build the components of a run as Ray actors. The controller keeps the adapters, the tokenizer and the loop, and loads no model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any

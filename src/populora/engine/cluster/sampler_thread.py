@@ -4,8 +4,6 @@ A batch that arrives while others are sampled joins them. The requests of a batc
 in the stream is always decoded in the same way.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Sandbox pools on several machines. A job depends on nothing but itself, so it can run anywhere, and again."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Group training rows by shared prompt and split them into micro-batches by a token budget."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

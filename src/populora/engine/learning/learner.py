@@ -8,8 +8,6 @@ learner's of this forward. Either way a token's weight learner / sampler is trun
 token far less likely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 

@@ -6,8 +6,6 @@ all compute equally many, some of them an extra one of weight 0. Gradients and s
 each process makes the same optimiser step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The loss of a slot is the mean over all response tokens of that slot in the whol
 computed before the first backward and its sums add up over parts of the batch, so several processes can share the work.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

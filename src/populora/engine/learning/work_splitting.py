@@ -8,8 +8,6 @@ The split depends on the rows and the number of slots, not on the number of lear
 same rows on one learner and on eight; only the order of addition differs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

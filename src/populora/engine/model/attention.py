@@ -5,8 +5,6 @@ unchanged. There are two kinds of plan: prompts and their responses in one packe
 `flex`), and one new token per response (`decode_cache`, on CUDA `paged`). A prompt is computed once for all its responses.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 

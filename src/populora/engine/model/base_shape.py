@@ -4,8 +4,6 @@ The shape comes from ``config.json`` and transformers' own model on the meta dev
 because a plan for a known base needs none of it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from populora.core.config import BaseConfig, Config

@@ -6,8 +6,6 @@ responses. Both parts are joined as in flash decoding (Dao et al. 2023): each pa
 mixed values, which weight a row's parts.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Sequence

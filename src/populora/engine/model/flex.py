@@ -11,8 +11,6 @@ kernel (pytorch/pytorch#185349). With ``fullgraph`` torch raises when it compile
 uncompiled function, which stores all scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache

@@ -4,8 +4,6 @@ The forward computes the gradient of log p(token) to the hidden state, W[token] 
 scales it. That is exact for any loss of the chosen tokens' log-probabilities, as long as the head is frozen.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

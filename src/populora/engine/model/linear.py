@@ -5,8 +5,6 @@ A's in one product, and the backward writes its gradient once. The gradients of 
 temporary tensors of the bank's size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Load the frozen base model and its tokenizer, from the package (``tiny``) or anywhere transformers can load from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Each forward of `AdaptedModel` gets its own segments of tokens by adapter. Dropo
 disagree.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext

@@ -4,8 +4,6 @@ A group is one prompt under one adapter with its responses. The prompt is comput
 sampling. Tokens are laid out group by group (prompt, response, response, ...), with groups sorted by slot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -15,8 +15,6 @@ for long queries is used. All pages are listed as partly seen: with a list of fu
 instead of the list, and one block would do it all. The batch must be a constant, so there is one compilation for each number of rows.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache

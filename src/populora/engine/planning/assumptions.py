@@ -1,7 +1,5 @@
 """Assumptions of a plan that no setting determines: text lengths, and the achieved share of hardware peaks."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass

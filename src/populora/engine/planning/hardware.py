@@ -4,8 +4,6 @@ Peaks are for dense bf16 products with fp32 accumulation (data sheets print twic
 bytes: drivers report up to a tenth more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from populora.core.config import ClusterConfig, Config

@@ -5,8 +5,6 @@ norms' inputs in fp32, the input of q, k and v, queries, keys, values and their 
 activations.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from populora.core.config import Config

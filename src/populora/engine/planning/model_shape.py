@@ -4,8 +4,6 @@ The Qwen2.5-Coder family ships as data, from each model's published ``config.jso
 `populora.engine.model.base_shape` reads any other base model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

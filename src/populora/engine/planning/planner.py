@@ -1,7 +1,5 @@
 """The whole plan: work, memory and seconds of a configuration on given hardware, its bottleneck, and settings that make it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -8,8 +8,6 @@ Prompts and training are bound by FLOPs. Decoding is bound by the bytes that eac
 every row) or, with many rows, by FLOPs. A small model is bound by its host, which is not modelled: docs/plan.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from populora.core.config import Config

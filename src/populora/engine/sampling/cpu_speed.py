@@ -1,7 +1,5 @@
 """Measure the speed of this machine's CPU in about a second, because a plan has no data sheet for it."""
 
-from __future__ import annotations
-
 import os
 import timeit
 

@@ -9,8 +9,6 @@ A graph is captured again when the pools of keys have grown and so moved. Otherw
 reuses from stream to stream (`DecoderPool`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby

@@ -4,8 +4,6 @@ Every prompt is computed once for all its samples. Rows are sorted by slot, so t
 rows are replaced by waiting ones (`populora.engine.sampling.batch`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

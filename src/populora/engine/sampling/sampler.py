@@ -1,7 +1,5 @@
 """The interface of a sampling backend, and what all backends share: request checks, and batches as streams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 

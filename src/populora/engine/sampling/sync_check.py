@@ -5,8 +5,6 @@ compares the log-probabilities of every row before each update. This check queri
 stops before a step is built on weights that did not reach it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ A response draws one number a token from the random stream that its request's ke
 length limit changes which numbers it draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ Log-probabilities are processed ones: for temperatures other than 0 and 1 they a
 Entropies are estimated by the mean of -log p of the sampled tokens.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile

@@ -4,8 +4,6 @@
 needs. ``strict`` takes the code in the fence that the prompt opened, or in the first Python fence of the answer.
 """
 
-from __future__ import annotations
-
 import re
 
 from populora.evals.benchmarks import FIELDS, Benchmark

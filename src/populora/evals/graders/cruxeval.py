@@ -4,8 +4,6 @@ An input has to call ``f``; an output must not be the call of ``f`` on the given
 (``strict``) or where AZR looks in addition (``lenient``). A completion without markup is an answer as it is, as in CRUXEval's own.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Calls of trusted programs in the sandbox (``harness/*.py``), which read model text there. Questions and answers are JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from importlib.resources import files

@@ -5,8 +5,6 @@ line without outer white space, as text or as decimal numbers; results of calls 
 test. As upstream, problems with several right answers accept one (its errata list about a dozen), and interactive ones cannot be solved.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import pickletools

@@ -15,8 +15,6 @@ AZR then rewrites answer and gold by some thirty rules (units, ``\\text``, fract
 some do harm. `tidied` keeps those that help; its result is compared in addition to the answer as it is written.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 ``strict`` is the runs' default: an answer is in its fence. ``lenient`` also extracts what AZR does in addition (``tasks.extraction``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ repeated, and the rest resumes from its last checkpoint. In each cell the childr
 adapters that begin anew on one task and on both (``fresh``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path

@@ -5,8 +5,6 @@ defaults, ``"x4 swapped"`` has its parents in the other order, ``"m1 epsilon=0"`
 splits singular values in another way.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -7,8 +7,6 @@ Each step draws its problems from a pool. A part of what a parent learns is thus
 is held out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ A parent that learned nothing has nothing to retain, and every child of it "reco
 is surely ahead of the bare base. Intervals are not corrected for their number: of many comparisons at 95 %, one in twenty errs.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

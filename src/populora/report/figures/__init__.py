@@ -1,7 +1,5 @@
 """The figures of a report."""
 
-from __future__ import annotations
-
 from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.figures.arm_comparison import comparison_figure
 from populora.report.figures.compute import compute_figure, timings_figure

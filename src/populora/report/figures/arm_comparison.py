@@ -1,7 +1,5 @@
 """Compare arms with the baseline: means of the last tenth of the steps that all runs have, a run a sample, with Welch's interval."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

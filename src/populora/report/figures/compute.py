@@ -1,7 +1,5 @@
 """Compute accounting as in the paper's table, and the seconds of a step by phase."""
 
-from __future__ import annotations
-
 from statistics import mean
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Downstream scores of evaluation folders: bars by role and by adapter, and the table of `populora evaluate table`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reasons of rejected proposals and failed answers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ancestry of every adapter: the members of a population over the steps, and the children that replaced them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from populora.report.drawing import PALE, STUDENT, TEACHER, Drawing, member_order, members_of, panels, tag_artist

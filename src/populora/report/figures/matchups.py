@@ -1,7 +1,5 @@
 """Teachers against students: TrueSkill ratings and cross-evaluation."""
 
-from __future__ import annotations
-
 from itertools import cycle
 from typing import Any
 

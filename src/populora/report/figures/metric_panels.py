@@ -1,7 +1,5 @@
 """The figures that show logged metrics over steps: dynamics, complexity, diagnostics, length, coverage and more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The operator-retention grids of a `populora retention` folder, drawn as that command draws them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from populora.core.config_file import from_mapping

@@ -3,8 +3,6 @@
 Readings: quality 1.0 is a valid problem whose gold value reproduced; the loose bound is `MAX_LINES` lines; the median of two is the lower.
 """
 
-from __future__ import annotations
-
 from itertools import zip_longest
 from statistics import fmean
 from typing import Any
