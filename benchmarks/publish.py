@@ -61,7 +61,7 @@ def measure(rounds: int) -> dict[str, Any]:
             measured.unlink()
         with join_ray(config) as cluster:
             engines = engine_pool(config, cluster, published := {})
-            apart = ClusterSampler(engines, published, tokenizer, torch.bfloat16, eager=False)
+            apart = ClusterSampler(engines, published, torch.bfloat16, eager=False)
             apart.sync_weights(bank, range(SLOTS))
             seconds |= interleaved({"publish to an engine's actor": lambda: apart.sync_weights(bank, [1])}, rounds, time.perf_counter)
     return {

@@ -4,12 +4,10 @@ Convention of the code: A is [r, in], B is [out, r], delta = B A (the paper writ
 the delta inside the model and never part of the factors (reading 28).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -34,7 +32,7 @@ class Adapter:
         flat = torch.cat([factor.view(torch.uint8).flatten() for factor in factors]) if factors else torch.empty(0, dtype=torch.uint8)
         return _unpickled, (layout, self.rank, self.alpha, flat.numpy())
 
-    def to(self, dtype: torch.dtype) -> Adapter:
+    def to(self, dtype: torch.dtype) -> Self:
         """Return the adapter in another precision."""
         return replace(self, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in self.modules.items()})
 

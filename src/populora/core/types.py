@@ -4,12 +4,10 @@ Program text, inputs and outputs are model text: they are carried as strings and
 Inputs are the argument list without its parentheses (``[1, 2], 3``), outputs are Python literals (``[1, 2]``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, Self, cast
 
 
 class TaskType(StrEnum):
@@ -204,7 +202,7 @@ class Lineage:
         return tuple(parent.rpartition(":")[0] for parent in self.parents)
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> Lineage:
+    def from_plain(cls, values: Mapping[str, Any]) -> Self:
         """Build a lineage from JSON, where tuples are lists. Raises ``TypeError`` for unknown fields."""
         fields: dict[str, Any] = {
             name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in values.items()

@@ -1,13 +1,11 @@
 """Records of an evaluation: items, completions and verdicts, one JSON object a line so that stopped work can resume; and scores."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import disk_errors
@@ -139,7 +137,7 @@ class Evaluation:
         """Select the scores of a model by benchmark, where anything was graded."""
         return {score.benchmark: score for score in self.scores if score.model == model and score.graded}
 
-    def with_mode(self, mode: str) -> Evaluation:
+    def with_mode(self, mode: str) -> Self:
         """Count in another extraction mode; the primary one replaces it for benchmarks that do not have it."""
         return replace(self, scores=tuple(replace(score, correct=score.modes.get(mode, score.correct)) for score in self.scores))
 

@@ -94,13 +94,11 @@ def missing_libraries(benchmark: Benchmark) -> str:
     """Return the message about libraries to install before this benchmark can be graded; empty if there are none."""
     installed = versions(GRADERS[benchmark.grading].libraries)
     absent = [name for name, version in installed.items() if version == "not installed"]
+    if not absent:
+        return ""
     return (
-        ""
-        if not absent
-        else (
-            f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`, then "
-            f"`{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
-        )
+        f"grading {benchmark.name} needs {', '.join(absent)}: `{install_extra('evaluate')}`, then "
+        f"`{pip_install('--no-deps', 'evalplus==0.3.1')}` (without its seventy dependencies, of which none is used)"
     )
 
 

@@ -4,14 +4,12 @@ Teachers are orange and grow to the left, students blue and grow to the right; a
 the terminal is wide enough, else below them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from rich import box
 from rich.columns import Columns
@@ -73,7 +71,7 @@ class LiveDisplay(AbstractContextManager):
         self._started = time.monotonic()
         self._live = Live(console=console, refresh_per_second=2, transient=True, get_renderable=self._now)
 
-    def __enter__(self) -> LiveDisplay:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 

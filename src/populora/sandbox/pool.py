@@ -4,13 +4,11 @@ The pool's threads only move bytes; programs run in children of the workers' zyg
 pool, and at most one unit of jobs per worker runs at a time.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Protocol
+from typing import Protocol, Self
 
 from populora.core.config import SandboxConfig
 from populora.core.errors import ConfigError, SandboxFault
@@ -107,7 +105,7 @@ class SandboxPool:
         wait(tasks)
         self._threads.shutdown()
 
-    def __enter__(self) -> SandboxPool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -4,10 +4,9 @@ The rules are those of the tasks (`populora.tasks.attempts`). Expected outputs c
 again, and in another process than the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError
@@ -65,7 +64,7 @@ class Verifier:
         self._pool, self._tasks, self._twice = SandboxPool(limits, workers, allow_weak, tier), tasks, twice
         self.tier = self._pool.tier
 
-    def __enter__(self) -> Verifier:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -8,12 +8,11 @@ Deviation: the paper reports true coverage for the population but (all problems)
 both numbers, ``coverage`` and ``proxy``; they must not be compared with each other.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -116,7 +115,7 @@ class Archive:
         return {"counts": self._counts.copy(), "descriptors": descriptors, "tessellation": tessellation()}
 
     @classmethod
-    def restore(cls, state: dict[str, NDArray[np.generic]]) -> Archive:
+    def restore(cls, state: dict[str, NDArray[np.generic]]) -> Self:
         """Rebuild the archive from `state`. Raises `RunDirectoryError` if its cells are not this version's cells."""
         if not np.array_equal(state["tessellation"], tessellation()):
             recorded, expected = state["tessellation"].tobytes().hex()[:12], tessellation().tobytes().hex()[:12]

@@ -82,7 +82,7 @@ def build_run(config: Config) -> Iterator[Run]:
         backend.bank.initialise(config.seed, config.lora.ranks)
 
         def fits(prompt: str) -> bool:
-            return backend.sampler.count_tokens(prompt) <= config.selfplay.max_prompt_tokens
+            return len(backend.tokenizer(prompt)["input_ids"]) <= config.selfplay.max_prompt_tokens
 
         run = Run(
             config=config,

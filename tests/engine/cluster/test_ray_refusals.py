@@ -174,7 +174,7 @@ def test_a_successor_that_differs_from_the_lost_actor_is_refused(make_pool):
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_stream_whose_engine_cannot_be_replaced_ends_with_the_reason(make_pool, monkeypatch, eager):
     pool = make_pool("engine")
-    sampler = ClusterSampler(pool, {}, None, torch.float32, eager)
+    sampler = ClusterSampler(pool, {}, torch.float32, eager)
 
     def fail(self, index):
         raise ClusterError("no place")

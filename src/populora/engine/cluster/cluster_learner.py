@@ -34,11 +34,11 @@ class ClusterLearner:
     """A `populora.engine.learning.learner.Learner` of the adapters in ``bank``; the learners of ``pool`` hold copies of them.
 
     Who helps whom depends on the machines that learners reported in ``infos``. It does not change when a learner moves, so that results do
-    not change either. ``helps`` is the number of pairs of slot and helper in the last update.
+    not change either.
     """
 
     def __init__(self, config: Config, pool: ActorPool, bank: LoraBank, infos: Sequence[LearnerInfo]):
-        self.agreement, self.helps = infos[0].agreement, 0
+        self.agreement = infos[0].agreement
         self._config, self._pool, self._bank = config, pool, bank
         machines = [info.machine for info in infos]
         self._nodes = [machines.index(machine) for machine in machines]
@@ -73,7 +73,6 @@ class ClusterLearner:
         work = {slot: [piece.tokens for piece in slot_pieces] for slot, slot_pieces in pieces.items()}
         cost, ranks = self._config.cluster.help_cost, range(len(self._pool))
         assignment = assign(work, self._owners, len(ranks), cost, self._nodes, FAR * cost)
-        self.helps = len(assignment.moved)
 
         def rows_of(indices: Mapping[int, Sequence[int]]) -> list[TrainRow]:
             """The rows of some pieces by slot, in the step's order, in which one process would compute them."""

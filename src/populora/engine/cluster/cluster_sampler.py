@@ -26,8 +26,8 @@ POLL_SECONDS = 0.02
 class ClusterSampler:
     """A `populora.engine.sampling.sampler.Sampler`. Engines that start later load ``published`` first."""
 
-    def __init__(self, pool: ActorPool, published: dict[int, Adapter], tokenizer: Any, dtype: torch.dtype, eager: bool):
-        self._pool, self._published, self._tokenizer, self._dtype, self._eager = pool, published, tokenizer, dtype, eager
+    def __init__(self, pool: ActorPool, published: dict[int, Adapter], dtype: torch.dtype, eager: bool):
+        self._pool, self._published, self._dtype, self._eager = pool, published, dtype, eager
 
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """See `populora.engine.sampling.sampler.Sampler.sync_weights`. Adapters are sent in the precision of the base model."""
@@ -51,10 +51,6 @@ class ClusterSampler:
             self._run_on_all("end_stream")
             raise
         self._run_on_all("end_stream")
-
-    def count_tokens(self, prompt: str) -> int:
-        """Length of the prompt in tokens."""
-        return len(self._tokenizer(prompt)["input_ids"])
 
     def _run_on_all(self, method: str, *arguments: Any) -> None:
         self._pool.run([Call(engine, method, arguments) for engine in range(len(self._pool))])

@@ -35,11 +35,6 @@ class Assignment:
     ideal: float
     """Mean load in tokens, or the largest piece if that is more: a lower bound of every assignment."""
 
-    @property
-    def makespan(self) -> float:
-        """Tokens of the most loaded rank."""
-        return max(self.loads)
-
 
 def owners_of(slots: int, ranks: int) -> dict[int, int]:
     """Return the rank that owns each slot: slot modulo ranks. This mixes teachers, whose slots come first, and students. Owners never

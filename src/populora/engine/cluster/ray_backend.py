@@ -47,7 +47,7 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
         check_context(config, info.context)
         bank = LoraBank(info.layout, config.population.members, config.lora.rank, config.lora.alpha)
         dtype = getattr(torch, config.base.dtype)
-        sampler = ClusterSampler(engines, published, tokenizer, dtype, config.selfplay.overlap == "eager")
+        sampler = ClusterSampler(engines, published, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, learners.prepared)
         yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), tier, info.base_sha256)
 

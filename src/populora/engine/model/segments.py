@@ -5,11 +5,10 @@ the row in two ways: each segment times its slot's matrix (`product`), and the s
 gradient). Each has three backends with equal results: a loop over the segments, ``bmm`` for equal segments, and ``grouped_mm``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +30,7 @@ class SegmentMap:
     equal: bool
 
     @classmethod
-    def build(cls, slots: Sequence[int], lengths: Sequence[int], device: str | torch.device = "cpu") -> SegmentMap:
+    def build(cls, slots: Sequence[int], lengths: Sequence[int], device: str | torch.device = "cpu") -> Self:
         """Build the map of segments with these slots (ascending) and lengths in tokens. Raises ``ValueError`` if they are not sorted."""
         if any(left > right for left, right in pairwise(slots)):
             raise ValueError(f"segments must be sorted by slot, got {list(slots)}")

@@ -38,10 +38,6 @@ class InProcessSampler:
             for slot in slots:
                 self.adapted.bank.load(slot, adapters.adapter(slot))
 
-    def count_tokens(self, prompt: str) -> int:
-        """Return the length of the prompt in tokens."""
-        return len(self._encode(prompt))
-
     def rows_at_a_time(self, max_tokens: int) -> int:
         """Return how many responses of ``max_tokens`` tokens fit into the cache. Raises `ConfigError` if none does."""
         return rows_at_a_time(self.rows, self.cache_mb, self._shape, self.adapted.model.dtype.itemsize, max_tokens)
@@ -69,7 +65,7 @@ class InProcessSampler:
 
     def _prepare(self, request: Request, max_tokens: int, keys: set[RequestKey]) -> ActiveRequest:
         """Tokenise and check a request; ``keys`` are those of the stream so far."""
-        prompt = self._encode(request.prompt)
+        prompt = tuple(self.tokenizer(request.prompt)["input_ids"])
         check_request(request, len(prompt), keys, self.adapted.context, max_tokens, self.adapted.bank.slots)
         return ActiveRequest(request, prompt, UniformStream(self.seed, request.key, request.samples))
 
@@ -77,9 +73,6 @@ class InProcessSampler:
         if stop not in self._stops:
             self._stops[stop] = StopCondition(self.tokenizer, self.adapted.head.out_features, stop, self._eos)
         return self._stops[stop]
-
-    def _encode(self, prompt: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(prompt)["input_ids"])
 
     def _generation(self, active: ActiveRequest, row: Row) -> Generation:
         text = decode(self.tokenizer, row.tokens)

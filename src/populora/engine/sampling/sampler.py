@@ -53,10 +53,6 @@ class Sampler(Protocol):
         """Sample as `generate` does, but ask ``source`` for requests before every token and yield each when its last sample is done."""
         ...
 
-    def count_tokens(self, prompt: str) -> int:
-        """Return the length of the prompt in tokens."""
-        ...
-
 
 class StaticRequests:
     """A `RequestSource` of requests that all exist from the start."""

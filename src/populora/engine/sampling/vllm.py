@@ -76,7 +76,7 @@ class VllmSampler:
         try:
             while True:
                 requests = source.next(block=not running)
-                prompts = [self._encode(request.prompt) for request in requests]
+                prompts = [list(self.tokenizer(request.prompt)["input_ids"]) for request in requests]
                 for request, prompt in zip(requests, prompts, strict=True):
                     check_request(request, len(prompt), keys, self.context, max_tokens, self.slots)
                 yield from ((request, []) for request in requests if request.samples == 0)
@@ -93,13 +93,6 @@ class VllmSampler:
         finally:
             self._engine.abort_request(list(running))
             self._rest()
-
-    def count_tokens(self, prompt: str) -> int:
-        """Return the length of the prompt in tokens."""
-        return len(self._encode(prompt))
-
-    def _encode(self, prompt: str) -> list[int]:
-        return list(self.tokenizer(prompt)["input_ids"])
 
     def _start(self, request: Request, prompt: list[int], max_tokens: int, temperature: float, stop: str) -> str:
         """Submit a request. Returns the id of its output."""
