@@ -77,7 +77,7 @@ def phases(folder: Path) -> dict[str, float]:
 
 
 def killed_run(config: Config, folder: Path, kills: int) -> dict[str, Any]:
-    """Kill processes of each kind in turn, 1 to 5 seconds apart; return how long each recovery took, by kind."""
+    """Kill processes of each kind in turn, 1 to 5 seconds apart; return how long each recovery took."""
     log, ended, chance, killed = Recoveries(), threading.Event(), np.random.default_rng(0), []
 
     def strike() -> None:
@@ -95,7 +95,7 @@ def killed_run(config: Config, folder: Path, kills: int) -> dict[str, Any]:
     finally:
         ended.set()
         striker.join()
-    return {"killed": len(killed), "recovered": len(log.seconds), "longest": log.longest, "seconds": log.seconds}
+    return {"killed": len(killed), "recovered": len(log.seconds), "seconds": log.seconds}
 
 
 class Recoveries(logging.Handler):
@@ -104,13 +104,10 @@ class Recoveries(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
-        self.longest: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := re.match(r"(\w+) \d+ works again after ([0-9.]+) s", record.getMessage()):
-            kind, seconds = found[1], float(found[2])
-            self.seconds.append(seconds)
-            self.longest[kind] = max(seconds, self.longest.get(kind, 0.0))
+        if found := re.match(r"\w+ \d+ works again after ([0-9.]+) s", record.getMessage()):
+            self.seconds.append(float(found[1]))
 
 
 if __name__ == "__main__":

@@ -111,11 +111,6 @@ def ratio(times: Mapping[str, Sequence[float]], above: str, below: str) -> dict[
     return spread([a / b for a, b in zip(times[above], times[below], strict=True)])
 
 
-def medians(times: Times) -> dict[str, float]:
-    """Return median milliseconds by case."""
-    return {name: round(1000 * statistics.median(values), 2) for name, values in times.items()}
-
-
 def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
     """Return the result of ``work``, its wall seconds, and the CPU seconds of this process and all below it."""
     below, own, started = seconds_below(), own_seconds(), time.perf_counter()

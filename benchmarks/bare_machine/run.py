@@ -3,31 +3,25 @@
     python -m benchmarks.bare_machine.run        writes results.json here; run it on an idle machine
 
 The clone is of the last commit. Seconds are wall time and include installing the packages, without pip's cache. ``run_seconds`` and
-``make_test_seconds`` are the times of `make train` and `make test` after installing; ``presets`` has those of all tiny presets.
+``make_test_seconds`` are the times of `make train` and `make test` after installing.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import POPULORA, ROOT, machine, noise, options, write_results
-
-from populora.runs.metrics_log import TIMINGS, read_log
-
-PRESETS = ("tiny_1t1s", "tiny_baseline", "tiny", "tiny_4t4s")
+from benchmarks.measuring import ROOT, machine, noise, options, write_results
 
 
 def main() -> None:
     args = options(__doc__, Path(__file__).with_name("results.json")).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results, disturbance = noise(lambda: measure(Path(folder) / "populora"))
-        results["presets"] = {name: seconds(*POPULORA, "train", name, "--out", f"{folder}/{name}") for name in PRESETS}
     write_results(args.out, {"machine": machine(), **results, "stolen_percent": disturbance["stolen_percent"]})
 
 
@@ -38,11 +32,6 @@ def measure(clone: Path) -> dict[str, Any]:
     results: dict[str, Any] = {"install_seconds": seconds("make", ".venv/core.stamp", cwd=clone)}
     results["run_seconds"] = seconds("make", "train", cwd=clone)
     results["make_train_seconds"] = round(results["install_seconds"] + results["run_seconds"], 1)
-    timings, metrics = read_log(clone / "runs" / "tiny", TIMINGS), read_log(clone / "runs" / "tiny")
-    steps = [line["seconds/step"] for line in timings]
-    results |= {"run_steps": len(steps), "step_2t2s_seconds": round(statistics.median(steps), 2)}
-    results["rounds_with_children"] = sum(line["evolution/children"] > 0 for line in metrics)
-    results["installed_megabytes"] = round(sum(file.stat().st_size for file in (clone / ".venv").rglob("*") if file.is_file()) / 1e6)
     (clone / ".venv").rename(clone / ".venv-of-train")
     results["test_install_seconds"] = seconds("make", "setup", cwd=clone)
     results["make_test_seconds"] = seconds("make", "test", cwd=clone)

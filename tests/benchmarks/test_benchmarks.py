@@ -125,7 +125,7 @@ def test_the_committed_comparison_of_arms_is_that_of_the_measured_runs():
 def test_a_step_and_its_plain_composition_do_the_same_work(tmp_path):
     step.main(["--toy", "--rounds", "1", "--out", str(tmp_path / "step.json")])
     found = json.loads((tmp_path / "step.json").read_text())
-    assert found["plain step"]["agreement"]["distance / update"] < step.TOLERANCE
+    assert found["plain step"]["distance / update"] < step.TOLERANCE
     assert set(found["adapter steps"]["tokens of an adapter"]) == {"2T+2S", "1T+1S"}
 
 
