@@ -19,12 +19,6 @@ from populora.core.types import Lineage
 WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", "lineage.json"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture
 def parents(make_folder) -> list[str]:
     return [make_folder(name, seed).name for seed, name in enumerate("ab")]
@@ -38,15 +32,15 @@ def bred(*arguments: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("operator", available_operators())
-def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_record(parents, here, operator):
+def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_record(parents, operator):
     arity = available_operators()[operator].arity
     files = bred(*parents[:arity], "--operator", operator, "--seed", "7", "-o", "deep/child")
     assert sorted(files) == [SETTINGS, WEIGHTS, RECORD]
-    assert files[SETTINGS] == (here / "a" / SETTINGS).read_bytes()
-    adapters = [read_folder(here / name).adapter for name in parents[:arity]]
+    assert files[SETTINGS] == Path("a", SETTINGS).read_bytes()
+    adapters = [read_folder(Path(name)).adapter for name in parents[:arity]]
     plan = Lineage("child", 1, 0, operator, seed=7, stream=("breed",), refactor="revive")
     direct, lineage = breed(adapters, plan)
-    child = read_folder(here / "deep" / "child").adapter
+    child = read_folder(Path("deep/child")).adapter
     assert child.fingerprint() == direct.fingerprint()
     record = json.loads(files[RECORD])
     assert record["parents"] == [f"../../{name}:{adapter.fingerprint()}" for name, adapter in zip(parents, adapters, strict=False)]
@@ -141,18 +135,18 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_input_is_one_message_and_writes_nothing(line, parents, make_folder, here, capsys):
+def test_bad_input_is_one_message_and_writes_nothing(line, parents, make_folder, tmp_path, capsys):
     make_folder("deep", 2, layers=3), make_folder("other", 2, base="other/base")
     damaged, sick = make_folder("damaged", 2), make_folder("sick", 2)
     (damaged / WEIGHTS).write_bytes((damaged / WEIGHTS).read_bytes()[:-9])
     save_file({key: tensor / 0.0 for key, tensor in load_file(sick / WEIGHTS).items()}, sick / WEIGHTS)
-    (here / "full").mkdir()
-    (here / "full" / "file").write_text("precious")
-    before = sorted(here.rglob("*"))
+    Path("full").mkdir()
+    Path("full/file").write_text("precious")
+    before = sorted(tmp_path.rglob("*"))
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("populora: error: ") and BAD[line] in err and len(err.splitlines()) == 1
-    assert sorted(here.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_breeding_loads_no_library_of_models(parents):

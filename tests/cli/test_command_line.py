@@ -23,12 +23,6 @@ from populora.runs.directory import new_run
 from populora.runs.summary import Summary
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put a function in the place of `populora.training.loop.train` and ``resume``."""
@@ -78,20 +72,20 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_input_is_one_message_and_writes_nothing(line, empty_folder, capsys):
-    (empty_folder / "full").mkdir()
+def test_bad_input_is_one_message_and_writes_nothing(line, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
     for name, text in FILES.items():
-        (empty_folder / name).write_text(text)
-    before = sorted(empty_folder.rglob("*"))
+        (tmp_path / name).write_text(text)
+    before = sorted(tmp_path.rglob("*"))
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("populora: error: ") and BAD[line] in err
     assert len(err.splitlines()) == 1
-    assert sorted(empty_folder.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder):
-    (empty_folder / "x.toml").write_text("seed = 5\nsteps = 7\n[lora]\nrank = 4\ntargets = ['q_proj']\n")
+def test_flags_beat_the_file_and_the_file_beats_defaults():
+    Path("x.toml").write_text("seed = 5\nsteps = 7\n[lora]\nrank = 4\ntargets = ['q_proj']\n")
     chosen = parse_settings(Train, ["--seed", "9", "x.toml", "--evolution.operators", "m1", "x2", "--learner.betas", "0.8", "0.9"], "train")
     settings = chosen.settings
     assert (settings.seed, settings.steps, settings.lora.rank, settings.lora.targets) == (9, 7, 4, ("q_proj",))
@@ -99,15 +93,15 @@ def test_flags_beat_the_file_and_the_file_beats_defaults(empty_folder):
     assert settings.selfplay == Config().selfplay
 
 
-def test_switches_can_be_turned_off_again(empty_folder):
-    (empty_folder / "x.toml").write_text("[population]\nsingle_agent = true\n")
+def test_switches_can_be_turned_off_again():
+    Path("x.toml").write_text("[population]\nsingle_agent = true\n")
     assert parse_settings(Train, ["x.toml"], "train").settings.population.single_agent
     assert not parse_settings(Train, ["x.toml", "--population.no-single-agent"], "train").settings.population.single_agent
     with pytest.raises(ConfigError, match=r"population\.no-teachers"):
         parse_settings(Train, ["--population.no-teachers"], "train")
 
 
-def test_run_directory_is_named_after_the_file_and_numbered(empty_folder, training):
+def test_run_directory_is_named_after_the_file_and_numbered(training):
     folders: list[Path] = []
 
     def train(config: Config, folder: Path, display: object, stop: object) -> Summary:
@@ -116,7 +110,7 @@ def test_run_directory_is_named_after_the_file_and_numbered(empty_folder, traini
         return summary(folder, 30, stopped=False)
 
     training(train)
-    (empty_folder / "tiny.toml").write_text("")
+    Path("tiny.toml").write_text("")
     assert main(["train", "tiny.toml"]) == main(["train", "tiny.toml"]) == main(["train"]) == 0
     assert folders == [Path("runs/tiny"), Path("runs/tiny-2"), Path("runs/tiny-3")]
 
@@ -153,7 +147,7 @@ def test_second_interrupt_stops_at_once(training, capsys, begun):
     assert f"stopped at once; {said}" in capsys.readouterr().err and Path("mine").exists() == begun
 
 
-def test_a_resume_under_another_version_says_so_and_goes_on(empty_folder, training, monkeypatch, capsys):
+def test_a_resume_under_another_version_says_so_and_goes_on(training, monkeypatch, capsys):
     training(lambda config, folder, display, stop: summary(folder, 30, stopped=False))
     with new_run(Path("mine"), replace(Config(), steps=30), {}):
         pass
@@ -163,7 +157,7 @@ def test_a_resume_under_another_version_says_so_and_goes_on(empty_folder, traini
     assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the results may differ in the last bits" in said
 
 
-def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(empty_folder, monkeypatch, capsys):
+def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(monkeypatch, capsys):
     clusters: list[ClusterConfig] = []
 
     def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig) -> Summary:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from served_model import served
+from small_run import contents
 from small_sources import make_folder, running
 
 from populora.cli.main import main
@@ -109,11 +110,6 @@ def description(folder: Path) -> dict:
 
 def models(folder: Path) -> dict[str, str]:
     return {name: row["role"] for name, row in description(folder)["settings"]["models"].items()}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_one_command_generates_grades_and_tabulates(finished, populora):
@@ -242,8 +238,7 @@ def test_a_grader_that_is_not_installed_stops_before_the_first_completion(data, 
     assert not (tmp_path / "out").exists()
 
 
-def test_an_endpoint_is_evaluated(tmp_path, populora, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_endpoint_is_evaluated(tmp_path, populora):
     with served() as server:
         server.reply = "I do not know"
         how = ("made/model 1", "--endpoint", server.url, "--key-variable", "", "--suite", "tiny", "--parallel", "2")
@@ -287,10 +282,9 @@ def test_an_endpoint_is_evaluated(tmp_path, populora, monkeypatch):
         (["compare", "."], "expected two or more evaluations, or parts of one"),
     ],
 )
-def test_impossible_arguments_are_refused_with_one_message(arguments, message, tmp_path, populora, monkeypatch):
+def test_impossible_arguments_are_refused_with_one_message(arguments, message, tmp_path, populora):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
-    monkeypatch.chdir(tmp_path)
     code, printed, errors = populora(*arguments)
     assert (code, printed) == (2, "") and message in errors and len(errors.splitlines()) == 1 and errors.startswith("populora: error: ")
     assert not list(tmp_path.rglob("evaluation.json"))

@@ -19,7 +19,6 @@ SCRIPT = Path(sys.executable).parent / "populora"
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment's script in ``.venv/bin`` of the working folder, which the shell does not search."""
-    monkeypatch.chdir(tmp_path)
     scripts = tmp_path / ".venv" / "bin"
     scripts.mkdir(parents=True)
     for name in ("populora", "python"):
@@ -65,8 +64,7 @@ def test_the_command_in_an_error_runs_in_the_shell_that_shows_it(tmp_path):
     assert "tiny_4t4s" in listed.stdout
 
 
-def test_the_latest_run_is_the_one_that_was_written_last(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_latest_run_is_the_one_that_was_written_last():
     for index, (name, file) in enumerate([("b", "config.json"), ("a", "config.json"), ("c", "config.json"), ("b", "metrics.jsonl")]):
         folder = Path("runs") / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,12 +21,11 @@ PLANNED = [path for path in CONFIGS if path.stem.startswith(("paper", "one_gpu")
 
 
 @pytest.fixture(autouse=True)
-def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("weights were read")
 
     monkeypatch.setattr("transformers.PreTrainedModel.from_pretrained", refuse)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
 
 

@@ -14,12 +14,6 @@ from populora.core.presets import FOLDER, preset_names, read_preset, settings_fi
 EVERY = [*preset_names(), *preset_names(retention=True)]
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_every_preset_says_what_it_is_what_it_needs_and_how_long_it_takes(name):
     preset = read_preset(name)
@@ -27,8 +21,8 @@ def test_every_preset_says_what_it_is_what_it_needs_and_how_long_it_takes(name):
 
 
 @pytest.mark.parametrize(("arguments", "steps"), [([], 32), (["tiny_1t1s"], 32), (["mine.toml"], 77)])
-def test_help_shows_the_values_of_the_settings_file(arguments, steps, empty_folder, capsys):
-    (empty_folder / "mine.toml").write_text("steps = 77\n")
+def test_help_shows_the_values_of_the_settings_file(arguments, steps, capsys):
+    Path("mine.toml").write_text("steps = 77\n")
     with pytest.raises(SystemExit) as end:
         main(["train", *arguments, "--help"])
     assert end.value.code == 0 and f"--steps INT (default: {steps})" in " ".join(capsys.readouterr().out.split())
@@ -79,10 +73,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_names_are_one_message_and_write_nothing(line, empty_folder, capsys):
-    (empty_folder / "mine.toml").write_text("seed = 1\n")
-    (empty_folder / "folder").mkdir()
+def test_bad_names_are_one_message_and_write_nothing(line, capsys):
+    Path("mine.toml").write_text("seed = 1\n")
+    Path("folder").mkdir()
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and BAD[line] in err and len(err.splitlines()) == 1
-    assert sorted(path.name for path in empty_folder.iterdir()) == ["folder", "mine.toml"]
+    assert sorted(path.name for path in Path().iterdir()) == ["folder", "mine.toml"]

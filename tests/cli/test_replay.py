@@ -28,9 +28,8 @@ WEIGHTS, SETTINGS, RECORD = "adapter_model.safetensors", "adapter_config.json", 
 
 
 @pytest.fixture
-def child(make_folder, tmp_path, monkeypatch) -> Path:
+def child(make_folder, tmp_path) -> Path:
     """A child of the folders a and b."""
-    monkeypatch.chdir(tmp_path)
     for seed, name in enumerate("ab"):
         make_folder(name, seed)
     assert main(["breed", "a", "b", "--operator", "x1", "--strength", "drop=0.4", "--seed", "5", "-o", "child"]) == 0

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
+from small_models import random_qwen2
 from small_sources import CONFIG, make_folder, running
 from tokenizers.processors import TemplateProcessing
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import populora.evals
 from populora.evals.benchmarks import BENCHMARKS
@@ -60,15 +59,9 @@ def pool_of():
 def chat_base(tmp_path_factory) -> Path:
     """A folder with a random Qwen2 and the tiny tokenizer, which here has a chat template."""
     folder = tmp_path_factory.mktemp("bases") / "chat"
-    torch.manual_seed(0)
     tokenizer = build_tokenizer()
     tokenizer.chat_template = CHAT
-    shape = Qwen2Config(
-        vocab_size=vocabulary_size(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=48, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.06, pad_token_id=0, eos_token_id=1,
-        bos_token_id=None, dtype="float32",
-    )  # fmt: skip
-    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    random_qwen2(vocab_size=vocabulary_size(tokenizer), max_position_embeddings=512).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

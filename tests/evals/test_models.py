@@ -49,11 +49,10 @@ def test_an_adapter_is_found_with_the_base_that_it_names(make_adapter, chat_base
     assert (config.base.path, config.base.prompts, config.selfplay.max_response_tokens) == ("tiny", "compact", 224)
 
 
-def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter, monkeypatch):
+def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter):
     nameless = make_adapter("nameless", 1)
     change_settings(nameless, base_model_name_or_path=None)
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
     for names, options, error, message in (
         (["runs"], {}, ConfigError, r"expected a run, a PEFT adapter, or a base.*it has none of run.json, adapter_config.json and"),
         (["runs/tinny"], {}, ConfigError, "it is no folder"),  # and no name on the hub

@@ -120,8 +120,7 @@ def test_a_terminal_gets_the_live_display_and_is_given_back():
 
 
 @pytest.mark.parametrize("width", (80, 120))
-def test_closing_table_compares_the_ends_of_the_run(tmp_path, monkeypatch, make_record, width):
-    monkeypatch.chdir(tmp_path)
+def test_closing_table_compares_the_ends_of_the_run(make_record, width):
     summary = summarise(finished(Path("runs/tiny"), make_record))
     assert summary.step == summary.steps == 20 and summary.children == 20 and summary.seconds == 200.0
     assert summary.first["archive/coverage"] == pytest.approx(0.03) and summary.last["archive/coverage"] == pytest.approx(0.18)

@@ -91,7 +91,7 @@ def test_twenty_kills_at_random_points_change_no_byte(tmp_path, undisturbed, mon
     chance, calls, strikes, killed, submit = np.random.default_rng(7), itertools.count(), [60], [], ActorPool.submit
 
     def strike(draw: float, kind: str) -> None:
-        victims = [pid for found, pid in actors() if found == kind]
+        victims = [pid for name, pid in actors() if name == kind]
         if victims and kill(victims[int(draw * len(victims))]):
             killed.append(kind)
 
@@ -146,8 +146,7 @@ train(replace(SMALL, steps=50, selfplay=replace(SMALL.selfplay, overlap="off"), 
 """
 
 
-def test_a_killed_run_leaves_no_actor_and_no_sandbox(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_killed_run_leaves_no_actor_and_no_sandbox():
     Path("run.py").write_text(KILLED)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with started(sys.executable, "run.py", ready=Path("run/metrics.jsonl").exists, environment=environment) as process:
