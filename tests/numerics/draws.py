@@ -1,4 +1,4 @@
-"""Compare responses that were drawn in batches of other shapes, where rounding may decide between two tokens."""
+"""Ask samplers, and compare responses that were drawn in batches of other shapes, where rounding may decide between two tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,27 @@ from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.token_sampling import BLOCK, UniformStream
 
+PROMPTS = (
+    "<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n```input\n3\n```\n<think>",
+    "<propose><code_f>",
+    "def g(a, b):\n    return a * b",
+)
+STOP = "</answer>"
 NEAR = 1e-6
 """Ten times the rounding of a cumulative probability: a draw closer to the boundary between two tokens may give either."""
+
+
+def requests_of(slots: Sequence[int], samples: int = 3) -> list[Request]:
+    """Make a request of each slot (-1: the bare base) for each prompt, the slots in turns."""
+    return [Request(prompt, slot, samples, ("test", slot, index)) for index, prompt in enumerate(PROMPTS) for slot in slots]
+
+
+def difference(left: Sequence[Sequence[Generation]], right: Sequence[Sequence[Generation]]) -> float:
+    """Return the largest difference of two samplers' answers in log-probability; infinity where tokens differ."""
+    pairs = [pair for answers in zip(left, right, strict=True) for pair in zip(*answers, strict=True)]
+    if any(response.tokens != other.tokens for response, other in pairs):
+        return float("inf")
+    return max(abs(a - b) for response, other in pairs for a, b in zip(response.logprobs, other.logprobs, strict=True))
 
 
 def same_draws(adapted: AdaptedModel, seed: int, request: Request, left: Sequence[Generation], right: Sequence[Generation]) -> bool:

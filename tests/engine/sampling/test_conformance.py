@@ -16,34 +16,31 @@ from pathlib import Path
 import pytest
 import torch
 from actor_processes import actors, kill
-from draws import same_draws
+from draws import PROMPTS, STOP, difference, requests_of, same_draws
 from greedy import greedy_tokens
 from peft import PeftModel
+from small_models import randomise
 from transformers import AutoModelForCausalLM
 
 from populora.adapters.peft_format import save_adapter
-from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LearnerConfig, LoraConfig
-from populora.core.errors import AdapterEffectError, ConfigError
-from populora.core.types import Generation, Request
+from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, LoraConfig
+from populora.core.errors import ConfigError
+from populora.core.types import Request
 from populora.engine.cluster.actor_pool import ActorPool
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
-from populora.engine.learning.learner import InProcessLearner
 from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
-from populora.engine.sampling.sync_check import check_adapter_sync
 from populora.engine.sampling.vllm import VllmSampler
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SLOTS, RANK, ALPHA, CONTEXT, SEED = 8, 8, 16.0, 192, 7
-PROMPTS = (
-    "<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n```input\n3\n```\n<think>",
-    "<propose><code_f>",
-    "def g(a, b):\n    return a * b",
-)
+ALL = (*range(SLOTS), -1)
+REQUESTS = requests_of(ALL)
 LONG = "def h(x):\n" + "    x = x * 2 + 1\n" * 9
-STOP = "</answer>"
+NOISE = 1e-4
+"""Of other batch shapes, in log-probabilities."""
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 """Of the samplers; PEFT computes on the CPU."""
 
@@ -76,10 +73,8 @@ def settings(base) -> Config:
 
 @pytest.fixture(scope="module")
 def adapted(base) -> AdaptedModel:
-    made = AdaptedModel(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).to(DEVICE), TARGETS, SLOTS, RANK, ALPHA)
-    made.bank.initialise(0)
-    made.bank.master += 0.1 * torch.randn(made.bank.master.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    return made
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).to(DEVICE)
+    return randomise(AdaptedModel(model, TARGETS, SLOTS, RANK, ALPHA))
 
 
 @pytest.fixture(
@@ -118,23 +113,6 @@ def peft_model(base, adapted, tmp_path_factory):
     return model.eval()
 
 
-def requests(samples: int = 3, slots=(*range(SLOTS), -1)) -> list[Request]:
-    """The adapters' requests in turns, the bare base's among them."""
-    return [Request(prompt, slot, samples, ("test", slot, index)) for index, prompt in enumerate(PROMPTS) for slot in slots]
-
-
-def tokens_of(results: list[list[Generation]]) -> list[list[tuple[int, ...]]]:
-    return [[one.tokens for one in many] for many in results]
-
-
-def close(left: list[list[Generation]], right: list[list[Generation]]) -> bool:
-    """Equal tokens, and log-probabilities up to the noise of other batch shapes."""
-    if tokens_of(left) != tokens_of(right):
-        return False
-    pairs = [pair for many, more in zip(left, right, strict=True) for pair in zip(many, more, strict=True)]
-    return all(torch.allclose(torch.tensor(one.logprobs), torch.tensor(two.logprobs), atol=1e-4) for one, two in pairs)
-
-
 def pefts(model, slot: int, ids: torch.Tensor, run):
     if slot < 0:
         with model.disable_adapter(), torch.no_grad():
@@ -145,11 +123,11 @@ def pefts(model, slot: int, ids: torch.Tensor, run):
 
 
 def test_greedy_tokens_of_eight_adapters_and_the_base_in_one_batch_are_those_of_peft(sampler, peft_model, tokenizer):
-    asked = requests(samples=1)
+    asked = requests_of(ALL, samples=1)
     different = set()
     for request, (ours,) in zip(asked, sampler.generate(asked, 80, 0.0, ""), strict=True):
         ids = tokenizer(request.prompt, return_tensors="pt")["input_ids"]
-        theirs = pefts(peft_model, request.slot, ids, lambda given: greedy_tokens(peft_model, given, 80))
+        theirs = pefts(peft_model, request.slot, ids, lambda prompt: greedy_tokens(peft_model, prompt, 80))
         assert ours.prompt_tokens == tuple(ids[0].tolist())
         assert list(ours.tokens) == theirs
         assert ours.stopped == (ours.tokens[-1] == tokenizer.eos_token_id)
@@ -158,60 +136,54 @@ def test_greedy_tokens_of_eight_adapters_and_the_base_in_one_batch_are_those_of_
 
 
 def test_log_probabilities_of_sampled_tokens_are_those_of_peft(sampler, peft_model):
-    asked = requests()
-    results = sampler.generate(asked, 40, 1.0, STOP)
-    assert [len(many) for many in results] == [3] * len(asked)
-    for request, many in zip(asked, results, strict=True):
-        for one in many:
-            ids = torch.tensor([[*one.prompt_tokens, *one.tokens]])
-            start = len(one.prompt_tokens)
-            logits = pefts(peft_model, request.slot, ids, lambda given: peft_model(given).logits)[0, start - 1 : -1]
+    results = sampler.generate(REQUESTS, 40, 1.0, STOP)
+    assert [len(responses) for responses in results] == [3] * len(REQUESTS)
+    for request, responses in zip(REQUESTS, results, strict=True):
+        for response in responses:
+            ids = torch.tensor([[*response.prompt_tokens, *response.tokens]])
+            start = len(response.prompt_tokens)
+            logits = pefts(peft_model, request.slot, ids, lambda tokens: peft_model(tokens).logits)[0, start - 1 : -1]
             expected = logits.log_softmax(-1).gather(1, ids[0, start:, None])[:, 0]
             tolerance = 1e-5 if isinstance(sampler, InProcessSampler) else 1e-4  # vLLM has kernels of its own
-            assert float((expected - torch.tensor(one.logprobs)).abs().max()) < tolerance
+            assert float((expected - torch.tensor(response.logprobs)).abs().max()) < tolerance
 
 
 def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted, tokenizer):
     """vLLM only estimates it, from the tokens that were drawn."""
     results = sampler.generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
     exact = InProcessSampler(adapted, tokenizer, SEED + 1).generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
-    found, expected = (sum(one.entropy for one in many) / 64 for many in (results, exact))
-    assert found == pytest.approx(expected, rel=0.05)
-
-
-def test_the_same_seed_gives_the_same_tokens(sampler):
-    assert close(sampler.generate(requests(), 30, 1.0, STOP), sampler.generate(requests(), 30, 1.0, STOP))
+    mean, expected = (sum(response.entropy for response in responses) / 64 for responses in (results, exact))
+    assert mean == pytest.approx(expected, rel=0.05)
 
 
 def test_another_seed_gives_other_tokens(sampler, monkeypatch):
     if isinstance(sampler, ClusterSampler):
         pytest.skip("its engines have the seed: they are one of the samplers that this is asked of")
-    first = sampler.generate(requests(), 30, 1.0, STOP)
+    first = sampler.generate(REQUESTS, 30, 1.0, STOP)
     monkeypatch.setattr(sampler, "seed", SEED + 1)
-    assert tokens_of(first) != tokens_of(sampler.generate(requests(), 30, 1.0, STOP))
+    assert difference(first, sampler.generate(REQUESTS, 30, 1.0, STOP)) == float("inf")  # in tokens
 
 
 def test_a_request_draws_the_same_whatever_else_is_sampled(sampler, adapted):
-    asked = requests()
-    together = sampler.generate(asked, 40, 1.0, STOP)
-    backwards = sampler.generate(asked[::-1], 40, 1.0, STOP)[::-1]
-    alone = [sampler.generate([request], 40, 1.0, STOP)[0] for request in asked[:6]]
+    together = sampler.generate(REQUESTS, 40, 1.0, STOP)
+    backwards = sampler.generate(REQUESTS[::-1], 40, 1.0, STOP)[::-1]
+    alone = [sampler.generate([request], 40, 1.0, STOP)[0] for request in REQUESTS[:6]]
     if isinstance(sampler, InProcessSampler):
-        answers = [*zip(asked, together, backwards, strict=True), *zip(asked[:6], together[:6], alone, strict=True)]
+        answers = [*zip(REQUESTS, together, backwards, strict=True), *zip(REQUESTS[:6], together[:6], alone, strict=True)]
         assert all(same_draws(adapted, SEED, *answer) for answer in answers)
     else:
-        assert close(together, backwards) and close(together[:6], alone)
+        assert difference(together, backwards) < NOISE and difference(together[:6], alone) < NOISE
 
 
 def test_samples_of_one_request_differ_and_zero_samples_are_none(sampler):
-    request = requests()[0]
-    none, many = sampler.generate([replace(request, samples=0, key=("none",)), replace(request, samples=6)], 20, 1.0, STOP)
-    assert none == [] and len({one.tokens for one in many}) == 6
+    request = REQUESTS[0]
+    none, six = sampler.generate([replace(request, samples=0, key=("none",)), replace(request, samples=6)], 20, 1.0, STOP)
+    assert none == [] and len({response.tokens for response in six}) == 6
 
 
 def test_a_longer_limit_only_continues_a_response(sampler, tokenizer):
-    short, long = (sampler.generate(requests(), limit, 1.0, STOP) for limit in (10, 45))
-    for cut, whole in ((one, two) for many, more in zip(short, long, strict=True) for one, two in zip(many, more, strict=True)):
+    short, long = (sampler.generate(REQUESTS, limit, 1.0, STOP) for limit in (10, 45))
+    for cut, whole in (pair for answers in zip(short, long, strict=True) for pair in zip(*answers, strict=True)):
         assert cut.tokens == whole.tokens[: len(cut.tokens)]
         assert cut.stopped == (len(whole.tokens) <= 10 and whole.stopped)
         ended = whole.tokens[-1] == tokenizer.eos_token_id or STOP in whole.text
@@ -220,7 +192,7 @@ def test_a_longer_limit_only_continues_a_response(sampler, tokenizer):
 
 def test_a_response_ends_with_the_token_that_completes_the_stop_text(sampler, tokenizer):
     asked = [Request(PROMPTS[0], slot, 1, ("stop", slot)) for slot in range(SLOTS)]
-    found = 0
+    stopped = 0
     for request, (whole,) in zip(asked, sampler.generate(asked, 60, 0.0, ""), strict=True):
         texts = [tokenizer.decode(whole.tokens[:end], skip_special_tokens=True) for end in range(len(whole.tokens) + 1)]
         stop = texts[9][len(texts[6]) : -1]  # ends inside a token, where that has more than one character
@@ -229,8 +201,8 @@ def test_a_response_ends_with_the_token_that_completes_the_stop_text(sampler, to
         ((cut,),) = sampler.generate([request], 60, 0.0, stop)
         end = next(end for end, text in enumerate(texts) if stop in text)
         assert (cut.tokens, cut.text, cut.stopped) == (whole.tokens[:end], texts[end], True)
-        found += 1
-    assert found >= 3
+        stopped += 1
+    assert stopped >= 3
 
 
 def test_a_stream_takes_requests_while_others_are_written_and_gives_each_back_once(sampler):
@@ -242,26 +214,26 @@ def test_a_stream_takes_requests_while_others_are_written_and_gives_each_back_on
 
         def next(self, block):
             self.idle.append(block)
-            given, self.asked = self.asked[:2], self.asked[2:]
-            return given
+            taken, self.asked = self.asked[:2], self.asked[2:]
+            return taken
 
-    source = Later(requests())
+    source = Later(REQUESTS)
     answered = dict(sampler.stream(source, 20, 1.0, STOP))
-    assert set(answered) == set(requests()) and source.idle[0] and source.idle[-1] and not all(source.idle)
-    assert close([answered[request] for request in requests()], sampler.generate(requests(), 20, 1.0, STOP))
+    assert set(answered) == set(REQUESTS) and source.idle[0] and source.idle[-1] and not all(source.idle)
+    assert difference([answered[request] for request in REQUESTS], sampler.generate(REQUESTS, 20, 1.0, STOP)) < NOISE
 
 
 def test_what_an_abandoned_stream_had_begun_is_dropped(sampler):
-    expected = sampler.generate(requests(), 20, 1.0, STOP)
+    expected = sampler.generate(REQUESTS, 20, 1.0, STOP)
 
     class Endless:
         def next(self, block):
-            return requests() if block else ()
+            return REQUESTS if block else ()
 
     stream = sampler.stream(Endless(), 20, 1.0, STOP)
     next(stream)
     stream.close()
-    assert close(expected, sampler.generate(requests(), 20, 1.0, STOP))
+    assert difference(expected, sampler.generate(REQUESTS, 20, 1.0, STOP)) < NOISE
 
 
 def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(sampler, adapted, tokenizer):
@@ -269,37 +241,20 @@ def test_a_published_adapter_answers_at_once_and_no_tensor_of_the_learner_moves(
     asked = [Request(LONG, slot, 1, ("long", slot)) for slot in (0, 1, -1)]
     before = adapted.bank.state()
     old = [sampler.generate(asked, 30, 0.0, "") for _ in range(2)]
-    assert close(*old)
+    assert difference(*old) < NOISE
     try:
         child = adapted.bank.adapter(1)
         adapted.bank.load(1, replace(child, modules={name: (-a, b) for name, (a, b) in child.modules.items()}))
-        given = adapted.bank.state()
+        loaded = adapted.bank.state()
         sampler.sync_weights(adapted.bank, [1])
-        assert all(torch.equal(tensor, given[name]) for name, tensor in adapted.bank.state().items())
+        assert all(torch.equal(tensor, loaded[name]) for name, tensor in adapted.bank.state().items())
         new = sampler.generate(asked, 30, 0.0, "")
-        assert close([old[0][0], old[0][2]], [new[0], new[2]]) and old[0][1][0].tokens != new[1][0].tokens
-        assert close(new, InProcessSampler(adapted, tokenizer, SEED).generate(asked, 30, 0.0, ""))
+        assert difference([old[0][0], old[0][2]], [new[0], new[2]]) < NOISE and old[0][1][0].tokens != new[1][0].tokens
+        assert difference(new, InProcessSampler(adapted, tokenizer, SEED).generate(asked, 30, 0.0, "")) < NOISE
     finally:
         adapted.bank.restore(before)
         sampler.sync_weights(adapted.bank, [1])
-    assert close(old[0], sampler.generate(asked, 30, 0.0, ""))
-
-
-def test_the_probe_passes_and_stops_for_an_adapter_that_was_not_published(sampler, adapted):
-    learner = InProcessLearner(adapted, LearnerConfig())
-    check_adapter_sync(learner, sampler, adapted.bank, PROMPTS)  # within `Learner.agreement`, 1e-5
-    stale = not isinstance(sampler, InProcessSampler)
-    before = adapted.bank.state()
-    child = adapted.bank.adapter(1)
-    try:
-        adapted.bank.load(1, replace(child, modules={name: (2 * a, b) for name, (a, b) in child.modules.items()}))
-        if not stale:
-            check_adapter_sync(learner, sampler, adapted.bank, PROMPTS)  # it reads the very tensors
-            return
-        with pytest.raises(AdapterEffectError, match=r"slot 1: sampler and learner must agree .* has another adapter"):
-            check_adapter_sync(learner, sampler, adapted.bank, PROMPTS)
-    finally:
-        adapted.bank.restore(before)
+    assert difference(old[0], sampler.generate(asked, 30, 0.0, "")) < NOISE
 
 
 def test_what_does_not_fit_is_known_before_any_work(sampler):
@@ -320,7 +275,7 @@ def test_what_does_not_fit_is_known_before_any_work(sampler):
 def test_what_a_killed_engine_was_asked_is_answered_by_another(sampler, monkeypatch):
     if not isinstance(sampler, ClusterSampler):
         pytest.skip("an engine in this process dies with it: `populora resume`")
-    expected = sampler.generate(requests(), 40, 1.0, STOP)
+    expected = sampler.generate(REQUESTS, 40, 1.0, STOP)
     submit, victims, faults = ActorPool.submit, [pid for kind, pid in actors() if kind == "Engine"], sampler._pool.faults
     assert len(victims) == 2
 
@@ -330,5 +285,5 @@ def test_what_a_killed_engine_was_asked_is_answered_by_another(sampler, monkeypa
         return submit(self, call, *arguments, **named)
 
     monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
-    assert close(expected, sampler.generate(requests(), 40, 1.0, STOP))
+    assert difference(expected, sampler.generate(REQUESTS, 40, 1.0, STOP)) < NOISE
     assert sampler._pool.faults == faults + 2

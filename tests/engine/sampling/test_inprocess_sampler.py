@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from draws import same_draws
+from draws import PROMPTS, STOP, requests_of, same_draws
 
 from populora.core.errors import ConfigError
 from populora.core.types import Request
@@ -12,34 +12,22 @@ from populora.engine.model.packing import pack
 from populora.engine.sampling.batch import ContinuousBatch
 from populora.engine.sampling.inprocess import InProcessSampler
 
-PROMPTS = (
-    "<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n```input\n3\n```\n<think>",
-    "<propose><code_f>",
-    "def g(a, b):\n    return a * b",
-)
-STOP = "</answer>"
-
-
-def requests(samples: int = 3, slots=(2, -1, 0, 1)) -> list[Request]:
-    return [Request(prompt, slot, samples, ("test", slot, index)) for slot in slots for index, prompt in enumerate(PROMPTS)]
+REQUESTS = requests_of((2, -1, 0, 1))
 
 
 def test_slots_that_share_a_key_draw_the_same_numbers(adapted, sampler):
     """So that adapters are compared on equal terms."""
     adapted.bank.load(1, adapted.bank.adapter(0))
-    one, other = sampler.generate([Request(PROMPTS[0], slot, 3, ("shared",)) for slot in (0, 1)], 40, 1.0, STOP)
-    assert [generation.tokens for generation in one] == [generation.tokens for generation in other]
-    assert len({generation.tokens for generation in one}) > 1
+    first, second = sampler.generate([Request(PROMPTS[0], slot, 3, ("shared",)) for slot in (0, 1)], 40, 1.0, STOP)
+    assert [generation.tokens for generation in first] == [generation.tokens for generation in second]
+    assert len({generation.tokens for generation in first}) > 1
 
 
 def test_the_same_call_is_bit_identical_and_fewer_rows_draw_the_same(adapted, sampler, tokenizer):
-    first = sampler.generate(requests(), 40, 1.0, STOP)
-    assert first == sampler.generate(requests(), 40, 1.0, STOP)
-    narrow, other_seed = (
-        InProcessSampler(adapted, tokenizer, seed, rows).generate(requests(), 40, 1.0, STOP) for seed, rows in ((7, 4), (8, 512))
-    )
-    assert all(same_draws(adapted, 7, *answers) for answers in zip(requests(), first, narrow, strict=True))
-    assert not any(same_draws(adapted, 7, *answers) for answers in zip(requests(), first, other_seed, strict=True))
+    first = sampler.generate(REQUESTS, 40, 1.0, STOP)
+    assert first == sampler.generate(REQUESTS, 40, 1.0, STOP)
+    narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=4).generate(REQUESTS, 40, 1.0, STOP)
+    assert all(same_draws(adapted, 7, *answers) for answers in zip(REQUESTS, first, narrow, strict=True))
 
 
 def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatch, adapted, sampler, tokenizer):
@@ -54,11 +42,11 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
     small = InProcessSampler(adapted, tokenizer, seed=7, cache_mb=1)
     shape = adapted.model.config
     token = 2 * 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.hidden_size // shape.num_attention_heads
-    answers = zip(requests(), small.generate(requests(), 45, 1.0, STOP), sampler.generate(requests(), 45, 1.0, STOP), strict=True)
+    answers = zip(REQUESTS, small.generate(REQUESTS, 45, 1.0, STOP), sampler.generate(REQUESTS, 45, 1.0, STOP), strict=True)
     assert all(same_draws(adapted, 7, *pair) for pair in answers)
     assert limits == [(1 << 20) // (48 * token), 512]  # whole pages
     with pytest.raises(ConfigError, match=r"engine.cache_mb is 1: one response of 100000 tokens needs"):
-        small.generate(requests(), 100_000, 1.0, STOP)
+        small.generate(REQUESTS, 100_000, 1.0, STOP)
 
 
 def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer):
@@ -81,11 +69,10 @@ def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_w
 
     monkeypatch.setattr("populora.engine.sampling.inprocess.ContinuousBatch", Watched)
     monkeypatch.setattr("populora.engine.sampling.batch.pack", counted)
-    asked = requests()
     narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=3)
-    assert sum(request.samples for request in asked) > 3 and any(request.samples > 1 for request in asked)
-    narrow.generate(asked, 40, 1.0, STOP)
-    assert sum(prompts) == len(asked)
+    assert sum(request.samples for request in REQUESTS) > 3 and any(request.samples > 1 for request in REQUESTS)
+    narrow.generate(REQUESTS, 40, 1.0, STOP)
+    assert sum(prompts) == len(REQUESTS)
     assert live[0] == 0 and max(live) > 0
     (deck,) = decks
     cache = deck._cache

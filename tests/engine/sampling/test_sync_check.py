@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -46,66 +47,55 @@ def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, token
 
 
 class Rounded:
-    """A sampler whose log-probabilities of one answer differ by ``error``: of its first token or, with ``every``, of all."""
+    """A sampler that is off by ``error`` for one request: in the first token of each response or, with ``every``, in all."""
 
     def __init__(self, sampler, error: float, every: bool):
         self._sampler, self._error, self._every = sampler, error, every
 
     def generate(self, requests, *settings):
-        answers = self._sampler.generate(requests, *settings)
-        return [[self._moved(one) if index == 0 else one for one in answer] for index, answer in enumerate(answers)]
+        first, *others = self._sampler.generate(requests, *settings)
+        return [[self._moved(response) for response in first], *others]
 
-    def _moved(self, answer):
-        moved = [value + self._error * (self._every or index == 0) for index, value in enumerate(answer.logprobs)]
-        return dataclasses.replace(answer, logprobs=tuple(moved))
+    def _moved(self, response):
+        moved = [value + self._error * (self._every or index == 0) for index, value in enumerate(response.logprobs)]
+        return dataclasses.replace(response, logprobs=tuple(moved))
+
+
+def refused_if(stops: bool):
+    return pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree") if stops else nullcontext()
 
 
 @pytest.mark.parametrize(("every", "error", "stops"), [(True, 5e-5, True), (False, 5e-4, False), (False, 2e-3, True)])
 def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sampler, every, error, stops):
-    rounded = Rounded(sampler, error, every)
-    if stops:
-        with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
-            check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
-    else:
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), rounded, adapted.bank, PROBES)
+    with refused_if(stops):
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, every), adapted.bank, PROBES)
+
+
+def rows_of(sampler, slots=range(3)) -> list[TrainRow]:
+    """Two responses of each slot."""
+    requests = [Request(PROBES[0], slot, 2, (slot,)) for slot in slots]
+    return [
+        TrainRow(request.slot, response.prompt_tokens, response.tokens, response.logprobs, advantage)
+        for request, responses in zip(requests, sampler.generate(requests, 12, 1.0, "</answer>"), strict=True)
+        for response, advantage in zip(responses, (1.0, -1.0), strict=True)
+    ]
 
 
 def test_rows_of_a_stale_sampler_stop_the_update_and_fresh_ones_do_not(adapted, make_adapted, tokenizer, sampler):
     stale = InProcessSampler(make_adapted(), tokenizer, 0)
     adapted.bank.master[2] *= 1.5
-    learner = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3))
-    for source in (stale, sampler):
-        asked = [Request(PROBES[0], slot, 2, (slot,)) for slot in range(3)]
-        answers = source.generate(asked, 12, 1.0, "</answer>")
-        rows = [
-            TrainRow(request.slot, one.prompt_tokens, one.tokens, one.logprobs, advantage)
-            for request, pair in zip(asked, answers, strict=True)
-            for one, advantage in zip(pair, (1.0, -1.0), strict=True)
-        ]
-        if source is stale:
-            before = adapted.bank.state()
-            with pytest.raises(AdapterEffectError, match="slot 2: sampler and learner must agree on log-probabilities"):
-                learner.update(rows)
-            assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
-        else:
-            updates = learner.update(rows)
-            assert max(update.max_difference for update in updates.values()) < 1e-5
-            assert all(update.kl < 1e-9 and update.clip_fraction == 0 for update in updates.values())
-            assert all(update.entropy > 0 for update in updates.values())
+    learner, before = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3)), adapted.bank.state()
+    with pytest.raises(AdapterEffectError, match="slot 2: sampler and learner must agree on log-probabilities"):
+        learner.update(rows_of(stale))
+    assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
+    updates = learner.update(rows_of(sampler))
+    assert max(update.max_difference for update in updates.values()) < 1e-5
+    assert all(update.kl < 1e-9 and update.clip_fraction == 0 for update in updates.values())
+    assert all(update.entropy > 0 for update in updates.values())
 
 
 @pytest.mark.parametrize(("every", "error", "stops"), [(True, 5e-5, True), (False, 5e-5, False), (False, 2e-3, True)])
 def test_one_token_may_round_worse_than_all_of_them(adapted, sampler, every, error, stops):
-    (one, two), *_ = sampler.generate([Request(PROBES[0], 0, 2, (0,))], 12, 1.0, "</answer>")
-    first = [value + error * (every or index == 0) for index, value in enumerate(one.logprobs)]
-    second = [value + error * every for value in two.logprobs]
-    rows = [
-        TrainRow(0, each.prompt_tokens, each.tokens, tuple(logprobs), advantage)
-        for each, logprobs, advantage in ((one, first, 1.0), (two, second, -1.0))
-    ]
-    learner = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3))
-    if stops:
-        with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
-            learner.update(rows)
-    else:
+    learner, rows = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3)), rows_of(Rounded(sampler, error, every), [0])
+    with refused_if(stops):
         assert learner.update(rows)[0].max_difference == pytest.approx(error, rel=0.2)

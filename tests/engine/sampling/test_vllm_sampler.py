@@ -65,8 +65,8 @@ def test_the_tested_vllm_is_accepted_for_its_own_device_only(monkeypatch):
 
 
 def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
-    found = {rank: engine_settings(replace(TINY, lora=LoraConfig(rank=rank)), 4, 352)["max_lora_rank"] for rank in (1, 4, 32, 33)}
-    assert found == {1: 1, 4: 8, 32: 32, 33: 64}
+    room = {rank: engine_settings(replace(TINY, lora=LoraConfig(rank=rank)), 4, 352)["max_lora_rank"] for rank in (1, 4, 32, 33)}
+    assert room == {1: 1, 4: 8, 32: 32, 33: 64}
     with pytest.raises(ConfigError, match=r"lora.rank is 513: vLLM takes adapters of rank 512 at most"):
         engine_settings(replace(TINY, lora=LoraConfig(rank=513)), 4, 352)
 
@@ -98,7 +98,7 @@ def test_only_the_newest_version_of_each_adapter_is_kept(make_adapted, tokenizer
         sampler.sync_weights(adapted.bank, range(3))
         sampler.generate(ask, 8, 0.0, "")
     assert sampler._engine.list_loras() == {8, 9, 10, 4}  # the base's own was published once
-    assert sorted(one.lora_name for one in sampler._versions.values()) == ["slot-1@v4", "slot0@v8", "slot1@v9", "slot2@v10"]
+    assert sorted(version.lora_name for version in sampler._versions.values()) == ["slot-1@v4", "slot0@v8", "slot1@v9", "slot2@v10"]
     assert set(backend.SHARED_MEMORY.glob("populora.*")) == before  # there is nothing that a killed process would leave behind
     sampler.close()
 
