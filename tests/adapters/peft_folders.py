@@ -1,4 +1,4 @@
-"""A small Qwen2, and adapters of it as PEFT makes and saves them: the oracle of the tests of folders."""
+"""Adapters as PEFT makes and saves them: the oracle of the tests of folders."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-
-
-def small_qwen(layers: int) -> Qwen2ForCausalLM:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=40, num_hidden_layers=layers, **sizes)).eval()
 
 
 def saved(base: PreTrainedModel, folder: Path, seed: int = 0, **settings) -> PeftModel:

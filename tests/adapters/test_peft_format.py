@@ -9,8 +9,9 @@ import warnings
 import pytest
 import torch
 from peft import PeftModel
-from peft_folders import ATTENTION, SETTINGS, WEIGHTS, logits, saved, small_qwen
+from peft_folders import ATTENTION, SETTINGS, WEIGHTS, logits, saved
 from safetensors.torch import load_file, save_file
+from small_models import random_qwen2
 from transformers import Qwen2ForCausalLM
 
 from populora.adapters.adapter import Adapter
@@ -22,7 +23,7 @@ TARGETS = tuple(ATTENTION)
 
 @pytest.fixture(scope="module")
 def base() -> Qwen2ForCausalLM:
-    return small_qwen(layers=11)
+    return random_qwen2(num_hidden_layers=11).eval()
 
 
 @pytest.fixture

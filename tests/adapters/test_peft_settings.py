@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
-from peft_folders import SETTINGS, WEIGHTS, edit_settings, logits, saved, small_qwen
+from peft_folders import SETTINGS, WEIGHTS, edit_settings, logits, saved
 from safetensors.torch import load_file, save_file
+from small_models import random_qwen2
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
 from populora.adapters.operators import available_operators
@@ -22,7 +23,7 @@ from populora.core.types import Lineage
 
 @pytest.fixture(scope="module")
 def qwen() -> Qwen2ForCausalLM:
-    return small_qwen(layers=3)
+    return random_qwen2(num_hidden_layers=3, hidden_size=16).eval()
 
 
 @pytest.fixture(scope="module")

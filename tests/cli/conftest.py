@@ -1,4 +1,4 @@
-"""Adapters in PEFT folders for the commands that breed."""
+"""Refused commands, and adapters in PEFT folders for the commands that breed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
+from populora.cli.main import main
 
 
 @pytest.fixture
@@ -24,3 +25,21 @@ def make_folder(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return make
+
+
+@pytest.fixture
+def assert_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[list[str], str], None]:
+    """Return ``assert_refused(words, message)``: the command ends with 2, prints one error with the message, and writes nothing."""
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() if path.is_file() else b"" for path in tmp_path.rglob("*")}
+
+    def check(words: list[str], message: str) -> None:
+        before = files()
+        capsys.readouterr()
+        assert main(words) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("populora: error: ") and message in err and len(err.splitlines()) == 1
+        assert files() == before
+
+    return check

@@ -72,16 +72,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_input_is_one_message_and_writes_nothing(line, tmp_path, capsys):
+def test_bad_input_is_one_message_and_writes_nothing(line, tmp_path, assert_refused):
     (tmp_path / "full").mkdir()
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    before = sorted(tmp_path.rglob("*"))
-    assert main(line.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("populora: error: ") and BAD[line] in err
-    assert len(err.splitlines()) == 1
-    assert sorted(tmp_path.rglob("*")) == before
+    assert_refused(line.split(), BAD[line])
 
 
 def test_flags_beat_the_file_and_the_file_beats_defaults():
@@ -157,7 +152,7 @@ def test_a_resume_under_another_version_says_so_and_goes_on(training, monkeypatc
     assert "torch 2." in (said := capsys.readouterr().err) and "now 99.0: the results may differ in the last bits" in said
 
 
-def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(monkeypatch, capsys):
+def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(monkeypatch, assert_refused):
     clusters: list[ClusterConfig] = []
 
     def resume(folder: Path, display: object, stop: object, cluster: ClusterConfig) -> Summary:
@@ -171,8 +166,8 @@ def test_a_resume_may_name_other_processes_but_none_that_the_run_cannot_have(mon
             pass
     assert main(["resume", "apart", "--cluster.engines", "3"]) == 0 and main(["resume", "apart", "--cluster.learners", "0"]) == 0
     assert clusters == [ClusterConfig(learners=2, engines=3), ClusterConfig()]
-    assert main(["resume", "alone", "--cluster.learners", "2"]) == 2
-    assert 'selfplay.overlap is "reproducible", which needs a single process' in capsys.readouterr().err
+    needs = 'selfplay.overlap is "reproducible", which needs a single process'
+    assert_refused(["resume", "alone", "--cluster.learners", "2"], needs)
 
 
 PROBE = """

@@ -125,8 +125,5 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_bad_input_is_one_message(line, capsys):
-    words = [str(FOLDER / word) if word.endswith(".toml") else word for word in line.split()]
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("populora: error: ") and BAD[line] in err and len(err.splitlines()) == 1
+def test_bad_input_is_one_message(line, assert_refused):
+    assert_refused([str(FOLDER / word) if word.endswith(".toml") else word for word in line.split()], BAD[line])

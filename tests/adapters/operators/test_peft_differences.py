@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from small_models import random_qwen2
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import OPERATORS
@@ -18,12 +18,8 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"]
 @pytest.fixture(scope="module")
 def family():
     """A random Qwen2 with the adapters "one" and "two" in PEFT, and the same adapters as parents."""
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=32, hidden_size=40, num_hidden_layers=2, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2
-    )
     config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS)
-    model = get_peft_model(Qwen2ForCausalLM(shape), config, adapter_name="one")
+    model = get_peft_model(random_qwen2(hidden_size=40), config, adapter_name="one")
     model.add_adapter("two", config)
     layers = {name: layer for name, layer in model.base_model.model.named_modules() if hasattr(layer, "lora_A")}
     for layer in layers.values():
