@@ -9,14 +9,13 @@ lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the pl
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.measuring import bar, machine, options, write_results
+from benchmarks.measuring import bar, machine, options, timed, write_results
 
 from populora.core.config import LearnerConfig
 from populora.core.rng import stream
@@ -86,15 +85,11 @@ def make_rows(population: str, adapters: int, seed: int) -> list[TrainRow]:
 
 def simulate_step(case: Simulation, rows: Sequence[TrainRow]) -> dict[str, float]:
     """Split and assign one step. The ideal is the mean load without helpers, or the longest row if that is more."""
-    started = time.process_time()
-    pieces = split_work(rows, BUDGET, case.adapters)
-    cutting = time.process_time() - started
+    pieces, _, cutting = timed(lambda: split_work(rows, BUDGET, case.adapters))
     owners = owners_of(case.adapters, case.ranks)
     nodes = [rank // RANKS_PER_NODE for rank in range(case.ranks)]
-    started = time.process_time()
     tokens = {slot: [piece.tokens for piece in of_slot] for slot, of_slot in pieces.items()}
-    assignment = assign(tokens, owners, case.ranks, HELP_TOKENS, nodes, FAR_HELP_TOKENS)
-    assigning = time.process_time() - started
+    assignment, _, assigning = timed(lambda: assign(tokens, owners, case.ranks, HELP_TOKENS, nodes, FAR_HELP_TOKENS))
     alone, helped = [0.0] * case.ranks, [0.0] * case.ranks
     for rank in range(case.ranks):
         of_rank = [slot for slot, owner in owners.items() if owner == rank]

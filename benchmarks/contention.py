@@ -4,8 +4,7 @@
 
 Each run is `populora train` in a process of its own, with the same seed; its first step is not counted. With ``loops`` endless loops
 on ``cores`` cores, a run that keeps one core busy has a fair share of ``cores / (loops + 1)`` of a core, at most 1. ``of_fair_time`` is the
-time of a step over ``quiet seconds x max(1, (loops + 1) / cores)``: the goal is at most 2. ``relative_speed`` compares numbers of threads:
-the default must have at least 0.97 of the best on a quiet machine.
+time of a step over ``quiet seconds x max(1, (loops + 1) / cores)``: the goal is at most 2.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ def result_rows(seconds: Mapping[tuple[str, int, int], Sequence[float]], cores: 
         {
             "preset": preset, "loops": loops, "threads": threads, "step_seconds": round(mean, 2),
             "of_fair_time": round(mean / (means[preset, 0, threads] * max(1.0, (loops + 1) / cores)), 2),
-            "relative_speed": round(min(time for key, time in means.items() if key[:2] == (preset, loops)) / mean, 2),
         }
         for (preset, loops, threads), mean in means.items()
     ]  # fmt: skip

@@ -27,13 +27,11 @@ from benchmarks.speed.models import adapt, qwen2
 from benchmarks.speed.training import batch, learn
 
 from populora.engine.model.model import AdaptedModel, Checkpointing
-from populora.engine.sampling.decoders import without_graph
 
 T = TypeVar("T")
 REPEATS = 20  # of a probe, so that starting the clock does not count
 CONTEXT = 4096
 CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "mlp", "layer")
-WITHOUT_GRAPHS = "8 adapters, without CUDA graphs"  # the same static shapes, launched one by one
 NO_ROOM = "does not fit into memory"
 
 
@@ -89,11 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shapes", nargs="+", default=list(plan.bases), choices=list(plan.bases))
     args = parser.parse_args(arguments)
     name = torch.cuda.get_device_name() if plan.device == "cuda" else None
-    peak, shapes = measured_peak(plan, args.rounds), {}
-    for shape in args.shapes:
-        torch.compiler.reset()  # the heads of the shape before are compiled
-        base = plan.bases[shape]
-        shapes[shape] = {"training": training(plan, base, peak, args.rounds), "decoding": decoding(plan, base, args.rounds)}
+    peak = measured_peak(plan, args.rounds)
+    shapes = {shape: measure(plan, plan.bases[shape], peak, args.rounds) for shape in args.shapes}
     about = {"gpu": name, "machine": machine("torch", "transformers"), "rounds": args.rounds, "peak_tflops": peak}
     write_results(args.out, {**about, "shapes": shapes})
 
@@ -129,20 +124,27 @@ def adapted_model(plan: Plan, base: Base, checkpointing: Checkpointing) -> Adapt
     return adapt(model, max(plan.adapters), plan.rank, checkpointing)
 
 
-def training(plan: Plan, base: Base, peak: float, rounds: int) -> dict[str, Any]:
-    """Measure forward and backward, packing included, by checkpointing and micro-batch. ``peak`` is in TFLOP/s."""
+def measure(plan: Plan, base: Base, peak: float, rounds: int) -> dict[str, Any]:
+    """Measure training by checkpointing and micro-batch, and decoding by rows. ``peak`` is in TFLOP/s."""
+    torch.compiler.reset()  # the heads of the shape before are compiled
     results: dict[str, Any] = {}
     for checkpointing in CHECKPOINTING:
         adapted = attempt(partial(adapted_model, plan, base, checkpointing))
-        for tokens in plan.tokens:
-            name = f"checkpointing {checkpointing}, {tokens} tokens"
-            results[name] = adapted if isinstance(adapted, str) else attempt(partial(_training, plan, base, adapted, tokens, peak, rounds))
+        cases = {
+            f"training, checkpointing {checkpointing}, {tokens} tokens": partial(training, plan, base, peak, rounds, tokens)
+            for tokens in plan.tokens
+        }
+        if checkpointing == "none":
+            cases |= {f"decoding, {rows} rows": partial(decoding, plan, rounds, rows) for rows in plan.rows}
+        for name, case in cases.items():
+            results[name] = adapted if isinstance(adapted, str) else attempt(partial(case, adapted))
             print(name, results[name], flush=True)
         del adapted  # before the next one is made
     return results
 
 
-def _training(plan: Plan, base: Base, adapted: AdaptedModel, tokens: int, peak: float, rounds: int) -> dict[str, Any]:
+def training(plan: Plan, base: Base, peak: float, rounds: int, tokens: int, adapted: AdaptedModel) -> dict[str, Any]:
+    """Measure forward and backward of a micro-batch, packing included."""
     rows = tokens // plan.row
     slots = {_name(count): sorted(row % count for row in range(rows)) for count in plan.adapters}
     slots["8 adapters, skewed"] = [0] * (rows - 7) + list(range(1, 8))
@@ -152,11 +154,9 @@ def _training(plan: Plan, base: Base, adapted: AdaptedModel, tokens: int, peak: 
     teraflops = training_flops(base, plan.rank, rows, plan.row) / 1e12
     results: dict[str, Any] = {}
     for name, seconds in times.items():
-        reached = teraflops / statistics.median(seconds)
         results[name] = {
             "tokens_per_second": spread([tokens / value for value in seconds]),
-            "tflops": round(reached, 3),
-            "model_flop_utilisation": round(reached / peak, 4),
+            "model_flop_utilisation": round(teraflops / statistics.median(seconds) / peak, 4),
             "peak_gib": memory[name],
         }
     return results | _speeds(times, "1 adapter", list(slots)[1:])
@@ -174,25 +174,13 @@ def training_flops(base: Base, rank: int, rows: int, row: int) -> float:
     return rows * row * (4 * base.linear + 6 * base.adapter(rank)) + 12 * layers * hidden * pairs + 4 * learned * hidden * base.vocabulary
 
 
-def decoding(plan: Plan, base: Base, rounds: int) -> dict[str, Any]:
-    """Measure whole responses by rows, and decoding steps: the time of a whole response beyond its first token."""
-    adapted = attempt(partial(adapted_model, plan, base, "none"))
-    results: dict[str, Any] = {}
-    for rows in plan.rows:
-        name = f"{rows} rows"
-        results[name] = adapted if isinstance(adapted, str) else attempt(partial(_decoding, plan, adapted, rows, rounds))
-        print(name, results[name], flush=True)
-    return results
-
-
-def _decoding(plan: Plan, adapted: AdaptedModel, rows: int, rounds: int) -> dict[str, Any]:
+def decoding(plan: Plan, rounds: int, rows: int, adapted: AdaptedModel) -> dict[str, Any]:
+    """Measure whole responses, and decoding steps: the time of a whole response beyond its first token."""
     counts = {"base only": 0, **{_name(count): count for count in plan.adapters[1:]}}
-    if plan.device == "cuda":
-        counts[WITHOUT_GRAPHS] = 8
     slots = {name: [row * count // rows if count else -1 for row in range(rows)] for name, count in counts.items()}
-    samplers = {name: sampling.sampler(adapted, rows, without_graph if name == WITHOUT_GRAPHS else None) for name in counts}
-    whole = {name: sampling.whole(samplers[name], of_rows, length=plan.prompt, new=plan.new) for name, of_rows in slots.items()}
-    start = {f"{name}, first": sampling.whole(samplers[name], of_rows, length=plan.prompt, new=1) for name, of_rows in slots.items()}
+    samplers = {name: sampling.sampler(adapted, rows) for name in counts}
+    whole = {name: sampling.whole(samplers[name], of_rows, plan.prompt, plan.new) for name, of_rows in slots.items()}
+    start = {f"{name}, first": sampling.whole(samplers[name], of_rows, plan.prompt, 1) for name, of_rows in slots.items()}
     times = interleaved(whole | start, rounds, clock)
     steps = {name: [a - b for a, b in zip(times[name], times[f"{name}, first"], strict=True)] for name in counts}
     results: dict[str, Any] = {}

@@ -35,13 +35,13 @@ def measure_training(shape: str, rounds: int) -> dict[str, Any]:
     total, sixteen, eight = 16, adapted_model(shape, 16), adapted_model(shape, 8)
     peft, even, single = peft_model(eight, shape), [row % 8 for row in range(16)], list(range(8))
     cases = {
-        "1 adapter": training.stacked(sixteen, [0] * total),
-        "8 adapters": training.stacked(sixteen, even),
-        "16 adapters": training.stacked(sixteen, list(range(16))),
-        "8 adapters, skewed": training.stacked(sixteen, [0] * (total - 7) + list(range(1, 8))),
+        "1 adapter": training.learn(sixteen, training.batch([0] * total)),
+        "8 adapters": training.learn(sixteen, training.batch(even)),
+        "16 adapters": training.learn(sixteen, training.batch(list(range(16)))),
+        "8 adapters, skewed": training.learn(sixteen, training.batch([0] * (total - 7) + list(range(1, 8)))),
         "base only": training.bare(shape, total),
         "8 in PEFT, sequential": training.peft_sequential(peft, even),
-        "8 adapters, 64 tokens each": training.stacked(eight, single),
+        "8 adapters, 64 tokens each": training.learn(eight, training.batch(single)),
         "8 in PEFT, sequential, 64 tokens each": training.peft_sequential(peft, single),
     }
     pairs = [("8 adapters", "1 adapter"), ("16 adapters", "1 adapter"), ("8 adapters", "base only"), ("8 adapters, skewed", "8 adapters")]

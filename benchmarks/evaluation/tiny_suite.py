@@ -1,10 +1,9 @@
 """Time `populora evaluate RUN --suite tiny --members all` for 8 members: the whole command, generation and grading.
 
-    python -m benchmarks.evaluation.tiny_suite [--run RUN] [--steps 10] [--rounds 3]      writes tiny_suite.json; eight minutes
+    python -m benchmarks.evaluation.tiny_suite [--steps 10] [--rounds 3]      writes tiny_suite.json; eight minutes
 
-Without --run, `configs/tiny_4t4s.toml` is trained for ``--steps`` first, so that the members' answers differ. Members answer together, and
-equal answers are judged once: the more they differ, the longer it takes. ``generation`` ends with the last completion and includes start
-and loading, ``grading`` ends with the last verdict, the table makes up the rest.
+`configs/tiny_4t4s.toml` is trained for ``--steps`` first, so that the members' answers differ. Members answer together, and equal answers
+are judged once: the more they differ, the longer it takes. ``generation`` ends with the last completion and includes start and loading.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from benchmarks.evaluation.grader import HERE, LIBRARIES, spent
 from benchmarks.measuring import POPULORA, ROOT, bar, columns, machine, options, write_results
 
 from populora.evals.folder import read_evaluation
-from populora.runs.metrics_log import read_log
 
 CONFIG = ROOT / "configs" / "tiny_4t4s.toml"
 BAR_SECONDS = 90.0
@@ -29,33 +27,25 @@ BAR_SECONDS = 90.0
 
 def main() -> None:
     parser = options(__doc__, HERE / "tiny_suite.json", rounds=3)
-    parser.add_argument("--run", type=Path, help="an existing run of the tiny base")
     parser.add_argument("--steps", type=int, default=10, help="of the run that is trained")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        run = args.run or Path(temporary) / "run"
-        if not args.run:
-            subprocess.run([*POPULORA, "train", str(CONFIG), "--steps", str(args.steps), "--out", str(run)], check=True)
+        run = Path(temporary) / "run"
+        subprocess.run([*POPULORA, "train", str(CONFIG), "--steps", str(args.steps), "--out", str(run)], check=True)
         folders = [Path(temporary) / f"evaluation_{number}" for number in range(args.rounds)]
         rounds = [evaluate(["evaluate", str(run), "--suite", "tiny", "--members", "all"], folder) for folder in folders]
-        results = {"machine": machine(*LIBRARIES), "steps": len(read_log(run)), **scores(folders[-1])}
+        results = {"machine": machine(*LIBRARIES), "steps": args.steps, **scores(folders[-1])}
         results |= {"distinct_completions": distinct(folders[-1]), "rounds": len(rounds), "seconds": columns(rounds)}
     write_results(args.out, results | {"bars": bars(results)})
 
 
 def evaluate(command: Sequence[str], folder: Path) -> dict[str, float]:
-    """Return the seconds of the command by part."""
+    """Return the seconds of the command, and of its generation."""
     started = time.time()
     whole = spent([*POPULORA, *command, "--out", str(folder)], folder.with_suffix(".log"))
-    generated, graded = (last_change(folder / name) - started for name in ("generations", "verdicts"))
+    generated = max(file.stat().st_mtime for file in (folder / "generations").rglob("*.jsonl"))
     others = {name: value for name, value in whole.items() if name not in ("process", "verdicts")}
-    parts = {"generation": generated, "grading": graded - generated, "table": whole["process"] - graded}
-    return {"whole": whole["process"], **{name: round(seconds, 2) for name, seconds in parts.items()}, **others}
-
-
-def last_change(folder: Path) -> float:
-    """Return the time of the last write below, in seconds since 1970."""
-    return max(file.stat().st_mtime for file in folder.rglob("*.jsonl"))
+    return {"whole": whole["process"], "generation": round(generated - started, 2), **others}
 
 
 def scores(folder: Path) -> dict[str, Any]:

@@ -51,7 +51,10 @@ def measure(folder: Path) -> dict[str, Any]:
     return {
         "conditions": _conditions(folder),
         "held_out_programs_proposed": _suite_programs_proposed(folder),
-        "curves": {name: [_rounded(line.get(name)) for line in log] for name in ("archive/total_problems", *CURVES)},
+        "curves": {
+            name: [None if (value := line.get(name)) is None else round(value, 5) for line in log]
+            for name in ("archive/total_problems", *CURVES)
+        },
     }
 
 
@@ -75,10 +78,6 @@ def _conditions(folder: Path) -> dict[str, Any]:
         del settings[name]
     del settings["learner"]["role_weights"], settings["selfplay"]["buffer_size"]
     return {"base": facts["base_sha256"], "prompts": facts["prompts"], "settings": settings}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 5)
 
 
 def _held_out_tokens(line: dict[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ Each interval is Welch's at 95 % for one comparison alone, without a correction 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -32,12 +33,10 @@ LAST = 20
 
 
 def main() -> None:
-    parser = options(__doc__, HERE)
-    parser.add_argument("--measured", type=Path, default=HERE / "measured", help="a file a run, as run.py writes them")
-    args = parser.parse_args()
-    measured = {file.stem: read_measured(file) for file in sorted(args.measured.glob("*.parquet"))}
+    args = options(__doc__, HERE).parse_args()
+    measured = {file.stem: read_measured(file) for file in sorted((HERE / "measured").glob("*.parquet"))}
     if not measured:
-        raise SystemExit(f"no measured run in {args.measured}: run.py makes them")
+        raise SystemExit("no measured run: run.py makes them")
     check_alike(measured)
     runs = run_ends(measured)
     against = compare(runs)
@@ -72,18 +71,13 @@ def run_ends(measured: dict[str, dict]) -> dict[str, dict]:
 
 def compare(runs: dict[str, dict]) -> dict[str, dict]:
     """Return the differences of each arm to the baseline, and of the main measures to its controls."""
-    arms = arms_of(runs)
-    against = {}
+    arms, against = arms_of(runs), {}
     for base in (base for base in BASELINES if base in arms):
-        rows = {arm: differences(runs, arm, base) for arm in arms if compared(arm, base)}
-        wanted = rows_of(runs) if base == BASELINES[0] else BESIDE_CONTROLS
-        against[base] = {arm: {name: row[name] for name in wanted if name in row} for arm, row in rows.items()}
+        # Populations are compared with each baseline, its controls with the baseline itself.
+        others = [arm for arm in arms if arm not in BASELINES or (base == BASELINES[0] and arm != base)]
+        names = rows_of(runs) if base == BASELINES[0] else BESIDE_CONTROLS
+        against[base] = {arm: differences(runs, arm, base, names) for arm in others}
     return against
-
-
-def compared(arm: str, base: str) -> bool:
-    """Return whether two arms are compared: populations with each baseline, its controls with the baseline itself."""
-    return arm not in BASELINES or (base == BASELINES[0] and arm != base)
 
 
 def ends(curve: Curve) -> dict[str, float]:
@@ -92,13 +86,11 @@ def ends(curve: Curve) -> dict[str, float]:
     return {when: round(float(np.mean([value for value in part if value is not None])), 4) for when, part in parts.items()}
 
 
-def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
+def differences(runs: dict, arm: str, base: str, names: Sequence[str]) -> dict[str, dict]:
     """Return differences of last values, with Welch's 95 % interval over seeds where both arms have two or more."""
     found = {}
-    for name in rows_of(runs):
-        ours, theirs = (
-            [run[name]["last"] for key, run in runs.items() if key.startswith(f"{kind}-") and name in run] for kind in (arm, base)
-        )
+    for name in names:
+        ours, theirs = ([row["last"] for row in ends_of(runs, kind, name)] for kind in (arm, base))
         if not ours or not theirs:
             continue
         entry: dict = {"seeds": [len(ours), len(theirs)], "difference": round(float(np.mean(ours) - np.mean(theirs)), 4)}
@@ -107,6 +99,10 @@ def differences(runs: dict, arm: str, base: str) -> dict[str, dict]:
             entry["interval_95"] = [round(float(interval.low), 4), round(float(interval.high), 4)]
         found[name] = entry
     return found
+
+
+def ends_of(runs: dict, arm: str, name: str) -> list[dict[str, float]]:
+    return [run[name] for key, run in runs.items() if key.startswith(f"{arm}-") and name in run]
 
 
 def arms_of(runs: dict) -> list[str]:
@@ -130,7 +126,7 @@ def table(runs: dict, against: dict) -> str:
 
 
 def _cell(runs: dict, against: dict, arm: str, name: str) -> str:
-    found = [run[name] for key, run in runs.items() if key.startswith(f"{arm}-") and name in run]
+    found = ends_of(runs, arm, name)
     if not found:
         return "–"
     text = " → ".join(f"{np.mean([end[when] for end in found]):.3g}" for when in ("first", "last") if when in found[0])

@@ -4,9 +4,9 @@
 
 A child is a whole adapter: 28 layers of q, k, v and o, hidden size 3584, key-value size 512, rank 32. One thread; CPU seconds of this
 process. `children`: the operators, without the checks and measures of `breed`. `measures`: norm, cosines and rank of one child.
-`dense`: a full SVD of the dense delta, and X1 in delta space, for one module of each shape, times the number of such modules. `peft`: the
-mean of two deltas at the parents' rank, by PEFT's ``add_weighted_adapter`` and by X1 in delta space without drops, on 8 modules of a
-random model of hidden size 896.
+`dense`: a full SVD of the dense delta for one module of each shape, times the number of such modules. `peft`: the mean of two deltas at
+the parents' rank, by PEFT's ``add_weighted_adapter`` and by X1 in delta space without drops, on 8 modules of a random model of hidden size
+896.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from populora.core.types import Lineage
 LAYERS, HIDDEN, KEY_VALUE, RANK = 28, 3584, 512, 32
 TARGETS = {"q_proj": HIDDEN, "k_proj": KEY_VALUE, "v_proj": KEY_VALUE, "o_proj": HIDDEN}
 SVD_OPERATORS = ("m1", "m3", "m6", "x3")
-"""The operators that decompose deltas; X1 in delta space is measured apart."""
+"""The operators that decompose deltas."""
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     parents = [qwen_adapter(seed) for seed in (1, 2)]
     results["children"], results["measures"] = measure_children(parents, args.rounds), describe_children(parents)
     del parents
-    results["dense"] = measure_dense([qwen_adapter(seed, layers=1) for seed in (1, 2)], args.dense_rounds)
+    results["dense"] = measure_dense(qwen_adapter(1, layers=1), args.dense_rounds)
     results["peft"] = measure_peft(args.rounds)
     results["bars"] = bars(results)
     write_results(args.out / "results.json", results)
@@ -82,26 +82,19 @@ def describe_children(parents: list[Adapter]) -> dict[str, dict[str, Any]]:
     return children
 
 
-def measure_dense(parents: list[Adapter], rounds: int) -> dict[str, Any]:
+def measure_dense(adapter: Adapter, rounds: int) -> dict[str, Any]:
     """Return seconds for one module of each shape, and the sum over all modules."""
-    modules = list(zip(parents[0].modules, (HIDDEN, KEY_VALUE), strict=False))
-    cases = {f"SVD {out} x {HIDDEN}": dense_svd(parents[0], name) for name, out in modules}
-    cases |= {f"X1 {out} x {HIDDEN}": delta_space(parents, name) for name, out in modules}
+    cases = {f"SVD {out} x {HIDDEN}": dense_svd(adapter, name) for name, out in zip(adapter.modules, (HIDDEN, KEY_VALUE), strict=False)}
     seconds = {name: spread(times) for name, times in interleaved(cases, rounds).items()}
     each = LAYERS * len(TARGETS) // 2
-    whole = {way: round(each * sum(s["median"] for name, s in seconds.items() if name.startswith(way)), 1) for way in ("SVD", "X1")}
-    return {"seconds": seconds, "modules_of_each_shape": each, "full_svd_child": whole["SVD"], "x1_delta_child": whole["X1"]}
+    whole = round(each * sum(times["median"] for times in seconds.values()), 1)
+    return {"seconds": seconds, "modules_of_each_shape": each, "full_svd_child": whole}
 
 
 def dense_svd(adapter: Adapter, module: str) -> Callable[[], Any]:
     a, b = adapter.modules[module]
     dense = b @ a
     return lambda: torch.linalg.svd(dense, full_matrices=False)
-
-
-def delta_space(parents: list[Adapter], module: str) -> Callable[[], Adapter]:
-    lone = [Adapter({module: parent.modules[module]}, RANK, parent.alpha) for parent in parents]
-    return lambda: dare(lone, stream(0, "benchmark", "delta"), space="delta")
 
 
 def measure_peft(rounds: int) -> dict[str, Any]:
@@ -168,8 +161,7 @@ def table(results: dict[str, Any]) -> str:
         cosines = ", ".join(f"{cosine:.2f}" for cosine in child["cosines"])
         measured = f"{child['norm_ratio']:.2f} | {cosines} | {child['effective_rank']:g}"
         lines.append(f"| `{name}` | {OPERATORS[name].alias} | {spent} | {times} | {measured} |")
-    lines += [f"| `x1`, space = delta | dare | {dense['x1_delta_child']:.0f}, from one module of each shape | | | | |", ""]
-    lines += ["| the mean of two deltas at their rank, 8 modules of hidden size 896 | milliseconds | times ours |", "|---|---|---|"]
+    lines += ["", "| the mean of two deltas at their rank, 8 modules of hidden size 896 | milliseconds | times ours |", "|---|---|---|"]
     for name, spent in peft["milliseconds"].items():
         times = f"{peft['ratios'][name]['median']:.1f}" if name in peft["ratios"] else ""
         lines.append(f"| {name} | {spent['median']:.1f} ({spent['min']:.1f} to {spent['max']:.1f}) | {times} |")

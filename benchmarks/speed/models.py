@@ -17,13 +17,8 @@ SHAPES = {"hidden 256": (256, 6, 704, 4, 2), "hidden 896": (896, 2, 4864, 14, 2)
 """Hidden size, layers, inner size of the MLP, heads, key-value heads; the second has the widths of Qwen2.5-0.5B."""
 
 
-def random_base(shape: str) -> Any:
-    """Return a Qwen2 with random weights, float32, in eval mode."""
-    return qwen2(SHAPES[shape], vocabulary=512, context=2048)
-
-
 def qwen2(
-    widths: tuple[int, int, int, int, int], vocabulary: int, context: int, tied: bool = True, device: str = "cpu", dtype: str = "float32"
+    widths: Sequence[int], vocabulary: int = 512, context: int = 2048, tied: bool = True, device: str = "cpu", dtype: str = "float32"
 ) -> Any:
     """Return a Qwen2 in eval mode with random weights, made on the device."""
     torch.manual_seed(0)
@@ -48,12 +43,12 @@ def adapt(base: Any, slots: int, rank: int = RANK, checkpointing: Checkpointing 
 
 
 def adapted_model(shape: str, slots: int) -> AdaptedModel:
-    return adapt(random_base(shape), slots)
+    return adapt(qwen2(SHAPES[shape]), slots)
 
 
 def peft_model(adapted: AdaptedModel, shape: str) -> Any:
     """Return the same adapters in PEFT, named "0", "1", ..., on a second base."""
-    return in_peft(adapted.bank, random_base(shape), TARGETS)
+    return in_peft(adapted.bank, qwen2(SHAPES[shape]), TARGETS)
 
 
 def in_peft(bank: LoraBank, base: Any, targets: Sequence[str]) -> Any:

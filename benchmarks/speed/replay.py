@@ -83,7 +83,6 @@ class Replay:
 
     run: Run
     pool: RecordingPool
-    limits: Limits
     learner: RecordingLearner
     before: Checkpoint
     adapters: dict[str, torch.Tensor]
@@ -103,13 +102,13 @@ class Replay:
 @contextmanager
 def before_step(config: Config, step: int) -> Iterator[Replay]:
     """Open a run of ``config`` that has done all steps before ``step``."""
-    box, limits = config.sandbox, limits_of(config.sandbox)
-    with build_run(config) as run, RecordingPool(limits, box.workers, box.allow_weak) as pool:
+    box = config.sandbox
+    with build_run(config) as run, RecordingPool(limits_of(box), box.workers, box.allow_weak) as pool:
         run.learner = learner = RecordingLearner(run.learner)
         fill_buffer(run)
         while run.step < step - 1:
             selfplay_step(run)
-        yield Replay(run, pool, limits, learner, snapshot(run), run.bank.state())
+        yield Replay(run, pool, learner, snapshot(run), run.bank.state())
 
 
 def check_same(first: ReplayedStep, again: ReplayedStep) -> None:

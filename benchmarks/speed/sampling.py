@@ -1,4 +1,4 @@
-"""Cases of sampling: decoding steps of many adapters in one batch, whole responses, and log-normal lengths."""
+"""Cases of sampling: decoding steps of many adapters in one batch, and whole responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.measuring import Case, Times
 from populora.core.types import Request
 from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch
-from populora.engine.sampling.decoders import Capture, DecoderPool, EagerDecoder
+from populora.engine.sampling.decoders import EagerDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 
@@ -36,24 +36,20 @@ class Numbers:
         return ""
 
 
-def requests(slots: Sequence[int], samples: int = 1, length: int = PROMPT) -> list[Request]:
+def requests(slots: Sequence[int], length: int = PROMPT) -> list[Request]:
     """Return a request for each entry of ``slots``; prompts are random and all different."""
     draws = np.random.default_rng(0).integers(2, 512, (len(slots), length))
-    return [Request(" ".join(map(str, draw)), slot, samples, (at,)) for at, (slot, draw) in enumerate(zip(slots, draws, strict=True))]
+    return [Request(" ".join(map(str, draw)), slot, 1, (at,)) for at, (slot, draw) in enumerate(zip(slots, draws, strict=True))]
 
 
-def sampler(adapted: AdaptedModel, rows: int = 512, capture: Capture | None = None) -> InProcessSampler:
-    """Return a sampler; ``capture`` overrides how its steps are captured."""
+def sampler(adapted: AdaptedModel, rows: int) -> InProcessSampler:
     adapted.model.generation_config.eos_token_id = None
-    made = InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
-    if capture is not None:
-        made.decoders = DecoderPool(adapted, rows, capture)
-    return made
+    return InProcessSampler(adapted, Numbers(), seed=0, rows=rows)
 
 
-def whole(sampling: InProcessSampler, slots: Sequence[int], samples: int = 1, length: int = PROMPT, new: int = NEW) -> Case:
+def whole(sampling: InProcessSampler, slots: Sequence[int], length: int, new: int) -> Case:
     """Sample ``new`` tokens after prompts of ``length``."""
-    asked = requests(slots, samples, length)
+    asked = requests(slots, length)
     return lambda: sampling.generate(asked, new, 1.0, "")
 
 
@@ -81,13 +77,3 @@ def _batch(adapted: AdaptedModel, asked: Sequence[Request]) -> ContinuousBatch:
     batch = ContinuousBatch(adapted, StopCondition(Numbers(), 512, "", frozenset()), 512, NEW + 1, 1.0, EagerDecoder(adapted))
     batch.add([ActiveRequest(each, tuple(Numbers()(each.prompt)["input_ids"]), UniformStream(0, each.key, 1)) for each in asked])
     return batch
-
-
-def lengths(count: int, mean: float, longest: int) -> list[int]:
-    """Return log-normal lengths, as responses have them, with that mean after lengths above ``longest`` are cut."""
-    draws = np.random.default_rng(1).lognormal(0.0, 1.0, count)
-    scale, cut = mean, draws
-    for _ in range(20):
-        cut = np.clip(np.round(draws * scale), 1, longest)
-        scale *= mean / cut.mean()
-    return cut.astype(int).tolist()

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from benchmarks.measuring import Case
 from benchmarks.speed.models import adapted_model
-from benchmarks.speed.sampling import lengths
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from populora.engine.model.model import AdaptedModel
@@ -24,21 +23,10 @@ PROMPT = 32
 
 
 def batch(slots: Sequence[int], seed: int = 0, row: int = ROW) -> list[PromptGroup]:
-    """Return a row of ``row`` tokens for each entry of ``slots``."""
+    """Return a row of ``row`` tokens for each entry of ``slots``, those of a slot one after the other."""
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randint(2, 512, (len(slots), row + 1), generator=generator).tolist()
-    return [PromptGroup(slot, draw[: row // 2], (draw[row // 2 :],)) for slot, draw in zip(slots, draws, strict=True)]
-
-
-def stacked(adapted: AdaptedModel, slots: Sequence[int]) -> Case:
-    """Train all adapters at once in one packed row."""
-    groups = batch(sorted(slots))
-
-    def run() -> None:
-        adapted.bank.gradient.zero_()
-        adapted.logprobs(pack(groups))[0].sum().backward()
-
-    return run
+    return [PromptGroup(slot, draw[: row // 2], (draw[row // 2 :],)) for slot, draw in zip(sorted(slots), draws, strict=True)]
 
 
 def bare(shape: str, rows: int) -> Case:
@@ -51,10 +39,6 @@ def bare(shape: str, rows: int) -> Case:
     return lambda: adapted.logprobs(pack(groups))[0].sum().backward()
 
 
-def rows_of(groups: Sequence[PromptGroup]) -> torch.Tensor:
-    return torch.tensor([[*group.prompt, *group.responses[0]] for group in groups])
-
-
 def plain_loss(model: Any, ids: torch.Tensor, **options: Any) -> torch.Tensor:
     """Return the sum of the responses' log-probabilities, from all logits."""
     logits = model(input_ids=ids[:, :-1], use_cache=False, **options).logits[:, ROW // 2 - 1 :]
@@ -63,7 +47,10 @@ def plain_loss(model: Any, ids: torch.Tensor, **options: Any) -> torch.Tensor:
 
 def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
     """Train with PEFT, one adapter at a time."""
-    own = {slot: rows_of([group for group in batch(sorted(slots)) if group.slot == slot]) for slot in sorted(set(slots))}
+    groups = batch(slots)
+    own = {
+        slot: torch.tensor([[*group.prompt, *group.responses[0]] for group in groups if group.slot == slot]) for slot in sorted(set(slots))
+    }
 
     def run() -> None:
         model.zero_grad()
@@ -75,12 +62,23 @@ def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
 
 
 def learn(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
-    """Run forward and backward of the groups."""
+    """Run forward and backward of the groups, packed into one row, for all their adapters at once."""
 
     def run() -> None:
+        adapted.bank.gradient.zero_()
         adapted.logprobs(pack(groups, adapted.device))[0].sum().backward()
 
     return run
+
+
+def lengths(count: int, mean: float, longest: int) -> list[int]:
+    """Return log-normal lengths, as responses have them, with that mean after lengths above ``longest`` are cut."""
+    draws = np.random.default_rng(1).lognormal(0.0, 1.0, count)
+    scale, cut = mean, draws
+    for _ in range(20):
+        cut = np.clip(np.round(draws * scale), 1, longest)
+        scale *= mean / cut.mean()
+    return cut.astype(int).tolist()
 
 
 def uneven(slots: int, rows: int = 32) -> tuple[list[PromptGroup], float]:
@@ -117,6 +115,7 @@ def padded(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
     plan = Padded(len(groups), torch.ones(width, width, dtype=torch.bool).tril() & real[:, None, None])
 
     def run() -> None:
+        adapted.bank.gradient.zero_()
         packed = replace(pack(filled), plan=plan)  # type: ignore[arg-type]
         (adapted.logprobs(packed)[0].view(len(groups), -1) * real[:, PROMPT - 1 :]).sum().backward()
 
