@@ -69,10 +69,10 @@ def test_peft_loads_the_child_with_the_parents_scale_and_the_mean_of_their_facto
     child = adapted(PeftModel.from_pretrained(copy.deepcopy(qwen), out))
     assert child.keys() == parents[0].keys() == parents[1].keys() and child
     for name, layer in child.items():
-        one, two = (parent[name] for parent in parents)
-        assert layer.scaling == one.scaling == two.scaling
-        a, b = ((getattr(one, x)["default"].weight + getattr(two, x)["default"].weight) / 2 for x in ("lora_A", "lora_B"))
-        torch.testing.assert_close(layer.get_delta_weight("default"), one.scaling["default"] * (b @ a), atol=1e-6, rtol=1e-5)
+        left, right = (parent[name] for parent in parents)
+        assert layer.scaling == left.scaling == right.scaling
+        a, b = ((getattr(left, x)["default"].weight + getattr(right, x)["default"].weight) / 2 for x in ("lora_A", "lora_B"))
+        torch.testing.assert_close(layer.get_delta_weight("default"), left.scaling["default"] * (b @ a), atol=1e-6, rtol=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "child"]
 
 
@@ -96,8 +96,8 @@ def test_a_base_that_keeps_its_weights_transposed(gpt2, tmp_path):
     loaded = PeftModel.from_pretrained(copy.deepcopy(gpt2), mean_child([tmp_path / "a", tmp_path / "b"], tmp_path / "child")).eval()
     for name, layer in adapted(loaded).items():
         for x in ("lora_A", "lora_B"):
-            one, two = (getattr(adapted(parent)[name], x)["default"].weight for parent in parents)
-            torch.testing.assert_close(getattr(layer, x)["default"].weight, (one + two) / 2)
+            left, right = (getattr(adapted(parent)[name], x)["default"].weight for parent in parents)
+            torch.testing.assert_close(getattr(layer, x)["default"].weight, (left + right) / 2)
     torch.testing.assert_close(
         logits(loaded.merge_and_unload()), logits(PeftModel.from_pretrained(copy.deepcopy(gpt2), tmp_path / "child"))
     )
@@ -110,10 +110,10 @@ def test_half_precision_parents_have_a_child_in_fp32(qwen, tmp_path, kind):
         tensors = load_file(tmp_path / name / WEIGHTS)
         save_file({key: tensor.to(kind) for key, tensor in tensors.items()}, tmp_path / name / WEIGHTS, metadata={"format": "pt"})
     out = mean_child([tmp_path / "a", tmp_path / "b"], tmp_path / "child")
-    one, two, child = (load_file(folder / WEIGHTS) for folder in (tmp_path / "a", tmp_path / "b", out))
+    left, right, child = (load_file(folder / WEIGHTS) for folder in (tmp_path / "a", tmp_path / "b", out))
     for key, tensor in child.items():
-        assert tensor.dtype == torch.float32 and one[key].dtype == kind
-        torch.testing.assert_close(tensor, (one[key].float() + two[key].float()) / 2)
+        assert tensor.dtype == torch.float32 and left[key].dtype == kind
+        torch.testing.assert_close(tensor, (left[key].float() + right[key].float()) / 2)
 
 
 def test_ranks_are_those_that_peft_gives(qwen, tmp_path):
@@ -211,9 +211,9 @@ def test_parents_whose_factors_mean_different_things_are_refused(qwen, tmp_path,
 
 def test_patterns_in_another_order_mean_different_things(qwen, tmp_path):
     patterns = {"q_proj": 3, "layers.0.self_attn.q_proj": 5}  # the first that matches counts
-    for folder, own in (("a", patterns), ("b", dict(reversed(patterns.items())))):
+    for folder, pattern in (("a", patterns), ("b", dict(reversed(patterns.items())))):
         saved(qwen, tmp_path / folder)
-        edit_settings(tmp_path / folder, alpha_pattern=own)
+        edit_settings(tmp_path / folder, alpha_pattern=pattern)
     with pytest.raises(AdapterError, match="differ in alpha_pattern"):
         mean_child([tmp_path / "a", tmp_path / "b"], tmp_path / "child")
 

@@ -90,18 +90,18 @@ def test_modules_of_any_rank_and_condition_are_decomposed_together_as_alone():
     shapes = [(9, 16, 4, 1), (8, 8, 3, 2, "zero"), (30, 20, 4, 3), (12, 9, 3, 4, "repeated"), (2, 9, 3, 5), (12, 9, 3, 6)]
     pairs = [factors(*shape) for shape in shapes]
     for together, pair in zip(double_qr_svd(pairs), pairs, strict=True):
-        for one, two in zip(together, double_qr_svd([pair])[0], strict=True):
-            torch.testing.assert_close(one, two)
+        for first, second in zip(together, double_qr_svd([pair])[0], strict=True):
+            torch.testing.assert_close(first, second)
     assert double_qr_svd([]) == []
 
 
 def test_signs_do_not_depend_on_the_factorisation():
     a, b = factors(out=10, inner=14, rank=3, seed=2)
     mix = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(3))).Q
-    one, two = double_qr_svd([(a, b)])[0], double_qr_svd([(mix.T @ a, b @ mix)])[0]
-    torch.testing.assert_close(one.u, two.u, atol=1e-5, rtol=0)
-    torch.testing.assert_close(one.v, two.v, atol=1e-5, rtol=0)
-    assert bool((one.u.sum(dim=0) > 0).all())
+    first, second = double_qr_svd([(a, b)])[0], double_qr_svd([(mix.T @ a, b @ mix)])[0]
+    torch.testing.assert_close(first.u, second.u, atol=1e-5, rtol=0)
+    torch.testing.assert_close(first.v, second.v, atol=1e-5, rtol=0)
+    assert bool((first.u.sum(dim=0) > 0).all())
 
 
 def test_the_dense_delta_is_never_formed():
@@ -125,9 +125,9 @@ def test_the_split_is_even():
 
 
 def test_parts_of_two_deltas_are_joined():
-    one, two = double_qr_svd([factors(9, 16, 4, seed=6)])[0], double_qr_svd([factors(9, 16, 4, seed=7)])[0]
-    a, b, dead = recombine([one.part(0, 1), two.part(1, None)])
-    wanted = (one.u[:, :1] * one.s[:1]) @ one.v[:, :1].T + (two.u[:, 1:] * two.s[1:]) @ two.v[:, 1:].T
+    first, second = double_qr_svd([factors(9, 16, 4, seed=6)])[0], double_qr_svd([factors(9, 16, 4, seed=7)])[0]
+    a, b, dead = recombine([first.part(0, 1), second.part(1, None)])
+    wanted = (first.u[:, :1] * first.s[:1]) @ first.v[:, :1].T + (second.u[:, 1:] * second.s[1:]) @ second.v[:, 1:].T
     assert (a.shape, b.shape, bool(dead.any())) == ((4, 16), (9, 4), False)
     torch.testing.assert_close(b @ a, wanted, atol=1e-5, rtol=1e-5)
 

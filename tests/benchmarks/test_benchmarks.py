@@ -50,8 +50,8 @@ def test_the_committed_table_of_speed_is_that_of_its_results():
 
 def test_the_committed_bars_of_evaluation_are_those_of_its_results():
     results = {bench: committed(f"evaluation/{bench.__name__.split('.')[-1]}") for bench in (gold, evalplus_time, tiny_suite)}
-    for bench, found in results.items():
-        assert found["bars"] == bench.bars(found.get("parts", found))
+    for bench, record in results.items():
+        assert record["bars"] == bench.bars(record.get("parts", record))
     assert gold.table(results[gold]) == (FOLDER / "evaluation/gold.md").read_text() and set(results[gold]["parts"]) == set(gold.NAMES)
     for name, part in results[gold]["parts"].items():
         assert [(row["answers"], row["reading"]) for row in part["rows"]] == [(check.what, check.reading) for check in gold.checks_of(name)]
@@ -73,11 +73,11 @@ def test_every_case_begins_a_round_in_turn():
 
 def test_helpers_even_a_step_out_and_their_cost_is_counted(monkeypatch):
     case = balance.Simulation(8, 8, "means x 4", 2, goal=1.05)
-    found = balance.simulate(case)
-    assert found["alone"]["median"] > 1.2 > found["helped"]["worst"] >= 1.0 and found["met"]
+    record = balance.simulate(case)
+    assert record["alone"]["median"] > 1.2 > record["helped"]["worst"] >= 1.0 and record["met"]
     for name in ("HELP_TOKENS", "FAR_HELP_TOKENS"):
         monkeypatch.setattr(balance, name, 200_000.0)
-    assert balance.simulate(case)["helped"]["median"] > found["helped"]["median"]
+    assert balance.simulate(case)["helped"]["median"] > record["helped"]["median"]
 
 
 def test_a_process_that_fails_stops_the_measurement_and_prints_its_output(tmp_path):
@@ -124,9 +124,9 @@ def test_the_committed_comparison_of_arms_is_that_of_the_measured_runs():
 @pytest.mark.slow
 def test_a_step_and_its_plain_composition_do_the_same_work(tmp_path):
     step.main(["--toy", "--rounds", "1", "--out", str(tmp_path / "step.json")])
-    found = json.loads((tmp_path / "step.json").read_text())
-    assert found["plain step"]["distance / update"] < step.TOLERANCE
-    assert set(found["adapter steps"]["tokens of an adapter"]) == {"2T+2S", "1T+1S"}
+    record = json.loads((tmp_path / "step.json").read_text())
+    assert record["plain step"]["distance / update"] < step.TOLERANCE
+    assert set(record["adapter steps"]["tokens of an adapter"]) == {"2T+2S", "1T+1S"}
 
 
 @pytest.mark.slow

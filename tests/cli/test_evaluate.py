@@ -17,18 +17,15 @@ from pathlib import Path
 import pytest
 from served_model import served
 from small_run import contents
-from small_sources import make_folder, running
+from small_sources import CONFIG, make_folder, running
 
 from populora.cli.main import main
-from populora.core.config import Config, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.core.config import PopulationConfig, SelfplayConfig
 from populora.core.files import digest
 from populora.evals.benchmarks import BENCHMARKS
 from populora.runs.directory import locked
 
-CONFIG = Config(
-    steps=4, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0), population=PopulationConfig(teachers=2, students=2),
-    selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=96),
-)  # fmt: skip
+FOUR = replace(CONFIG, population=PopulationConfig(2, 2), selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=96))
 SHORT = ("--limit", "4", "--max-tokens", "96")
 PROGRAM = (sys.executable, "-m", "populora.cli.main")
 Command = Callable[..., tuple[int, str, str]]
@@ -73,7 +70,7 @@ def copied(finished, tmp_path) -> Path:
 @pytest.fixture
 def run(tmp_path) -> Iterator[Path]:
     """A run after step 2, which goes on."""
-    with running(tmp_path / "run", CONFIG, 2) as folder:
+    with running(tmp_path / "run", FOUR, 2) as folder:
         yield folder
 
 

@@ -15,8 +15,8 @@ def test_a_stream_is_fixed_for_ever():
     st.lists(st.one_of(st.integers(0, 50), st.text(max_size=4)), max_size=4),
     st.lists(st.one_of(st.integers(0, 50), st.text(max_size=4)), max_size=4),
 )
-def test_different_names_give_different_keys(one, other):
-    assert (stream_key(0, *one) == stream_key(0, *other)) == (one == other)
+def test_different_names_give_different_keys(names, other):
+    assert (stream_key(0, *names) == stream_key(0, *other)) == (names == other)
 
 
 def test_a_number_and_its_text_are_different_names():

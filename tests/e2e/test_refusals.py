@@ -25,7 +25,7 @@ from populora.training.loop import train
         ({"learner": LearnerConfig(micro_batch_tokens=351)}, "micro_batch_tokens 351 is smaller than one row of selfplay's limits, 352"),
         ({"base": BaseConfig(path="/nonexistent/base")}, "/nonexistent/base"),
         ({"base": BaseConfig(device="toaster")}, "toaster"),
-        ({"base": BaseConfig(device="cuda:99")}, "cuda:99"),
+        ({"base": BaseConfig(device="cuda:99")}, "device 'cuda:99' is not available"),
         ({"base": BaseConfig(prompts="azr")}, "max_prompt_tokens"),
     ],
 )
@@ -36,19 +36,13 @@ def test_what_cannot_work_is_refused_in_one_sentence(change, said, tmp_path):
 
 
 def test_without_sandbox_layers_nothing_begins_unless_the_risk_is_accepted_and_recorded(tmp_path, monkeypatch):
-    found = {layer: (layer == "limits", "for this test") for layer in ("namespaces", "landlock", "seccomp", "limits")}
-    monkeypatch.setattr("populora.sandbox.layers.probe_layers", lambda bubblewrap: found)
+    layers = {layer: (layer == "limits", "for this test") for layer in ("namespaces", "landlock", "seccomp", "limits")}
+    monkeypatch.setattr("populora.sandbox.layers.probe_layers", lambda bubblewrap: layers)
     with pytest.raises(SandboxUnavailableError, match=r"at least the 'standard' sandbox.*sandbox\.allow_weak = true"):
         train(SMALL, tmp_path / "run", Silent())
     assert not (tmp_path / "run").exists()
     train(replace(SMALL, steps=1, sandbox=SandboxConfig(allow_weak=True)), tmp_path / "run", Silent())
     assert json.loads((tmp_path / "run" / "run.json").read_text())["sandbox"] == "weak"
-
-
-def test_an_update_without_effect_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("populora.engine.learning.learner.adamw_step", lambda *arguments: None)
-    with pytest.raises(AdapterEffectError, match="had no effect"):
-        train(replace(SMALL, steps=2), tmp_path / "run", Silent())
 
 
 def test_a_sampler_that_missed_an_update_stops_the_run(tmp_path, monkeypatch):
@@ -58,7 +52,7 @@ def test_a_sampler_that_missed_an_update_stops_the_run(tmp_path, monkeypatch):
         answers = sampled(sampler, requests, *arguments)
         if requests[0].key[0] != "sync-check":  # the check of adapters after the update
             return answers
-        return [[replace(one, logprobs=tuple(value + 1e-3 for value in one.logprobs)) for one in group] for group in answers]
+        return [[replace(answer, logprobs=tuple(value + 1e-3 for value in answer.logprobs)) for answer in group] for group in answers]
 
     monkeypatch.setattr(InProcessSampler, "generate", stale)
     with pytest.raises(AdapterEffectError, match="sampler and learner must agree"):

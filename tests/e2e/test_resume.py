@@ -43,8 +43,8 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
 
 def test_a_stop_between_two_checkpoints_leaves_one_of_its_own(tmp_path):
     train(replace(BASELINE, checkpoint_every=3), tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
-    found = load_checkpoint(tmp_path / "run")
-    assert found and found.step == 1
+    checkpoint = load_checkpoint(tmp_path / "run")
+    assert checkpoint and checkpoint.step == 1
 
 
 class Crash(Exception):

@@ -130,11 +130,11 @@ def test_rewards_on_record_follow_the_equations(undisturbed):
     attempts = read_table(undisturbed, "attempts").to_pylist()
     assert {row["reward"] for row in attempts} <= {1.0, -0.5, -1.0}
     for row in proposals:
-        own = [a["correct"] for a in attempts if a["problem_id"] == row["problem_id"] and a["step"] == row["step"] and not a["filled"]]
+        correct = [a["correct"] for a in attempts if a["problem_id"] == row["problem_id"] and a["step"] == row["step"] and not a["filled"]]
         if row["rejection"]:
             assert row["reward"] == -1.0
         else:
-            rho = sum(own) / len(own)
+            rho = sum(correct) / len(correct)
             assert row["rho"] == pytest.approx(rho) and row["reward"] == pytest.approx(0.0 if rho in (0.0, 1.0) else 1.0 - rho)
 
 

@@ -21,10 +21,10 @@ SAME = 0.98
 def generated(tmp_path_factory) -> Path:
     """The folders ``vllm`` and ``inprocess``: the bare base and two adapters of different ranks and targets on the held-out suite."""
     folder = tmp_path_factory.mktemp("evaluations")
-    one, two = make_folder(folder / "one", 1), make_folder(folder / "two", 2, rank=2, targets=("q_proj", "up_proj"))
+    first, second = make_folder(folder / "one", 1), make_folder(folder / "two", 2, rank=2, targets=("q_proj", "up_proj"))
     for backend in ("vllm", "inprocess"):
         how = ["--backend", backend, "--cache-mb", "64", "--limit", str(ITEMS), "--max-tokens", "160", "-o", str(folder / backend)]
-        assert main(["evaluate", "generate", "tiny", str(one), str(two), *how]) == 0
+        assert main(["evaluate", "generate", "tiny", str(first), str(second), *how]) == 0
     return folder
 
 

@@ -246,9 +246,9 @@ VALUES = [  # output, answer, whether they are equal in Python
     ("[]", "{}", False), ("{}", "set()", False), ("'a b'", "'a  b'", False), ("0.1", "0.10000000000000001", True), ("0.3", "0.30000000000000004", False),
     ("9007199254740993", "9007199254740992.0", False), ("'\\u00e9'", "'e\\u0301'", False), ("[[1], [2]]", "[[1], 2]", False),
 ]  # fmt: skip
-for output, given, equal in VALUES:
-    request = {"role": "answer", "program": "", "inputs": "", "output": output, "answer": given}
-    answer("answers", f"{output} is {given}", request, "correct" if equal else "incorrect")
+for output, text, equal in VALUES:
+    request = {"role": "answer", "program": "", "inputs": "", "output": output, "answer": text}
+    answer("answers", f"{output} is {text}", request, "correct" if equal else "incorrect")
 
 for name, text in {
     "minus": "-" * 60000 + "1", "brackets": "[" * 10000 + "]" * 10000, "open brackets": "(" * 60000, "digits": "9" * 5000,

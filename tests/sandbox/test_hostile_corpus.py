@@ -37,8 +37,8 @@ def outcome(result: dict) -> str:
 
 
 def holds(case: Case, result: dict) -> bool:
-    found = outcome(result)
-    return found in case.allowed or ("not ok" in case.allowed and not found.startswith("ok "))
+    text = outcome(result)
+    return text in case.allowed or ("not ok" in case.allowed and not text.startswith("ok "))
 
 
 def settled(place: str, case: Case, pair: list[dict]) -> list[dict]:
@@ -74,7 +74,7 @@ def wrong_outcomes(place: str, cases: list[Case], results: list[dict]) -> list[s
 @pytest.mark.parametrize("place", ["full", "standard"])
 def test_a_sample_of_every_class_gets_an_allowed_outcome(place):
     Path(CANARY_FILE).write_text(CANARY)
-    groups = {case.group: [one for one in CASES if one.group == case.group] for case in CASES}
+    groups = {case.group: [member for member in CASES if member.group == case.group] for case in CASES}
     cases = [case for members in groups.values() for case in members[:: max(1, len(members) // 4)]]
     results, done = talk(place, cases)
     if done.returncode and "lacks: " in done.stderr:

@@ -92,5 +92,5 @@ def test_order_that_cannot_be_seen_is_no_nondeterminism(strong):
 
 def test_the_weak_tier_still_limits_time_memory_and_processes(weak):
     programs = ["def f():\n while True: pass", "def f(): bytearray(10 ** 10)", "import os\ndef f(): os.fork()"]
-    found = [f"{verdict.kind} {verdict.reason}" for verdict in weak.run([Job("run", program, ("",)) for program in programs])]
-    assert found == ["timeout cpu", "error memory", "error exception:BlockingIOError"]
+    outcomes = [f"{verdict.kind} {verdict.reason}" for verdict in weak.run([Job("run", program, ("",)) for program in programs])]
+    assert outcomes == ["timeout cpu", "error memory", "error exception:BlockingIOError"]

@@ -81,8 +81,8 @@ IMPURE = [
 @pytest.mark.parametrize(("text", "value"), [*PURE, *((text, None) for text in IMPURE)])
 def test_evaluation_takes_pure_expressions_as_arguments_and_training_does_not(evaluation, training, text, value):
     _, pool = evaluation
-    own = "import os as OS\nOWN, SHARED = [7], {OS: 1}\ndef gen(x): yield x\ndef helper(x): return [x]\n"
-    job = Job("run", f"{own}def f(x): return list(x)", (text,))
+    definitions = "import os as OS\nOWN, SHARED = [7], {OS: 1}\ndef gen(x): yield x\ndef helper(x): return [x]\n"
+    job = Job("run", f"{definitions}def f(x): return list(x)", (text,))
     (verdict,) = pool.run([job], twice=True)
     assert (verdict.values[0].literal if verdict.ok else None) == value
     assert training.run([job])[0].reason == "not_a_literal"

@@ -32,8 +32,8 @@ def crossed(value: object):
     return value_from_tree(_tag(value, [1e9]))
 
 
-def same_types(one: object, other: object) -> bool:
-    return crossed(one).canonical == crossed(other).canonical
+def same_types(left: object, right: object) -> bool:
+    return crossed(left).canonical == crossed(right).canonical
 
 
 @given(values)
@@ -44,12 +44,12 @@ def test_the_literal_of_a_value_evaluates_to_that_value(value):
 
 
 @given(values, values)
-def test_comparable_texts_are_equal_exactly_when_python_says_so(one, other):
-    assert (crossed(one).comparable == crossed(other).comparable) == (one == other)
+def test_comparable_texts_are_equal_exactly_when_python_says_so(left, right):
+    assert (crossed(left).comparable == crossed(right).comparable) == (left == right)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("left", "right"),
     [
         (True, 1),
         (1, 1.0),
@@ -61,11 +61,11 @@ def test_comparable_texts_are_equal_exactly_when_python_says_so(one, other):
         (complex(2, 0), 2.0),
     ],
 )
-def test_equal_values_of_different_types_differ_only_under_strict_equality(one, other):
-    assert one == other
-    assert crossed(one).comparable == crossed(other).comparable
-    if repr(one) != repr(other):
-        assert crossed(one).canonical != crossed(other).canonical or isinstance(one, dict)
+def test_equal_values_of_different_types_differ_only_under_strict_equality(left, right):
+    assert left == right
+    assert crossed(left).comparable == crossed(right).comparable
+    if repr(left) != repr(right):
+        assert crossed(left).canonical != crossed(right).canonical or isinstance(left, dict)
 
 
 def test_different_kinds_of_value_never_compare_equal():
@@ -94,8 +94,8 @@ def test_different_kinds_of_value_never_compare_equal():
         "i0",
         float("inf"),
     ]
-    for one, other in itertools.combinations(kinds, 2):
-        assert crossed(one).comparable != crossed(other).comparable, (one, other)
+    for left, right in itertools.combinations(kinds, 2):
+        assert crossed(left).comparable != crossed(right).comparable, (left, right)
 
 
 def test_sets_are_written_in_one_order_whatever_the_hash_seed():

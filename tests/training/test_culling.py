@@ -86,8 +86,8 @@ def test_parents_are_uniform_over_the_top_half_in_both_orders():
 def test_a_broken_teacher_that_stays_is_a_parent_last():
     members, broken = teachers(1.0, 2.0, 3.0, 4.0), {"T0": 0.0, "T3": 0.05}
     assert ids(to_cull(members, 0.25, 1.0, 10, broken)) == ["T0"]
-    found = {choose_parents(members, members[:1], 1, 1.0, np.random.default_rng(seed), broken)[0].id for seed in range(30)}
-    assert found == {"T1", "T2"}
+    parents = {choose_parents(members, members[:1], 1, 1.0, np.random.default_rng(seed), broken)[0].id for seed in range(30)}
+    assert parents == {"T1", "T2"}
     alone = {"T0": 0.0, "T2": 0.0, "T3": 0.0}
     pairs = {tuple(sorted(ids(choose_parents(members, members[:1], 2, 1.0, np.random.default_rng(seed), alone)))) for seed in range(9)}
     assert pairs == {("T1", "T3")}, "where too few are sound, the strongest of the others helps out"

@@ -42,11 +42,11 @@ def test_upset_of_any_size_stays_exact(gap):
 
 
 @given(ratings, ratings)
-def test_win_probabilities_of_both_sides_add_to_one(one, other):
-    p = win_probability(one, other, LEAGUE.beta)
+def test_win_probabilities_of_both_sides_add_to_one(ours, theirs):
+    p = win_probability(ours, theirs, LEAGUE.beta)
     assert 0.0 <= p <= 1.0
-    assert p + win_probability(other, one, LEAGUE.beta) == pytest.approx(1.0)
-    assert (p > 0.5) == (one.mu > other.mu) or p == pytest.approx(0.5)
+    assert p + win_probability(theirs, ours, LEAGUE.beta) == pytest.approx(1.0)
+    assert (p > 0.5) == (ours.mu > theirs.mu) or p == pytest.approx(0.5)
 
 
 @given(ratings, ratings)

@@ -56,8 +56,8 @@ def test_rank_shapes_dtype_and_parents_are_kept(make_adapter, operator, refactor
 @pytest.mark.parametrize("operator", RANDOM)
 def test_another_stream_gives_another_child(make_adapter, operator):
     parents = parents_for(make_adapter, operator)
-    one, two = (child_of(parents, operator, seed).adapter.fingerprint() for seed in (0, 1))
-    assert one != two
+    first, second = (child_of(parents, operator, seed).adapter.fingerprint() for seed in (0, 1))
+    assert first != second
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -85,22 +85,22 @@ def test_measures_hold_at_scales_whose_squares_leave_the_range_of_fp32(make_adap
 
 
 def test_the_cosine_of_two_bases_tells_adapters_of_one_start_from_strangers(make_adapter):
-    one, stranger = make_adapter(1), make_adapter(2)
-    sibling = child_of([one], "m4").adapter
-    turned = child_of([one], "m1", epsilon=1e-3).adapter  # the same delta in another basis
-    assert basis_cosine(one, one) == pytest.approx(1.0) and basis_cosine(one, sibling) > 0.95
-    assert abs(basis_cosine(one, stranger)) < 0.3 and abs(basis_cosine(one, turned)) < 0.5
-    nothing = replace(one, modules={name: (torch.zeros_like(a), b) for name, (a, b) in one.modules.items()})
-    assert basis_cosine(one, nothing) == 0.0
+    adapter, stranger = make_adapter(1), make_adapter(2)
+    sibling = child_of([adapter], "m4").adapter
+    turned = child_of([adapter], "m1", epsilon=1e-3).adapter  # the same delta in another basis
+    assert basis_cosine(adapter, adapter) == pytest.approx(1.0) and basis_cosine(adapter, sibling) > 0.95
+    assert abs(basis_cosine(adapter, stranger)) < 0.3 and abs(basis_cosine(adapter, turned)) < 0.5
+    nothing = replace(adapter, modules={name: (torch.zeros_like(a), b) for name, (a, b) in adapter.modules.items()})
+    assert basis_cosine(adapter, nothing) == 0.0
 
 
 @pytest.mark.parametrize("operator", [name for name, operator in OPERATORS.items() if operator.arity == 2])
 def test_only_what_mixes_factors_is_spoiled_by_a_parent_in_another_basis(make_adapter, operator):
-    one = make_adapter(1, modules=40)
-    turned = child_of([one], "m1", epsilon=1e-4)  # nearly the same delta, so every mixture should be near it, too
+    adapter = make_adapter(1, modules=40)
+    turned = child_of([adapter], "m1", epsilon=1e-4)  # nearly the same delta, so every mixture should be near it, too
     assert turned.cosines[0] > 0.999
     strength = {"drop": 0.0} if operator == "x1" else {}
-    cosine = child_of([one, turned.adapter], operator, 1, **strength).cosines[0]
+    cosine = child_of([adapter, turned.adapter], operator, 1, **strength).cosines[0]
     assert (cosine < 0.95) == OPERATORS[operator].mixes_factors
 
 

@@ -19,8 +19,8 @@ def parents(make_adapter):
     return [make_adapter(1, modules=40), make_adapter(2, modules=40)]
 
 
-def same(one, two) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
+def same(left, right) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 def test_x1_entries_are_dropped_or_rescaled(parents):
@@ -28,8 +28,8 @@ def test_x1_entries_are_dropped_or_rescaled(parents):
     kept = 0
     for name in child.modules:
         for side in (0, 1):
-            one, two, got = (adapter.modules[name][side] for adapter in (*parents, child))
-            options = torch.stack([0 * one, 2 * one, 2 * two, 2 * one + 2 * two])  # 1 / (1 - 0.75) / 2 = 2
+            left, right, got = (adapter.modules[name][side] for adapter in (*parents, child))
+            options = torch.stack([0 * left, 2 * left, 2 * right, 2 * left + 2 * right])  # 1 / (1 - 0.75) / 2 = 2
             assert float((options - got).abs().min(dim=0).values.max()) < 1e-5
             kept += int((got != 0).sum())
     size = sum(tensor.numel() for pair in child.modules.values() for tensor in pair)
@@ -48,8 +48,8 @@ def test_x1_in_delta_space_drops_entries_of_the_dense_deltas(make_adapter):
     child = dare(parents, stream(0, "op"), drop=0.75, space="delta")
     kept = 0
     for name, (a, b) in child.modules.items():
-        one, two = (parent.modules[name][1] @ parent.modules[name][0] for parent in parents)
-        options = torch.stack([0 * one, 2 * one, 2 * two, 2 * one + 2 * two])
+        left, right = (parent.modules[name][1] @ parent.modules[name][0] for parent in parents)
+        options = torch.stack([0 * left, 2 * left, 2 * right, 2 * left + 2 * right])
         assert float((options - b @ a).abs().min(dim=0).values.max()) < 1e-4
         kept += int(((b @ a).abs() > 1e-4).sum())
     assert kept / (40 * 6 * 7) == pytest.approx(1 - 0.75**2, abs=0.06)
@@ -92,16 +92,16 @@ def test_x3_joins_leading_components_of_one_to_trailing_ones_of_two(parents):
     child = svd_subspace(parents, stream(0, "op"))
     seen = set()
     for name, (a, b) in child.modules.items():
-        one, two = (double_qr_svd([parent.modules[name]])[0] for parent in parents)
-        fits = [k for k in range(5) if torch.allclose(b @ a, composed(one, two, k), atol=1e-4)]
+        left, right = (double_qr_svd([parent.modules[name]])[0] for parent in parents)
+        fits = [k for k in range(5) if torch.allclose(b @ a, composed(left, right, k), atol=1e-4)]
         assert len(fits) == 1
         seen.add(fits[0])
     assert seen == {1, 2, 3}
 
 
-def composed(one, two, k):
-    first = (one.u[:, :k] * one.s[:k]) @ one.v[:, :k].T
-    return first + (two.u[:, k:] * two.s[k:]) @ two.v[:, k:].T
+def composed(left, right, k):
+    first = (left.u[:, :k] * left.s[:k]) @ left.v[:, :k].T
+    return first + (right.u[:, k:] * right.s[k:]) @ right.v[:, k:].T
 
 
 def test_x3_needs_two_components(make_adapter):

@@ -106,13 +106,13 @@ def test_a_record_does_not_depend_on_the_order_of_modules_or_on_where_anything_l
 def test_a_fingerprint_depends_on_names_shapes_scale_and_bytes_but_not_on_the_order_of_modules(make_adapter):
     adapter = make_adapter(1)
     assert replace(adapter, modules=dict(reversed(adapter.modules.items()))).fingerprint() == adapter.fingerprint()
-    (name, (a, b)), *rest = adapter.modules.items()
+    (name, (a, b)), *other_modules = adapter.modules.items()
     others = [
         replace(adapter, alpha=9.0),
-        replace(adapter, modules=dict(rest)),
-        replace(adapter, modules={"x": (a, b), **dict(rest)}),
-        replace(adapter, modules={name: (a.reshape(7, 4), b), **dict(rest)}),
-        replace(adapter, modules={name: (a + torch.eye(4, 7) * 1e-7, b), **dict(rest)}),
+        replace(adapter, modules=dict(other_modules)),
+        replace(adapter, modules={"x": (a, b), **dict(other_modules)}),
+        replace(adapter, modules={name: (a.reshape(7, 4), b), **dict(other_modules)}),
+        replace(adapter, modules={name: (a + torch.eye(4, 7) * 1e-7, b), **dict(other_modules)}),
     ]
     assert len({adapter.fingerprint(), *(other.fingerprint() for other in others)}) == 6
 

@@ -35,29 +35,29 @@ def pair(seed: int, rows: int = 5, columns: int = 8) -> list[torch.Tensor]:
 @given(st.integers(0, 10**6), st.floats(0, 1))
 @settings(max_examples=30, deadline=None)
 def test_x5_is_pefts_task_arithmetic(seed, alpha):
-    one, two = pair(seed)
-    wanted = merge_utils.task_arithmetic([one, two], torch.tensor([alpha, 1 - alpha]))
-    torch.testing.assert_close(merged(task_arithmetic, one, two, alpha=alpha), wanted, atol=1e-6, rtol=1e-5)
+    first, second = pair(seed)
+    wanted = merge_utils.task_arithmetic([first, second], torch.tensor([alpha, 1 - alpha]))
+    torch.testing.assert_close(merged(task_arithmetic, first, second, alpha=alpha), wanted, atol=1e-6, rtol=1e-5)
 
 
 def test_linear_0_5_is_x5_with_alpha_one_half(make_adapter):
     parents = [make_adapter(1), make_adapter(2)]
-    one, two = linear_0_5(parents, stream(0, "op")), task_arithmetic(parents, stream(0, "op"), alpha=0.5)
-    assert one.fingerprint() == two.fingerprint()
+    first, second = linear_0_5(parents, stream(0, "op")), task_arithmetic(parents, stream(0, "op"), alpha=0.5)
+    assert first.fingerprint() == second.fingerprint()
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 0.2, 0.5, 0.8]))
 @settings(max_examples=30, deadline=None)
 def test_x6_is_pefts_ties(seed, tau):
-    one, two = pair(seed)
-    wanted = merge_utils.ties([one, two], torch.ones(2), density=round(1 - tau, 9))
-    torch.testing.assert_close(merged(ties, one, two, tau=tau), wanted)
+    first, second = pair(seed)
+    wanted = merge_utils.ties([first, second], torch.ones(2), density=round(1 - tau, 9))
+    torch.testing.assert_close(merged(ties, first, second, tau=tau), wanted)
 
 
-def ties_by_sorting(one, two, tau):
+def ties_by_sorting(first, second, tau):
     """Entry by entry in plain Python, after a stable sort of the magnitudes."""
     kept = []
-    for tensor in (one, two):
+    for tensor in (first, second):
         flat = tensor.flatten().tolist()
         order = sorted(range(len(flat)), key=lambda index: abs(flat[index]))
         for index in order[: math.floor(tau * len(flat) + 1e-9)]:
@@ -68,21 +68,21 @@ def ties_by_sorting(one, two, tau):
         sign = np.sign(x + y)
         agreeing = [value for value in (x, y) if value * sign > 0]
         out.append(sum(agreeing) / max(1, len(agreeing)))
-    return torch.tensor(out).view(one.shape)
+    return torch.tensor(out).view(first.shape)
 
 
 @given(st.integers(0, 10**6), st.floats(0, 0.99), st.sampled_from([1.0, 0.5, 0.0]))
 @settings(max_examples=60, deadline=None)
 def test_x6_is_the_papers_recipe_for_any_share_and_with_equal_magnitudes(seed, tau, grid):
-    one, two = ((tensor / grid).round() * grid if grid else tensor for tensor in pair(seed))
-    torch.testing.assert_close(merged(ties, one, two, tau=tau), ties_by_sorting(one, two, tau))
+    first, second = ((tensor / grid).round() * grid if grid else tensor for tensor in pair(seed))
+    torch.testing.assert_close(merged(ties, first, second, tau=tau), ties_by_sorting(first, second, tau))
 
 
 def test_x6_takes_the_larger_survivor_where_signs_disagree_and_nothing_where_they_cancel():
-    one, two = torch.tensor([[3.0, -1.0, 2.0, 4.0, 5.0]]), torch.tensor([[-1.0, 3.0, -2.0, 2.0, 0.0]])
-    assert merged(ties, one, two, tau=0.0).tolist() == [[3.0, 3.0, 0.0, 3.0, 5.0]]
-    mask = merge_utils.calculate_majority_sign_mask(torch.stack([one, two]))
-    assert merge_utils.disjoint_merge(torch.stack([one, two]), mask).tolist() == [[3.0, 3.0, 2.0, 3.0, 5.0]]  # a tie goes to plus
+    first, second = torch.tensor([[3.0, -1.0, 2.0, 4.0, 5.0]]), torch.tensor([[-1.0, 3.0, -2.0, 2.0, 0.0]])
+    assert merged(ties, first, second, tau=0.0).tolist() == [[3.0, 3.0, 0.0, 3.0, 5.0]]
+    mask = merge_utils.calculate_majority_sign_mask(torch.stack([first, second]))
+    assert merge_utils.disjoint_merge(torch.stack([first, second]), mask).tolist() == [[3.0, 3.0, 2.0, 3.0, 5.0]]  # a tie goes to plus
 
 
 def exact_probabilities(tensor, epsilon):
@@ -143,36 +143,37 @@ def test_x7_is_finite_and_fair_for_equal_and_extreme_magnitudes(tensor):
 @settings(max_examples=30, deadline=None)
 def test_x8_follows_scipys_arc_on_the_sphere(seed, t):
     units = [tensor.flatten().double() / tensor.double().norm() for tensor in pair(seed)]
-    one, two = (unit.float().view(5, 8) for unit in units)
+    first, second = (unit.float().view(5, 8) for unit in units)
     wanted = geometric_slerp(units[0].numpy(), units[1].numpy(), t)
-    np.testing.assert_allclose(merged(slerp, one, two, t=t).flatten().numpy(), wanted, atol=1e-6)
+    np.testing.assert_allclose(merged(slerp, first, second, t=t).flatten().numpy(), wanted, atol=1e-6)
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1), st.floats(-3, 3))
 @settings(max_examples=30, deadline=None)
 def test_x8_is_the_papers_formula_for_vectors_of_any_length(seed, t, size):
-    one, two = pair(seed)
-    two = two * 10**size
-    a, b = one.flatten().double(), two.flatten().double()
+    first, second = pair(seed)
+    second = second * 10**size
+    a, b = first.flatten().double(), second.flatten().double()
     angle = torch.acos((a @ b) / (a.norm() * b.norm()))
     wanted = (torch.sin((1 - t) * angle) * a + torch.sin(t * angle) * b) / torch.sin(angle)
-    torch.testing.assert_close(merged(slerp, one, two, t=t).flatten().double(), wanted, atol=1e-6 * float(two.norm() + one.norm()), rtol=0)
+    norms = float(first.norm() + second.norm())
+    torch.testing.assert_close(merged(slerp, first, second, t=t).flatten().double(), wanted, atol=1e-6 * norms, rtol=0)
 
 
 def test_x8_is_linear_for_parallel_opposite_and_zero_vectors():
-    one, _ = pair(1)
-    for two in (one * 3, one * -3, torch.zeros_like(one), one):
-        torch.testing.assert_close(merged(slerp, one, two, t=0.25), one * 0.75 + two * 0.25)
-        assert bool(torch.isfinite(merged(slerp, two, one)).all())
+    first, _ = pair(1)
+    for second in (first * 3, first * -3, torch.zeros_like(first), first):
+        torch.testing.assert_close(merged(slerp, first, second, t=0.25), first * 0.75 + second * 0.25)
+        assert bool(torch.isfinite(merged(slerp, second, first)).all())
 
 
 @given(st.integers(0, 10**6), st.floats(-4, 2))
 @settings(max_examples=30, deadline=None)
 def test_x9_is_the_papers_formula(seed, size):
-    one, two = (tensor * 10**size for tensor in pair(seed))
-    p, q = one.double(), two.double()
+    first, second = (tensor * 10**size for tensor in pair(seed))
+    p, q = first.double(), second.double()
     wanted = (p**3 + q**3) / (p**2 + q**2 + 1e-20)
-    torch.testing.assert_close(merged(fisher, one, two).double(), wanted, atol=1e-6 * 10**size, rtol=0)
+    torch.testing.assert_close(merged(fisher, first, second).double(), wanted, atol=1e-6 * 10**size, rtol=0)
 
 
 @pytest.mark.parametrize("operator", [task_arithmetic, ties, slerp, fisher])

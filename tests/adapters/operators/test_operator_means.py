@@ -110,11 +110,11 @@ def test_x2_mean_is_the_mean_of_the_parents_deltas(crowds):
 
 def test_x3_mean_weighs_each_component_by_the_chance_of_k(crowds):
     _, _, deltas = stacked(svd_subspace(crowds, stream(6, "mean")))
-    one, two = (double_qr_svd([parent.modules[SLOT]])[0] for parent in crowds)
-    from_one = torch.tensor([3, 2, 1, 0]) / 3  # P(k > i), k uniform in 1..3
-    wanted = (one.u * one.s * from_one) @ one.v.T + (two.u * two.s * (1 - from_one)) @ two.v.T
+    first, second = (double_qr_svd([parent.modules[SLOT]])[0] for parent in crowds)
+    from_first = torch.tensor([3, 2, 1, 0]) / 3  # P(k > i), k uniform in 1..3
+    wanted = (first.u * first.s * from_first) @ first.v.T + (second.u * second.s * (1 - from_first)) @ second.v.T
     assert not strays(deltas, wanted)
-    top_of_both = (one.u * one.s * from_one) @ one.v.T + (two.u * two.s * (1 - from_one.flip(0))) @ two.v.T
+    top_of_both = (first.u * first.s * from_first) @ first.v.T + (second.u * second.s * (1 - from_first.flip(0))) @ second.v.T
     assert strays(deltas, top_of_both)
 
 
@@ -123,9 +123,9 @@ def test_x4_mean_is_a_quarter_beyond_parent_two(crowds):
     children = [extrapolative(parents, stream(7, "mean", draw)) for draw in range(DRAWS)]
     for side in (0, 1):
         draws = torch.stack([child.modules[SLOT][side] for child in children])
-        one, two = (parent.modules[SLOT][side] for parent in parents)
-        assert not strays(draws, one + 1.25 * (two - one))
-        assert strays(draws, two)
+        first, second = (parent.modules[SLOT][side] for parent in parents)
+        assert not strays(draws, first + 1.25 * (second - first))
+        assert strays(draws, second)
 
 
 def test_the_check_finds_an_operator_that_forgets_to_rescale(crowds):

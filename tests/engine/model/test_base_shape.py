@@ -60,8 +60,3 @@ def test_a_gpu_too_small_for_the_base_is_refused_before_any_weight_is_read(monke
     check_memory(shared)  # a quarter of the base twice; a process of a cluster sees only its own GPU
     with pytest.raises(ConfigError, match=r"needs 19\.0 GB for its weights alone"):
         check_memory(replace(shared, cluster=ClusterConfig(learners=4)))
-
-
-def test_a_gpu_that_is_not_there_is_refused():
-    with pytest.raises(BaseModelError, match="device 'cuda:99' is not available"):
-        check_memory(Config(base=BaseConfig(device="cuda:99")))
