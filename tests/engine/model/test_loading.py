@@ -16,14 +16,18 @@ from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 
-def test_a_saved_model_comes_back_frozen(tmp_path, make_base, tokenizer):
-    base = make_base()
-    base.save_pretrained(tmp_path)
+@pytest.fixture
+def folder(tmp_path, make_base, tokenizer):
+    make_base().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    model, loaded = loading.load_base(BaseConfig(path=str(tmp_path)))
+    return tmp_path
+
+
+def test_a_saved_model_comes_back_frozen(folder, make_base, tokenizer):
+    model, loaded = loading.load_base(BaseConfig(path=str(folder)))
     assert not any(parameter.requires_grad for parameter in model.parameters())
     assert not model.training
-    assert torch.equal(model.lm_head.weight, base.lm_head.weight)
+    assert torch.equal(model.lm_head.weight, make_base().lm_head.weight)
     text = "def f(x):\n    return x </answer>"
     assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
 
@@ -40,13 +44,6 @@ def test_weights_begin_at_multiples_of_64_bytes_wherever_their_file_has_them():
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(BaseModelError, match="expected a folder or hub name"):
         loading.load_base(BaseConfig(path=str(tmp_path)))
-
-
-@pytest.fixture
-def folder(tmp_path, make_base, tokenizer):
-    make_base().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    return tmp_path
 
 
 def refused(folder, message):
