@@ -6,8 +6,6 @@ Steps of 8 adapters on 8 ranks, 64 on 64 and 1,000 on 256, through the functions
 lengths are made up: log-normal, cut at 8,096 tokens. The milliseconds of the planner are CPU time.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ learners and two verifiers, and on these again while processes of all three kind
 share what one process has to itself: this measures the cost of separate processes, not the gain of more machines.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import statistics

@@ -7,8 +7,6 @@ on ``cores`` cores, a run that keeps one core busy has a fair share of ``cores /
 time of a step over ``quiet seconds x max(1, (loops + 1) / cores)``: the goal is at most 2.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics

@@ -9,8 +9,6 @@ Model FLOPs count the work that the result needs, once: neither what checkpointi
 weight costs 2 FLOPs a token forward and 2 backward, where full training costs 6.
 """
 
-from __future__ import annotations
-
 import gc
 import statistics
 import time

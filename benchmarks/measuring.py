@@ -4,8 +4,6 @@ Every round runs all cases once and begins with another case, so that a disturba
 over the rounds of the ratio within a round.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

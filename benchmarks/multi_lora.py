@@ -5,8 +5,6 @@
 One thread; times are CPU seconds of this process. Models have random weights: speed does not depend on them.
 """
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ a PEFT folder in shared memory, has vLLM load it under a new name and retire the
 actor. On a GPU vLLM's part ends with a copy to the card instead of one in memory.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -6,8 +6,6 @@ The plain step does the same work with PEFT, transformers and a process a progra
 adapters differ. Every round replays the same step of a real run. Seconds are wall time, and CPU time with all processes below.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack

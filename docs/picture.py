@@ -3,8 +3,6 @@
 python docs/picture.py runs/tiny docs/live.svg
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -6,8 +6,6 @@
 sampler and learner have the same adapters.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

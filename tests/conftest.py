@@ -1,7 +1,5 @@
 """A hand-made step of a 2T+2S population, small enough to compute every metric in the head."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The package's own names: what they are, what their examples print, and that importing them is cheap."""
 
-from __future__ import annotations
-
 import doctest
 import subprocess
 import sys

@@ -6,8 +6,6 @@ The clone is of the last commit. Seconds are wall time and include installing th
 ``make_test_seconds`` are the times of `make train` and `make test` after installing.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

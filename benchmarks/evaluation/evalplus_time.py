@@ -8,8 +8,6 @@ cache of expected outputs (``first``), and evalplus with it (``again``). Ours co
 seconds to the result file, and the bar is on those: evalplus's process then waits for a thread that sleeps up to twenty seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

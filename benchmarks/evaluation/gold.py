@@ -11,8 +11,6 @@ other than 0 or all:
 - Minerva: 58 of its answers are written like ``4.5e33``, which AZR's comparison (``lenient``) takes for a product with Euler's number.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

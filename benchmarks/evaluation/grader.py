@@ -1,7 +1,5 @@
 """Shared by the benchmarks of evaluation: `populora evaluate grade` as a process, its cost, and results that grow part by part."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

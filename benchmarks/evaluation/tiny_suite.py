@@ -6,8 +6,6 @@
 are judged once: the more they differ, the longer it takes. ``generation`` ends with the last completion and includes start and loading.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tempfile

@@ -7,8 +7,6 @@ The second has the learning rate of earlier presets: its 32 steps show less. Eac
 time. ``seeds_with`` counts the seeds that show each change beyond its error (`populora.runs.highlights`).
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections import Counter

@@ -3,8 +3,6 @@
 A Parquet file a run: the comparison can be made again without the hours of training.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ Runs are made one after the other by `populora train`, the arms that are compare
 to check it, delete its file, or measure into another folder.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Lines of code and cyclomatic complexity are what the experiment is about, named 
 Each interval is Welch's at 95 % for one comparison alone, without a correction for their number.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

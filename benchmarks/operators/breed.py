@@ -6,8 +6,6 @@ The parents are folders of rank 32 on q, k, v and o of 28 layers (77 MiB each, i
 ``bare``, a process that only loads torch as the command does. Seconds are wall clock; ``cpu`` is CPU time of the process.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -6,8 +6,6 @@ mergekit merges an adapter into its base first, and its functions then see dense
 only the functions differ. `tests/adapters/operators/test_peft_differences.py` has the same for PEFT.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from pathlib import Path
 

@@ -9,8 +9,6 @@ the parents' rank, by PEFT's ``add_weighted_adapter`` and by X1 in delta space w
 896.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

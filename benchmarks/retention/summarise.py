@@ -7,8 +7,6 @@ Writes results.json (settings, machine, seconds, and a line for each child and t
 children.parquet (every child of every seed and snapshot, with its lineage) and table.md. Figures are copied by hand.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Run many mixed programs, one in ten of them hostile or broken, in one pool; measure its memory and what they leave behind."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -6,8 +6,6 @@ A child of this small process runs each program and leaves its verdict in a shar
 limits, dangerous functions set to None, and its output is swallowed. This file imports nothing of populora: the forking process is small.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import faulthandler

@@ -7,8 +7,6 @@ pool and what the programs leave behind. Figures are medians over the rounds wit
 a round. Only root may read the memory and the descriptors of the pool's processes.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 from typing import Any

@@ -1,7 +1,5 @@
 """Run trivial programs, all different, in several ways: how many a second, and the CPU time of each."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """The random models that the benchmarks run, as populora's adapted model and as PEFT's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

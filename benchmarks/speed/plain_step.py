@@ -5,8 +5,6 @@ same update. Where there was a choice it takes the faster way, and these cost it
 programs, everything between the phases, diagnostics, and the adapters' way from learner to sampler.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

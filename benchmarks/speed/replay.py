@@ -5,8 +5,6 @@ A replay starts from the same adapters, optimiser state, ratings, buffer and arc
 the plain step can repeat them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

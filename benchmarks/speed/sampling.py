@@ -1,7 +1,5 @@
 """Cases of sampling: decoding steps of many adapters in one batch, and whole responses."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@
 A bar is met if the median over the rounds is on its side.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

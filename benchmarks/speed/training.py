@@ -1,7 +1,5 @@
 """Cases of training: a mixed batch beside PEFT and the bare base; packing beside padding; prompts shared by samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A mutation for populora: every module's delta fades by a factor of its own, drawn uniformly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Make the tiny base again, measure it, and write the retention benchmark's problems."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

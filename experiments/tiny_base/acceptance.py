@@ -4,8 +4,6 @@ The base itself (an untrained adapter, B = 0) plays one large step against itsel
 held-out suite, so that proposals of every length are requested. Invalid and unsolved proposals count with their rewards.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The folder loads with plain ``AutoModelForCausalLM`` / ``AutoTokenizer``. ``seed
 ``held_out.jsonl`` is the evaluation suite, whose programs were kept out of the corpus by the hash of their AST.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -6,8 +6,6 @@ executed line with its effect; for code_i guess by guess). How many of each ther
 ``mixtures.py``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

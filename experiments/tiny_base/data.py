@@ -4,8 +4,6 @@ Documents come from a named stream per shard; rows are sorted by length, cut at 
 Rows are padded on the right, so causal attention needs no mask.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

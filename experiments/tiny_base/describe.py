@@ -4,8 +4,6 @@
 A vaguer message makes a harder problem: the level is a lever that a teacher can learn to pull.
 """
 
-from __future__ import annotations
-
 import ast
 
 LEVELS = ("names", "constants", "vague")

@@ -7,8 +7,6 @@ that the generator handed out is compared: by normalised syntax tree (what the s
 which no split by syntax trees keeps apart: short programs are few.
 """
 
-from __future__ import annotations
-
 import argparse
 import builtins
 import hashlib

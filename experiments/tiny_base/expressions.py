@@ -4,8 +4,6 @@ A variable's name tells its type (``x y z n r`` int, ``a b q`` list, ``s t u`` s
 character): the cheapest way to let a one-million-parameter model write programs that do not raise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -5,8 +5,6 @@ branches, loops, comprehensions, strings, lists, dicts and tuples, so all four c
 Nothing here is executed; ``trace.py`` does that and throws away what raises, loops or is constant.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from experiments.tiny_base.expressions import LETTERS, TYPE_OF, Scope, condition, int_atom, int_expr, int_operand, list_expr, str_expr
 

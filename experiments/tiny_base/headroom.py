@@ -4,8 +4,6 @@ A student adapter is trained alone on a fixed distribution of generated problems
 run's own sampler, verifier and learner. Greedy accuracy and answer length on the held-out suite before and after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 

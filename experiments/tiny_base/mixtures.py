@@ -4,8 +4,6 @@ Early, most answers reason, because that is how a small model learns to execute 
 the finished base reasons only as a minority habit that pays: room for RL to learn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MAX_TRACE_CHARS = 320

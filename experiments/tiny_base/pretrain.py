@@ -6,8 +6,6 @@ The loss is a mean weighted by token; the log counts the tokens that have a weig
 in the run alone and a checkpoint follows every shard, so a build resumes with the same result.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

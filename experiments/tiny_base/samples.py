@@ -4,8 +4,6 @@ Every program must run without error on several inputs and give at least two dif
 length and valid proposals are the norm. One in forty, by the hash of its normalised AST, belongs to evaluation alone.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from dataclasses import dataclass

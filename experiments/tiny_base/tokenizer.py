@@ -6,8 +6,6 @@ independent of the class that loads the files: ``AutoTokenizer`` turns ``model_t
 with its own pre-tokenizer whatever ``tokenizer.json`` says, and with this layout that changes nothing.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

@@ -5,8 +5,6 @@ the executed source line and its effect, ``x += y  # 5 + 3; x = 8``: copying the
 which a small model needs (a list of bare values is learned far worse).
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import sys

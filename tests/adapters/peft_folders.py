@@ -1,7 +1,5 @@
 """Adapters as PEFT makes and saves them: the oracle of the tests of folders."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

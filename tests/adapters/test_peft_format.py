@@ -1,7 +1,5 @@
 """PEFT itself is the oracle: it loads what we write, we load what it writes, and what we cannot hold is refused with the reason."""
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

@@ -1,7 +1,5 @@
 """Settings of PEFT folders: PEFT makes them, PEFT loads the child, and what cannot be bred is refused with reason and cure."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Double-QR SVD against `torch.linalg.svd` of the dense delta, the truncated one against the exact one, and the way back to factors."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

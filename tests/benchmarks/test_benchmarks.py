@@ -1,7 +1,5 @@
 """The benchmarks' arithmetic, and that their committed tables and bars are those of the committed results."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

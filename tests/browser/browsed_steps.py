@@ -1,7 +1,5 @@
 """Steps that the report under test is made of: with hostile text in what a model wrote, and as a step of the single agent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A small report, made without training, in a headless Chromium. What a page writes to the console or asks of others fails its test."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What tests read off a page, and how they wait for it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page for everybody: names and the order of headings."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

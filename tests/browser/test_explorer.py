@@ -1,7 +1,5 @@
 """The explorer of the page, clicked and typed through: the problem's view, links and keys."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The explorer's filters: each finds what the page's sample holds, alone and combined."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page that follows a run: it loads what is new, but not while the reader is in the explorer, and says when the server has ended."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

@@ -1,7 +1,5 @@
 """The explorer with 13,000 entries: what is drawn of them stays small, whatever is asked for."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The page in light and dark, on a narrow screen, on paper, and without JavaScript."""
 
-from __future__ import annotations
-
 import pytest
 from reading import colour, until
 

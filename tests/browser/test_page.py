@@ -1,7 +1,5 @@
 """The page in a browser: figures or why there are none, members, numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Refused commands, and adapters in PEFT folders for the commands that breed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Find the processes that a process started, directly or not, and those that outlive it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

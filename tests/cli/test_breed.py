@@ -1,7 +1,5 @@
 """`populora breed`: what it writes and prints, and that bad input is one message with nothing written."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command line: bad input is one message, exit code 2 and nothing written; Ctrl-C finishes the step."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

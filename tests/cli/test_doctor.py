@@ -1,7 +1,5 @@
 """`populora doctor`: its checks are real, and a failing one is said and changes the exit code."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from populora.cli import doctor

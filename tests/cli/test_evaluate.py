@@ -1,7 +1,5 @@
 """`populora evaluate` as a command: what it prints, writes and returns, alone and in its parts; stopped, refused, and in part."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

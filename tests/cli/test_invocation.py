@@ -1,7 +1,5 @@
 """Commands in messages: each can be pasted as it is, wherever populora is installed and whatever the shell searches."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """A command that is killed with SIGKILL leaves no process behind, and no lock."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

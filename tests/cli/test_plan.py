@@ -1,7 +1,5 @@
 """`populora plan` and `populora train --dry-run`: every shipped configuration passes, bad input is one message, no weights are read."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

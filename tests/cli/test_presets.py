@@ -1,7 +1,5 @@
 """The presets that ship: their descriptions, `--list`, `init`, and what is said to a name that is neither preset nor file."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

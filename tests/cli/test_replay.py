@@ -1,7 +1,5 @@
 """`populora replay`: children of folders and of runs are bred again to the byte, and what differs is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

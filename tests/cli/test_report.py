@@ -1,7 +1,5 @@
 """``populora report``: one page from whatever a run has, figures as files, and one error for what is no run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

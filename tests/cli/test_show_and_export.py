@@ -1,7 +1,5 @@
 """Reading a run from the command line: problems, answers, verdicts and rewards; and taking an adapter out."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """``populora watch`` as a process: it serves the page of a run that goes on to this machine alone, changes nothing, ends with Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """The reader's loop (examples/loop.py) and `populora train` are one method."""
 
-from __future__ import annotations
-
 import runpy
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small random Qwen2 with the tiny base's tokenizer and adapters that do something."""
 
-from __future__ import annotations
-
 import pytest
 from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from small_models import random_qwen2, randomise

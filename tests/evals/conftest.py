@@ -1,7 +1,5 @@
 """Adapters for the tiny base, a small random base that has a chat template, and items made here."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """A model behind an OpenAI-compatible API, in this process."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Adapters that were trained by nobody, and runs of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Differences of arms against scipy's models functions, the test's false positives, and what cannot be compared."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

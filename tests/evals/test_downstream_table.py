@@ -1,7 +1,5 @@
 """The downstream table: means against the standard library's, and nothing averaged that is not whole."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records are read as they were written, and verdicts are counted in every extraction mode."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The folder of an evaluation: copies of adapters, settings that may not differ, and notes on those that do between folders."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

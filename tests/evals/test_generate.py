@@ -1,7 +1,5 @@
 """Greedy generation: all models in one engine, resumed where it stopped, and cut where the templates say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Merged adapters are the same models, and a merge that is not is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Models are found by path or name, and refused with what was expected."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A served model is asked through its client library; what it answered before an error is kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The paper's table computed again from itself: what it means, and where it is not at one with itself."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 

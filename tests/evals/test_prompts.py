@@ -1,7 +1,5 @@
 """Prompts are those that the models were evaluated with, word by word."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tables of text in every form: nothing is lost on a narrow terminal, and nothing breaks the markup."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """The generation half of `populora evaluate` with vLLM, beside the engine that is compared with transformers (`make test-vllm`)."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -7,8 +7,6 @@ First from the wheel, which is built, installed into an environment of its own a
 wheel's populora starts. It fails if a command fails, or if a line that looks like a command does not run.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

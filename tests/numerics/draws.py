@@ -1,7 +1,5 @@
 """Ask samplers, and compare responses that were drawn in batches of other shapes, where rounding may decide between two tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Greedy tokens of transformers, as an oracle that another processor does not change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

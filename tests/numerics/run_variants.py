@@ -8,8 +8,6 @@ instruction set, number of threads and alignment. torch, MKL, oneDNN and NumPy's
 environment, which only a new process reads. Exit code 1 if the tests fail in any variant.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Small random models, adapters that do something, and rows to learn from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

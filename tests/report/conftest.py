@@ -1,7 +1,5 @@
 """Runs that tests read and do not change, written once."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

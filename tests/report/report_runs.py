@@ -1,7 +1,5 @@
 """Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, or a single agent, in several seeds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

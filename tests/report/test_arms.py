@@ -1,7 +1,5 @@
 """Which runs are one arm, which arms are baselines, and what arms and runs are called."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

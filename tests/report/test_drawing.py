@@ -1,7 +1,5 @@
 """Curves of metrics against loops over the log's own lines, and how arms are told apart."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean
 

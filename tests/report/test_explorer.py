@@ -1,7 +1,5 @@
 """The explorer's sample: within its budget, spread over everything, equal to the tables, and stated."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

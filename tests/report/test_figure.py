@@ -1,7 +1,5 @@
 """A figure's numbers as CSV, and how it says what it is of."""
 
-from __future__ import annotations
-
 import csv
 import io
 import xml.etree.ElementTree as ElementTree

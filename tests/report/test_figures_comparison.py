@@ -1,7 +1,5 @@
 """Arms compared over seeds: differences and Welch's intervals against the textbook's formula and `scipy.stats`."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

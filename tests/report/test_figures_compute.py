@@ -1,7 +1,5 @@
 """Compute accounting and the seconds of phases, against medians of the log's own lines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import median
 

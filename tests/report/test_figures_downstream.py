@@ -1,7 +1,5 @@
 """Figures of evaluations, from folders of verdicts written here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import fmean, stdev

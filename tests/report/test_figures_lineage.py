@@ -1,7 +1,5 @@
 """Every adapter's life against the tables of children and ratings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

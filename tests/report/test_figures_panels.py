@@ -1,7 +1,5 @@
 """Figures that are panels of metrics over steps: their rows are the lines of the logs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import fmean

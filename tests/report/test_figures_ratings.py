@@ -1,7 +1,5 @@
 """Ratings over time, and who solves whose problems, against the tables."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The reasons of rejected proposals and failed answers, recounted from the tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from statistics import fmean

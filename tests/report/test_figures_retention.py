@@ -1,7 +1,5 @@
 """The grids of a retention folder, from cells written here."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

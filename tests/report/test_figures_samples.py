@@ -1,7 +1,5 @@
 """Sampled problems are chosen by the rule alone."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Sequence

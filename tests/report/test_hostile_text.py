@@ -1,7 +1,5 @@
 """What models wrote never becomes markup in the page, and nothing is fetched."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

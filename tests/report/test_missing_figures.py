@@ -1,7 +1,5 @@
 """A figure that cannot be made says why."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The page: equal inputs are equal bytes, and every figure says what it is, where its numbers are from and of how many runs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

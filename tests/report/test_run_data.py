@@ -1,7 +1,5 @@
 """A run's files are read as they were written; a run without a step is reported, a damaged file is an error."""
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """`populora watch` serves one page to this machine alone, rebuilds it when it is stale, and survives what happens to the run's files."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Checkpoints: what is saved comes back, damage is found, and a kill at any instant leaves one to resume from."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

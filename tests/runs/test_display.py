@@ -1,7 +1,5 @@
 """The display of a run in a recorded console: plain lines, the live table at 60 to 160 columns, the closing table."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

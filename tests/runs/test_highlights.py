@@ -1,7 +1,5 @@
 """What a run is said to have shown: changes only if they are larger than the noise."""
 
-from __future__ import annotations
-
 import pytest
 
 from populora.runs.highlights import highlights

@@ -1,7 +1,5 @@
 """SIGKILL at random instants while a run writes: what is left can always be resumed, without a step lost or half written."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

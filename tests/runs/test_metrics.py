@@ -1,7 +1,5 @@
 """Metrics of a hand-made step (tests/conftest.py) against values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

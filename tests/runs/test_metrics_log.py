@@ -1,7 +1,5 @@
 """Records and logs of a step: they come back as written, equal steps give equal bytes, a resume cuts back what is beyond it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may write into a run directory: free folders, locks, other configurations, refusing disks."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

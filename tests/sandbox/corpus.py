@@ -1,7 +1,5 @@
 """The hostile corpus, second half (importing it adds both halves to ``CASES`` of `corpus_case`): what a program can reach, and values, answers and depths."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import corpus_attacks  # noqa: F401 - it adds its cases first

@@ -1,7 +1,5 @@
 """The hostile corpus, first half: programs that never end, take memory, flood, start processes, send signals, and forge replies."""
 
-from __future__ import annotations
-
 import textwrap
 
 from corpus_case import answer, body, program

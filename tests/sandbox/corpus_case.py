@@ -4,8 +4,6 @@ An outcome is ``verdict kind``, ``ok <literal>`` for a program's value, ``correc
 every verdict but ok. Programs under ``FILTERED`` would do harm without the system-call filter and are not run in the weak tier.
 """
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Phases 2 and 3 overlapped: students start early, the sampler does not wait for verdicts, and delays change nothing that is recorded."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

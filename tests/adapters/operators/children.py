@@ -1,7 +1,5 @@
 """Breeding in one line, for the tests of operators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Small random adapters for the tests of operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Properties of every operator through `breed`, the measures against dense deltas, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What each crossover takes from which parent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

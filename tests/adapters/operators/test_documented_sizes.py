@@ -1,7 +1,5 @@
 """The sizes that docs/operators.md states of children by the paper's formulas, at the paper's rank and default strengths."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from children import Child, child_of

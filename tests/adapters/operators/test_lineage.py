@@ -1,7 +1,5 @@
 """Records of children: what they hold, and that breeding by one gives the child again, to the byte and on any number of threads."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """X5 to X9 against PEFT's merging functions, scipy's arc and plain fp64 formulas; what X7 drops and how often."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

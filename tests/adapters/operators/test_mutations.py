@@ -1,7 +1,5 @@
 """What each mutation does to a parent, and that masked components can learn again only when revived."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The mean of many children is the mean that the paper's formula implies; the check itself is checked with wrong operators."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What holds for every operator: no strength, no change; parents of any condition give a finite child."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """The registry: the paper's names and defaults, aliases, and third-party operators behind entry points."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint
 

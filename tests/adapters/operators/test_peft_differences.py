@@ -1,7 +1,5 @@
 """What PEFT's ``add_weighted_adapter`` makes of the same two adapters, and by which factor its delta differs (docs/operators.md)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model

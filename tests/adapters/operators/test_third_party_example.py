@@ -1,7 +1,5 @@
 """The example package of a third-party operator, found by its entry point as an installed package's would be."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Find and kill the processes of a run's actors."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

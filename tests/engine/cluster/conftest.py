@@ -1,7 +1,5 @@
 """A population on the tiny base whose adapters have an effect, and rows to learn from with made-up old log-probabilities."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A small population, and a pool without Ray: actors in this process that get the same calls and die at the calls that a test names."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ Ray then binds to 127.0.0.1, and nothing that a test starts can reach or be reac
 namespace the command runs without, and this says so.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

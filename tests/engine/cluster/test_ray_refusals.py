@@ -1,7 +1,5 @@
 """An impossible cluster is refused before any model is loaded, and repeated failures end the run."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

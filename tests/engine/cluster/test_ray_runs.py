@@ -1,7 +1,5 @@
 """Runs on Ray actors give the results of one process, also when processes and machines are lost."""
 
-from __future__ import annotations
-
 import faulthandler
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Batches from many threads in one sampler's stream: results, errors, ends. The sampler is a stub that logs what it takes."""
 
-from __future__ import annotations
-
 import threading
 import time
 

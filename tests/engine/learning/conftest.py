@@ -1,7 +1,5 @@
 """A small random Qwen2 with adapters that do something, and the same adapters in PEFT: the oracle."""
 
-from __future__ import annotations
-
 import pytest
 from peft import LoraConfig, get_peft_model
 from small_models import random_qwen2, random_rows, randomise

@@ -1,7 +1,5 @@
 """What the processes of `test_sharding.py` do; a module by itself, because they import it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """One mixed update equals separate ones, member by member; the oracle is PEFT trained one adapter at a time."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

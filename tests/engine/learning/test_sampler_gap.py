@@ -1,7 +1,5 @@
 """Where the sampler's log-probabilities are not the learner's: truncated weights, recomputed ratios, what is logged and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Two processes that share one base make the update of one process that has it all."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

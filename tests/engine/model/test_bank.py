@@ -1,7 +1,5 @@
 """The stacked bank: shared initialisation, one row per member, and states that come back to the bit."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 

@@ -1,7 +1,5 @@
 """Shapes of a base that is read from its config.json: no weights, clear errors, and a GPU that is too small refused before any weight."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Activation checkpointing: the same gradients. What is kept instead is in planning/test_memory.py."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from small_models import random_qwen2, randomise

@@ -1,7 +1,5 @@
 """FlexAttention's plan: what it lets each token see, the same model outputs and gradients as the rectangles of SDPA, one compilation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chunked log-probabilities of a frozen head against plain autograd."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Bases that load, and the ones that are refused with what to do."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

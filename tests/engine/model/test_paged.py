@@ -1,7 +1,5 @@
 """Paged attention in static shapes: a random history of prompts and rows against plain attention over what each row was given."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Adapters of ranks 4, 8 and 32 in one bank, against each of them alone in PEFT."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model

@@ -1,7 +1,5 @@
 """Routes and the backends of the segments' products."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

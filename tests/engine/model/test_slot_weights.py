@@ -1,7 +1,5 @@
 """Adapters weighed token by token, as CUDA graphs need them, against the same tokens in segments."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from small_models import random_qwen2

@@ -1,7 +1,5 @@
 """The paper's base model and settings, on its hardware."""
 
-from __future__ import annotations
-
 import pytest
 
 from populora.core.config import BaseConfig, Config, EngineConfig, LearnerConfig, PopulationConfig

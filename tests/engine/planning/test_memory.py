@@ -1,7 +1,5 @@
 """Planned memory against figures calculated by hand and the learner's own graph, and refusals of what cannot fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

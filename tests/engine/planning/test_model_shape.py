@@ -1,7 +1,5 @@
 """Model shapes that ship as data, against transformers' own models (the independent count) and published figures."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from small_models import random_qwen2

@@ -1,7 +1,5 @@
 """Advice that was tried, the layout of GPUs, and refusals that name the expected value."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Work and seconds of a step against a roofline calculated by hand: 72 prompts x 8 for each adapter, 500 + 1000 tokens."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ vLLM pins its own versions of many libraries and has an environment of its own (
 CPU it is asked in float32, so that tokens and log-probabilities can be compared one by one.
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import closing
 from dataclasses import replace

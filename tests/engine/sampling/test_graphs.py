@@ -1,7 +1,5 @@
 """Sampling in static shapes: the path of CUDA graphs, here with replays that run the forward again, against the sampler's usual steps."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The in-process sampler's own side: cache, prefilling and stop texts. test_conformance.py has what all samplers share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from draws import PROMPTS, STOP, requests_of, same_draws

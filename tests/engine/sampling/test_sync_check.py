@@ -1,7 +1,5 @@
 """Adapters without effect, and samplers with other weights than the learner, stop the run."""
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import nullcontext
 

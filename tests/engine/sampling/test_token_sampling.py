@@ -1,7 +1,5 @@
 """Inverse-CDF sampling and the uniforms it consumes."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

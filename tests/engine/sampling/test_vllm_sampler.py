@@ -1,7 +1,5 @@
 """vLLM's own side: which one is accepted, what is published and retired, and whole runs with it (`make test-vllm`)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from importlib import metadata

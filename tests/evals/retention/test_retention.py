@@ -1,7 +1,5 @@
 """The benchmark on the tiny base at its smallest size: the files of a grid, its resume, and refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Measures and verdicts of curves, worked by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
