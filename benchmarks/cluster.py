@@ -55,10 +55,10 @@ def measure(config: Config, folder: Path, kills: int) -> dict[str, Any]:
     train(config, folder / "alone", Silent())
     train(apart, folder / "apart", Silent())
     recoveries = killed_run(apart, folder / "killed", kills)
-    found = {name: phases(folder / name) for name in ("alone", "apart")}
-    share = found["apart"]["publish"] / found["apart"]["step"]
+    seconds = {name: phases(folder / name) for name in ("alone", "apart")}
+    share = seconds["apart"]["publish"] / seconds["apart"]["step"]
     return {
-        "seconds_of_a_step": found,
+        "seconds_of_a_step": seconds,
         "publish_share": round(share, 5),
         "publish_goal_met": share < GOAL_PUBLISH,
         "kills": recoveries,
@@ -81,7 +81,7 @@ def killed_run(config: Config, folder: Path, kills: int) -> dict[str, Any]:
     def strike() -> None:
         while len(killed) < kills and not ended.wait(chance.uniform(1.0, 5.0)):
             kind = KINDS[len(killed) % len(KINDS)]
-            victims = [pid for found, pid in actors() if found == kind]
+            victims = [pid for actor, pid in actors() if actor == kind]
             if len(victims) == 2 and kill(victims[int(chance.integers(2))]):
                 killed.append(kind)
 
@@ -104,8 +104,8 @@ class Recoveries(logging.Handler):
         self.seconds: list[float] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := re.match(r"\w+ \d+ works again after ([0-9.]+) s", record.getMessage()):
-            self.seconds.append(float(found[1]))
+        if match := re.match(r"\w+ \d+ works again after ([0-9.]+) s", record.getMessage()):
+            self.seconds.append(float(match[1]))
 
 
 if __name__ == "__main__":

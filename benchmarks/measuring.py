@@ -111,10 +111,10 @@ def ratio(times: Mapping[str, Sequence[float]], above: str, below: str) -> dict[
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
     """Return the result of ``work``, its wall seconds, and the CPU seconds of this process and all below it."""
-    below, own, started = seconds_below(), own_seconds(), time.perf_counter()
+    below, cpu, started = seconds_below(), own_seconds(), time.perf_counter()
     result = work()
-    wall, own = time.perf_counter() - started, own_seconds() - own
-    return result, wall, own + seconds_below() - below
+    wall, cpu = time.perf_counter() - started, own_seconds() - cpu
+    return result, wall, cpu + seconds_below() - below
 
 
 def own_seconds() -> float:

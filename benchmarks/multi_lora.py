@@ -52,12 +52,12 @@ def measure_rows(rounds: int) -> dict[str, Any]:
     adapted = adapted_model("hidden 256", 8)
     uneven, fill = training.uneven(8)
     cases = {"packed": training.learn(adapted, uneven), "padded": training.padded(adapted, uneven)}
-    found = ratios(interleaved(cases, rounds), ("padded", "packed"))
+    by_case = ratios(interleaved(cases, rounds), ("padded", "packed"))
     for length in (64, 256):
         together, apart = training.shared(4 if length == 64 else 1, length, length)
         cases = {"prompts once": training.learn(adapted, together), "prompts repeated": training.learn(adapted, apart)}
-        found[f"P = T = {length}, n = 8"] = ratios(interleaved(cases, rounds), ("prompts repeated", "prompts once"))
-    return {"fill": round(fill, 3), **found}
+        by_case[f"P = T = {length}, n = 8"] = ratios(interleaved(cases, rounds), ("prompts repeated", "prompts once"))
+    return {"fill": round(fill, 3), **by_case}
 
 
 def measure_decoding(shape: str, rounds: int) -> dict[str, Any]:

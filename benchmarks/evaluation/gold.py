@@ -82,7 +82,7 @@ def mathematics(benchmark: str) -> list[Check]:
         parts = _SCIENTIFIC.fullmatch(gold(item))
         return f"\\boxed{{{parts[1]} \\times 10^{{{int(parts[2])}}}}}" if parts else None
 
-    found = [
+    checks = [
         Check(FORMS[0], lambda item, _: f"\\boxed{{{gold(item)}}}"),
         Check(FORMS[1], lambda item, _: SENTENCE % gold(item)),
         Check(FORMS[2], lambda item, _: one_more(item), 0),
@@ -93,11 +93,11 @@ def mathematics(benchmark: str) -> list[Check]:
         ),
     ]
     if benchmark == "minerva_math":
-        found.append(Check("4.5e33 as 4.5 × 10^33, read as AZR does", lambda item, _: power(item), 0))
-    return found
+        checks.append(Check("4.5e33 as 4.5 × 10^33, read as AZR does", lambda item, _: power(item), 0))
+    return checks
 
 
-NAMES = [one.name for one in BENCHMARKS.values() if one.grading in ("code", "mathematics", "cruxeval")]
+NAMES = [benchmark.name for benchmark in BENCHMARKS.values() if benchmark.grading in ("code", "mathematics", "cruxeval")]
 
 
 def main() -> None:
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def row(benchmark: str, items: Sequence[Item], check: Check, grader: GraderPool) -> dict[str, Any]:
-    """Grade the answers of a check, as often as it says."""
+    """Grade the answers of a check ``check.times`` times."""
     neighbours = [*items[1:], items[0]]
     texts = {item.id: text for item, other in zip(items, neighbours, strict=True) if (text := check.answer(item, other)) is not None}
     answered = [item for item in items if item.id in texts]
@@ -137,28 +137,28 @@ def bars(parts: Parts) -> dict[str, dict[str, Any]]:
     }
 
 
-def as_expected(one: Mapping[str, Any]) -> bool:
-    return one["right"] == one["expected"] and one.get("same_bytes", True)
+def as_expected(entry: Mapping[str, Any]) -> bool:
+    return entry["right"] == entry["expected"] and entry.get("same_bytes", True)
 
 
 def table(results: Mapping[str, Any]) -> str:
     """Return counts in Markdown: a line a check, and a line a benchmark of mathematics. Unexpected ones are bold."""
-    rows = [(name, one) for name in NAMES if name in results["parts"] for one in results["parts"][name]["rows"]]
+    rows = [(name, entry) for name in NAMES if name in results["parts"] for entry in results["parts"][name]["rows"]]
     lines = ["| benchmark | graded answers | right | expected |", "|---|---|---|---|"]
-    for name, one in rows:
-        if one["answers"] not in FORMS:
-            twice = ", twice with the same bytes" if one.get("same_bytes") else ""
-            lines.append(f"| {BENCHMARKS[name].title} | {one['answers']}{twice} | {cell(one)} | {one['expected']} |")
+    for name, entry in rows:
+        if entry["answers"] not in FORMS:
+            twice = ", twice with the same bytes" if entry.get("same_bytes") else ""
+            lines.append(f"| {BENCHMARKS[name].title} | {entry['answers']}{twice} | {cell(entry)} | {entry['expected']} |")
     lines += ["", f"| mathematics | {' | '.join(FORMS)} |", f"|---|{'---|' * len(FORMS)}"]
-    for name in dict.fromkeys(name for name, one in rows if one["answers"] in FORMS):
-        cells = [cell(one) for of, one in rows if of == name and one["answers"] in FORMS]
+    for name in dict.fromkeys(name for name, entry in rows if entry["answers"] in FORMS):
+        cells = [cell(entry) for of, entry in rows if of == name and entry["answers"] in FORMS]
         lines.append(f"| {BENCHMARKS[name].title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def cell(one: Mapping[str, Any]) -> str:
-    count = f"{one['right']:,} of {one['items']:,}"
-    return count if as_expected(one) else f"**{count}**"
+def cell(entry: Mapping[str, Any]) -> str:
+    count = f"{entry['right']:,} of {entry['items']:,}"
+    return count if as_expected(entry) else f"**{count}**"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from populora.core.files import read_json
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import read_log
 from populora.runs.tables import read_table
-from populora.sandbox.complexity import fingerprint
+from populora.sandbox.complexity import program_fingerprint
 from populora.tasks.parsing import reasons
 from populora.training.evaluation import held_out_suite
 
@@ -88,13 +88,13 @@ def _from_tables(folder: Path, step: int) -> dict[str, float]:
     attempts = read_table(folder, "attempts", [step])
     counted = attempts.filter(pc.invert(pc.or_(attempts["void"], attempts["filled"]))).to_pydict()
     tables = {"proposals": read_table(folder, "proposals", [step]).to_pydict(), "attempts": counted}
-    found = {f"{name}/entropy": float(np.average(of["entropy"], weights=of["response_tokens"])) for name, of in tables.items()}
+    entropies = {f"{name}/entropy": float(np.average(of["entropy"], weights=of["response_tokens"])) for name, of in tables.items()}
     answers = [text for text, task in zip(counted["text"], counted["task"], strict=True) if task != "code_f"]
-    return found | {"attempts/reasoning": float(np.mean([reasons(text) for text in answers]))}
+    return entropies | {"attempts/reasoning": float(np.mean([reasons(text) for text in answers]))}
 
 
 def _suite_programs_proposed(folder: Path) -> int:
     """Count the programs of the held-out suite that the run's teachers wrote: nothing keeps them from it."""
-    suite = {fingerprint(problem.program) for problem in held_out_suite(read_config(folder))}
+    suite = {program_fingerprint(problem.program) for problem in held_out_suite(read_config(folder))}
     written = pc.unique(read_table(folder, "proposals")["fingerprint"]).to_pylist()
     return len(suite.intersection(written))

@@ -19,7 +19,7 @@ from populora.runs.metrics_log import read_log
 RUNS = [
     *((arm, seed) for seed in (0, 1, 2) for arm in ("baseline", "1t1s", "baseline_equal")),
     ("2t2s", 0), ("baseline_b128", 0),
-    # What the comparison rests on: the number of seeds was fixed when three of each were known and the others were not.
+    # Seeds of the comparison. Their number was fixed when three of each were known and the others were not.
     *(("4t4s", seed) for seed in range(8)),
     *((arm, seed) for seed in (3, 4, 5) for arm in ("baseline", "baseline_equal")),
     # Decided when the first of these and four of 4T+4S were known: is it the population, or its size?
@@ -37,7 +37,7 @@ ARMS = {
 }
 """Configuration and further settings of each arm."""
 ONE_THREAD = ["--threads", "1"]
-"""So that two arms can run beside each other, and to the same bytes on any machine of a kind."""
+"""Lets two arms run at the same time, with bit-identical results on machines of one kind."""
 LEARNING_RATE = ["--learner.learning-rate", "3e-3"]
 """The presets' own when these arms were measured; since then it is twice that, so that their 32 steps show more."""
 EVALUATION = ["--evaluation.every", "25", "--evaluation.problems-per-type", "216"]
@@ -67,11 +67,12 @@ def finished(folder: Path) -> bool:
 def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) -> list[str]:
     """Start a run, or go on with it. A folder with another number of steps is refused."""
     if (folder / "config.json").exists():
-        if (found := read_config(folder).steps) != steps:
-            raise SystemExit(f"{folder} is a run of {found} steps, not {steps}: choose another --root, or --steps {found}")
+        if (recorded := read_config(folder).steps) != steps:
+            raise SystemExit(f"{folder} is a run of {recorded} steps, not {steps}: choose another --root, or --steps {recorded}")
         return [*POPULORA, "resume", str(folder)]
-    config, *own = ARMS[arm]
-    chosen = ["--out", str(folder), "--seed", str(seed), "--steps", str(steps), *ONE_THREAD, *LEARNING_RATE, *EVALUATION, *own, *settings]
+    config, *options = ARMS[arm]
+    flags = {"--out": folder, "--seed": seed, "--steps": steps}
+    chosen = [str(word) for flag in flags.items() for word in flag] + [*ONE_THREAD, *LEARNING_RATE, *EVALUATION, *options, *settings]
     return [*POPULORA, "train", str(ROOT / "configs" / config), *chosen]
 
 

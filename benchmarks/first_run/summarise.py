@@ -46,11 +46,11 @@ def main() -> None:
 
 def check_alike(measured: dict[str, dict]) -> None:
     """Refuse to compare runs of different bases, prompts or settings, other than what makes the arms."""
-    (first, one), *others = measured.items()
+    (first, curves), *others = measured.items()
     for name, run in others:
-        if run["conditions"] != one["conditions"]:
-            difference = f"{json.dumps(run['conditions'])} against {json.dumps(one['conditions'])}"
-            raise SystemExit(f"{name} is not comparable with {first}: {difference}. Move one of them away")
+        if run["conditions"] != curves["conditions"]:
+            difference = f"{json.dumps(run['conditions'])} against {json.dumps(curves['conditions'])}"
+            raise SystemExit(f"{name} is not comparable with {first}: {difference}. Move curves of them away")
 
 
 def run_ends(measured: dict[str, dict]) -> dict[str, dict]:
@@ -70,11 +70,11 @@ def run_ends(measured: dict[str, dict]) -> dict[str, dict]:
 def compare(runs: dict[str, dict]) -> dict[str, dict]:
     """Return the differences of each arm to the baseline, and of the main measures to its controls."""
     arms, against = arms_of(runs), {}
-    for base in (base for base in BASELINES if base in arms):
+    for baseline in (baseline for baseline in BASELINES if baseline in arms):
         # Populations are compared with each baseline, its controls with the baseline itself.
-        others = [arm for arm in arms if arm not in BASELINES or (base == BASELINES[0] and arm != base)]
-        names = rows_of(runs) if base == BASELINES[0] else BESIDE_CONTROLS
-        against[base] = {arm: differences(runs, arm, base, names) for arm in others}
+        others = [arm for arm in arms if arm not in BASELINES or (baseline == BASELINES[0] and arm != baseline)]
+        names = rows_of(runs) if baseline == BASELINES[0] else BESIDE_CONTROLS
+        against[baseline] = {arm: differences(runs, arm, baseline, names) for arm in others}
     return against
 
 
@@ -84,19 +84,19 @@ def ends(curve: Curve) -> dict[str, float]:
     return {when: round(float(np.mean([value for value in part if value is not None])), 4) for when, part in parts.items()}
 
 
-def differences(runs: dict, arm: str, base: str, names: Sequence[str]) -> dict[str, dict]:
+def differences(runs: dict, arm: str, baseline: str, names: Sequence[str]) -> dict[str, dict]:
     """Return differences of last values, with Welch's 95 % interval over seeds where both arms have two or more."""
-    found = {}
+    entries = {}
     for name in names:
-        ours, theirs = ([row["last"] for row in ends_of(runs, kind, name)] for kind in (arm, base))
+        ours, theirs = ([row["last"] for row in ends_of(runs, kind, name)] for kind in (arm, baseline))
         if not ours or not theirs:
             continue
         entry: dict = {"seeds": [len(ours), len(theirs)], "difference": round(float(np.mean(ours) - np.mean(theirs)), 4)}
         if min(len(ours), len(theirs)) >= 2 and np.ptp(ours) + np.ptp(theirs) > 0:
             interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
             entry["interval_95"] = [round(float(interval.low), 4), round(float(interval.high), 4)]
-        found[name] = entry
-    return found
+        entries[name] = entry
+    return entries
 
 
 def ends_of(runs: dict, arm: str, name: str) -> list[dict[str, float]]:
@@ -124,10 +124,10 @@ def table(runs: dict, against: dict) -> str:
 
 
 def _cell(runs: dict, against: dict, arm: str, name: str) -> str:
-    found = ends_of(runs, arm, name)
-    if not found:
+    rows = ends_of(runs, arm, name)
+    if not rows:
         return "–"
-    text = " → ".join(f"{np.mean([end[when] for end in found]):.3g}" for when in ("first", "last") if when in found[0])
+    text = " → ".join(f"{np.mean([end[when] for end in rows]):.3g}" for when in ("first", "last") if when in rows[0])
     return f"{text}, {_difference(against[arm][name])}" if arm in against else text
 
 
@@ -138,8 +138,8 @@ def _difference(entry: dict) -> str:
 
 def _against_controls(against: dict) -> str:
     lines = [
-        f"- {arm} − {base}: {CURVES[name]} {_difference(found[name])}"
-        for base in BASELINES[1:] for arm, found in against.get(base, {}).items() for name in BESIDE_CONTROLS if name in found
+        f"- {arm} − {baseline}: {CURVES[name]} {_difference(entries[name])}"
+        for baseline in BASELINES[1:] for arm, entries in against.get(baseline, {}).items() for name in BESIDE_CONTROLS if name in entries
     ]  # fmt: skip
     return "\n" + "\n".join(lines) + "\n" if lines else ""
 

@@ -48,14 +48,14 @@ def main() -> None:
 
 def qwen_adapter(seed: int, layers: int = LAYERS) -> Adapter:
     """Return an adapter with A as LoRA starts, alike for all seeds, and B with singular values that fall as 1/k, as after training."""
-    shared, own = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
+    shared, single = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     fall = 1e-2 / torch.arange(1, RANK + 1)
     modules = {}
     for layer in range(layers):
         for target, out in TARGETS.items():
-            a = (2 * torch.rand(RANK, HIDDEN, generator=shared) - 1 + 0.1 * torch.randn(RANK, HIDDEN, generator=own)) / HIDDEN**0.5
-            turn = torch.linalg.qr(torch.randn(RANK, RANK, generator=own)).Q
-            b = torch.randn(out, RANK, generator=own) * fall @ turn
+            a = (2 * torch.rand(RANK, HIDDEN, generator=shared) - 1 + 0.1 * torch.randn(RANK, HIDDEN, generator=single)) / HIDDEN**0.5
+            turn = torch.linalg.qr(torch.randn(RANK, RANK, generator=single)).Q
+            b = torch.randn(out, RANK, generator=single) * fall @ turn
             modules[f"model.layers.{layer}.self_attn.{target}"] = (a, b)
     return Adapter(modules, RANK, 2.0 * RANK)
 

@@ -46,13 +46,13 @@ def plain_loss(model: Any, ids: torch.Tensor, **options: Any) -> torch.Tensor:
 def peft_sequential(model: Any, slots: Sequence[int]) -> Case:
     """Train with PEFT, one adapter at a time."""
     groups = batch(slots)
-    own = {
+    responses = {
         slot: torch.tensor([[*group.prompt, *group.responses[0]] for group in groups if group.slot == slot]) for slot in sorted(set(slots))
     }
 
     def run() -> None:
         model.zero_grad()
-        for slot, ids in own.items():
+        for slot, ids in responses.items():
             model.set_adapter(str(slot))
             plain_loss(model, ids).backward()
 
@@ -127,4 +127,4 @@ def shared(slots: int, prompt: int, response: int, samples: int = 8) -> tuple[li
         PromptGroup(slot, draw.integers(2, 512, prompt).tolist(), tuple(draw.integers(2, 512, (samples, response)).tolist()))
         for slot in range(slots)
     ]
-    return together, [PromptGroup(group.slot, group.prompt, (one,)) for group in together for one in group.responses]
+    return together, [PromptGroup(group.slot, group.prompt, (response,)) for group in together for response in group.responses]

@@ -52,8 +52,8 @@ class Scored:
 def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     """Propose, solve and score once, with references from ``references`` beside the seeds."""
     measures = run.verifier.measures([problem.program for problem in references])
-    for problem, found in zip(references, measures, strict=True):
-        run.buffer.add(problem, found.fingerprint)
+    for problem, measure in zip(references, measures, strict=True):
+        run.buffer.add(problem, measure.fingerprint)
     matchups = match(run.population, run.config, 1)
     rollouts = rollout(run, 1, matchups)
     proposals, attempts = rollouts.proposals, rollouts.attempts
@@ -81,8 +81,8 @@ def _rejected_lines(proposal: Proposal, shown: str) -> int:
 
 def report(scored: Sequence[Scored], seed: int = 0) -> dict[str, dict]:
     """Per type: validity (all, longest quarter), solve rate, histogram of rho, reward by lines and its slope; and `variety`."""
-    found = {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
-    return {**found, "programs": variety([item.program for item in scored if item.program])}
+    by_task = {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
+    return {**by_task, "programs": variety([item.program for item in scored if item.program])}
 
 
 def variety(written: Sequence[tuple[str, Measures]]) -> dict[str, dict]:
@@ -169,14 +169,14 @@ def passed(results: dict[str, dict]) -> dict[str, bool]:
         "programs grow and shrink on every measure": all(low < high for low, _, high in programs["quantiles"].values()),
     }
     for task in TASK_TYPES:
-        found = results[task]
-        checks[f"{task} valid >= 0.95"] = found["valid"] >= 0.95
-        checks[f"{task} valid, longest quarter >= 0.90"] = found["valid_longest_quarter"] >= 0.90
-        checks[f"{task} solve rate 0.45 to 0.80"] = 0.45 <= found["solve_rate"] <= 0.80
-        checks[f"{task} problems at every rate"] = all(count > 0 for count in found["rho_histogram"])
-        checks[f"{task} reward rises with lines"] = found["reward_slope_interval_95"][0] > 0
+        measured = results[task]
+        checks[f"{task} valid >= 0.95"] = measured["valid"] >= 0.95
+        checks[f"{task} valid, longest quarter >= 0.90"] = measured["valid_longest_quarter"] >= 0.90
+        checks[f"{task} solve rate 0.45 to 0.80"] = 0.45 <= measured["solve_rate"] <= 0.80
+        checks[f"{task} problems at every rate"] = all(count > 0 for count in measured["rho_histogram"])
+        checks[f"{task} reward rises with lines"] = measured["reward_slope_interval_95"][0] > 0
         if task is not TaskType.CODE_F:  # a function is induced without reasoning
-            styles = found["styles"]
+            styles = measured["styles"]
             checks[f"{task} reasoning is a minority habit"] = 0 < styles["reasoning_share"] < 0.5
             checks[f"{task} reasoning is more accurate"] = styles.get("difference_interval_95", [0])[0] > 0
     return checks

@@ -61,15 +61,15 @@ def reasoning(rng: np.random.Generator, task: TaskType, sample: Sample, style: s
     if style == "brief":
         effects = [effect for _, effect in sample.runs[0].trace]
         return [("; ".join(effects[::-1] if task is TaskType.CODE_I else effects), 1.0)]
-    found = "".join(name + value for name, value in bindings(sample, 0)) + steps(sample, 0)
-    return [(found, 1.0)] if task is TaskType.CODE_O else search(rng, sample, found, mixture)
+    trace = "".join(name + value for name, value in bindings(sample, 0)) + steps(sample, 0)
+    return [(trace, 1.0)] if task is TaskType.CODE_O else search(rng, sample, trace, mixture)
 
 
-def search(rng: np.random.Generator, sample: Sample, found: str, mixture: Mixture) -> list[Piece]:
+def search(rng: np.random.Generator, sample: Sample, trace: str, mixture: Mixture) -> list[Piece]:
     """Full reasoning about code_i: guesses that give another output, each executed to its end, then one that gives the output
     asked for. Executing is one skill for both tasks, and more guesses find an input more often."""
     wanted = sample.runs[0].value
-    room = mixture.search_chars - (len(found) if mixture.last_guess_checked else 0)
+    room = mixture.search_chars - (len(trace) if mixture.last_guess_checked else 0)
     pieces: list[Piece] = []
     for index in range(1, 1 + int(rng.choice(len(mixture.wrong_guesses), p=mixture.wrong_guesses))):
         guess: list[Piece] = []
@@ -80,8 +80,8 @@ def search(rng: np.random.Generator, sample: Sample, found: str, mixture: Mixtur
         if sample.runs[index].value != wanted and length <= room:
             pieces += guess
             room -= length
-    if mixture.last_guess_checked or len(found) <= room:
-        pieces.append((found, 1.0))
+    if mixture.last_guess_checked or len(trace) <= room:
+        pieces.append((trace, 1.0))
     return pieces
 
 

@@ -92,9 +92,9 @@ class Row:
 
 def mixture_of(config: PretrainConfig, index: int) -> Mixture:
     """The corpus phase that a shard belongs to."""
-    stage, own = config.place(index)
+    stage, place = config.place(index)
     ends = np.cumsum([count for _, count in stage.phases])
-    return MIXTURES[stage.phases[int(np.searchsorted(ends, own, side="right"))][0]]
+    return MIXTURES[stage.phases[int(np.searchsorted(ends, place, side="right"))][0]]
 
 
 def tokenised(documents: list[Document], prompt_weight: float) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Whether the tiny base has seen what it is judged on: every program of its whole pretraining corpus against the held-out suite.
+"""Check that the tiny base has not seen its evaluation programs: every program of its whole pretraining corpus against the held-out suite.
 
     python -m experiments.tiny_base.disjoint [--workers 2]      writes disjoint.json; half an hour of CPU time
 
@@ -93,7 +93,7 @@ def _shard(index: int) -> tuple[int, set[bytes], set[bytes]]:
 def _shape(source: str) -> str:
     """The text with variables named by their first occurrence."""
     names: dict[str, str] = {}
-    return _NAME.sub(lambda found: found[0] if found[0] in _FIXED else names.setdefault(found[0], f"v{len(names)}"), source)
+    return _NAME.sub(lambda match: match[0] if match[0] in _FIXED else names.setdefault(match[0], f"v{len(names)}"), source)
 
 
 def _digest(text: str) -> bytes:

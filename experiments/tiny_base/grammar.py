@@ -53,10 +53,10 @@ def simple(scope: Scope, nested: bool) -> str:
 def _assign_int(scope: Scope, nested: bool) -> str:
     ints = scope.free("int")
     if len(ints) >= 2 and scope.chance(0.06):
-        one, two = ints[0], ints[1]
-        scope.set(one)
-        scope.set(two)
-        return f"{one}, {two} = ({two}, {int_expr(scope)})"
+        left, right = ints[0], ints[1]
+        scope.set(left)
+        scope.set(right)
+        return f"{left}, {right} = ({right}, {int_expr(scope)})"
     name = scope.pick(ints) if nested else scope.fresh_or_old("int")
     if name in scope.names and scope.chance(0.55):
         operator = scope.pick(("+=", "+=", "+=", "-=", "*="))

@@ -33,7 +33,7 @@ class Mixture:
     """Whether a search always makes room for the execution of its last guess; otherwise it answers at once where that does not fit
     into ``search_chars``."""
     propose_weight: float = 0.4
-    """Loss weight of a proposer's response. Most of its entropy is the generator's dice, which nobody can learn; at full weight it
+    """Loss weight of a proposer's response. Most of its entropy is the generator's randomness, which cannot be learned; at full weight it
     drowns the gradient of execution, so that comes last."""
     solve_budgets: dict[int, int] | None = None
     """Statement budgets of the programs to solve, where they are not those of the proposals' references (``budgets``)."""

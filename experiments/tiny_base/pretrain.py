@@ -61,9 +61,9 @@ def make_optimizers(model: Model, config: PretrainConfig) -> list[torch.optim.Op
 
 def learning_rate(config: PretrainConfig, step: int, shards: float) -> float:
     """Within a stage: warm-up by its own ``step``, then constant, then linear decay; ``shards`` counts from the very start."""
-    stage, own = config.place(shards)
+    stage, index = config.place(shards)
     warm = min(1.0, (step + 1) / config.warmup_steps)
-    return stage.learning_rate * warm * min(1.0, max(0.0, (stage.shards - own) / stage.decay_shards))
+    return stage.learning_rate * warm * min(1.0, max(0.0, (stage.shards - index) / stage.decay_shards))
 
 
 def loss_of(model: Model, batch: Batch, total: float, device: torch.device) -> torch.Tensor:

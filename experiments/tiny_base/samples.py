@@ -47,7 +47,7 @@ def normalised(source: str) -> str:
 
 
 def held_out(source: str) -> bool:
-    """Whether this program belongs to evaluation only (one in `HELD_OUT_ONE_IN`, by hash of the normalised AST)."""
+    """Tell whether this program belongs to evaluation only (one in `HELD_OUT_ONE_IN`, by hash of the normalised AST)."""
     digest = hashlib.sha256(normalised(source).encode()).digest()
     return int.from_bytes(digest[:4], "little") % HELD_OUT_ONE_IN == 0
 

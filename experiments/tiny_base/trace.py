@@ -31,7 +31,7 @@ class Run:
 
 
 def in_range(value: object) -> bool:
-    """Whether a value stays inside the small ranges of the embedded domain."""
+    """Tell whether a value stays inside the small ranges of the embedded domain."""
     if isinstance(value, int):
         return abs(value) <= MAX_INT
     if isinstance(value, str):

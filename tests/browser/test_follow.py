@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 from reading import until
 
-from populora.report.server import serve
+from populora.report.server import serve_page
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +33,7 @@ def followed(report):
     """Yield the page, its address, and what ends its server."""
     page = Page(report.path.read_text("utf-8"))
     with ExitStack() as stack:
-        yield page, stack.enter_context(serve(page, 0)), stack
+        yield page, stack.enter_context(serve_page(page, 0)), stack
 
 
 def test_a_new_page_is_loaded_and_the_reader_stays_where_they_are(visits, followed):

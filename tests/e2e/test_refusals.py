@@ -1,4 +1,4 @@
-"""What cannot work stops before a run directory exists; what stops working stops the run."""
+"""Invalid settings are refused before a run directory exists; a failure during the run stops it."""
 
 import json
 from dataclasses import replace

@@ -13,7 +13,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.engine.model.base_shape import read_base_shape
-from populora.engine.model.loading import base_name, fingerprint, load_base
+from populora.engine.model.loading import base_fingerprint, base_name, load_base
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.directory import new_run
 from populora.training.population import initial_population
@@ -47,7 +47,7 @@ def made(seed: int, base: str = "tiny", rank: int = 4, targets: tuple[str, ...] 
 @cache
 def base_facts(path: str = "tiny", dtype: str = "float32") -> dict[str, str]:
     """What ``run.json`` says of a base."""
-    return {"base_sha256": fingerprint(load_base(BaseConfig(path=path, dtype=dtype))[0])}
+    return {"base_sha256": base_fingerprint(load_base(BaseConfig(path=path, dtype=dtype))[0])}
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_a_benchmark_graded_in_part_is_compared_but_in_no_aggregate():
     assert (columns["amc23"].items, columns["amc23"].of) == (30, 40)
     assert "Code" in columns and not {"Math", "All"} & columns.keys()
     layout = comparison_tables(compare(arms, resamples=FEW))[0]
-    assert any(line.cells[0].text == "30/40" for line in layout.rows) and any("No Math, All" in note for note in layout.notes)
+    assert any(line.cells[0].text == "30/40" for line in layout.rows) and any("No Math, All" in note for note in layout.footnotes)
 
 
 def test_arms_are_read_from_folders_in_an_extraction_mode(tmp_path: Path):
@@ -166,9 +166,9 @@ def test_arms_are_read_from_folders_in_an_extraction_mode(tmp_path: Path):
 
 def test_a_table_of_a_comparison_has_its_mode_and_seed_and_marks_what_is_significant():
     arms = [replace(arm("first_run", 2), mode="strict"), replace(arm("second", 2, rate=0.9), mode="strict")]
-    (table,) = comparison_tables(compare(arms, seed=3, resamples=FEW), notes=["More of it."])
+    (table,) = comparison_tables(compare(arms, seed=3, resamples=FEW), more_footnotes=["More of it."])
     assert [row.label for row in table.rows] == ["HE+", "AMC", "Code (1/3)", "Math (1/7)", "All (2/10)"]
     assert table.rows[0].cells[3].bold and table.rows[2].cells[-1].text == "–"
-    assert "Extraction mode: strict; benchmarks without it count their primary mode." in table.notes
-    assert any("bootstrap over items (seed 3)" in note for note in table.notes) and table.notes[-1] == "More of it."
+    assert "Extraction mode: strict; benchmarks without it count their primary mode." in table.footnotes
+    assert any("bootstrap over items (seed 3)" in note for note in table.footnotes) and table.footnotes[-1] == "More of it."
     assert len(comparison_tables(compare([arm("a"), arm("b"), arm("c")], resamples=FEW))) == 2

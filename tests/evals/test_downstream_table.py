@@ -50,7 +50,7 @@ def rows_of(*evaluations: Evaluation, members: bool = True) -> dict[str, ScoreRo
 
 
 def texts(table: TextTable) -> str:
-    return " ".join([*table.columns, *(cell.text for row in table.rows for cell in row.cells), *table.notes])
+    return " ".join([*table.columns, *(cell.text for row in table.rows for cell in row.cells), *table.footnotes])
 
 
 def test_rows_stand_as_in_the_paper_and_members_below():
@@ -132,9 +132,9 @@ def test_all_rows_of_a_table_average_the_same_benchmarks():
 def test_skipped_benchmarks_and_steps_are_in_the_notes():
     models = tuple(replace(model, step=200) for model in POPULATION[1:])
     partial = replace(evaluation(full(), models), skipped={"aime24": "aime24: 'x' is not there"})
-    notes = downstream_tables([partial])[0].notes
+    notes = downstream_tables([partial])[0].footnotes
     assert "Skipped aime24: 'x' is not there" in notes and "Members at step 200." in notes
-    both = downstream_tables([partial, evaluation(full(), name="other")])[0].notes
+    both = downstream_tables([partial, evaluation(full(), name="other")])[0].footnotes
     assert "run: Skipped aime24: 'x' is not there" in both
 
 
@@ -155,7 +155,7 @@ def test_extraction_modes_are_compared_in_a_second_table():
     assert values["base, strict"] == ["20.0", "20.0", "20.0"]
     assert values["Teacher, mean of 2, third"] == ["40.0±0.0", "50.0±0.0", "45.0±0.0"]  # MATH-500 has no such mode
     assert not any("Worst" in label or "T0" in label for label in values)
-    assert "primary mode (lenient)" in second.notes[0] and first.rows[0].cells[1].text == "30.0"
+    assert "primary mode (lenient)" in second.footnotes[0] and first.rows[0].cells[1].text == "30.0"
 
 
 def test_records_are_unrounded_and_have_every_mode():

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from populora.core.errors import AdapterError
 from populora.core.types import Generation
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.generate import EvalPlan, generate, make_plan, to_completion
+from populora.evals.generate import EvalPlan, generate, make_eval_plan, to_completion
 from populora.evals.models import EvalModels
 from populora.evals.prompts import EvalTask, load_template
 from populora.tasks.render import load_prompts
@@ -27,7 +27,7 @@ def models(make_adapter, models_of) -> EvalModels:
 
 @pytest.fixture
 def plan(models, crux) -> EvalPlan:
-    return make_plan(models, [EvalTask(BENCHMARKS[name], crux) for name in CRUX])
+    return make_eval_plan(models, [EvalTask(BENCHMARKS[name], crux) for name in CRUX])
 
 
 class Seen(dict):
@@ -52,7 +52,7 @@ def test_every_model_answers_every_item_under_its_own_adapter_as_it_does_alone(p
 
 
 def test_greedy_tokens_are_those_of_transformers(chat_base, models_of, coding, out):
-    generate(make_plan(models_of(chat_base), [EvalTask(BENCHMARKS["mbpp_plus"], coding, max_tokens=20)]), out, Seen())
+    generate(make_eval_plan(models_of(chat_base), [EvalTask(BENCHMARKS["mbpp_plus"], coding, max_tokens=20)]), out, Seen())
     tokenizer, model = build_tokenizer(), AutoModelForCausalLM.from_pretrained(chat_base)
     for line in completions(out, "mbpp_plus", "base"):
         assert line["prompt"].startswith("<|im_start|>user\nPlease provide") and line["prompt"].endswith("```python\n")
@@ -69,7 +69,7 @@ def test_an_adapter_that_cannot_be_evaluated_is_refused_at_once(make_adapter, mo
     (damaged / "adapter_model.safetensors").write_bytes(b"half of it")
     for adapter, message in ((other, "is an adapter for another base"), (damaged, "damaged or cut off")):
         with pytest.raises(AdapterError, match=message):
-            make_plan(models_of(adapter, base="tiny"), [EvalTask(BENCHMARKS[CRUX[1]], crux)], merge)
+            make_eval_plan(models_of(adapter, base="tiny"), [EvalTask(BENCHMARKS[CRUX[1]], crux)], merge)
 
 
 def made(text: str, stopped: bool = False) -> Generation:

@@ -12,7 +12,7 @@ from populora.core.errors import ConfigError
 from populora.engine.model.loading import load_base
 from populora.evals import generate as generation
 from populora.evals.benchmarks import BENCHMARKS
-from populora.evals.generate import generate, make_plan
+from populora.evals.generate import generate, make_eval_plan
 from populora.evals.loaded_adapters import merge
 from populora.evals.prompts import EvalTask
 
@@ -33,7 +33,7 @@ def test_the_merged_weights_are_the_base_plus_the_scaled_delta(make_adapter, tmp
 def test_without_peft_it_is_said_before_anything_is_written(make_adapter, models_of, crux, monkeypatch):
     monkeypatch.setattr(generation, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"takes PEFT, which is not installed: `.* pip install .*peft.*, or evaluate without --merge"):
-        make_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
+        make_eval_plan(models_of(make_adapter("mine", 1)), [EvalTask(BENCHMARKS["cruxeval_output"], crux)], merge=True)
 
 
 def test_merged_models_say_what_their_adapters_say(make_adapter, models_of, crux, tmp_path):
@@ -43,7 +43,7 @@ def test_merged_models_say_what_their_adapters_say(make_adapter, models_of, crux
     for merge_them in (False, True):
         out = tmp_path / f"merge-{merge_them}"
         out.mkdir()
-        generate(make_plan(models, tasks, merge_them), out, lambda *_: None)
+        generate(make_eval_plan(models, tasks, merge_them), out, lambda *_: None)
         texts[merge_them] = [line["completion"] for name in ("one", "two", "base") for line in completions(out, "cruxeval_output", name)]
         assert sorted(path.name for path in out.iterdir()) == ["adapters", "evaluation.json", "generations"]
     same = sum(ours == theirs for ours, theirs in zip(texts[False], texts[True], strict=True))

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from populora.evals.aggregates import ScoreRow, aggregates_over, paper_notes, paper_rows
+from populora.evals.aggregates import ScoreRow, aggregates_over, paper_footnotes, paper_rows
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.downstream_table import downstream_tables
 from populora.evals.eval_records import EvalModel, Evaluation, Score
@@ -64,4 +64,4 @@ def test_laid_beside_fewer_benchmarks_the_papers_aggregates_are_over_the_same():
     paper = {line.label: [cell.text for cell in line.cells] for line in layout.rows}
     assert paper["Qwen2.5-Coder-7B"] == ["79.3", "68.3", "37.5", "73.8", "37.5", "61.7"]
     assert paper["Baseline AZR (LoRA)"][3] == f"{(79.0 + 68.1) / 2:.1f}"  # without a spread, for none can be had
-    assert all(note in layout.notes for note in paper_notes())
+    assert all(note in layout.footnotes for note in paper_footnotes())

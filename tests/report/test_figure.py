@@ -11,7 +11,7 @@ from PIL import Image
 from report_runs import study_of
 
 from populora.report.figure import Figure, describe_first_run, describe_runs
-from populora.report.rendering import save
+from populora.report.rendering import save_figure
 
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('\r\n",;\x00 =')) | st.sampled_from(["\r", "\r\n", "a\rb", '"', ""])
 
@@ -33,7 +33,7 @@ def test_a_csv_is_read_back_as_it_was_whatever_a_model_wrote(rows):
 def test_a_file_says_in_itself_what_it_shows(tmp_path):
     figure = Figure("name", "A – title", "", "What is drawn.", "a.jsonl: x", "4T+4S in run<\udcff>: 1 run, seed 0", [{"a": 1}], Drawing)
     words = "What is drawn. Shown: 4T+4S in run<\\udcff>: 1 run, seed 0. From: a.jsonl: x."
-    _, drawing, pixels, sheet = save(figure, tmp_path)
+    _, drawing, pixels, sheet = save_figure(figure, tmp_path)
     purl = "{http://purl.org/dc/elements/1.1/}"
     root = ElementTree.fromstring(drawing.read_text("utf-8"))  # noqa: S314 we wrote it
     assert [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")] == ["A – title"]

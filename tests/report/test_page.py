@@ -13,7 +13,7 @@ from populora.report import page as module
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures import make_figures
 from populora.report.page import page
-from populora.report.rendering import draw, save, svg
+from populora.report.rendering import draw, save_figure, svg
 from populora.runs.summary import summarise
 from populora.runs.tables import SCHEMAS
 
@@ -35,7 +35,7 @@ def test_a_figure_drawn_twice_is_equal_bytes_in_every_kind(runs, tmp_path, name)
         folder.mkdir()
         figure = next(figure for figure in make_figures(study_of(runs["pair"])) if figure.name == name)
         assert isinstance(figure, Figure)
-        return {"page": svg(figure).encode(), **{file.name: file.read_bytes() for file in save(figure, folder)}}
+        return {"page": svg(figure).encode(), **{file.name: file.read_bytes() for file in save_figure(figure, folder)}}
 
     first, second = made(tmp_path / "first"), made(tmp_path / "second")
     assert first == second

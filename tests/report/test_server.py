@@ -14,7 +14,7 @@ import pytest
 from populora.core.config import Config
 from populora.core.errors import ConfigError, RunDirectoryError
 from populora.report import server
-from populora.report.server import LivePage, serve
+from populora.report.server import LivePage, serve_page
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import METRICS, write_step
 
@@ -78,7 +78,7 @@ def test_a_page_that_cannot_be_rebuilt_stays_and_is_tried_again(run, make_record
 
 
 def test_only_the_page_is_served_and_only_under_names_of_this_machine(run):
-    with serve(LivePage(run, lambda _: "the page"), 0) as address:
+    with serve_page(LivePage(run, lambda _: "the page"), 0) as address:
         for host in ("127.0.0.1", "localhost", "localhost:8765"):
             assert get(address, "/?x=1", Host=host) == (200, "the page")
         for host in ("attacker.example", "127.0.0.1.attacker.example:80", "[::1]:80", ""):
@@ -91,6 +91,6 @@ def test_a_port_that_is_taken_is_one_error(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         page = LivePage(run, str)
-        with pytest.raises(ConfigError, match=f"cannot listen on port {port}"), serve(page, port):
+        with pytest.raises(ConfigError, match=f"cannot listen on port {port}"), serve_page(page, port):
             pass
         assert page.html == "", "refused before the first page is built"

@@ -48,6 +48,15 @@ def test_a_new_run_needs_a_free_folder_and_touches_no_other(tmp_path, content, m
         read_config(tmp_path)
 
 
+def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path):
+    with new_run(tmp_path, Config(), {}):
+        pass
+    facts = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**facts, "format": 1}))
+    with pytest.raises(RunDirectoryError, match=r"another version of populora \(expected format 2, got 1\)\. Read it with that version"):
+        read_config(tmp_path)
+
+
 def test_creation_that_was_killed_before_its_settings_leaves_the_folder_free(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "config.json.part").write_text("{")

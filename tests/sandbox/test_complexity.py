@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from radon.complexity import cc_visit
 from radon.raw import analyze
 
-from populora.sandbox.complexity import ProgramComplexity, fingerprint, measure
+from populora.sandbox.complexity import ProgramComplexity, measure, program_fingerprint
 
 # The six programs of the paper's figure "Generator outputs at matched training steps" with its labels
 # (AST depth, cyclomatic, LOC). The figure prints no variable counts: the fourth number follows our definition.
@@ -154,14 +154,14 @@ def test_variables_are_distinct_bound_names_without_parameters(source, variables
 def test_long_operator_chain_does_not_exhaust_the_stack():
     source = "x = " + "+".join(["1"] * 2000)
     assert measure(source).ast_depth > 1000
-    assert fingerprint(source) != fingerprint(source + "+1")
+    assert program_fingerprint(source) != program_fingerprint(source + "+1")
 
 
 def test_fingerprint_ignores_layout_comments_and_docstrings():
     plain = "def f(x):\n    return x + 1\n"
     dressed = '"""Module."""\n# note\n\ndef f( x ):\n    "Doc."\n    return (x+1)  # sum\n'
-    assert fingerprint(plain) == fingerprint(dressed)
-    assert len(fingerprint(plain)) == 64
+    assert program_fingerprint(plain) == program_fingerprint(dressed)
+    assert len(program_fingerprint(plain)) == 64
 
 
 @given(
@@ -170,11 +170,11 @@ def test_fingerprint_ignores_layout_comments_and_docstrings():
 def test_fingerprints_are_equal_exactly_when_the_dumped_trees_are(lines):
     source, shuffled = "\n".join(lines), "\n".join(sorted(lines))
     same_tree = ast.dump(ast.parse(source)) == ast.dump(ast.parse(shuffled))
-    assert (fingerprint(source) == fingerprint(shuffled)) == same_tree
+    assert (program_fingerprint(source) == program_fingerprint(shuffled)) == same_tree
 
 
 @given(st.lists(st.sampled_from(["x = 1", "# note", "", "y = x", "for i in [1]:\n    z = i", "if y:\n    pass"]), max_size=8))
 def test_comments_and_blank_lines_change_no_metric(lines):
     bare = [line for line in lines if line and not line.startswith("#")]
     assert measure("\n".join(lines)) == measure("\n".join(bare))
-    assert fingerprint("\n".join(lines)) == fingerprint("\n".join(bare))
+    assert program_fingerprint("\n".join(lines)) == program_fingerprint("\n".join(bare))

@@ -43,9 +43,9 @@ def test_invalid_long_programs_fail_the_longest_quarter_and_turn_the_slope():
     items = rising(TASK_TYPES[0]) + [scored(TASK_TYPES[0], 12, valid=False) for _ in range(8)]
     items += [item for task in TASK_TYPES[1:] for item in rising(task)]
     results = report(items)
-    found = results[TASK_TYPES[0].value]
-    assert found["valid"] == round(180 / 188, 4) and found["rejections"] == {"error:syntax": 8}
-    assert found["longest_quarter_from_lines"] == 8 and found["valid_longest_quarter"] == round(44 / 52, 4)
+    measured = results[TASK_TYPES[0].value]
+    assert measured["valid"] == round(180 / 188, 4) and measured["rejections"] == {"error:syntax": 8}
+    assert measured["longest_quarter_from_lines"] == 8 and measured["valid_longest_quarter"] == round(44 / 52, 4)
     checks = passed(results)
     assert checks["code_i valid >= 0.95"] and not checks["code_i valid, longest quarter >= 0.90"]
 

@@ -26,8 +26,8 @@ def test_every_program_is_python_in_canonical_style(seed, budget):
 
 def test_all_kinds_of_python_occur():
     trees = [ast.parse(random_program(stream(0, "kinds", index), 1 + index % 8)) for index in range(600)]
-    found = {type(node) for tree in trees for node in ast.walk(tree)}
-    assert {ast.If, ast.For, ast.While, ast.ListComp, ast.Dict, ast.Tuple, ast.Subscript, ast.BoolOp, ast.List} <= found
+    kinds = {type(node) for tree in trees for node in ast.walk(tree)}
+    assert {ast.If, ast.For, ast.While, ast.ListComp, ast.Dict, ast.Tuple, ast.Subscript, ast.BoolOp, ast.List} <= kinds
     assert any(len(tree.body) == 2 for tree in trees), "no helper function"
     assert any(isinstance(node, ast.Constant) and isinstance(node.value, str) for tree in trees for node in ast.walk(tree))
 

@@ -60,8 +60,8 @@ def test_a_test_that_cannot_write_says_so_before_it_works(tmp_path):
 def test_a_student_trained_alone_is_measured_before_and_after(monkeypatch):
     monkeypatch.setattr(headroom, "SUITE_PER_TYPE", 4)
     lines = []
-    found = measure_headroom(_headroom_config(Headroom(threads=1), seed=0), steps=2, per_type=1, samples=4, log=lines.append)
+    result = measure_headroom(_headroom_config(Headroom(threads=1), seed=0), steps=2, per_type=1, samples=4, log=lines.append)
     assert [line["step"] for line in lines] == [1, 2]
-    assert set(found["before"]["accuracy"]) == {"code_i", "code_o", "code_f", "all"}
-    assert found["gain"] == pytest.approx(found["after"]["accuracy"]["all"] - found["before"]["accuracy"]["all"], abs=1e-3)
-    assert found["before"]["reasoning"] < 0.5
+    assert set(result["before"]["accuracy"]) == {"code_i", "code_o", "code_f", "all"}
+    assert result["gain"] == pytest.approx(result["after"]["accuracy"]["all"] - result["before"]["accuracy"]["all"], abs=1e-3)
+    assert result["before"]["reasoning"] < 0.5

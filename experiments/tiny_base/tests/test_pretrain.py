@@ -38,8 +38,8 @@ def test_going_on_after_a_stop_gives_the_same_weights(tmp_path):
     with pytest.raises(Stop):
         pretrain(SMALL, tmp_path / "stopped", progress=_stop)
     resumed = pretrain(SMALL, tmp_path / "stopped")
-    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for left, right in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(left, right)
 
 
 @pytest.mark.slow
@@ -148,8 +148,8 @@ def test_every_stage_warms_up_holds_and_falls_to_zero():
 
 def test_phases_follow_each_other_through_the_stages():
     names = {id(mixture): name for name, mixture in MIXTURES.items()}
-    found = [names[id(mixture_of(TWO, index))] for index in range(TWO.shards)]
-    assert found == ["short"] * 2 + ["final"] * 8 + ["searching"] * 2 + ["finished"] * 2
+    phases = [names[id(mixture_of(TWO, index))] for index in range(TWO.shards)]
+    assert phases == ["short"] * 2 + ["final"] * 8 + ["searching"] * 2 + ["finished"] * 2
 
 
 @pytest.mark.slow
@@ -161,5 +161,5 @@ def test_a_stage_begins_with_fresh_optimisers_also_after_a_stop(tmp_path):
     saved["config"] |= dataclasses.asdict(config) | {"corpus": corpus_digest(config)}
     saved["optimizers"] = []  # nothing of them may be needed
     torch.save(saved, tmp_path / "first" / "checkpoint.pt")
-    for one, other in zip(whole.parameters(), pretrain(config, tmp_path / "first").parameters(), strict=True):
-        assert torch.equal(one, other)
+    for left, right in zip(whole.parameters(), pretrain(config, tmp_path / "first").parameters(), strict=True):
+        assert torch.equal(left, right)

@@ -20,7 +20,7 @@ CONFIG_FILE = "adapter_config.json"
 Settings = dict[str, Any]
 
 CARRIED = ("use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "layer_replication", "alora_invocation_tokens")
-"""Scale and reach of the delta beyond ``r`` and ``lora_alpha``: the factors mean nothing else with them."""
+"""Scale and reach of the delta beyond ``r`` and ``lora_alpha``: they leave the meaning of the factors unchanged."""
 _FREE = {
     "peft_type", "peft_version", "task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode", "r", "lora_alpha",
     "lora_dropout", "bias", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "init_lora_weights",

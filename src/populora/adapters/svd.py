@@ -31,7 +31,7 @@ INDEPENDENT = 1e-3
 """A column counts as independent when at least this share of it is outside the span of those before it. Its fp32 rounding shows in its
 direction by the inverse of that share: vectors are orthonormal to 1e-4 at worst, to 1e-6 where columns are nearly orthogonal."""
 ORTHOGONAL = 0.9
-"""The share from which a Gram matrix in fp32 is as good. A keeps it, being random at birth."""
+"""The share from which a Gram matrix in fp32 is as good. A usually meets this bound, because it starts random."""
 
 
 class Spectrum(NamedTuple):

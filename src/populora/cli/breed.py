@@ -33,9 +33,9 @@ class Breed:
     operator: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """Such as `m1` or `svd_structured`; `--list` explains all."""
     strength: Annotated[tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """The operator's strengths that shall not have their defaults, such as `epsilon=0.2`."""
+    """Strengths of the operator to override, such as `epsilon=0.2`."""
     refactor: Literal["revive", "balanced"] = "revive"
-    """How singular components without weight are split into factors: able to learn again, or as in the paper, dead for ever."""
+    """Split of zero singular components into factors: trainable again, or frozen at zero as in the paper."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """The same seed gives the same bytes."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="OUT")] = None

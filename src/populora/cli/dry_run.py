@@ -15,7 +15,7 @@ from populora.training.evaluation import held_out_suite
 from populora.training.evolution import check_operators
 
 CHECKS = (
-    "checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory, trackers",
+    "checked: settings, operators, prompt set, held-out problems, shapes of the base, targets, token limits, memory, loggers",
     "not checked: weights, tokenizer and whether prompts fit, because the base is not loaded",
     "not checked: the sandbox and the GPUs of the machine that will run this: `populora doctor` shows them there",
 )

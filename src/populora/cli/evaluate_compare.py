@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     selected = [benchmark.name for benchmark in suite([name.strip() for name in args.suite.split(",")])] if args.suite else []
     arms = [_read_arm(text, args.mode, selected or list(BENCHMARKS)) for text in args.arms]
     differences = compare([arm for arm, *_ in arms], args.seed)
-    tables = comparison_tables(differences, _notes(arms, selected))
+    tables = comparison_tables(differences, _footnotes(arms, selected))
     if args.out:
         files = write_tables(args.out, "comparison", tables, [asdict(difference) for difference in differences])
         say(f"written to {', '.join(map(str, files))}")
@@ -69,10 +69,10 @@ def _read_arm(text: str, mode: str, benchmarks: Sequence[str]) -> tuple[Compared
     return read_arm(folder, text, models, sizes, mode), folder, models
 
 
-def _notes(arms: Sequence[tuple[ComparedArm, Path, Sequence[EvalModel]]], selected: Sequence[str]) -> list[str]:
+def _footnotes(arms: Sequence[tuple[ComparedArm, Path, Sequence[EvalModel]]], selected: Sequence[str]) -> list[str]:
     """Write footnotes on the models of each arm, benchmarks that are not compared, and settings that differ."""
-    notes = [f"{arm.name}: the mean of {', '.join(model.name for model in models)}." for arm, _, models in arms if len(models) > 1]
+    footnotes = [f"{arm.name}: the mean of {', '.join(model.name for model in models)}." for arm, _, models in arms if len(models) > 1]
     some = {name for arm, *_ in arms for name in arm.scores}.union(selected)
     absent = [BENCHMARKS[name].title for name in BENCHMARKS if name in some and not all(name in arm.scores for arm, *_ in arms)]
-    notes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
-    return [*notes, *settings_diff({arm.name: settings_of(folder, models, arm.scores) for arm, folder, models in arms})]
+    footnotes += [f"Not compared, since an arm has no verdicts: {', '.join(absent)}."] if absent else []
+    return [*footnotes, *settings_diff({arm.name: settings_of(folder, models, arm.scores) for arm, folder, models in arms})]

@@ -160,9 +160,9 @@ def _load_tasks(benchmarks: Sequence[Benchmark], args: Generate) -> tuple[list[E
 def _make_plan(args: Generate, models: EvalModels | None, tasks: Sequence[EvalTask]) -> tuple[Any, Callable[..., Any]]:
     """Make the plan; returns it and the function that generates its completions."""
     if models:
-        from populora.evals.generate import generate, make_plan
+        from populora.evals.generate import generate, make_eval_plan
 
-        return make_plan(models, tasks, args.merge), generate
+        return make_eval_plan(models, tasks, args.merge), generate
     from populora.evals.openai_api import Endpoint, generate_by_api, make_api_plan
 
     return make_api_plan(Endpoint(args.endpoint, args.what[0], args.key_variable, args.parallel, args.chat), tasks), generate_by_api

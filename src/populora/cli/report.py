@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     out = args.out or runs[0] / "report.html"
     from populora.report.figures import make_figures
     from populora.report.page import page
-    from populora.report.rendering import save
+    from populora.report.rendering import save_figure
 
     figures = make_figures(study)
     write_file(out, page(study, figures).encode("utf-8", "backslashreplace"))
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     if args.figures:
         with disk_errors(args.figures):
             args.figures.mkdir(parents=True, exist_ok=True)
-            written = [file for figure in figures if isinstance(figure, Figure) for file in save(figure, args.figures)]
+            written = [file for figure in figures if isinstance(figure, Figure) for file in save_figure(figure, args.figures)]
         sys.stdout.write(f"{args.figures}/  {len(written)} files\n")
     return 0
 

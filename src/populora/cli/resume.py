@@ -23,7 +23,7 @@ class Resume:
     run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None
     """Run directory, such as `runs/tiny`; by default the newest under `runs/`."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
-    """Where this part of the run takes place; by default what the run began with. Another number of processes changes results by the order
+    """Processes of the resumed run; by default those that it began with. Another number of processes changes results by the order
     of additions."""
 
 

@@ -101,8 +101,8 @@ def run_displayed(
         with two_stage_interrupt() as stop, open_display(folder, steps, history, stop) as display:
             summary = work(display, stop)
     except KeyboardInterrupt:
-        begun = f"{resume} continues from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
-        sys.stderr.write(f"populora: stopped at once; {begun}\n")
+        remedy = f"{resume} continues from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"
+        sys.stderr.write(f"populora: stopped at once; {remedy}\n")
         return 130
     if not summary.stopped:
         return 0

@@ -26,7 +26,7 @@ EXPECTED = (
     "expected a JSON object with 'role' and the fields of that role, all strings but for 'pairs': program (program, inputs), "
     "input (program, answer, output), answer (program, inputs, answer, output), solution (answer, pairs: [[inputs, output], ...])"
 )
-"""The text about a request that is none. ``id`` is optional and returned as it came; further fields are ignored."""
+"""Error text for a malformed request. ``id`` is optional and returned as it came; further fields are ignored."""
 
 
 @dataclass(frozen=True)

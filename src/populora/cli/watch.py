@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--port is {args.port}: expected 0 to 65535")
     from populora.report.figures import make_figures
     from populora.report.page import page
-    from populora.report.server import LivePage, serve
+    from populora.report.server import LivePage, serve_page
 
     def build(version: str) -> str:
         study = read_study(runs, args.baseline, smooth=args.smooth)
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
     os.nice(10)  # the training goes first
     sys.stderr.write(f"populora watch: reading {runs[0]} …\n")
-    with serve(LivePage(runs[0], build), args.port) as address:
+    with serve_page(LivePage(runs[0], build), args.port) as address:
         sys.stdout.write(f"{address}  follows {runs[0]}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:

@@ -11,7 +11,7 @@ from populora.core.config import Config
 from populora.engine.learning.learner import InProcessLearner, Learner
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.base_shape import check_memory
-from populora.engine.model.loading import fingerprint, load_base, load_tokenizer
+from populora.engine.model.loading import base_fingerprint, load_base, load_tokenizer
 from populora.engine.model.model import AdaptedModel, Checkpointing
 from populora.engine.planning.planner import check_context
 from populora.engine.sampling.inprocess import InProcessSampler
@@ -61,7 +61,7 @@ def _load_adapted(config: Config, checkpointing: Checkpointing = "none") -> tupl
     """Load the base model with slots for all members, its tokenizer and its fingerprint."""
     check_memory(config)
     model, tokenizer = load_base(config.base)
-    base, lora = fingerprint(model), config.lora
+    base, lora = base_fingerprint(model), config.lora
     return AdaptedModel(model, lora.targets, config.population.members, lora.rank, lora.alpha, checkpointing), tokenizer, base
 
 

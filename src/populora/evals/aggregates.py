@@ -132,7 +132,7 @@ def _paper() -> dict[str, Any]:
     return tomllib.loads((files("populora.evals") / "paper_results.toml").read_text("utf-8"))
 
 
-def paper_notes() -> tuple[str, ...]:
+def paper_footnotes() -> tuple[str, ...]:
     """Read the footnotes to the paper's numbers."""
     return tuple(_paper()["notes"])
 

@@ -46,7 +46,7 @@ FIELDS: dict[Grading, tuple[str, ...]] = {
     "cruxeval": ("code", "input", "output"),
     "selfplay": ("id", "task", "program", "shown"),
 }
-"""Fields that an item must have to be graded. The other graders name what they miss."""
+"""Fields that an item must have to be graded. The other graders report their missing fields."""
 
 
 def benchmark(name: str) -> Benchmark:

@@ -1,7 +1,7 @@
 """Compare evaluations item by item: differences with bootstrap intervals, and a paired test for each benchmark.
 
 An arm is one or more models, such as the students of a run. Its score on an item is the share of its models that have it right. All arms
-answer the same items, so everything is paired. It is about these models on other items of the kind, not about other training seeds.
+answer the same items, so everything is paired. Intervals cover new items of the kind, not new training seeds.
 - Interval: percentile bootstrap of the mean difference over items. For an aggregate, items are drawn within each benchmark.
 - Test of one model against one: McNemar's exact test, which is binomial on the items that only one of them has right.
 - Test of groups of models: a sign-flip permutation test of the mean difference. Under the null hypothesis an item's two scores may be
@@ -111,7 +111,7 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int
         sizes, pairs = [arm.sizes[name] for name in names], [scores[name] for name in names]
         if column in aggregates and [len(values) for values, _ in pairs] != sizes:
             continue
-        ends = interval([a - b for a, b in pairs], stream(seed, "compare", arm.name, column, "bootstrap"), resamples)
+        ends = bootstrap_interval([a - b for a, b in pairs], stream(seed, "compare", arm.name, column, "bootstrap"), resamples)
         low, high = (100 * ends[0], 100 * ends[1]) if ends else (None, None)
         value, other = (100 * float(_mean_of_means(*side)) for side in zip(*pairs, strict=True))
         test, p = "", None
@@ -123,7 +123,7 @@ def _compare_two(first: ComparedArm, arm: ComparedArm, seed: int, resamples: int
     return differences
 
 
-def interval(differences: Sequence[Scores], draws: np.random.Generator, resamples: int) -> tuple[float, float] | None:
+def bootstrap_interval(differences: Sequence[Scores], draws: np.random.Generator, resamples: int) -> tuple[float, float] | None:
     """Bootstrap the mean over benchmarks of the mean over items; None where all items are alike, and where one has a single item."""
     if any(values.size < 2 for values in differences) or all(np.ptp(values) == 0 for values in differences):
         return None
@@ -141,7 +141,7 @@ def paired_test(scores: Scores, other: Scores, single: bool, draws: np.random.Ge
         gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
         return "McNemar", float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
     if difference.size < 2:
-        return "sign-flip", 1.0  # either sign is as far from zero, and scipy takes no single item
+        return "sign-flip", 1.0  # one item rejects nothing, and scipy does not accept it
     result = stats.permutation_test(
         (difference,), _mean_of_means, permutation_type="samples", n_resamples=resamples, vectorized=True, batch=_BATCH, rng=draws
     )
@@ -173,12 +173,12 @@ def _check_items(benchmark: str, name: str, items: Iterable[str], other: str, ot
             )
 
 
-def comparison_tables(differences: Iterable[Difference], notes: Sequence[str] = ()) -> list[TextTable]:
-    """Build a table for each arm: both scores, the difference with its interval, and the tests. ``notes`` are more footnotes."""
-    return [_comparison_table(list(of_arm), notes) for _, of_arm in groupby(differences, lambda difference: difference.arm)]
+def comparison_tables(differences: Iterable[Difference], more_footnotes: Sequence[str] = ()) -> list[TextTable]:
+    """Build a table for each arm: both scores, the difference with its interval, and the tests. ``more_footnotes`` come last."""
+    return [_comparison_table(list(of_arm), more_footnotes) for _, of_arm in groupby(differences, lambda difference: difference.arm)]
 
 
-def _comparison_table(differences: Sequence[Difference], notes: Sequence[str]) -> TextTable:
+def _comparison_table(differences: Sequence[Difference], more_footnotes: Sequence[str]) -> TextTable:
     first = differences[0]
     aggregates = aggregates_over(item.column for item in differences if item.p is not None)
     tests = " and ".join(dict.fromkeys(item.test for item in differences if item.test))
@@ -189,7 +189,7 @@ def _comparison_table(differences: Sequence[Difference], notes: Sequence[str]) -
         f"The interval is a bootstrap over items (seed {first.seed}): it says nothing about other training seeds.",
         f"Tests: {tests}, two-sided, with Holm's correction over this comparison. Bold: p below {SIGNIFICANT} after it.",
         *([f"No {', '.join(absent)}: a benchmark of it is graded only in part."] if absent else []),
-        *notes,
+        *more_footnotes,
     ]
     titles = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
     titles |= {name: aggregate_title(name, over) for name, over in aggregates.items()}

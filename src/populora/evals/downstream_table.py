@@ -13,7 +13,7 @@ from populora.evals.aggregates import (
     aggregate_title,
     aggregates_over,
     graded_benchmarks,
-    paper_notes,
+    paper_footnotes,
     paper_rows,
     score_rows,
 )
@@ -26,7 +26,7 @@ _GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "tiny": "Tiny
 Blocks = list[tuple[str, list[ScoreRow]]]  # the name of each evaluation with its rows
 
 
-def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, notes: Sequence[str] = ()) -> list[TextTable]:
+def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, footnotes: Sequence[str] = ()) -> list[TextTable]:
     """Build the downstream table, and one by extraction mode where graders have several; nothing where nothing was graded."""
     benchmarks = graded_benchmarks(evaluations)
     if not benchmarks:
@@ -34,10 +34,10 @@ def downstream_tables(evaluations: Sequence[Evaluation], paper: bool = False, no
     if len(evaluations) == 1:
         evaluations = [replace(evaluations[0], name="")]
     blocks = [(evaluation.name, score_rows(evaluation, aggregates_over(benchmarks))) for evaluation in evaluations]
-    texts = [*_footnotes(benchmarks, [row for _, rows in blocks for row in rows], evaluations), *notes]
+    texts = [*_footnotes(benchmarks, [row for _, rows in blocks for row in rows], evaluations), *footnotes]
     published = paper_rows(benchmarks) if paper else {}
     if paper:
-        texts += paper_notes() if published else ["The paper's table has none of these benchmarks."]
+        texts += paper_footnotes() if published else ["The paper's table has none of these benchmarks."]
     table = _text_table("Downstream pass@1 (%)", benchmarks, blocks, list(published.values()), texts)
     return [table, _mode_table(evaluations, benchmarks)] if modes_of(evaluations) else [table]
 
@@ -59,12 +59,12 @@ def _mode_table(evaluations: Sequence[Evaluation], benchmarks: Sequence[str]) ->
     for name in benchmarks:
         titles[BENCHMARKS[name].primary].append(BENCHMARKS[name].title)
     primary = "; ".join(f"{mode} on {', '.join(of)}" for mode, of in titles.items()) if len(titles) > 1 else next(iter(titles))
-    notes = [f"The score is each benchmark's primary mode ({primary}), which also replaces a mode that a benchmark does not have."]
-    return _text_table("The same completions by extraction mode", benchmarks, blocks, [], notes, bold=False)
+    footnotes = [f"The score is each benchmark's primary mode ({primary}), which also replaces a mode that a benchmark does not have."]
+    return _text_table("The same completions by extraction mode", benchmarks, blocks, [], footnotes, bold=False)
 
 
 def _text_table(
-    caption: str, benchmarks: Sequence[str], blocks: Blocks, published: list[list[ScoreRow]], notes: Sequence[str], bold: bool = True
+    caption: str, benchmarks: Sequence[str], blocks: Blocks, published: list[list[ScoreRow]], footnotes: Sequence[str], bold: bool = True
 ) -> TextTable:
     aggregates = aggregates_over(benchmarks)
     names = (*benchmarks, *aggregates)
@@ -79,7 +79,7 @@ def _text_table(
     titles = [BENCHMARKS[name].title for name in benchmarks] + [aggregate_title(*item) for item in aggregates.items()]
     text_blocks = [tuple(text_row(row, prefix, best) for row in rows) for prefix, rows in blocks]
     text_blocks += [tuple(text_row(row, "", {}) for row in rows) for rows in published]
-    return TextTable(caption, tuple(groups), tuple(titles), tuple(text_blocks), tuple(notes))
+    return TextTable(caption, tuple(groups), tuple(titles), tuple(text_blocks), tuple(footnotes))
 
 
 def _best(rows: Sequence[ScoreRow], column: str) -> str:

@@ -115,7 +115,7 @@ class Score:
 
     @property
     def complete(self) -> bool:
-        """Whether every item has a verdict."""
+        """Tell whether every item has a verdict."""
         return self.graded == self.items
 
     @property

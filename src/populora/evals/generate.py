@@ -45,7 +45,7 @@ class EvalPlan:
         return {"base": values, "backend": backend, "merged": self.merge, "models": {}, "benchmarks": benchmarks}
 
 
-def make_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False) -> EvalPlan:
+def make_eval_plan(models: EvalModels, tasks: Sequence[EvalTask], merge: bool = False) -> EvalPlan:
     """Render the prompts and check the adapters. Raises `ConfigError`, and `AdapterError` for an adapter that cannot be evaluated."""
     config, shapes = models.config, read_base_shape(models.config.base)
     tokenizer, prompts = load_tokenizer(config.base), load_prompts(config.base.prompts, config.tasks)

@@ -43,7 +43,7 @@ class TextTable:
     groups: tuple[tuple[str, int], ...]
     columns: tuple[str, ...]
     blocks: tuple[tuple[TextRow, ...], ...]
-    notes: tuple[str, ...] = ()
+    footnotes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> list[TextRow]:
@@ -63,7 +63,7 @@ def print_table(table: TextTable, console: Console | None = None) -> None:
                 console.print(part)
                 start = stop
                 break
-    for note in table.notes:
+    for note in table.footnotes:
         console.print(Text(note, "dim"))
 
 
@@ -83,11 +83,11 @@ def _rich_table(table: TextTable, start: int, stop: int) -> Table:
 
 
 def to_markdown(table: TextTable) -> str:
-    """Write the table in Markdown, with its caption and notes."""
+    """Write the table in Markdown, with its caption and footnotes."""
     rows = [["", *map(escape_markdown, table.columns)], ["---", *["---:"] * len(table.columns)]]
     rows += [[escape_markdown(row.label), *map(_markdown_cell, row.cells)] for row in table.rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "".join(f"\n- {escape_markdown(note)}" for note in table.notes)
+    notes = "".join(f"\n- {escape_markdown(note)}" for note in table.footnotes)
     return f"{escape_markdown(table.caption)}\n\n{lines}\n" + (f"{notes}\n" if notes else "")
 
 
@@ -113,7 +113,7 @@ def to_latex(table: TextTable, label: str) -> str:
     ]  # fmt: skip
     for block in table.blocks:
         lines += [r"\midrule", *(" & ".join([escape_latex(row.label), *map(_latex_cell, row.cells)]) + r" \\" for row in block)]
-    caption = " ".join([rf"\textbf{{{escape_latex(table.caption)}}}", *map(escape_latex, table.notes)])
+    caption = " ".join([rf"\textbf{{{escape_latex(table.caption)}}}", *map(escape_latex, table.footnotes)])
     lines += [r"\bottomrule", r"\end{tabular}}", rf"\caption{{{caption}}}", rf"\label{{{label}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

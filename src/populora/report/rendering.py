@@ -36,7 +36,7 @@ def draw(figure: Figure) -> Drawing:
         return figure.draw()
 
 
-def save(figure: Figure, folder: Path) -> list[Path]:
+def save_figure(figure: Figure, folder: Path) -> list[Path]:
     """Write a figure as CSV, SVG, PNG and PDF, with its caption in their metadata. Equal numbers give bit-identical files."""
     drawing, written = draw(figure), [folder / f"{figure.name}.csv"]
     written[0].write_bytes(figure.csv().encode("utf-8", "backslashreplace"))

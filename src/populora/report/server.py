@@ -65,7 +65,7 @@ class LivePage:
 
 
 @contextmanager
-def serve(page: LivePage, port: int) -> Iterator[str]:
+def serve_page(page: LivePage, port: int) -> Iterator[str]:
     """Build the first page, serve until the block ends, and yield the address. Raises `ConfigError` if the port is taken."""
     try:
         server = ThreadingHTTPServer((HOST, port), _handler(page))

@@ -21,6 +21,8 @@ from populora.core.invocation import command
 RUNS = Path("runs")
 """Where new runs go, in the working folder."""
 CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
+FORMAT = 2
+"""Of run directories and checkpoints."""
 
 
 @contextmanager
@@ -30,7 +32,7 @@ def new_run(folder: Path, config: Config, facts: Mapping[str, Any]) -> Iterator[
     make_folder(folder)
     with locked(folder):
         check_free(folder)
-        write_file(folder / FACTS, json_bytes({"config_sha256": config_hash(config), "versions": versions(), **facts}))
+        write_file(folder / FACTS, json_bytes({"format": FORMAT, "config_sha256": config_hash(config), "versions": versions(), **facts}))
         write_file(folder / CONFIG, json_bytes(to_mapping(config)))
         yield
 
@@ -75,12 +77,18 @@ def read_config(folder: Path) -> Config:
     if not (folder / CONFIG).is_file():
         raise RunDirectoryError(f"'{folder}' is not a run directory: expected a '{CONFIG}' in it. `ls runs/` shows the runs.")
     try:
-        return from_mapping(read_json(folder / CONFIG))
+        config = from_mapping(read_json(folder / CONFIG))
     except ConfigError as error:
-        raise RunDirectoryError(
-            f"'{folder}' was written by another version of populora ({str(error).partition('. ')[0]}). Read it with that version, or "
-            "start a new run."
-        ) from error
+        raise _other_version(folder, str(error).partition(". ")[0]) from error
+    if (folder / FACTS).is_file() and (written := read_json(folder / FACTS).get("format")) != FORMAT:
+        raise _other_version(folder, f"expected format {FORMAT}, got {written}")
+    return config
+
+
+def _other_version(folder: Path, reason: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"'{folder}' was written by another version of populora ({reason}). Read it with that version, or start a new run."
+    )
 
 
 def check_free(folder: Path) -> None:

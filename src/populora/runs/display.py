@@ -18,7 +18,7 @@ from populora.runs.summary import Summary, print_summary
 
 
 class Display(AbstractContextManager, Protocol):
-    """Receives what training does. Leaving its block gives the terminal back, whatever happened."""
+    """Shows the events of a training. Leaving its block restores the terminal, also after an error."""
 
     def phase(self, name: str) -> None:
         """Show that a phase of the step has begun."""

@@ -82,7 +82,7 @@ class Trackio:
         trackio, name = import_module("trackio"), f"{run.name}-{run.id}"
         self._run = trackio.init(PROJECT, name, config=run.settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False)
         if trackio.utils.get_storage_mode() != "sqlite" or os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL"):
-            return last  # what it holds is elsewhere, or not yet in its database
+            return last  # its rows are remote, or not written yet
         # It writes a moment after `log`, in a thread: a kill may have cost it steps.
         return import_module("trackio.sqlite_storage").SQLiteStorage.get_max_step_for_run(PROJECT, name) or 0
 

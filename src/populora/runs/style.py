@@ -30,9 +30,9 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 def format_duration(seconds: float) -> str:
     """Format as ``2:31`` or ``1:02:31``."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
 def format_metric(name: str, value: float, signed: bool = False) -> str:

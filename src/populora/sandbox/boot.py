@@ -23,7 +23,7 @@ def main(mode: str, what: str, settings: str) -> None:
         package.__path__ = []
     sys.argv, sys.orig_argv = [""], [""]  # a program must not see the settings
     if mode == "zygote":
-        zygote.serve(int(what), json.loads(settings))
+        zygote.serve_jobs(int(what), json.loads(settings))
     else:
         sys.stdout.write(json.dumps(probe.attempt(what, json.loads(settings))))
 

@@ -110,7 +110,7 @@ def _parse(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str,
 def _measure(job: dict[str, Any], calls: int, limits: dict[str, Any]) -> dict[str, Any]:
     try:
         measured = complexity.measure(job["program"])
-        fingerprint = complexity.fingerprint(job["program"])
+        fingerprint = complexity.program_fingerprint(job["program"])
     except Exception as error:
         raise JobError("syntax") from error
     return {"kind": "ok", "measures": [measured.ast_depth, measured.cyclomatic, measured.loc, measured.variables, fingerprint]}

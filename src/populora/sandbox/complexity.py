@@ -44,7 +44,7 @@ def measure(source: str) -> ProgramComplexity:
     return ProgramComplexity(_depth(tree), _cyclomatic(nodes), _lines(source), _variables(nodes))
 
 
-def fingerprint(source: str) -> str:
+def program_fingerprint(source: str) -> str:
     """Compute the SHA-256 (hex) of the AST without positions, comments, layout and docstrings. Raises as `measure` does."""
     import hashlib  # here, as it maps OpenSSL into every process, also those that need only the metrics
 
@@ -63,7 +63,7 @@ def _skeleton(node: ast.AST) -> str:
     fields: list[str] = []
     for name, value in ast.iter_fields(node):
         items = cast("list[object]", value) if isinstance(value, list) else [value]
-        if value is not None and items:  # what is absent is written differently by different Python versions
+        if value is not None and items:  # Python versions represent absent fields differently
             fields += [name, *("*" if isinstance(item, ast.AST) else repr(item) for item in items)]
     return f"{type(node).__name__}({' '.join(fields)})"
 

@@ -77,7 +77,7 @@ def probe_layers(bubblewrap: str | None) -> dict[str, tuple[bool, str]]:
 
 
 def _probe(layer: str, bubblewrap: str | None) -> tuple[bool, str]:
-    arguments, environment = command(["probe", layer, json.dumps(_PROBE_SETTINGS)], bubblewrap=bubblewrap)
+    arguments, environment = interpreter_command(["probe", layer, json.dumps(_PROBE_SETTINGS)], bubblewrap=bubblewrap)
     try:
         done = subprocess.run(  # noqa: S603 - our own command line
             arguments, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=True, cwd="/"
@@ -89,7 +89,7 @@ def _probe(layer: str, bubblewrap: str | None) -> tuple[bool, str]:
     return bool(answer["holds"]), str(answer["detail"])
 
 
-def command(
+def interpreter_command(
     arguments: list[str], hash_seed: int = 1, bubblewrap: str | None = None, packages: Iterable[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
     """Build the command line and environment that run ``boot.py`` with ``arguments``, in namespaces if ``bubblewrap`` is its path.

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from populora.core.errors import SandboxUnavailableError
-from populora.sandbox.layers import Isolation, command, package_folders
+from populora.sandbox.layers import Isolation, interpreter_command, package_folders
 from populora.sandbox.protocol import Limits
 from populora.sandbox.zygote import BUSY_SHARE
 
@@ -61,7 +61,7 @@ class Zygote:
             "harness": [Path(file).read_text("utf-8") for file in limits.harness],
         }  # fmt: skip
         with theirs:
-            arguments, environment = command(
+            arguments, environment = interpreter_command(
                 ["zygote", str(theirs.fileno()), json.dumps(settings)], index + 1, isolation.bubblewrap, packages
             )
             self._process = subprocess.Popen(  # noqa: S603 - our own command line

@@ -20,7 +20,7 @@ STEP = datetime.timedelta(days=401, hours=5, minutes=17, seconds=23, microsecond
 _COUNTING = "time monotonic perf_counter process_time thread_time clock_gettime".split()
 
 
-def settle(index: int) -> None:
+def set_surroundings(index: int) -> None:
     """Set the clock of the ``index``-th zygote, and hide the machine's name."""
     _shift_time(index * STEP)
     _shift_datetime(index * STEP)

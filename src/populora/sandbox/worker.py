@@ -59,7 +59,7 @@ class Worker:
         verdicts = self._attempt(_PAIR[0], unit, calls=2 if twice else 1)
         if len(unit) > 1 and verdicts[0].reason in _ENDINGS:  # one of them ended the child: find out which
             return [self._attempt(_PAIR[0], [job], calls=1)[0] for job in unit]
-        if twice and verdicts[0].kind in (VerdictKind.OK, VerdictKind.ERROR):  # no second run can better the others
+        if twice and verdicts[0].kind in (VerdictKind.OK, VerdictKind.ERROR):  # a second run changes no other verdict
             return [self._agreed(unit, verdicts[0])]
         return verdicts
 

@@ -40,7 +40,7 @@ REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts":
 """Done a few times before the first program, so that caches are filled and the interpreter has specialised its code."""
 
 
-def serve(control: int, settings: dict[str, Any]) -> None:
+def serve_jobs(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
     ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (folders) and ``harness`` (sources). Each
@@ -100,7 +100,7 @@ class Jailed:
 
 def _preload(packages: list[str], folders: list[str], harness: list[str], index: int) -> None:
     """Import modules for all children, after the surroundings are settled, as modules keep the functions that they find."""
-    surroundings.settle(index)
+    surroundings.set_surroundings(index)
     for name in PRELOADED:
         importlib.import_module(name)
     sys.path += {os.path.dirname(folder) for folder in folders}
@@ -196,7 +196,7 @@ def _become_child(job: int, parent: int, jailed: Jailed) -> NoReturn:
         jail.limit_time_and_processes(jailed.limits, jailed.threads)
         if jailed.call_filter:
             jailed.call_filter.load()
-        os.write(_JOB, b"R")  # ready: what fails from here on is the program's doing
+        os.write(_JOB, b"R")  # ready: later failures are the program's
         body = json.dumps([child.perform(job, request["calls"], jailed.limits) for job in request["jobs"]]).encode("ascii")
         _write(struct.pack(">I", len(body)) + body)
         leave(0)

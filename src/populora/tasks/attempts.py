@@ -80,11 +80,11 @@ def grade_attempt(
         reason = "no_answer" if answer.formatted else "format"
     else:
         expected = recorded.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else recorded.values
-        reason = compare(answers[answer_job(problem, answer.text, tasks)], expected, key)
+        reason = explain_mismatch(answers[answer_job(problem, answer.text, tasks)], expected, key)
     return Attempt(request.student, problem, generation, answer.formatted, reason == "", reason, void, request.from_buffer, answer.lenient)
 
 
-def compare(verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:
+def explain_mismatch(verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:
     """Return the reason why an answer is not correct; empty if its values are the expected ones."""
     if not verdict.ok:
         return reason_of(verdict)

@@ -14,7 +14,7 @@ from populora.core.types import Example, Problem, TaskType
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
-from populora.tasks.attempts import answer_job, compare
+from populora.tasks.attempts import answer_job, explain_mismatch
 from populora.tasks.jobs import key_of, run_job
 
 ANY_IMPORT = TasksConfig(banned_imports=())
@@ -103,7 +103,7 @@ class Verifier:
         if not gold.ok:
             return Check(gold, False, f"expected_output:{gold.reason}")
         (verdict,) = self._pool.run([answer_job(problem, answer, self._tasks)], twice=self._twice)
-        kind = compare(verdict, gold.values, key_of(self._tasks)) if verdict.ok else verdict.reason
+        kind = explain_mismatch(verdict, gold.values, key_of(self._tasks)) if verdict.ok else verdict.reason
         return Check(verdict, verdict.ok and kind == "", kind)
 
 

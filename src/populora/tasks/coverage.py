@@ -72,7 +72,7 @@ def _nearest(tree: KDTree, points: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(tree.query(points)[1], dtype=np.int64)  # pyright: ignore[reportUnknownMemberType] scipy ships no types
 
 
-def tessellation() -> NDArray[np.uint8]:
+def tessellation_sha256() -> NDArray[np.uint8]:
     """Compute the SHA-256 [32] of ranges and centroids; coverage numbers are comparable exactly when it is equal."""
     digest = hashlib.sha256(RANGES.astype("<f8").tobytes() + centroids().astype("<f4").tobytes())
     return np.frombuffer(digest.digest(), dtype=np.uint8)
@@ -112,13 +112,13 @@ class Archive:
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Return plain arrays: ``counts`` [4096], ``descriptors`` [n, 4] in sorted order, and the ``tessellation`` they refer to."""
         descriptors = np.array(sorted(self._descriptors), dtype=np.int64).reshape(-1, len(METRICS))
-        return {"counts": self._counts.copy(), "descriptors": descriptors, "tessellation": tessellation()}
+        return {"counts": self._counts.copy(), "descriptors": descriptors, "tessellation": tessellation_sha256()}
 
     @classmethod
     def restore(cls, state: dict[str, NDArray[np.generic]]) -> Self:
         """Rebuild the archive from `state`. Raises `RunDirectoryError` if its cells are not this version's cells."""
-        if not np.array_equal(state["tessellation"], tessellation()):
-            recorded, expected = state["tessellation"].tobytes().hex()[:12], tessellation().tobytes().hex()[:12]
+        if not np.array_equal(state["tessellation"], tessellation_sha256()):
+            recorded, expected = state["tessellation"].tobytes().hex()[:12], tessellation_sha256().tobytes().hex()[:12]
             raise RunDirectoryError(
                 f"the coverage archive was filled with tessellation {recorded}, this version of populora has {expected}: "
                 "the numbers would not be comparable. Resume with the version that wrote the run."

@@ -56,8 +56,8 @@ def is_formatted(response: str) -> bool:
 
 def answer_text(response: str) -> str:
     """Return the text from the last ``<answer>`` to the next ``</answer>``; empty if there is none."""
-    _, tag, rest = _first_turn(response).rpartition("<answer>")
-    return rest.partition("</answer>")[0] if tag else ""
+    _, tag, answer = _first_turn(response).rpartition("<answer>")
+    return answer.partition("</answer>")[0] if tag else ""
 
 
 def _fences(answer: str, tags: tuple[str, ...]) -> list[str]:
@@ -127,8 +127,8 @@ def search_solution(task: TaskType, answer: str) -> str:
         return ""
     for mark in _MARKS:
         for last in [*re.finditer(mark.format(_NAMES[task]), answer, re.IGNORECASE)][-1:]:
-            closing, rest = _CLOSING.get(last[0][-1], "\n"), answer[last.end() :]
-            content = rest.partition("\n")[0].rpartition(closing)[0] if closing == ")" else rest.partition(closing)[0]
+            closing, tail = _CLOSING.get(last[0][-1], "\n"), answer[last.end() :]
+            content = tail.partition("\n")[0].rpartition(closing)[0] if closing == ")" else tail.partition(closing)[0]
             if content.strip().rstrip("."):
                 return content.strip().rstrip(".")
     return answer.strip()

@@ -25,7 +25,7 @@ from populora.runs.loggers import check_loggers, open_loggers
 from populora.runs.metrics_log import truncate_logs, write_step
 from populora.runs.step_record import StepRecord
 from populora.runs.summary import Summary, summarise
-from populora.tasks.coverage import Archive, tessellation
+from populora.tasks.coverage import Archive, tessellation_sha256
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
@@ -47,7 +47,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
         fill_buffer(run)
         check_prompts(run)
         with new_run(folder, config, run.fingerprints):
-            save(run, folder)
+            save_run(run, folder)
             return _loop(run, folder, display, stop)
 
 
@@ -66,7 +66,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
         else:
             display.phase("filling the buffer")
             fill_buffer(run)
-            save(run, folder)
+            save_run(run, folder)
         truncate_logs(folder, run.step, config)
         return _loop(run, folder, display, stop)
 
@@ -97,7 +97,7 @@ def build_run(config: Config) -> Iterator[Run]:
                 "tokenizer_sha256": digest(repr(sorted(backend.tokenizer.get_vocab().items())).encode()),
                 "prompts": f"{prompts.name} {prompts.version}",
                 **({"held_out_sha256": digest(repr(suite).encode())} if suite else {}),
-                "tessellation_sha256": tessellation().tobytes().hex(),
+                "tessellation_sha256": tessellation_sha256().tobytes().hex(),
                 "sandbox": backend.tier,
             },
             population=population,
@@ -124,7 +124,7 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
             metrics = write_step(folder, record)
             stopping = stop()
             if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
-                save(run, folder)
+                save_run(run, folder)
                 send_logs()
             write_seconds = time.perf_counter() - started  # logged with the next step
             display.step(record, metrics)
@@ -146,7 +146,7 @@ def _changed_members(run: Run, record: StepRecord) -> list[Member]:
     return [member for member in run.population.members if member.id in born | updated]
 
 
-def save(run: Run, folder: Path) -> None:
+def save_run(run: Run, folder: Path) -> None:
     """Write a checkpoint: the members as PEFT folders, and everything else that a resume needs."""
     config = run.config
     save_checkpoint(folder, snapshot(run), config.keep_checkpoints, base_name(config.base), config.lora.targets)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from populora.core.rng import stream
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.verdicts import cell_measures, interval, recovered, summary, trailing, verdict, versus
+from populora.evals.retention.verdicts import cell_measures, recovered, summary, t_interval, trailing, verdict, versus
 
 CONFIG = RetentionConfig(
     parents=("code_i", "code_o"),
@@ -95,8 +95,8 @@ def test_a_child_of_two_parents_counts_on_each_task_against_the_parent_trained_o
 def test_intervals_over_seeds_are_students():
     values = [0.1, 0.3, 0.2]
     low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-    assert interval(values) == pytest.approx((0.2, low, high))
-    assert interval([0.1]) == (pytest.approx(0.1), -math.inf, math.inf)
+    assert t_interval(values) == pytest.approx((0.2, low, high))
+    assert t_interval([0.1]) == (pytest.approx(0.1), -math.inf, math.inf)
 
 
 @pytest.mark.parametrize(

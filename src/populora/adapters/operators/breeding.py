@@ -19,7 +19,7 @@ import torch
 
 from populora.adapters.adapter import Adapter, all_finite
 from populora.adapters.operators.registry import Operator, get_operator
-from populora.adapters.operators.similarity import basis_cosine, measure, same_adapter
+from populora.adapters.operators.similarity import basis_cosine, measure_similarity, same_adapter
 from populora.adapters.svd import Refactor
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.rng import stream
@@ -59,7 +59,7 @@ def breed(
         options = {"refactor": refactor, **strength} if operator.takes_refactor else strength
         child = _aligned(operator.function(aligned, stream(plan.seed, *plan.stream), **options))
         check_fit(f"the child of operator '{operator.name}'", child, aligned[0])
-        similarity = measure(child, aligned)
+        similarity = measure_similarity(child, aligned)
         for index, (parent, cosine) in enumerate(zip(aligned, similarity.cosines, strict=True), start=1):
             if not (allow_copy or operator.control) and same_adapter(child, parent, cosine):
                 raise AdapterError(

@@ -47,7 +47,7 @@ def delta_norm(adapter: Adapter) -> float:
     return math.sqrt(max(0.0, delta_inner(adapter, adapter)))  # rounding can turn a zero into -1e-12
 
 
-def measure(child: Adapter, parents: Sequence[Adapter]) -> Similarity:
+def measure_similarity(child: Adapter, parents: Sequence[Adapter]) -> Similarity:
     """Compare a child with its parents."""
     norm, norms = delta_norm(child), [delta_norm(parent) for parent in parents]
     mean = sum(norms) / len(norms)

@@ -69,15 +69,15 @@ class ClusterLearner:
         return dict(sorted((updates | batch.skipped).items()))
 
     def _split(self, batch: Batch) -> tuple[OwnerRows, HelperRows]:
-        pieces = split_work(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
-        work = {slot: [piece.tokens for piece in slot_pieces] for slot, slot_pieces in pieces.items()}
+        items = split_work(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
+        work = {slot: [item.tokens for item in slot_items] for slot, slot_items in items.items()}
         cost, ranks = self._config.cluster.help_cost, range(len(self._pool))
         assignment = assign(work, self._owners, len(ranks), cost, self._nodes, FAR * cost)
 
         def rows_of(indices: Mapping[int, Sequence[int]]) -> list[TrainRow]:
-            """The rows of some pieces by slot, in the step's order, in which one process would compute them."""
-            chosen = [pieces[slot][index] for slot, slot_indices in indices.items() for index in slot_indices]
-            return [batch.rows[row] for row in sorted(row for piece in chosen for row in piece.rows)]
+            """The rows of some items by slot, in the step's order, in which one process would compute them."""
+            chosen = [items[slot][index] for slot, slot_indices in indices.items() for index in slot_indices]
+            return [batch.rows[row] for row in sorted(row for item in chosen for row in item.rows)]
 
         kept = {rank: rows_of({slot: part for slot, part in assignment.kept.items() if self._owners[slot] == rank}) for rank in ranks}
         return kept, {(slot, helper): rows_of({slot: part}) for (slot, helper), part in assignment.moved.items()}

@@ -20,7 +20,7 @@ from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
 from populora.engine.model.bank import Shape
 from populora.engine.model.base_shape import check_memory
-from populora.engine.model.loading import fingerprint, load_base, torch_device
+from populora.engine.model.loading import base_fingerprint, load_base, torch_device
 from populora.engine.model.model import AdaptedModel
 
 State = dict[str, torch.Tensor]
@@ -59,7 +59,7 @@ class LearnerActor:
         init_process(config, gpus[self._process])
         check_memory(config)
         model, _ = load_base(replace(config.base, device="cpu") if part else config.base)
-        base = fingerprint(model)
+        base = base_fingerprint(model)
         if part:
             model = shard(model, part, torch_device(config.base.device))
         lora = config.lora

@@ -1,6 +1,6 @@
 """Assign a step's training work to learners: longest processing time first (Graham 1969), with owners.
 
-Each rank (learner process) owns some adapters and computes their pieces (`populora.engine.learning.work_splitting`), unless its load would
+Each rank (learner process) owns some adapters and computes their items (`populora.engine.learning.work_splitting`), unless its load would
 exceed ``1 + TOLERANCE`` times the ideal. Work above that ceiling moves, from the most loaded rank first, to the rank with most room, on the
 owner's node if possible. This helper borrows the adapter's weights and sends back one gradient, so each pair of slot and helper has a fixed
 cost. A ceiling that cannot be kept is raised. The result depends on the arguments alone, so a repeated step gives identical results.
@@ -16,24 +16,24 @@ import numpy as np
 TOLERANCE = 0.02
 RAISE = 1.25
 """Factor on the slack of a ceiling that cannot be kept."""
-Pieces = dict[int, list[tuple[int, int]]]
-"""Pieces by slot as (tokens, index), largest first."""
+Items = dict[int, list[tuple[int, int]]]
+"""Items by slot as (tokens, index), largest first."""
 Moved = dict[tuple[int, int], list[int]]
-"""Indices of pieces by (slot, helper)."""
+"""Indices of items by (slot, helper)."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Every piece is either in ``kept`` or in ``moved``, as an index into its slot's work."""
+    """Every item is either in ``kept`` or in ``moved``, as an index into its slot's work."""
 
     kept: dict[int, list[int]]
-    """Pieces that the owner computes, by slot."""
+    """Items that the owner computes, by slot."""
     moved: Moved
-    """Pieces that a helper (a rank) computes. The order is that in which an owner adds the helpers' gradients to its own."""
+    """Items that a helper (a rank) computes. The order is that in which an owner adds the helpers' gradients to its own."""
     loads: tuple[float, ...]
-    """Tokens by rank: its pieces and its costs of helping."""
+    """Tokens by rank: its items and its costs of helping."""
     ideal: float
-    """Mean load in tokens, or the largest piece if that is more: a lower bound of every assignment."""
+    """Mean load in tokens, or the largest item if that is more: a lower bound of every assignment."""
 
 
 def owners_of(slots: int, ranks: int) -> dict[int, int]:
@@ -45,14 +45,14 @@ def owners_of(slots: int, ranks: int) -> dict[int, int]:
 def assign(
     work: Mapping[int, Sequence[int]], owners: Mapping[int, int], ranks: int, help_cost: float, nodes: Sequence[int], far_cost: float
 ) -> Assignment:
-    """Assign pieces to ranks: ``work[slot]`` are the tokens of the slot's pieces, ``owners[slot]`` its rank, ``nodes`` each rank's node.
+    """Assign items to ranks: ``work[slot]`` are the tokens of the slot's items, ``owners[slot]`` its rank, ``nodes`` each rank's node.
     A pair of slot and helper costs ``help_cost`` tokens on one node and ``far_cost`` on two. The makespan never exceeds that without help.
     """
-    owned: list[Pieces] = [{} for _ in range(ranks)]
+    owned: list[Items] = [{} for _ in range(ranks)]
     for slot in sorted(work):
-        pieces = [(tokens, index) for index, tokens in enumerate(work[slot])]
-        owned[owners[slot]][slot] = sorted(pieces, key=lambda piece: (-piece[0], piece[1]))
-    loads = np.array([float(sum(tokens for pieces in slots.values() for tokens, _ in pieces)) for slots in owned])
+        items = [(tokens, index) for index, tokens in enumerate(work[slot])]
+        owned[owners[slot]][slot] = sorted(items, key=lambda item: (-item[0], item[1]))
+    loads = np.array([float(sum(tokens for items in slots.values() for tokens, _ in items)) for slots in owned])
     ideal = max(float(loads.mean()), max((float(tokens) for sizes in work.values() for tokens in sizes), default=0.0))
     slack = TOLERANCE * ideal
     while (result := _relieve(owned, loads.copy(), ideal + slack, np.asarray(nodes), help_cost, far_cost)) is None:
@@ -64,12 +64,12 @@ def assign(
 
 
 def _relieve(
-    owned: Sequence[Pieces], loads: np.ndarray, ceiling: float, nodes: np.ndarray, near: float, far: float
+    owned: Sequence[Items], loads: np.ndarray, ceiling: float, nodes: np.ndarray, near: float, far: float
 ) -> tuple[Moved, np.ndarray] | None:
-    """Move pieces until no rank is above ``ceiling``, updating ``loads`` [ranks]. Returns None if that fails."""
+    """Move items until no rank is above ``ceiling``, updating ``loads`` [ranks]. Returns None if that fails."""
     moved: Moved = {}
     donors = sorted(np.flatnonzero(loads > ceiling).tolist(), key=lambda rank: (-loads[rank], rank))
-    left: dict[int, Pieces] = {donor: {slot: list(pieces) for slot, pieces in owned[donor].items()} for donor in donors}
+    left: dict[int, Items] = {donor: {slot: list(items) for slot, items in owned[donor].items()} for donor in donors}
     for far_cost in (math.inf, far):  # ranks of another node get room on a node only after its own ranks
         for donor in donors:
             costs = np.where(nodes == nodes[donor], near, far_cost)
@@ -78,11 +78,11 @@ def _relieve(
     return (moved, loads) if loads.max() <= ceiling else None
 
 
-def _hand_over(donor: int, left: Pieces, ceiling: float, costs: np.ndarray, loads: np.ndarray, moved: Moved) -> bool:
-    """Move pieces of the donor's largest slot, largest first, to the rank with most room. Returns False if nothing fits."""
+def _hand_over(donor: int, left: Items, ceiling: float, costs: np.ndarray, loads: np.ndarray, moved: Moved) -> bool:
+    """Move items of the donor's largest slot, largest first, to the rank with most room. Returns False if nothing fits."""
     rooms = ceiling - loads - costs
     helper = int(rooms.argmax())
-    fitting = [slot for slot, pieces in left.items() if pieces and pieces[-1][0] <= rooms[helper] and (slot, helper) not in moved]
+    fitting = [slot for slot, items in left.items() if items and items[-1][0] <= rooms[helper] and (slot, helper) not in moved]
     if not fitting:
         return False
     slot = max(fitting, key=lambda slot: sum(tokens for tokens, _ in left[slot]))

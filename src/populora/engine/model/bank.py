@@ -141,7 +141,7 @@ class LoraBank:
                 copy[slot] = master[slot]
 
     def untrained(self, slot: int) -> bool:
-        """Whether every B of the slot is zero, so that the adapter has no effect."""
+        """Tell whether every B of the slot is zero, so that the adapter has no effect."""
         return not any(bool(b[slot].count_nonzero()) for _, b in self.factors.values())
 
     def state(self, slots: Sequence[int] | None = None) -> dict[str, torch.Tensor]:

@@ -69,7 +69,7 @@ def _align(model: Any) -> Any:
     return model
 
 
-def fingerprint(model: Any) -> str:
+def base_fingerprint(model: Any) -> str:
     """Compute the SHA-256 of the loaded weights of a base."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):

@@ -36,7 +36,7 @@ class Plan:
 
 
 def make_plan(config: Config, shape: ModelShape, hardware: Hardware, assumed: Assumptions, idle: int = 0) -> Plan:
-    """Plan a run. Raises `ConfigError` for what cannot be planned; a plan that does not fit is a plan (`Plan.fits`)."""
+    """Plan a run, also one that does not fit (`Plan.fits`). Raises `ConfigError` for settings that cannot be planned."""
     check_assumptions(assumed)
     check_context(config, shape.context)
     if hardware.name != CPU and config.base.dtype != "bfloat16":

@@ -73,7 +73,7 @@ class ContinuousBatch:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to decode."""
+        """Tell whether there is anything to decode."""
         return bool(self._rows) or any(self._waiting.values())
 
     def add(self, requests: Iterable[ActiveRequest]) -> None:

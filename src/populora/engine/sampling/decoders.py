@@ -147,8 +147,3 @@ def cuda_graph(forward: Forward) -> Forward:
         return result
 
     return replay
-
-
-def without_graph(forward: Forward) -> Forward:
-    """Return the forward itself: the same static shapes launched one by one, for comparison."""
-    return forward

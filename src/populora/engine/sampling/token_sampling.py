@@ -61,7 +61,7 @@ class StopCondition:
         self._candidates = {token for token, text in enumerate(token_texts(tokenizer, vocabulary)) if self._may_complete(text)}
 
     def holds(self, tokens: Sequence[int]) -> bool:
-        """Whether a response ends with the last of these tokens. Call it after each token."""
+        """Tell whether a response ends with the last of these tokens. Call it after each token."""
         if tokens[-1] in self._eos:
             return True
         return tokens[-1] in self._candidates and self._stop in decode(self._tokenizer, tokens[-self._tail :])

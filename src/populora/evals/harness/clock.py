@@ -32,7 +32,7 @@ class Clock:
 
     @property
     def running(self):
-        """Whether a limit is active."""
+        """Tell whether a limit is active."""
         return self._end != math.inf
 
     def _look(self):

@@ -105,7 +105,7 @@ def initial_rate(config: RetentionConfig, cell: Mapping[str, Any], adapter: str,
     return sum(cell["initial"][adapter][task]) / (config.initial_problems * config.samples)
 
 
-def interval(values: Sequence[float]) -> Interval:
+def t_interval(values: Sequence[float]) -> Interval:
     """Compute the mean and its interval. ``values`` are not empty."""
     mean = float(np.mean(values))
     if len(values) == 1:
@@ -148,7 +148,7 @@ def summary(config: RetentionConfig, measures: Sequence[ChildMeasures], snapshot
 
 def _row(config: RetentionConfig, measures: Sequence[ChildMeasures]) -> dict[str, Any]:
     """Compute the intervals over the seeds of one child on one task."""
-    child, columns = measures[0].child, {name: interval([getattr(item, name) for item in measures]) for name in MEASURES}
+    child, columns = measures[0].child, {name: t_interval([getattr(item, name) for item in measures]) for name in MEASURES}
     control = "" if child in CONTROLS.values() else versus(columns["against_control"], config.margin)
     updates = [item.recovered for item in measures]
     row = {"child": child, "task": measures[0].task, "seeds": len(measures), "recovered": updates}
