@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from experiments.native_decode.library import Long, Pointer, load
+from experiments.native_decode.loading import Long, Pointer, load
 from experiments.native_decode.model import NativeModel, floats, unsupported
 
 from populora.core.errors import BaseModelError
@@ -88,9 +88,9 @@ class NativeDecoder:
 
     def __init__(self, model: NativeModel, max_tokens: int):
         self.model, self.max_tokens, self.cache = model, max_tokens, NativeCache(model, max_tokens)
-        library, context = model.library, model.adapted.context
-        self._scratch = floats(library.scratch_floats(model.address, context))
-        self._logits = floats(library.sample_floats(model.address))
+        functions, context = model.functions, model.adapted.context
+        self._scratch = floats(functions.scratch_floats(model.address, context))
+        self._logits = floats(functions.sample_floats(model.address))
 
     def __call__(self, tokens: Sequence[int], slots: Sequence[int]) -> torch.Tensor:
         """Return the hidden states [n, d] of the rows' new tokens, given the rows' slots."""
@@ -114,7 +114,7 @@ class NativeDecoder:
         columns = [column.copy() for column in rows]
         arrays = [array.ctypes.data for array in (start, slot, scales, token, *columns)]
         step = _Batch(len(tokens), len(counts), *arrays, hidden.data_ptr(), self._scratch.ctypes.data)
-        self.model.library.decode(self.model.address, ctypes.addressof(step))
+        self.model.functions.decode(self.model.address, ctypes.addressof(step))
         return hidden
 
     def sample(self, hidden: torch.Tensor, temperature: float, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -122,7 +122,7 @@ class NativeDecoder:
         hidden, rows = hidden.contiguous(), len(hidden)
         tokens, logprobs, entropies = np.empty(rows, np.int64), np.empty(rows, np.float32), np.empty(rows, np.float32)
         arrays = [array.ctypes.data for array in (self._logits, tokens, logprobs, entropies)]
-        self.model.library.sample(self.model.address, rows, hidden.data_ptr(), uniforms.ctypes.data, temperature, *arrays)
+        self.model.functions.sample(self.model.address, rows, hidden.data_ptr(), uniforms.ctypes.data, temperature, *arrays)
         return tokens, logprobs, entropies
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from benchmarks.measuring import machine, ratio, spread
 from experiments.native_decode.decoder import make_pool, native_sampling
-from experiments.native_decode.library import load
+from experiments.native_decode.loading import load
 from experiments.native_decode.model import floats
 from experiments.native_decode.products import onednn_products
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments.native_decode.library import Long, Pointer
+from experiments.native_decode.loading import Long, Pointer
 
 from populora.engine.model.linear import LoraLinear
 from populora.engine.model.model import AdaptedModel
@@ -60,8 +60,8 @@ def floats(count: int) -> np.ndarray:
 class NativeModel:
     """Holds the structures for a supported model, and the memory that they point to."""
 
-    def __init__(self, adapted: AdaptedModel, library: ctypes.CDLL):
-        self.adapted, self.library = adapted, library
+    def __init__(self, adapted: AdaptedModel, functions: ctypes.CDLL):
+        self.adapted, self.functions = adapted, functions
         config, backbone = adapted.model.config, adapted.backbone
         self.layers, self.kv_heads, self.hidden = config.num_hidden_layers, config.num_key_value_heads, config.hidden_size
         self.size = getattr(config, "head_dim", None) or self.hidden // config.num_attention_heads
@@ -114,6 +114,6 @@ class NativeModel:
     def _packed(self, weights: Sequence[torch.Tensor]) -> int:
         weight = torch.cat([weight.detach() for weight in weights])
         packed = floats(weight.numel())
-        self.library.pack(weight.shape[1], weight.shape[0], weight.data_ptr(), packed.ctypes.data)
+        self.functions.pack(weight.shape[1], weight.shape[0], weight.data_ptr(), packed.ctypes.data)
         self._kept.append(packed)
         return packed.ctypes.data

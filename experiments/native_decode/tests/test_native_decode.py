@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from experiments.native_decode.decoder import make_pool, native_sampling
-from experiments.native_decode.library import load
+from experiments.native_decode.loading import load
 
 from populora.core.config import BaseConfig
 from populora.core.errors import BaseModelError
