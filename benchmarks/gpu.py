@@ -24,7 +24,7 @@ from benchmarks.speed import sampling
 from benchmarks.speed.models import adapt, qwen2
 from benchmarks.speed.training import batch, learn
 
-from populora.engine.model.model import AdaptedModel, Checkpointing
+from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
 
 T = TypeVar("T")
 REPEATS = 20  # of a probe, so that starting the clock does not count

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.model import AdaptedModel, Checkpointing
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 RANK = 32

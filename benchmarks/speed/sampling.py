@@ -9,7 +9,7 @@ import torch
 from benchmarks.measuring import Case, Times
 
 from populora.core.types import Request
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch
 from populora.engine.sampling.decoders import EagerDecoder
 from populora.engine.sampling.inprocess import InProcessSampler

@@ -11,7 +11,7 @@ from benchmarks.measuring import Case
 from benchmarks.speed.models import adapted_model
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 ROW = 64

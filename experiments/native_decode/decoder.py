@@ -17,7 +17,7 @@ from experiments.native_decode.loading import Long, Pointer, load
 from experiments.native_decode.model import NativeModel, floats, unsupported
 
 from populora.core.errors import BaseModelError
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling import batch
 from populora.engine.sampling.inprocess import InProcessSampler
 

@@ -29,8 +29,8 @@ from populora.core.config import BaseConfig
 from populora.core.config_file import load_config
 from populora.core.presets import settings_file
 from populora.core.types import Generation, Request
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
-from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.training.loop import build_run
 from populora.training.seed_buffer import fill_buffer

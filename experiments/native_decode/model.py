@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from experiments.native_decode.loading import Long, Pointer
 
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import LoraLinear
-from populora.engine.model.model import AdaptedModel
 
 KINDS = ("llama", "qwen2")
 ALIGNMENT = 64  # bytes

@@ -39,7 +39,7 @@ def problems(arguments: Sequence[str]) -> int:
         raise ConfigError(f"expected no arguments after 'problems', got {' '.join(arguments)}")
     from experiments.tiny_base.build import retention_problems, write_problems
 
-    from populora.evals.retention.training import SHIPPED
+    from populora.evals.retention.trainer import SHIPPED
 
     write_problems(SHIPPED, retention_problems())
     print(SHIPPED)

@@ -15,8 +15,8 @@ from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.core.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
 from populora.core.types import TASK_TYPES
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import base_folder
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.runs.metrics_log import read_log
 from populora.runs.tables import read_table

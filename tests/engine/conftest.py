@@ -5,7 +5,7 @@ from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from small_models import random_qwen2, randomise
 from transformers import Qwen2ForCausalLM
 
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from populora.core.types import Generation, Request
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.token_sampling import BLOCK, UniformStream
 

@@ -8,7 +8,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from populora.engine.learning.batching import TrainRow
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 
 
 def random_qwen2(**changes: Any) -> Qwen2ForCausalLM:

@@ -11,8 +11,8 @@ from experiments.native_decode.loading import load
 from populora.core.config import BaseConfig
 from populora.core.errors import BaseModelError
 from populora.core.types import Request
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
-from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 
 compiled = pytest.mark.skipif(isinstance(load(), str), reason=f"decode.c cannot be compiled here: {load()}")

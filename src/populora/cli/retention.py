@@ -19,8 +19,8 @@ from populora.core.errors import ConfigError, RunDirectoryError
 from populora.core.files import json_bytes, make_folder, read_json, write_file
 from populora.core.invocation import pasteable
 from populora.core.presets import RETENTION, preset_names, settings_file
-from populora.evals.retention.figures import draw_figures
 from populora.evals.retention.grid import parents_file, read_cells, run_grid
+from populora.evals.retention.recovery_curves import draw_figures
 from populora.evals.retention.settings import RetentionConfig, load_settings
 from populora.evals.retention.verdicts import cell_measures, summary, table
 from populora.runs.directory import CONFIG, FACTS, changed_versions, locked

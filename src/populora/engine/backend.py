@@ -9,10 +9,10 @@ import torch
 
 from populora.core.config import Config
 from populora.engine.learning.learner import InProcessLearner, Learner
+from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import base_fingerprint, load_base, load_tokenizer
-from populora.engine.model.model import AdaptedModel, Checkpointing
 from populora.engine.planning.planner import check_context
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sampler import Sampler

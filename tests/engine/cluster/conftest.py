@@ -10,8 +10,8 @@ from populora.core.config import BaseConfig
 from populora.engine.cluster.learner_actor import LearnerActor
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
-from populora.engine.model.model import AdaptedModel
 
 
 @pytest.fixture

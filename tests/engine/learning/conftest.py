@@ -5,7 +5,7 @@ from peft import LoraConfig, get_peft_model
 from small_models import random_qwen2, random_rows, randomise
 
 from populora.engine.learning.batching import TrainRow
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
 SLOTS, RANK, ALPHA = 4, 4, 12.0

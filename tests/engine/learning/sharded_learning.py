@@ -9,8 +9,8 @@ from populora.core.config import BaseConfig, LearnerConfig
 from populora.core.types import Generation
 from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
-from populora.engine.model.model import AdaptedModel
 
 SIZE, SLOTS = 2, 3
 CONFIG = LearnerConfig(micro_batch_tokens=96)

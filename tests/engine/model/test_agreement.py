@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM
 from populora.adapters.peft_format import save_adapter
 from populora.core.config import BaseConfig
 from populora.core.types import Generation, Request
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import base_folder, load_base
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.tasks.render import load_prompts, solve_prompt

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import random_qwen2, randomise
 
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small_models import random_qwen2, randomise
 
 from populora.core.errors import BaseModelError
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.flex import BLOCK, attend_in_blocks, flex_plan, kernel
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import Packed, PromptGroup, flex_packed, pack, sdpa_packed
 
 sizes = st.integers(0, 150)

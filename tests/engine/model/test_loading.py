@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, Mistr
 from populora.core.config import BaseConfig
 from populora.core.errors import BaseModelError
 from populora.engine.model import loading
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 

@@ -6,7 +6,7 @@ from peft import LoraConfig, get_peft_model
 from small_models import random_qwen2
 
 from populora.adapters.adapter import Adapter
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.model.segments import SegmentMap
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import random_qwen2
 
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import Packed, PromptGroup, pack
 from populora.engine.model.segments import SlotWeights
 

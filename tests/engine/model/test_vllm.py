@@ -14,8 +14,8 @@ from populora.adapters.peft_format import load_adapter, save_adapter
 from populora.cli.main import main
 from populora.core.config import BaseConfig
 from populora.core.types import Request
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
-from populora.engine.model.model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.training.evaluation import load_held_out

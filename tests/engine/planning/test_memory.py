@@ -8,9 +8,9 @@ from small_models import random_qwen2
 
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, SelfplayConfig
 from populora.core.errors import ConfigError
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.head import CHUNK_ELEMENTS
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.planning.memory import ACTIVATIONS, CACHE, CHUNK, HEAD, head_bytes, inprocess_rows, kept_bytes, rows_at_a_time
 from populora.engine.planning.model_shape import qwen2

@@ -4,8 +4,8 @@ import pytest
 import torch
 from small_models import random_qwen2
 
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import shape_of_model
-from populora.engine.model.model import AdaptedModel
 from populora.engine.planning.model_shape import FAMILY, QWEN_CODER, known_shape, qwen2
 
 PUBLISHED = {"0.5B": (0.49, 0.36), "1.5B": (1.54, 1.31), "3B": (3.09, 2.77), "7B": (7.61, 6.53), "14B": (14.7, 13.1), "32B": (32.5, 31.0)}

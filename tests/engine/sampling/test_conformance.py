@@ -28,7 +28,7 @@ from populora.engine.cluster.actor_pool import ActorPool
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.placement import join_ray
 from populora.engine.cluster.ray_backend import engine_pool
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.vllm import VllmSampler
 

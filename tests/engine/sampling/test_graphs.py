@@ -12,8 +12,8 @@ from small_models import randomise
 from populora.core.errors import BaseModelError
 from populora.core.types import Request
 from populora.engine.model import paged
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import FusedLinears
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.model.paged import Mirror
 from populora.engine.sampling.decoders import DecoderPool, EagerDecoder, Forward, GraphDecoder

@@ -19,7 +19,7 @@ from populora.core.types import Lineage, TaskType
 from populora.evals.retention import grid
 from populora.evals.retention.grid import cell_file, parents_file, read_cells, run_grid
 from populora.evals.retention.settings import RetentionConfig, check_settings, load_settings, read_variant
-from populora.evals.retention.training import Trainer
+from populora.evals.retention.trainer import Trainer
 from populora.training.loop import build_run
 
 SMALL = RetentionConfig(

@@ -18,10 +18,10 @@ from populora.engine.cluster.placement import init_process
 from populora.engine.learning.batching import TrainRow, micro_batches
 from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.bank import Shape
 from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import base_fingerprint, load_base, torch_device
-from populora.engine.model.model import AdaptedModel
 
 State = dict[str, torch.Tensor]
 """`LoraBank.state` of some slots."""

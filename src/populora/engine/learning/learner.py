@@ -18,8 +18,8 @@ from populora.core.errors import AdapterEffectError
 from populora.core.types import Generation, UpdateStats
 from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batches
 from populora.engine.learning.update import check_update, make_batch
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 
 

@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from populora.core.config import LearnerConfig
 from populora.engine.learning.batching import TrainGroup
 from populora.engine.learning.learner import InProcessLearner
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, PopuloraError
 from populora.core.types import UpdateStats
 from populora.engine.learning.batching import TrainRow
-from populora.engine.model.model import MAX_TOKEN_FACTOR
+from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from populora.core.types import Request
-from populora.engine.model.model import AdaptedModel
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.decoders import Decoder
 from populora.engine.sampling.token_sampling import BLOCK, StopCondition, UniformStream, sample_tokens

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from populora.core.errors import BaseModelError
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.attention import KeyValues
 from populora.engine.model.decode_cache import DecodeAttention
-from populora.engine.model.model import AdaptedModel
 from populora.engine.model.paged import Mirror, PagedDecodeAttention
 from populora.engine.model.segments import SegmentMap, SlotWeights
 

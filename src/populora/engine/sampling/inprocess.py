@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from populora.core.types import Generation, Request
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import shape_of_model
-from populora.engine.model.model import AdaptedModel
 from populora.engine.planning.memory import rows_at_a_time
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch, Row
 from populora.engine.sampling.decoders import DecoderPool

@@ -12,8 +12,8 @@ import torch
 from populora.core.errors import AdapterEffectError
 from populora.core.types import Request
 from populora.engine.learning.learner import Learner
+from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.model import MAX_TOKEN_FACTOR
 from populora.engine.sampling.sampler import Sampler
 
 TOKENS = 8  # greedy tokens per probe

@@ -17,7 +17,7 @@ from populora.core.files import json_bytes, read_json, remove_folder, step_folde
 from populora.core.types import Lineage, TaskType
 from populora.engine.model.loading import base_name
 from populora.evals.retention.settings import RetentionConfig
-from populora.evals.retention.training import TrainedAdapter, Trainer
+from populora.evals.retention.trainer import TrainedAdapter, Trainer
 from populora.runs.checkpoint import FOLDER
 from populora.runs.directory import record_fingerprints
 from populora.training.loop import build_run

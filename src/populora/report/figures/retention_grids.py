@@ -25,8 +25,8 @@ def retention_figures(study: Study) -> list[Figure | MissingFigure]:
     if study.retention is None:
         reason = "give the folder of `populora retention` with --retention DIR"
         return [MissingFigure(*grid, reason) for grid in GRIDS.values()]
-    from populora.evals.retention.figures import drawings, parent_curves  # these load torch
     from populora.evals.retention.grid import read_cells
+    from populora.evals.retention.recovery_curves import drawings, parent_curves  # these load torch
     from populora.evals.retention.settings import RetentionConfig
 
     folder = study.retention
