@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import torch
 
-from populora.engine.model.linear import FusedLinears, Scale
-from populora.engine.model.segments import SegmentMap, outer, product
+from populora.engine.model.linear import FusedLinears
 
 
 def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -31,33 +30,13 @@ def _forward(linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
     return _Frozen.apply(x, linear.weight, linear.bias)  # type: ignore[return-value]
 
 
-def _backward_rows(
-    linears: FusedLinears,
-    grads: Sequence[torch.Tensor],
-    x: torch.Tensor,
-    low: torch.Tensor,
-    segments: SegmentMap,
-    scale: Scale,
-    wanted: bool,
-) -> torch.Tensor | None:
-    """Do the same as `FusedLinears.backward_rows`, but for the products with the base's weights."""
-    factors, low_grad = linears._factors(segments), torch.empty_like(low)
-    parts = zip(grads, linears._split((low * scale).to(low.dtype)), linears._split(low_grad), factors.b, factors.grad_b, strict=True)
-    for grad, part, part_grad, b, grad_b in parts:
-        adapted = segments.adapted(grad)
-        part_grad.copy_(product(adapted, b, segments))
-        outer(adapted, part, segments, grad_b)
-    low_grad.mul_(scale)
-    outer(low_grad, segments.adapted(x), segments, factors.grad_a)
-    if not wanted:
-        return None
-    grad_x = sum(multiply(grad, linear.weight.T) for grad, linear in zip(grads, linears.linears, strict=True))
-    product(low_grad, factors.a, segments, segments.adapted(grad_x))
-    return grad_x
+def _base_gradient(linears: FusedLinears, grads: Sequence[torch.Tensor]) -> torch.Tensor:
+    first, *others = (multiply(grad, linear.weight.T) for grad, linear in zip(grads, linears.linears, strict=True))
+    return sum(others, first)
 
 
 @contextmanager
 def onednn_products() -> Iterator[None]:
     """Use oneDNN for every linear module inside the block."""
-    with patch.object(torch.nn.Linear, "forward", _forward), patch.object(FusedLinears, "backward_rows", _backward_rows):
+    with patch.object(torch.nn.Linear, "forward", _forward), patch.object(FusedLinears, "base_gradient", _base_gradient):
         yield

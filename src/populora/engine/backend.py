@@ -67,10 +67,9 @@ def _load_adapted(config: Config, checkpointing: Checkpointing = "none") -> tupl
 
 @contextmanager
 def open_engine(config: Config) -> Iterator[tuple[Sampler, str]]:
-    """Open a sampler that has a base model of its own. Yields it and the fingerprint of that base, which is empty for vLLM."""
+    """Open a sampler with a base model of its own. Yields it and the base's fingerprint; for vLLM that is empty, memory unchecked."""
     check_backend(config)
     if config.engine.backend == "vllm":
-        check_memory(config)
         adapted, tokenizer, base = None, load_tokenizer(config.base), ""
     else:
         adapted, tokenizer, base = _load_adapted(config)

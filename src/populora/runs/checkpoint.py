@@ -30,6 +30,7 @@ from populora.core.files import (
     write_folder,
 )
 from populora.core.invocation import command
+from populora.runs.directory import FORMAT
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 FOLDER, ADAPTERS = "checkpoints", "adapters"
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-FORMAT = 2
 
 
 @dataclass(frozen=True)

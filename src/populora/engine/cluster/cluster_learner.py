@@ -33,8 +33,7 @@ HelperRows = dict[tuple[int, int], list[TrainRow]]
 class ClusterLearner:
     """A `populora.engine.learning.learner.Learner` of the adapters in ``bank``; the learners of ``pool`` hold copies of them.
 
-    Who helps whom depends on the machines that learners reported in ``infos``. It does not change when a learner moves, so that results do
-    not change either.
+    Who helps whom depends on the machines in ``infos``. It stays when a learner moves, so that results do not change.
     """
 
     def __init__(self, config: Config, pool: ActorPool, bank: LoraBank, infos: Sequence[LearnerInfo]):

@@ -13,6 +13,7 @@ from populora.core.types import Generation, Request
 from populora.engine.backend import open_engine
 from populora.engine.cluster.placement import init_process
 from populora.engine.cluster.sampler_thread import SamplerThread, SamplingParams
+from populora.engine.model.base_shape import check_memory
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class EngineActor:
         here, and the versions of installed libraries. Raises the same errors as a run in one process."""
         init_process(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
+        check_memory(config)
         self._sampler, base = self._open.enter_context(open_engine(config))
         self._thread = SamplerThread(self._sampler)
         if adapters:

@@ -109,11 +109,16 @@ class FusedLinears:
         outer(low_grad, segments.adapted(x), segments, factors.grad_a)
         if not wanted:
             return None
+        grad_x = self.base_gradient(grads)
+        product(low_grad, factors.a, segments, segments.adapted(grad_x))
+        return grad_x
+
+    def base_gradient(self, grads: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Compute the gradient of x through the base's weights alone."""
         first, *others = zip(grads, self.linears, strict=True)
         grad_x = first[0] @ first[1].weight
         for grad, linear in others:
             grad_x.addmm_(grad, linear.weight)
-        product(low_grad, factors.a, segments, segments.adapted(grad_x))
         return grad_x
 
     def _factors(self, segments: SegmentMap) -> FusedProjections:
