@@ -72,13 +72,20 @@ def test_a_literal_that_ends_the_child_spares_the_others_of_its_batch(best):
 
 def test_a_batch_whose_child_dies_is_done_one_by_one(new_pool, monkeypatch):
     pool = new_pool()
-    real = Zygote.exchange
+    submit, collect = Zygote.submit, Zygote.collect
+    poisoned = []
 
-    def dying(self, request, reply_bound):
-        answer = real(self, request, reply_bound)
-        return answer if b"poison" not in request else process.ChildExit(True, b"", signal.SIGSEGV, 0.0, False)
+    def noting(self, request):
+        submission = submit(self, request)
+        poisoned.extend([submission] if b"poison" in request else [])
+        return submission
 
-    monkeypatch.setattr(Zygote, "exchange", dying)
+    def dying(self, submission, reply_bound):
+        answer = collect(self, submission, reply_bound)
+        return process.ChildExit(True, b"", signal.SIGSEGV, 0.0, False) if submission in poisoned else answer
+
+    monkeypatch.setattr(Zygote, "submit", noting)
+    monkeypatch.setattr(Zygote, "collect", dying)
     verdicts = pool.run([Job("parse", texts=("1",)), Job("parse", texts=("'poison'",)), Job("parse", texts=("2",))])
     assert [outcome(verdict) for verdict in verdicts] == ["ok 1", "error signal", "ok 2"]
 
@@ -95,14 +102,67 @@ def test_measure_parses_and_never_executes(best):
 
 def test_results_come_in_order_and_equal_jobs_run_once(best, monkeypatch):
     seen = []
-    real = Zygote.exchange
-    monkeypatch.setattr(Zygote, "exchange", lambda self, request, bound: (seen.append(request), real(self, request, bound))[1])
+    real = Zygote.submit
+    monkeypatch.setattr(Zygote, "submit", lambda self, request: (seen.append(request), real(self, request))[1])
     jobs = [Job("run", "def f(x): return x", (str(i % 5),)) for i in range(50)]
     before = sorted(os.listdir("/proc/self/fd"))
     assert [verdict.values[0].literal for verdict in best.run(jobs)] == [str(i % 5) for i in range(50)]
     assert len(seen) == 5
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert best.run([]) == []
+
+
+def test_a_program_that_is_wrong_in_the_first_process_has_no_second_one(new_pool, monkeypatch):
+    """Unless chance may be at work: then the second process decides whether it is wrong or not deterministic."""
+    pool, seen, real = new_pool(), [], Zygote.submit
+    monkeypatch.setattr(Zygote, "submit", lambda self, request: (seen.append(request), real(self, request))[1])
+    programs = {"right": "def f(x): return 0 + x", "wrong": "def f(x): return x + 1", "fails": "def f(x): return x.y"}
+    programs["by hash"] = "def f(x): return hash('a')"
+    jobs = {name: Job("run", program, ("7",)) for name, program in programs.items()}
+    verdicts = pool.run(list(jobs.values()), twice=True, expected={job: {("i6",), ("i7",)} for job in jobs.values()})
+    kinds = dict(zip(jobs, map(outcome, verdicts), strict=True))
+    times = {name: sum(job.program.encode() in request for request in seen) for name, job in jobs.items()}
+    assert kinds["right"] == "ok 7" and times["right"] == 2
+    assert kinds["wrong"] == "ok 8" and times["wrong"] == 1
+    assert kinds["fails"] == "error exception:AttributeError" and times["fails"] == 2
+    assert kinds["by hash"] == "rejected_nondeterministic processes_differ" and times["by hash"] == 2
+
+
+def test_urgent_jobs_come_before_those_that_wait(new_pool, monkeypatch):
+    pool, seen, real = new_pool(), [], Zygote.submit
+    monkeypatch.setattr(Zygote, "submit", lambda self, request: (seen.append(request), real(self, request))[1])
+    waiting = [Job("run", "import time\ndef f(x): return time.sleep(0.05)", (str(n),)) for n in range(30)]
+    with ThreadPoolExecutor(1) as threads:
+        task = threads.submit(pool.run, waiting)
+        time.sleep(0.2)
+        assert outcome(pool.run([Job("run", "def f(x): return 'urgent'", ("1",))], urgent=True)[0]) == "ok 'urgent'"
+        task.result()
+    place = next(at for at, request in enumerate(seen) if b"urgent" in request)
+    assert place < len(seen) - 8
+
+
+def test_long_requests_and_replies_wait_in_line_too(new_pool):
+    """Neither fits the buffer of a socket: the next jobs of the group are under way meanwhile."""
+    pool = new_pool(limits=Limits(cpu_seconds=2, max_output_chars=1 << 20, max_source_chars=1 << 20))
+    texts = ["'a'", repr("b" * 900_000), "'c'", repr("d" * 900_000), "'e'"]
+    verdicts = pool.run([Job("run", "def f(x): return x", (text,)) for text in texts], twice=True)
+    assert [verdict.values[0].literal for verdict in verdicts] == texts
+
+
+def test_a_zygote_lost_in_the_middle_of_a_group_costs_no_verdict(new_pool, monkeypatch):
+    pool, real, collected = new_pool(), Zygote.collect, []
+
+    def collect(self, submission, reply_bound):
+        collected.append(submission)
+        if len(collected) == 3:
+            lose(self)
+        return real(self, submission, reply_bound)
+
+    monkeypatch.setattr(Zygote, "collect", collect)
+    before = sorted(os.listdir("/proc/self/fd"))
+    verdicts = pool.run([Job("run", "import time\ndef f(x): time.sleep(0.05); return x", (str(n),)) for n in range(8)])
+    assert [outcome(verdict) for verdict in verdicts] == [f"ok {n}" for n in range(8)]
+    assert len(sorted(os.listdir("/proc/self/fd"))) == len(before)
 
 
 def pids(pool) -> list[int]:
@@ -142,11 +202,11 @@ def test_a_stopped_zygote_is_replaced_and_the_job_done(new_pool, monkeypatch):
 
 
 def test_a_job_whose_zygote_is_lost_twice_is_internal(new_pool, monkeypatch):
-    def lost(self, request, reply_bound):
+    def lost(self, request):
         raise ZygoteLost("test")
 
     pool = new_pool()
-    monkeypatch.setattr(Zygote, "exchange", lost)
+    monkeypatch.setattr(Zygote, "submit", lost)
     assert pool.run([Job("run", "def f(x): return x", ("7",))])[0].kind is VerdictKind.INTERNAL
 
 

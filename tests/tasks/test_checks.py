@@ -63,8 +63,8 @@ def test_an_expected_output_that_is_no_literal_is_the_callers_mistake(verifier):
 def test_the_expected_output_is_in_no_request_that_holds_the_answer(verifier, monkeypatch):
     from populora.sandbox.process import Zygote
 
-    seen, real = [], Zygote.exchange
-    monkeypatch.setattr(Zygote, "exchange", lambda self, request, bound: (seen.append(request), real(self, request, bound))[1])
+    seen, real = [], Zygote.submit
+    monkeypatch.setattr(Zygote, "submit", lambda self, request: (seen.append(request), real(self, request))[1])
     verifier.check_input(ADD, "70", "7391")
     verifier.check_solution(ADD, [("70", "7391")])
     verifier.check_answer("70", "7391")

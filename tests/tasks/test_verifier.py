@@ -40,9 +40,12 @@ class ScriptedPool:
     def __init__(self, script: dict[Job, list[Verdict]] | None = None):
         self.script = script or {}
         self.batches: list[tuple[list[Job], bool]] = []
+        self.expected, self.urgent = {}, []
 
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job], twice: bool = False, expected=None, urgent: bool = False) -> list[Verdict]:
         self.batches.append((list(jobs), twice))
+        self.expected |= expected or {}
+        self.urgent.append(urgent)
         return [self.script[job].pop(0) if self.script.get(job) else self.default(job) for job in jobs]
 
     def default(self, job: Job) -> Verdict:
@@ -250,8 +253,31 @@ def test_equal_answers_run_once_and_after_the_gold_values():
     results = judge(verifier(pool), *entries * 8)
     assert [result.correct for result in results] == [False, True, True] * 8
     gold, answers = (jobs for jobs, _ in pool.batches)
-    assert len(answers) == 3 and len(gold) == 4  # one run and one parse for each distinct set of pairs
-    assert run_job(PROGRAM, ("9",)) in answers and run_job(PROGRAM, ("9",)) not in gold
+    assert len(gold) == 4  # one run and one parse for each distinct set of pairs
+    assert answers == [run_job(PROGRAM, ("9",)), run_job(PROGRAM, ("2", "5"))]  # the text of code_o's answer is among the gold values
+
+
+def test_the_pool_is_told_the_values_of_correct_answers_and_no_child_is():
+    """A program of two problems, whose inputs are answered alike, is right for one of them."""
+    other = Problem("p1", I, PROGRAM, (Example("True", "2"),))
+    pool = ScriptedPool({run_job(PROGRAM, ("True",)): [ok("2")]})
+    results = judge(verifier(pool), *(attempt(asked, fenced("input", text)) for asked in (problem(I), other) for text in ("1", " 3 ")))
+    assert [result.correct for result in results] == [False, True, True, False]
+    assert pool.expected == {run_job(PROGRAM, (text,)): {("4",), ("2",)} for text in ("1", "3")}
+    assert all("4" not in job.texts for job in pool.ran() if job.mode == "run")
+
+
+def test_answers_to_a_void_problem_are_not_run():
+    pool = ScriptedPool({run_job(PROGRAM, ("3",)): [TIMEOUT]})
+    (result,) = judge(verifier(pool), attempt(problem(I), fenced("input", "8")))
+    assert result.void and run_job(PROGRAM, ("8",)) not in pool.ran()
+
+
+def test_proposals_come_before_attempts_in_the_pool():
+    pool = ScriptedPool()
+    validate(verifier(pool), proposed())
+    judge(verifier(pool), attempt(problem(I), fenced("input", "8")))
+    assert pool.urgent == [True, True, False, False]
 
 
 @pytest.mark.parametrize("again", [ok("5"), TIMEOUT])

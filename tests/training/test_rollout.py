@@ -106,7 +106,7 @@ def test_the_sampler_waits_for_no_verdict_while_it_has_work(run):
     result, noted, delayed = rolled_out(run, "eager", lambda: 0.6)
     assert result.verification_seconds["validate"] > 0.6 < result.verification_seconds["judge"]
     assert sum(wait > 0.5 for wait in noted.waits) < 2  # one may be a machine that is busy otherwise; to wait for verdicts are several
-    assert len(delayed.threads) == 2 and threading.get_ident() not in delayed.threads
+    assert threading.get_ident() not in delayed.threads
 
 
 def test_a_fault_of_the_sandbox_ends_the_step(run):

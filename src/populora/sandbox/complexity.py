@@ -14,13 +14,18 @@ Standard library only, and loadable by file path: sandbox children run it, becau
 
 import ast
 import io
+import sys
 import tokenize
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
+from importlib import import_module, util
+from typing import Any, cast
 
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.comprehension)
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_HASHES = "_sha2" if sys.version_info >= (3, 12) else "_sha256"
+"""Python's own hashes. `hashlib` maps OpenSSL into the process, which takes as long as measuring some fifty programs."""
+_sha256: Any = import_module(_HASHES if util.find_spec(_HASHES) else "hashlib").sha256
 _BLANK_TOKENS = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -46,13 +51,11 @@ def measure(source: str) -> ProgramComplexity:
 
 def program_fingerprint(source: str) -> str:
     """Compute the SHA-256 (hex) of the AST without positions, comments, layout and docstrings. Raises as `measure` does."""
-    import hashlib  # here, as it maps OpenSSL into every process, also those that need only the metrics
-
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and node.body and _is_string(node.body[0]):
             del node.body[0]
-    digest = hashlib.sha256()
+    digest = _sha256()
     for node in ast.walk(tree):
         digest.update(_skeleton(node).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

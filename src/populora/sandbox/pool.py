@@ -4,10 +4,12 @@ The pool's threads only move bytes; programs run in children of the workers' zyg
 pool, and at most one unit of jobs per worker runs at a time.
 """
 
-import queue
+import heapq
+import itertools
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from populora.core.config import SandboxConfig
@@ -15,18 +17,31 @@ from populora.core.errors import ConfigError, SandboxFault
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Tier, isolation
 from populora.sandbox.protocol import Job, Limits, Verdict
-from populora.sandbox.worker import Worker
+from populora.sandbox.worker import Unit, Worker
 
 _BATCH = 32
 """Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
 _TEXTS = 4
 """All texts of a job together may be this many times as long as the longest one."""
+_GROUP = 8
+"""Most units that a worker takes at a time, if there are enough for all: its thread wakes up once for all of them."""
+Expected = Mapping[Job, Collection[tuple[str, ...]]]
+"""The right values of jobs, each as comparable texts (`populora.sandbox.values.Value`); equal jobs may have several."""
 
 
 class Judge(Protocol):
     """Runs jobs in this process or elsewhere; see `SandboxPool.run`."""
 
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]: ...
+    def run(self, jobs: Sequence[Job], twice: bool = False, expected: Expected | None = None, urgent: bool = False) -> list[Verdict]: ...
+
+
+@dataclass(order=True)
+class _Task:
+    """A unit in the queue: urgent ones first, then in the order of their arrival."""
+
+    rank: tuple[bool, int]
+    unit: Unit = field(compare=False)
+    verdicts: Future[list[Verdict]] = field(compare=False, default_factory=Future)
 
 
 class SandboxPool:
@@ -42,46 +57,74 @@ class SandboxPool:
         isolated = isolation(allow_weak, tier)
         self.tier: Tier = isolated.tier
         self._limits = limits
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox")
         self._closing = False
-        self._submitting = threading.Lock()
-        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self._queue: list[_Task] = []
+        self._changed = threading.Condition()
+        self._arrivals = itertools.count()
         self._workers = [Worker(isolated, limits) for _ in range(workers)]
-        for worker in self._workers:
-            self._idle.put(worker)
+        started: list[Future[None]] = [Future() for _ in self._workers]
+        # One thread a worker, as the kernel ends a zygote with the thread that started it. A pool that nobody closes ends with its process.
+        self._threads = [
+            threading.Thread(target=self._serve, args=pair, daemon=True, name="sandbox")
+            for pair in zip(self._workers, started, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
         try:
-            tasks = [self._threads.submit(worker.start) for worker in self._workers]
-            wait(tasks)
-            for task in tasks:
-                task.result()
+            wait(started)
+            for outcome in started:
+                outcome.result()
         except BaseException:
             self.close()
             raise
 
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
-        """Return one verdict per job, in order; equal jobs run once. Several threads may call it.
+    def run(self, jobs: Sequence[Job], twice: bool = False, expected: Expected | None = None, urgent: bool = False) -> list[Verdict]:
+        """Return one verdict per job, in order; equal jobs run once. Several threads may call it; ``urgent`` jobs come first.
 
         ``twice`` calls every program's ``f`` twice in each of two processes: unequal values are ``rejected_nondeterministic``.
-        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing. Raises `SandboxFault` if the sandbox fails.
+        It concerns ``run`` jobs; ``parse`` and ``measure`` execute nothing. A program in ``expected`` that returns other values than
+        those in its first process, and in which nothing hints at chance, has no second one: it is wrong in any case. Raises
+        `SandboxFault` if the sandbox fails.
         """
         longest = self._limits.max_source_chars
         verdicts = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if _is_too_long(job, longest)}
-        units = _units([job for job in dict.fromkeys(jobs) if job not in verdicts])
-        with self._submitting:
+        units = _units([job for job in dict.fromkeys(jobs) if job not in verdicts], twice, expected or {})
+        with self._changed:
             self._check_open()
-            tasks = [self._threads.submit(self._judge, unit, twice) for unit in units]
-        wait(tasks)
-        for unit, task in zip(units, tasks, strict=True):
-            verdicts |= zip(unit, task.result(), strict=True)
+            tasks = [_Task((not urgent, next(self._arrivals)), unit) for unit in units]
+            for task in tasks:
+                heapq.heappush(self._queue, task)
+            self._changed.notify(len(tasks))
+        wait([task.verdicts for task in tasks])
+        for task in tasks:
+            verdicts |= zip(task.unit.jobs, task.verdicts.result(), strict=True)
         return [verdicts[job] for job in jobs]
 
-    def _judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
-        self._check_open()
-        worker = self._idle.get()
+    def _serve(self, worker: Worker, started: Future[None]) -> None:
+        """Start a worker, let it work until the pool is closed, and end it."""
         try:
-            return worker.judge(unit, twice and unit[0].mode == "run")
-        finally:
-            self._idle.put(worker)
+            worker.start()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that makes the pool
+            started.set_exception(error)
+        else:
+            started.set_result(None)
+        while tasks := self._take():
+            try:
+                verdicts = worker.judge([task.unit for task in tasks])
+            except BaseException as error:  # noqa: BLE001 - raised in the threads that wait for these jobs
+                for task in tasks:
+                    task.verdicts.set_exception(error)
+            else:
+                for task, of_unit in zip(tasks, verdicts, strict=True):
+                    task.verdicts.set_result(of_unit)
+        worker.close()
+
+    def _take(self) -> list[_Task]:
+        """Wait for a worker's share of the queue. Returns none when the pool is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closing)
+            share = min(_GROUP, -(-len(self._queue) // len(self._workers)))
+            return [heapq.heappop(self._queue) for _ in range(share)]
 
     def _check_open(self) -> None:
         if self._closing:
@@ -92,18 +135,20 @@ class SandboxPool:
 
         Queued jobs are dropped. Running programs are waited for, or killed if ``now``; their callers get a `SandboxFault`.
         """
-        with self._submitting:
+        with self._changed:
             if self._closing:
                 return
             self._closing = True
-            # By the pool's own threads: the kernel ends a zygote with the thread that started it, and then its children are not reaped.
-            tasks = [self._threads.submit(lambda: self._idle.get().close()) for _ in self._workers]
+            dropped, self._queue = self._queue, []
+            self._changed.notify_all()
+        for task in dropped:
+            task.verdicts.set_exception(SandboxFault("the sandbox pool is closed"))
         for worker in self._workers:
             worker.closing = True
             if now:
                 worker.kill()
-        wait(tasks)
-        self._threads.shutdown()
+        for thread in self._threads:
+            thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +167,8 @@ def _is_too_long(job: Job, longest: int) -> bool:
     return max(lengths) > longest or sum(lengths) > _TEXTS * longest
 
 
-def _units(jobs: list[Job]) -> list[list[Job]]:
+def _units(jobs: list[Job], twice: bool, expected: Expected) -> list[Unit]:
     """Group jobs by child: every ``run`` alone, the others in batches."""
     calm = [job for job in jobs if job.mode != "run"]
-    return [[job] for job in jobs if job.mode == "run"] + [calm[at : at + _BATCH] for at in range(0, len(calm), _BATCH)]
+    runs = [Unit([job], twice, expected.get(job)) for job in jobs if job.mode == "run"]
+    return runs + [Unit(calm[at : at + _BATCH]) for at in range(0, len(calm), _BATCH)]

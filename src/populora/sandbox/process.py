@@ -1,6 +1,7 @@
-"""The trainer's side of a zygote: start it, send it a job, receive the kernel's report about the child, end it.
+"""The trainer's side of a zygote: start it, send it jobs, receive the kernel's reports about the children, end it.
 
-This side only moves bytes and has its own deadline, so neither a program nor a broken zygote can hang it.
+Several jobs may be under way: the zygote does one after the other, and this side sleeps meanwhile rather than once for each. It only moves
+bytes and has its own deadline, so neither a program nor a broken zygote can hang it.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from populora.sandbox.zygote import BUSY_SHARE
 _REPORT = struct.Struct("<id?")
 _START_SECONDS = 30.0
 _QUICK_SECONDS = 0.02
-"""Most children are done by then, and their reply fits the socket's buffer."""
+"""Most groups of children are done by then, and their replies fit the sockets' buffers."""
 _GRACE_SECONDS = 10.0
 """Time after the zygote's longest wait for its child until the zygote counts as lost."""
 
@@ -45,6 +46,14 @@ class ChildExit:
     wall_exceeded: bool
 
 
+@dataclass
+class Submission:
+    """A job under way: our end of its socket, and the bytes of its request that the socket did not take yet."""
+
+    channel: socket.socket
+    pending: bytes
+
+
 class Zygote:
     """A running fork server. Raises `SandboxUnavailableError` if it does not start.
 
@@ -54,6 +63,7 @@ class Zygote:
     def __init__(self, isolation: Isolation, limits: Limits, index: int) -> None:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self.served = 0
+        self._submitted, self._reports = 0, bytearray()  # jobs that are not collected, and the reports that came early
         packages = package_folders(limits.packages)
         self._control, theirs = socket.socketpair()
         settings = {
@@ -80,56 +90,69 @@ class Zygote:
             raise SandboxUnavailableError(f"the sandbox process did not start under {limits}: {words}")
         if self._process.stderr:
             self._process.stderr.close()
+        self._control.settimeout(None)  # the kernel's timeout instead, under which a receiver can wait for several reports at once
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, int(1e6 * _QUICK_SECONDS)))
 
-    def exchange(self, request: bytes, reply_bound: int) -> ChildExit:
-        """Run one child on ``request`` (a frame). Raises `ZygoteLost`."""
+    def submit(self, request: bytes) -> Submission:
+        """Queue a child for ``request`` (a frame). Raises `ZygoteLost`."""
         self.served += 1
         ours, theirs = socket.socketpair()
-        with ours:
-            ours.setblocking(False)
-            with theirs:
-                pending = _send(ours, request)
-                try:
-                    socket.send_fds(self._control, [b"J"], [theirs.fileno()])
-                except OSError as error:
-                    raise ZygoteLost("the zygote is gone") from error
-            report, reply = b"", bytearray()
-            if not pending and _readable(self._control, _QUICK_SECONDS):
-                report = self._report(_REPORT.size)
-            if len(report) < _REPORT.size:
-                report = self._converse(ours, pending, reply, reply_bound + 5, report)
-            while _receive(ours, reply, reply_bound + 5):  # the child is dead: all that it wrote is in the buffer
-                continue
-            return ChildExit(reply[:1] == b"R", bytes(reply[1:]), *_REPORT.unpack(report))
+        ours.setblocking(False)
+        with theirs:
+            submission = Submission(ours, _send(ours, request))
+            try:
+                socket.send_fds(self._control, [b"J"], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise ZygoteLost("the zygote is gone") from error
+        self._submitted += 1
+        return submission
 
-    def _converse(self, ours: socket.socket, pending: bytes, reply: bytearray, bound: int, report: bytes) -> bytes:
+    def collect(self, submission: Submission, reply_bound: int) -> ChildExit:
+        """Wait for the end of the oldest child that is not collected. Raises `ZygoteLost`."""
+        bound, reply = reply_bound + 5, bytearray()
+        with submission.channel as ours:
+            if len(self._reports) < _REPORT.size and not submission.pending:
+                self._receive_reports()
+            if len(self._reports) < _REPORT.size:
+                self._converse(ours, submission.pending, reply, bound)
+            while _receive(ours, reply, bound):  # the child is dead: all that it wrote is in the buffer
+                continue
+        report = _REPORT.unpack(self._reports[: _REPORT.size])
+        del self._reports[: _REPORT.size]
+        self._submitted -= 1
+        return ChildExit(reply[:1] == b"R", bytes(reply[1:]), *report)
+
+    def _converse(self, ours: socket.socket, pending: bytes, reply: bytearray, bound: int) -> None:
         """Send the pending bytes and receive until the report is complete."""
         deadline = time.monotonic() + self._patience
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(ours, select.POLLIN | select.POLLOUT)
-        while len(report) < _REPORT.size:
+        while len(self._reports) < _REPORT.size:
             ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
             if not ready:
                 raise ZygoteLost("no report in time")
             if self._control.fileno() in ready:
-                report += self._report(_REPORT.size - len(report))
+                self._receive_reports(socket.MSG_DONTWAIT)
             if ready.get(ours.fileno(), 0) & select.POLLOUT:
                 pending = _send(ours, pending)
             if ready.get(ours.fileno(), 0) & (select.POLLIN | select.POLLHUP) and not _receive(ours, reply, bound):
                 poll.unregister(ours)
             elif ours.fileno() in ready:
                 poll.modify(ours, select.POLLIN | (select.POLLOUT if pending else 0))
-        return report
 
-    def _report(self, count: int) -> bytes:
+    def _receive_reports(self, how: int = socket.MSG_WAITALL) -> None:
+        """Append the reports of all jobs under way, as far as they come within `_QUICK_SECONDS`."""
         try:
-            data = self._control.recv(count)
+            data = self._control.recv(self._submitted * _REPORT.size - len(self._reports), how)
+        except BlockingIOError:  # nothing yet
+            return
         except OSError as error:
             raise ZygoteLost("the zygote is gone") from error
         if not data:
             raise ZygoteLost("the zygote is gone")
-        return data
+        self._reports += data
 
     def close(self) -> None:
         """End the zygote and its child and wait for their end; kill them after two seconds."""
@@ -144,12 +167,6 @@ class Zygote:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-
-def _readable(channel: socket.socket, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(channel, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
 
 
 def _send(channel: socket.socket, data: bytes) -> bytes:

@@ -7,6 +7,7 @@ field. Whatever a program writes on its own channel, it can at worst claim anoth
 import json
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -97,19 +98,19 @@ class Verdict:
         return self.kind is VerdictKind.OK
 
 
-def encode_request(jobs: list[Job], calls: int) -> bytes:
+def encode_request(jobs: Sequence[Job], calls: int) -> bytes:
     """Build the frame that a child reads; every ``run`` calls ``f`` ``calls`` times for each text."""
     body = json.dumps({"calls": calls, "jobs": [vars(job) for job in jobs]}).encode("ascii")
     return struct.pack(">I", len(body)) + body
 
 
-def reply_bound(jobs: list[Job], limits: Limits) -> int:
+def reply_bound(jobs: Sequence[Job], limits: Limits) -> int:
     """Upper bound of an honest reply in bytes: an escaped character takes at most 12, a tag less than 8."""
     chars = sum(limits.max_output_chars * len(job.texts) if job.mode == "run" else sum(map(len, job.texts)) for job in jobs)
     return 65536 + 16 * chars
 
 
-def decode_reply(reply: bytes, jobs: list[Job], limits: Limits) -> list[Verdict] | None:
+def decode_reply(reply: bytes, jobs: Sequence[Job], limits: Limits) -> list[Verdict] | None:
     """Read the verdicts in a child's reply. Returns None unless it is one complete well-formed frame for these jobs."""
     if len(reply) < 4 or struct.unpack(">I", reply[:4])[0] != len(reply) - 4:
         return None

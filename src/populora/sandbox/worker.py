@@ -1,15 +1,19 @@
 """One worker of a pool: it runs programs in zygotes that differ in hash seed, address layout and clock, and compares the results.
 
-A lost zygote is replaced and its job tried once more, then the verdict is ``internal``. A zygote that has served long is replaced too.
+It does a group of units at a time, and one child at a time: each zygote finds its next job waiting when it has done one. A lost zygote
+is replaced and its job tried once more, then the verdict is ``internal``. A zygote that has served long is replaced too.
 """
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from populora.core.errors import SandboxFault, SandboxUnavailableError
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Isolation
-from populora.sandbox.process import ChildExit, Zygote, ZygoteLost
+from populora.sandbox.process import ChildExit, Submission, Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
 
 _PAIR = (0, 1)
@@ -26,6 +30,27 @@ _CONTROL = Job("run", "def f(x):\n    return len([x] * 250_000)", ("1",))
 now and then took half a second of CPU time to hand the pages over.)"""
 
 
+@dataclass(frozen=True)
+class Unit:
+    """The jobs of one child. ``twice`` compares two calls in each of two processes; it needs a single job.
+
+    ``expected``, if not None, holds comparable texts of values: a program with other values in the first process is wrong whatever it
+    returns in the second, so there is none, unless chance may be at work.
+    """
+
+    jobs: Sequence[Job]
+    twice: bool = False
+    expected: Collection[tuple[str, ...]] | None = None
+
+    def needs_second(self, first: Verdict) -> bool:
+        """Tell whether a second process can change what follows from the first one's verdict."""
+        if not self.twice or first.kind not in (VerdictKind.OK, VerdictKind.ERROR):
+            return False
+        if self.expected is None or not first.ok or first.doubtful:
+            return True
+        return tuple(value.comparable for value in first.values) in self.expected
+
+
 class Worker:
     """A pair of zygotes, and more of them from the first program that needs them. Only `kill` may be called from another thread."""
 
@@ -38,7 +63,7 @@ class Worker:
     def start(self) -> None:
         for index in _PAIR:
             self._zygotes[index] = Zygote(self._isolation, self._limits, index)
-        (verdict,) = self.judge([_CONTROL], twice=True)
+        ((verdict,),) = self.judge([Unit([_CONTROL], twice=True)])
         if not verdict.ok:
             raise SandboxUnavailableError(
                 f"the sandbox does not run a harmless program under {self._limits}: {verdict.kind} {verdict.reason}. "
@@ -54,38 +79,65 @@ class Worker:
         for zygote in list(self._zygotes.values()):
             zygote.kill()
 
-    def judge(self, unit: list[Job], twice: bool) -> list[Verdict]:
-        """Run one unit of jobs; ``twice`` compares two calls in each of two processes."""
-        verdicts = self._attempt(_PAIR[0], unit, calls=2 if twice else 1)
-        if len(unit) > 1 and verdicts[0].reason in _ENDINGS:  # one of them ended the child: find out which
-            return [self._attempt(_PAIR[0], [job], calls=1)[0] for job in unit]
-        if twice and verdicts[0].kind in (VerdictKind.OK, VerdictKind.ERROR):  # a second run changes no other verdict
-            return [self._agreed(unit, verdicts[0])]
+    def judge(self, units: Sequence[Unit]) -> list[list[Verdict]]:
+        """Run units of jobs. Returns their verdicts, in order. Raises `SandboxFault`."""
+        verdicts = self._attempt(_PAIR[0], [unit.jobs for unit in units], [2 if unit.twice else 1 for unit in units])
+        for at, unit in enumerate(units):
+            if len(unit.jobs) > 1 and verdicts[at][0].reason in _ENDINGS:  # one of them ended the child: find out which
+                verdicts[at] = [verdict for (verdict,) in self._attempt(_PAIR[0], [[job] for job in unit.jobs], [1] * len(unit.jobs))]
+        again = [at for at, unit in enumerate(units) if unit.needs_second(verdicts[at][0])]
+        second = self._attempt(_PAIR[1], [units[at].jobs for at in again], [2] * len(again))
+        for at, (verdict,) in zip(again, second, strict=True):
+            verdicts[at] = [self._settled(units[at].jobs, settle(verdicts[at][0], verdict))]
         return verdicts
 
-    def _agreed(self, unit: list[Job], first: Verdict) -> Verdict:
-        """Compare the processes of the unit's one program: two, or more if their agreement may be luck."""
-        settled = settle(first, self._attempt(_PAIR[1], unit, calls=2)[0])
+    def _settled(self, jobs: Sequence[Job], settled: Verdict) -> Verdict:
+        """Compare with more processes, if the agreement of two may be luck."""
         for index in _IN_DOUBT if settled.doubtful else ():
-            settled = settle(settled, self._attempt(index, unit, calls=1)[0])
+            ((verdict,),) = self._attempt(index, [jobs], [1])
+            settled = settle(settled, verdict)
             if not settled.ok:
                 break
         return settled
 
-    def _attempt(self, index: int, unit: list[Job], calls: int) -> list[Verdict]:
-        request = encode_request(unit, calls)
-        for _ in range(_ATTEMPTS):
-            zygote = self._zygotes.get(index) or self._replace(index)
-            try:
-                outcome = zygote.exchange(request, reply_bound(unit, self._limits))
-            except ZygoteLost:
-                self._replace(index)
-                continue
+    def _attempt(self, index: int, units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
+        """Run each unit in a child of one zygote, with its number of calls."""
+        failed = [Verdict(VerdictKind.INTERNAL, "sandbox_failed")]
+        verdicts = [failed * len(unit) for unit in units]
+        requests = [encode_request(unit, count) for unit, count in zip(units, calls, strict=True)]
+        attempts: Counter[int] = Counter()
+        pending = list(range(len(units)))
+        while pending:
+            left: list[int] = []
+            outcomes = self._exchange(index, [(requests[at], reply_bound(units[at], self._limits)) for at in pending])
+            for at, outcome in zip(pending, outcomes, strict=False):
+                attempts[at] += 1
+                if outcome and outcome.ready:
+                    verdicts[at] = _verdicts(outcome, units[at], self._limits)
+                elif attempts[at] < _ATTEMPTS:
+                    left.append(at)
+            pending = left + pending[len(outcomes) :]
+        return verdicts
+
+    def _exchange(self, index: int, requests: Sequence[tuple[bytes, int]]) -> list[ChildExit | None]:
+        """Run one child after the other. The list ends early, with None, at a job that lost its zygote."""
+        zygote = self._zygotes.get(index) or self._replace(index)
+        outcomes: list[ChildExit | None] = []
+        submissions: list[Submission] = []
+        try:
+            for request, _ in requests:
+                submissions.append(zygote.submit(request))
+            for submission, (_, bound) in zip(submissions, requests, strict=True):
+                outcomes.append(zygote.collect(submission, bound))
+        except ZygoteLost:
+            outcomes.append(None)
+            for submission in submissions:
+                submission.channel.close()
+            self._replace(index)
+        else:
             if zygote.served >= _SERVICE:
                 self._replace(index)
-            if outcome.ready:
-                return _verdicts(outcome, unit, self._limits)
-        return [Verdict(VerdictKind.INTERNAL, "sandbox_failed")] * len(unit)
+        return outcomes
 
     def _replace(self, index: int) -> Zygote:
         if self.closing:
@@ -100,7 +152,7 @@ class Worker:
         return self._zygotes[index]
 
 
-def _verdicts(outcome: ChildExit, unit: list[Job], limits: Limits) -> list[Verdict]:
+def _verdicts(outcome: ChildExit, unit: Sequence[Job], limits: Limits) -> list[Verdict]:
     """Build the verdicts from the child's end as the kernel reports it. Its reply counts only after a clean exit."""
     ended = _ending(outcome, limits)
     if ended is None:

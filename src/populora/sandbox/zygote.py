@@ -44,7 +44,8 @@ def serve_jobs(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
     ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (folders) and ``harness`` (sources). Each
-    job is one byte with the job's socket; each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
+    job is one byte with the job's socket, and several may wait in line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as
+    ``<id?``.
     """
     channel = socket.socket(fileno=control)
     limits, layers = settings["limits"], settings["layers"]
@@ -143,7 +144,7 @@ def _smallest(_: int) -> object:
 def _watch(pid: int, wall_seconds: float, channel: socket.socket, wakeup: int) -> tuple[int, float, bool]:
     deadline = monotonic() + wall_seconds
     poll = select.poll()
-    poll.register(channel, select.POLLIN)
+    poll.register(channel, 0)  # its end, but not the next jobs
     poll.register(wakeup, select.POLLIN)
     expired = abandoned = False
     computed = 0.0

@@ -55,6 +55,15 @@ def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
     )
 
 
+def expected_values(problem: Problem, gold: Verdicts, tasks: TasksConfig) -> tuple[Value, ...] | None:
+    """Return the values of a correct answer, or None if the program does not return the recorded outputs again."""
+    computed, recorded = (gold[job] for job in gold_jobs(problem, tasks))
+    key = key_of(tasks)
+    if not (computed.ok and recorded.ok and _keys(computed.values, key) == _keys(recorded.values, key)):
+        return None
+    return recorded.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else recorded.values
+
+
 def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:
     """Build the job that runs or parses this answer."""
     if problem.task is TaskType.CODE_O:
@@ -65,23 +74,22 @@ def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:
 
 
 def grade_attempt(
-    request: SolveRequest, generation: Generation, answer: Answer, gold: Verdicts, answers: Verdicts, tasks: TasksConfig
+    request: SolveRequest, generation: Generation, answer: Answer, expected: tuple[Value, ...] | None, answers: Verdicts, tasks: TasksConfig
 ) -> Attempt:
-    """Grade one response. ``gold`` and ``answers`` hold the verdicts of `gold_jobs` and `answer_job`.
+    """Grade one response. ``expected`` is that of `expected_values`, ``answers`` holds the verdicts of `answer_job`.
 
     Reasons other than "" (correct): ``format``, ``no_answer``, ``wrong``, ``gold_not_reproduced``, the sandbox's.
     """
-    problem, key = request.problem, key_of(tasks)
-    computed, recorded = (gold[job] for job in gold_jobs(problem, tasks))
-    void = not (computed.ok and recorded.ok and _keys(computed.values, key) == _keys(recorded.values, key))
-    if void:
+    problem = request.problem
+    if expected is None:
         reason = "gold_not_reproduced"
     elif answer.text is None:
         reason = "no_answer" if answer.formatted else "format"
     else:
-        expected = recorded.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else recorded.values
-        reason = explain_mismatch(answers[answer_job(problem, answer.text, tasks)], expected, key)
-    return Attempt(request.student, problem, generation, answer.formatted, reason == "", reason, void, request.from_buffer, answer.lenient)
+        reason = explain_mismatch(answers[answer_job(problem, answer.text, tasks)], expected, key_of(tasks))
+    return Attempt(
+        request.student, problem, generation, answer.formatted, reason == "", reason, expected is None, request.from_buffer, answer.lenient
+    )
 
 
 def explain_mismatch(verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:

@@ -5,14 +5,15 @@ deviations. This process only moves text and compares keys that the sandbox made
 judged, because two agreeing runs do not prove determinism: a problem that no longer reproduces is void for both sides.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
 from populora.core.types import Attempt, Generation, Measures, Problem, Proposal, TaskType, VerdictKind
-from populora.sandbox.pool import Judge
+from populora.sandbox.pool import Expected, Judge
 from populora.sandbox.protocol import Job, Verdict
-from populora.tasks.attempts import SolveRequest, answer_job, gold_jobs, grade_attempt, read_answer
+from populora.tasks.attempts import SolveRequest, answer_job, expected_values, gold_jobs, grade_attempt, read_answer
 from populora.tasks.jobs import Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText
 from populora.tasks.proposals import ProposalRequest, build_problem, check_inputs, check_jobs, read_proposal
@@ -20,7 +21,7 @@ from populora.tasks.render import PromptSet, propose_prompt, solve_prompt
 
 
 class TaskVerifier:
-    """Validates and judges with one pool; two threads may use it at once.
+    """Validates and judges with one pool; several threads may use it at once.
 
     ``seed`` is the run's and decides which half of a code_f problem's pairs is hidden. ``fits`` tells whether a prompt is within
     the run's limit.
@@ -33,36 +34,42 @@ class TaskVerifier:
     def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
         """Validate the responses to each request. Returns one `Proposal` per response, in order.
 
-        One batch of jobs measures the programs and parses the inputs, a second one runs the programs. Raises `SandboxFault` when
-        the sandbox itself fails on a job twice.
+        One batch of jobs measures the programs and parses the inputs, a second one runs the programs. They come before the judgements
+        in the pool's queue, because students wait for the problems. Raises `SandboxFault` when the sandbox itself fails on a job twice.
         """
         samples = [(request, index, generation) for request, generations in responses for index, generation in enumerate(generations)]
         texts = [read_proposal(request, generation.text, self._prompts.code_f_inputs) for request, _, generation in samples]
-        verdicts = self._run(job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text))
+        verdicts = self._run((job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text)), urgent=True)
         texts = [text if isinstance(text, str) else check_inputs(text, verdicts, key_of(self._tasks)) for text in texts]
-        verdicts = self._run(run_job(text.program, text.inputs, self._tasks) for text in texts if isinstance(text, ProposalText))
+        runs = (run_job(text.program, text.inputs, self._tasks) for text in texts if isinstance(text, ProposalText))
+        verdicts = self._run(runs, urgent=True)
         proposals = iter([self._proposal(*sample, text, verdicts) for sample, text in zip(samples, texts, strict=True)])
         return [[next(proposals) for _ in generations] for _, generations in responses]
 
     def judge(self, responses: Sequence[tuple[SolveRequest, Sequence[Generation]]]) -> list[list[Attempt]]:
         """Grade the responses to each request. Returns one `Attempt` per response, in order. Raises `SandboxFault`.
 
-        Equal answers to equal problems run once. Gold values and answers go to the pool one after the other, so that no child
-        holds both.
+        Equal jobs run once. Gold values and answers go to the pool one after the other, so that no child holds both. The pool then
+        knows the expected values, and runs a program again only where that can make a difference.
         """
+        problems = [request.problem for request, _ in responses]
+        gold = self._run(job for problem in problems for job in gold_jobs(problem, self._tasks))
+        expected = [expected_values(problem, gold, self._tasks) for problem in problems]
         lenient = self._tasks.extraction == "lenient"
-        samples = [(request, generation) for request, generations in responses for generation in generations]
-        answers = [read_answer(request.problem.task, generation.text, lenient) for request, generation in samples]
-        gold = self._run(job for request, _ in samples for job in gold_jobs(request.problem, self._tasks))
-        solved = self._run(
-            answer_job(request.problem, answer.text, self._tasks)
-            for (request, _), answer in zip(samples, answers, strict=True)
-            if answer.text is not None
-        )
-        attempts = iter(
-            [grade_attempt(*sample, answer, gold, solved, self._tasks) for sample, answer in zip(samples, answers, strict=True)]
-        )
-        return [[next(attempts) for _ in generations] for _, generations in responses]
+        answers = [
+            [read_answer(request.problem.task, generation.text, lenient) for generation in generations]
+            for request, generations in responses
+        ]
+        right: dict[Job, set[tuple[str, ...]]] = defaultdict(set)
+        for problem, values, of_problem in zip(problems, expected, answers, strict=True):
+            if values is not None:
+                for text in dict.fromkeys(answer.text for answer in of_problem if answer.text is not None):
+                    right[answer_job(problem, text, self._tasks)].add(tuple(value.comparable for value in values))
+        verdicts = gold | self._run((job for job in right if job not in gold), expected=right)
+        return [
+            [grade_attempt(request, *response, values, verdicts, self._tasks) for response in zip(generations, of_problem, strict=True)]
+            for (request, generations), of_problem, values in zip(responses, answers, expected, strict=True)
+        ]
 
     def measures(self, programs: Sequence[str]) -> list[Measures]:
         """Compute complexity and fingerprint of each program. Raises `SandboxFault` for a program that cannot be measured."""
@@ -89,7 +96,7 @@ class TaskVerifier:
         prompts = [propose_prompt(self._prompts, task, [problem]) for task in referring]
         return all(map(self._fits, [solve_prompt(self._prompts, problem), *prompts]))
 
-    def _run(self, jobs: Iterable[Job]) -> dict[Job, Verdict]:
+    def _run(self, jobs: Iterable[Job], expected: Expected | None = None, urgent: bool = False) -> dict[Job, Verdict]:
         """Return the verdicts of the distinct jobs, on which two processes agree: a program cannot tell validation from grading.
 
         Jobs that failed by the sandbox's own fault are repeated once, then `SandboxFault` is raised.
@@ -98,7 +105,7 @@ class TaskVerifier:
         verdicts: dict[Job, Verdict] = {}
         for _ in ("first", "repetition"):
             if pending:
-                verdicts |= zip(pending, self._pool.run(pending, twice=True), strict=True)
+                verdicts |= zip(pending, self._pool.run(pending, True, expected, urgent), strict=True)
             pending = [job for job in pending if verdicts[job].kind is VerdictKind.INTERNAL]
         if pending:
             raise SandboxFault(

@@ -7,6 +7,7 @@ log-probabilities: ``reproducible`` collects a fixed number of the sampler's cal
 seeds give equal bytes; ``eager`` collects as soon as the verdicts are there. All three sample the same texts.
 """
 
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from populora.training.run import PhaseTimer, Run
 from populora.training.solve import student_request, student_requests
 
 BATCH_CALLS = 8  # calls of the sampler whose responses are verified together: one sandbox child reads many texts
+BATCHES = 4  # batches of one kind that are verified at the same time: the last program of one does not keep the sandbox from the next
 LAG_CALLS = 24  # calls from there until the verdicts are collected: long enough for nearly all programs
 Key = tuple[str | int, ...]
 Responses = list[tuple[Any, list[Generation]]]
@@ -85,7 +87,7 @@ def _rollout_overlapped(run: Run, step: int, matchups: Sequence[Matchup]) -> Rol
     sampling = time.perf_counter() - started - waited
     shares = {phase: tokens[phase] / max(tokens["propose"] + tokens["solve"], 1) for phase in ("propose", "solve")}
     seconds = {**{phase: sampling * share for phase, share in shares.items()}, "wait": waited}
-    verification = {"validate": feed.validation.seconds, "judge": feed.judgement.seconds}
+    verification = {"validate": feed.validation.busy.seconds, "judge": feed.judgement.busy.seconds}
     return Rollouts(feed.proposals, attempts, feed.trained, tokens, seconds, verification)
 
 
@@ -98,17 +100,36 @@ def _count_tokens(responses: Responses) -> dict[str, int]:
     return tokens
 
 
+class BusyClock:
+    """Counts the ``seconds`` during which at least one thread is inside the block."""
+
+    def __init__(self) -> None:
+        self.seconds = self._since = 0.0
+        self._inside = 0
+        self._changing = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._changing:
+            self._since = self._since if self._inside else time.perf_counter()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changing:
+            self._inside -= 1
+            self.seconds += 0.0 if self._inside else time.perf_counter() - self._since
+
+
 class BackgroundVerifier:
-    """Runs one kind of verification in its own thread, batch by batch. ``results`` are by the key of the request."""
+    """Runs one kind of verification in its own threads, a few batches at a time. ``results`` are by the key of the request."""
 
     def __init__(self, verify: Callable[[Responses], list[list[Any]]]):
         self._verify = verify
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="verify")
+        self._threads = ThreadPoolExecutor(BATCHES, thread_name_prefix="verify")
         self._batch: Responses = []
         self.pending: deque[tuple[int, Future[dict[Key, list[Any]]]]] = deque()
         """Batches under way, each with the number of the call at which it was submitted."""
         self.results: dict[Key, list[Any]] = {}
-        self.seconds = self.waited = 0.0
+        self.busy, self.waited = BusyClock(), 0.0
 
     def add(self, request: Request, generations: list[Generation]) -> None:
         """Put the responses of one request into the next batch."""
@@ -117,7 +138,7 @@ class BackgroundVerifier:
     def submit(self, call: int) -> None:
         """Start to verify the batch."""
         if self._batch:
-            self.pending.append((call, self._thread.submit(self._timed, self._batch)))
+            self.pending.append((call, self._threads.submit(self._timed, self._batch)))
             self._batch = []
 
     def collect(self) -> dict[Key, list[Any]]:
@@ -129,14 +150,12 @@ class BackgroundVerifier:
         return results
 
     def close(self) -> None:
-        """Drop the batches that have not begun; the one under way ends with the sandbox."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Drop the batches that have not begun; those under way end with the sandbox."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _timed(self, batch: Responses) -> dict[Key, list[Any]]:
-        started = time.perf_counter()
-        results = {request.key: result for (request, _), result in zip(batch, self._verify(batch), strict=True)}
-        self.seconds += time.perf_counter() - started
-        return results
+        with self.busy:
+            return {request.key: result for (request, _), result in zip(batch, self._verify(batch), strict=True)}
 
 
 class RolloutFeed:

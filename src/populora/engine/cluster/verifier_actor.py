@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from populora.engine.cluster.actor_pool import ActorPool, Call
 from populora.sandbox.layers import Tier
-from populora.sandbox.pool import SandboxPool
+from populora.sandbox.pool import Expected, SandboxPool
 from populora.sandbox.protocol import Job, Limits, Verdict
 
 PARTS = 4
@@ -22,9 +22,9 @@ class VerifierActor:
         self._pool = SandboxPool(limits, workers, allow_weak)
         return self._pool.tier
 
-    def run(self, jobs: Sequence[Job], twice: bool) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job], twice: bool, expected: Expected, urgent: bool) -> list[Verdict]:
         """See `SandboxPool.run`."""
-        return self._pool.run(jobs, twice)
+        return self._pool.run(jobs, twice, expected, urgent)
 
     def close(self) -> None:
         """End the sandbox's processes."""
@@ -37,11 +37,13 @@ class ClusterVerifier:
     def __init__(self, pool: ActorPool):
         self._pool = pool
 
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job], twice: bool = False, expected: Expected | None = None, urgent: bool = False) -> list[Verdict]:
         """See `SandboxPool.run`."""
         distinct = list(dict.fromkeys(jobs))
         size = max(1, -(-len(distinct) // (PARTS * len(self._pool))))
         parts = [distinct[start : start + size] for start in range(0, len(distinct), size)]
-        results = self._pool.run([Call(number % len(self._pool), "run", (part, twice)) for number, part in enumerate(parts)])
+        known = [{job: expected[job] for job in part if expected and job in expected} for part in parts]
+        calls = [(part, twice, values, urgent) for part, values in zip(parts, known, strict=True)]
+        results = self._pool.run([Call(number % len(self._pool), "run", call) for number, call in enumerate(calls)])
         verdicts = dict(zip(distinct, itertools.chain.from_iterable(results), strict=True))
         return [verdicts[job] for job in jobs]

@@ -10,7 +10,7 @@ from populora.core.config import TasksConfig
 from populora.core.types import Generation, VerdictKind
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
-from populora.sandbox.pool import Judge
+from populora.sandbox.pool import Expected, Judge
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.render import load_prompts
@@ -28,8 +28,8 @@ class CachedJudge:
         self._judge = judge
         self._verdicts: dict[tuple[Job, bool], Verdict] = {}
 
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
-        """Run the jobs as `SandboxPool.run`. A job on which the sandbox failed is run again."""
+    def run(self, jobs: Sequence[Job], twice: bool = False, expected: Expected | None = None, urgent: bool = False) -> list[Verdict]:
+        """Run the jobs as `SandboxPool.run`, but all completely, as other jobs' expected values may be others. Failed ones run again."""
         verdicts = {job: self._verdicts[job, twice] for job in jobs if (job, twice) in self._verdicts}
         new = [job for job in dict.fromkeys(jobs) if job not in verdicts or verdicts[job].kind is VerdictKind.INTERNAL]
         verdicts |= zip(new, self._judge.run(new, twice), strict=True)
