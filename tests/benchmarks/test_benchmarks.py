@@ -1,6 +1,7 @@
 """The benchmarks' arithmetic, and that their committed tables and bars are those of the committed results."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, gpu, measuring, step
+from benchmarks import balance, gpu, measuring, start_up, step
 from populora.adapters.operators import OPERATORS
 from populora.evals.benchmarks import BENCHMARKS
 
@@ -117,6 +118,16 @@ def test_the_committed_comparison_of_arms_is_that_of_the_measured_runs():
     changed = {**measured, "other": {**measured["4t4s-0"], "conditions": {}}}
     with pytest.raises(SystemExit, match="is not comparable with"):
         summarise.check_alike(changed)
+
+
+def test_a_start_up_is_judged_by_its_median():
+    judged = start_up.judge({"help": [0.1, 0.2, 9.0], "first token": [5.0, 7.0, 6.5], "report": [10.0]})
+    assert {name: bar["met"] for name, bar in judged["bars"].items()} == {"help": True, "first token": False, "report": True}
+
+
+def test_a_command_that_fails_has_no_start_up_time():
+    with pytest.raises(subprocess.CalledProcessError):
+        start_up.finish([sys.executable, "-c", "raise SystemExit(3)"])
 
 
 @pytest.mark.slow
