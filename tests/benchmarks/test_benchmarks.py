@@ -17,7 +17,7 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, gpu, measuring, start_up, step
+from benchmarks import balance, gpu, measuring, population_size, start_up, step
 from populora.adapters.operators import OPERATORS
 from populora.evals.benchmarks import BENCHMARKS
 
@@ -128,6 +128,13 @@ def test_a_start_up_is_judged_by_its_median():
 def test_a_command_that_fails_has_no_start_up_time():
     with pytest.raises(subprocess.CalledProcessError):
         start_up.finish([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_a_member_of_a_larger_population_must_not_cost_more():
+    rows = {"1T+1S": [{"wall": 2.0, "cpu": 2.0}], "2T+2S": [{"wall": 1.0, "cpu": 3.0}]}
+    judged = population_size.bars(rows)
+    assert judged["2T+2S / 1T+1S, wall"] == {"at_most": 1.0, "found": 0.5, "met": True}
+    assert judged["2T+2S / 1T+1S, cpu"] == {"at_most": 1.0, "found": 1.5, "met": False}
 
 
 @pytest.mark.slow
