@@ -17,7 +17,7 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, gpu, measuring, population_size, start_up, step
+from benchmarks import balance, gpu, machine_limits, measuring, population_size, start_up, step
 from populora.adapters.operators import OPERATORS
 from populora.evals.benchmarks import BENCHMARKS
 
@@ -135,6 +135,11 @@ def test_a_member_of_a_larger_population_must_not_cost_more():
     judged = population_size.bars(rows)
     assert judged["2T+2S / 1T+1S, wall"] == {"at_most": 1.0, "found": 0.5, "met": True}
     assert judged["2T+2S / 1T+1S, cpu"] == {"at_most": 1.0, "found": 1.5, "met": False}
+
+
+def test_a_rate_is_that_of_the_fastest_round(monkeypatch):
+    monkeypatch.setattr(machine_limits.timeit, "repeat", lambda work, number, repeat: [2.0, 0.5, 4.0])
+    assert machine_limits.rate(3e9, lambda: None, 3) == 6.0
 
 
 @pytest.mark.slow
