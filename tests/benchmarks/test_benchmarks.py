@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import balance, gpu, machine_limits, measuring, population_size, start_up, step
 from populora.adapters.operators import OPERATORS
+from populora.engine.model.products import base_products
 from populora.evals.benchmarks import BENCHMARKS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -93,8 +95,13 @@ def test_flops_are_those_that_torch_counts():
     def product(into: torch.Size, left: torch.Size, right: torch.Size, **options: object) -> int:
         return 2 * left.numel() * right[-1]
 
-    in_place = {torch.ops.aten.addmm_: product, torch.ops.aten.baddbmm_: product}  # torch leaves them out
-    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
+    def linear(x: torch.Size, weight: torch.Size, *others: object, **options: object) -> int:
+        return 2 * x.numel() * weight[0]
+
+    left_out: dict[Any, Any] = {torch.ops.aten.addmm_: product, torch.ops.aten.baddbmm_: product}  # by torch
+    if base_products().startswith("oneDNN"):
+        left_out[torch.ops.mkldnn._linear_pointwise] = linear
+    with FlopCounterMode(display=False, custom_mapping=left_out) as counter:
         learn(adapted, batch(list(range(rows)), row=plan.row))()
     counted = sum(flops for op, flops in counter.get_flop_counts()["Global"].items() if "attention" not in str(op))
     hidden, layers, _, heads, kv_heads = base.widths

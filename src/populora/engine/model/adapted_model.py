@@ -20,6 +20,7 @@ from populora.engine.model.bank import LoraBank
 from populora.engine.model.head import chosen_logprobs
 from populora.engine.model.linear import ForwardContext, FusedLinears, LoraLinear
 from populora.engine.model.packing import Packed, PromptGroup, pack
+from populora.engine.model.products import use_base_products
 from populora.engine.model.segments import SegmentMap, SlotWeights
 from populora.engine.planning.model_shape import targeted
 
@@ -56,6 +57,9 @@ class AdaptedModel:
             for index, name in enumerate(names):
                 model.set_submodule(name, LoraLinear(linears[name], index, shared))
         model.set_attn_implementation(attention.NAME)
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                use_base_products(module)
         self._check_base(expected)
         if checkpointing != "none":
             for layer in self.backbone.layers:

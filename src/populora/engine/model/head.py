@@ -7,7 +7,8 @@ scales it. That is exact for any loss of the chosen tokens' log-probabilities, a
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+
+from populora.engine.model.products import faster_products, multiply
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Tokens x vocabulary of a chunk: 32 MiB of fp32 logits on a CPU (fewer read the head too often, more waste memory), 512 MiB on a GPU."""
@@ -50,17 +51,17 @@ def _chunk_logprobs(
     ``space`` [2, n, V] is reused working memory, because newly allocated memory is slow on first touch.
     """
     logits, exponentials = space
-    if weight.dtype == logits.dtype:
+    if weight.dtype == logits.dtype and not faster_products(hidden):
         torch.mm(hidden, weight.T, out=logits)
         if bias is not None:
             logits += bias
     else:
-        logits.copy_(F.linear(hidden, weight, bias))
+        logits.copy_(multiply(hidden, weight, bias))
     chosen, peak = logits.gather(1, targets[:, None]), logits.amax(-1, keepdim=True)
     torch.exp(logits.sub_(peak), out=exponentials)
     total = exponentials.sum(-1, keepdim=True)
     if slope is not None:
-        expected = (exponentials.to(weight.dtype) @ weight) / total.to(weight.dtype)  # sum over v of p(v) W[v]
+        expected = multiply(exponentials.to(weight.dtype), weight.T) / total.to(weight.dtype)  # sum over v of p(v) W[v]
         torch.sub(weight[targets], expected, out=slope)
     mean = logits.mul_(exponentials).sum(-1, keepdim=True) / total  # of the logit below its peak
     return (chosen - peak - total.log())[:, 0], (total.log() - mean)[:, 0]

@@ -14,6 +14,7 @@ from torch import nn
 
 from populora.core.errors import BaseModelError
 from populora.engine.model.bank import FusedProjections
+from populora.engine.model.products import add_product, multiply
 from populora.engine.model.segments import SegmentMap, SlotWeights, outer, product
 
 Scale = float | torch.Tensor
@@ -116,9 +117,9 @@ class FusedLinears:
     def base_gradient(self, grads: Sequence[torch.Tensor]) -> torch.Tensor:
         """Compute the gradient of x through the base's weights alone."""
         first, *others = zip(grads, self.linears, strict=True)
-        grad_x = first[0] @ first[1].weight
+        grad_x = multiply(first[0], first[1].weight.T)
         for grad, linear in others:
-            grad_x.addmm_(grad, linear.weight)
+            add_product(grad_x, grad, linear.weight.T)
         return grad_x
 
     def _factors(self, segments: SegmentMap) -> FusedProjections:
