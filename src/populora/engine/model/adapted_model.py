@@ -19,6 +19,7 @@ from populora.engine.model.attention import AttentionPlan
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.head import chosen_logprobs
 from populora.engine.model.linear import ForwardContext, FusedLinears, LoraLinear
+from populora.engine.model.mlp import use_chunked_mlp
 from populora.engine.model.packing import Packed, PromptGroup, pack
 from populora.engine.model.products import use_base_products
 from populora.engine.model.segments import SegmentMap, SlotWeights
@@ -60,6 +61,8 @@ class AdaptedModel:
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 use_base_products(module)
+        for layer in self.backbone.layers:
+            use_chunked_mlp(getattr(layer, "mlp", None))
         self._check_base(expected)
         if checkpointing != "none":
             for layer in self.backbone.layers:
