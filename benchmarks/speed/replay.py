@@ -18,7 +18,7 @@ from populora.engine.learning.learner import Learner
 from populora.engine.learning.update import UpdateStats
 from populora.runs.checkpoint import Checkpoint
 from populora.runs.step_record import StepRecord
-from populora.sandbox.pool import SandboxPool, limits_of
+from populora.sandbox.pool import Expected, SandboxPool, limits_of
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.tasks.verifier import TaskVerifier
 from populora.training.loop import build_run
@@ -34,9 +34,9 @@ class RecordingPool(SandboxPool):
         super().__init__(limits, workers, allow_weak)
         self.jobs: list[Job] = []
 
-    def run(self, jobs: Sequence[Job], twice: bool = False) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job], twice: bool = False, expected: Expected | None = None, urgent: bool = False) -> list[Verdict]:
         self.jobs += jobs
-        return super().run(jobs, twice)
+        return super().run(jobs, twice, expected, urgent)
 
 
 class RecordingLearner:
