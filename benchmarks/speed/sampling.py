@@ -11,7 +11,7 @@ from benchmarks.measuring import Case, Times
 from populora.core.types import Request
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch
-from populora.engine.sampling.decoders import EagerDecoder
+from populora.engine.sampling.decoders import DecoderPool
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 
@@ -72,6 +72,7 @@ def decode_steps(adapted: AdaptedModel, cases: dict[str, Sequence[int]], rounds:
 
 def _batch(adapted: AdaptedModel, asked: Sequence[Request]) -> ContinuousBatch:
     """Return rows that wait for their first step."""
-    batch = ContinuousBatch(adapted, StopCondition(Numbers(), 512, "", frozenset()), 512, NEW + 1, 1.0, EagerDecoder(adapted))
+    decoder = DecoderPool(adapted, 512).acquire(512, NEW + 1)
+    batch = ContinuousBatch(StopCondition(Numbers(), 512, "", frozenset()), 512, NEW + 1, 1.0, decoder)
     batch.add([ActiveRequest(each, tuple(Numbers()(each.prompt)["input_ids"]), UniformStream(0, each.key, 1)) for each in asked])
     return batch

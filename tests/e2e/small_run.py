@@ -33,6 +33,9 @@ class Silent:
     def phase(self, name):
         pass
 
+    def remark(self, text):
+        pass
+
     def step(self, record, metrics):
         pass
 

@@ -1,5 +1,6 @@
 """Whole runs on the shipped base: both arms, and what they leave behind."""
 
+import json
 import sys
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -48,6 +49,24 @@ def test_a_run_does_not_depend_on_the_addresses_of_its_tensors(undisturbed, tmp_
         train(SMALL, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
         resume(tmp_path / "run", Silent())
     assert contents(tmp_path / "run") == contents(undisturbed)
+
+
+def test_a_run_says_that_torch_decodes_and_a_resume_that_it_no_longer_does(tmp_path):
+    class Remarks(Silent):
+        def remark(self, text):
+            remarks.append(text)
+
+    remarks: list[str] = []
+    small = replace(SMALL, steps=2, evaluation=EvaluationConfig(every=0))
+    train(replace(small, engine=replace(small.engine, decoder="torch")), tmp_path / "run", Remarks(), stop=iter([False, True]).__next__)
+    assert remarks == ['decoding by torch (engine.decoder = "torch"), which is several times slower than the decoder in C']
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert set(facts["computation"]) == {"processor", "decoder", "products"}
+    facts["computation"]["decoder"] = "C (other instructions)"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    resume(tmp_path / "run", Remarks())
+    (remark,) = remarks[1:]
+    assert remark.startswith('decoder C (other instructions), now torch (engine.decoder = "torch"): the results may differ')
 
 
 def test_another_seed_gives_another_run(undisturbed, tmp_path):

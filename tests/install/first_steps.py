@@ -7,6 +7,7 @@ First from the wheel, which is built, installed into an environment of its own a
 wheel's populora starts. It fails if a command fails, or if a line that looks like a command does not run.
 """
 
+import json
 import os
 import re
 import shlex
@@ -63,6 +64,9 @@ def check_origin(program: Path, empty: Path) -> None:
 def train_and_report(program: Path, empty: Path) -> None:
     """`populora train` and `populora report`, without an argument but the number of steps, and all that they say to type next."""
     paste_all(empty, run(empty, str(program), "train", *STEPS), at_least=3)
+    decoder = json.loads((empty / "runs" / "tiny" / "run.json").read_text())["computation"]["decoder"]
+    if shutil.which("cc") and not decoder.startswith("C ("):
+        sys.exit(f"expected the wheel's decoder in C, as there is a compiler; it is {decoder}")
     page = empty / "runs" / "tiny" / "report.html"
     page.unlink()
     printed = run(empty, str(program), "report")

@@ -31,6 +31,8 @@ KERNELS = {
 }
 """The newest instructions that each library of `LIBRARIES` may use. On ARM processors only torch has a choice."""
 LIBRARIES = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE")
+MARCH = {"default": "x86-64", "avx2": "x86-64-v3", "native": "native"}
+"""Instructions of the compiled decoder."""
 X86 = platform.machine() in ("x86_64", "AMD64")
 
 
@@ -68,6 +70,7 @@ def passes(variant: Variant, arguments: list[str]) -> bool:
     """Run the tests in one variant and print how long they took."""
     print(f"== {variant}", flush=True)
     limits = dict(zip(LIBRARIES if X86 else LIBRARIES[:1], KERNELS[variant.kernels], strict=False))
+    limits["CFLAGS"] = f"-march={MARCH[variant.kernels]}" if X86 else ""
     threads = {"OMP_NUM_THREADS": str(variant.threads), "OMP_WAIT_POLICY": "passive"}
     environment = {**os.environ, **limits, **threads, "POPULORA_TENSOR_OFFSET": str(variant.offset)}
     started = time.monotonic()

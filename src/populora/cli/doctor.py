@@ -1,4 +1,4 @@
-"""``populora doctor``: check the machine, the sandbox and the tiny base. Its output belongs into a bug report."""
+"""``populora doctor``: check the machine, the sandbox, the tiny base and what computes it. Its output belongs into a bug report."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from populora.core.installed import versions
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check this machine: versions, cores, sandbox, tiny base. Exits with 1 if a check fails."""
+    """Check this machine: versions, cores, sandbox, tiny base, what computes. Exits with 1 if a check fails."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +24,13 @@ def main(arguments: Sequence[str]) -> int:
     parse(Doctor, arguments, "doctor")
     console = Console(highlight=False)
     table, code = Table.grid(padding=(0, 2)), 0
-    for name, check in (("versions", _versions), ("machine", _machine), ("sandbox", _sandbox), ("tiny base", _tiny_base)):
+    for name, check in (
+        ("versions", _versions),
+        ("machine", _machine),
+        ("sandbox", _sandbox),
+        ("tiny base", _tiny_base),
+        ("computation", _computation),
+    ):
         try:
             table.add_row(Text("ok", "green"), name, Text(check()))
         except (PopuloraError, ImportError) as error:
@@ -67,3 +73,16 @@ def _tiny_base() -> str:
     size = sum(parameter.numel() for parameter in model.parameters())
     described = f"{size / 1e6:.1f} M parameters, {len(tokenizer)} tokens, context {model.config.max_position_embeddings}"
     return f"{described}; in {base_folder(BaseConfig())}"
+
+
+def _computation() -> str:
+    """Say what computes a base in float32 on this machine's CPU."""
+    from populora.core.config import BaseConfig, LoraConfig
+    from populora.core.installed import processor
+    from populora.engine.model.adapted_model import AdaptedModel
+    from populora.engine.model.loading import load_base
+    from populora.engine.model.products import base_products
+    from populora.engine.sampling.decoders import DecoderPool
+
+    adapted = AdaptedModel(load_base(BaseConfig())[0], LoraConfig().targets, 1, 1, 1.0)
+    return f"decoding on the CPU by {DecoderPool(adapted, 1).description}\nproducts on the CPU by {base_products()}\n{processor()}"

@@ -81,6 +81,9 @@ class EngineConfig:
     cache_mb: int = 1024
     """Memory for keys and values, MiB. In-process it holds the responses being decoded, not their prompts. Fewer are decoded at a time if
     not all would fit at their maximum length. vLLM stores prompts in it too, and decodes what fits."""
+    decoder: Literal["auto", "torch"] = "auto"
+    """In-process: what decodes. ``auto`` takes code in C for a base in float32 on a CPU, if there is a C compiler. It keeps a second copy
+    of the base's weights. `populora doctor` and ``run.json`` name the choice."""
     tensor_parallel: int = 1
     """vLLM: GPUs that share one engine's base."""
     release_cache: bool = False

@@ -85,6 +85,6 @@ def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) 
         with closing(VllmSampler(config, tokenizer, config.population.members, context)) as sampler:
             yield sampler
         return
-    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)
+    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb, config.engine.decoder)
     sampler.rows_at_a_time(config.selfplay.max_response_tokens)  # refuses a cache that is too small
     yield sampler

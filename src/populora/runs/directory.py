@@ -72,6 +72,11 @@ def changed_versions(folder: Path) -> list[str]:
     return version_changes(read_json(folder / FACTS).get("versions", {}), versions())
 
 
+def changed_computation(folder: Path, computation: Mapping[str, str]) -> list[str]:
+    """List what computes otherwise than when the run began, such as ``decoder C (AVX-512), now C (AVX2)``."""
+    return version_changes(read_json(folder / FACTS).get("computation", {}), computation)
+
+
 def read_config(folder: Path) -> Config:
     """Read the resolved settings of a run. Raises `RunDirectoryError` if ``folder`` is none."""
     if not (folder / CONFIG).is_file():

@@ -1,4 +1,4 @@
-"""The display of a running run: the three methods that training calls, and the display that prints one line a step.
+"""The display of a running run: the four methods that training calls, and the display that prints one line a step.
 
 `populora.runs.live` draws a table instead, on a terminal.
 """
@@ -22,6 +22,9 @@ class Display(AbstractContextManager, Protocol):
 
     def phase(self, name: str) -> None:
         """Show that a phase of the step has begun."""
+
+    def remark(self, text: str) -> None:
+        """Show something that the user should know; it stays on the screen."""
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         """Show a finished step."""
@@ -58,6 +61,9 @@ class PlainDisplay(AbstractContextManager):
         if self._stopping() and not self._announced_stop:
             self._announced_stop = True
             self._print("stopping: this step will be finished and checkpointed (Ctrl-C again stops at once)")
+
+    def remark(self, text: str) -> None:
+        self._print(f"populora: {text}")
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         self._print(step_line(record, metrics, self._steps, self._eta.left(record)))

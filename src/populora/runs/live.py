@@ -81,6 +81,9 @@ class LiveDisplay(AbstractContextManager):
     def phase(self, name: str) -> None:
         self._view = replace(self._view, phase=name)
 
+    def remark(self, text: str) -> None:
+        self._console.print(f"populora: {text}", markup=False, highlight=False)
+
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         earlier = tuple(line for line in self._view.history if line["step"] < record.step)
         births = tuple(f"step {record.step}: {describe_child(child)}" for child in record.children)

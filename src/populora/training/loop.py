@@ -13,13 +13,15 @@ from pathlib import Path
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
 from populora.core.files import digest
+from populora.core.installed import processor
 from populora.core.types import Member, TaskType
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
+from populora.engine.model.products import base_products
 from populora.engine.sampling.sync_check import check_adapter_sync
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
-from populora.runs.directory import check_fingerprints, new_run, open_run
+from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
 from populora.runs.display import Display
 from populora.runs.loggers import check_loggers, open_loggers
 from populora.runs.metrics_log import truncate_logs, write_step
@@ -46,7 +48,9 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
         display.phase("filling the buffer")
         fill_buffer(run)
         check_prompts(run)
-        with new_run(folder, config, run.fingerprints):
+        with new_run(folder, config, {**run.fingerprints, "computation": run.computation}):
+            if run.sampler.decoder.startswith("torch "):
+                display.remark(f"decoding by {run.sampler.decoder}, which is several times slower than the decoder in C")
             save_run(run, folder)
             return _loop(run, folder, display, stop)
 
@@ -58,6 +62,8 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
     """
     with open_run(folder) as config, build_run(replace(config, cluster=cluster or config.cluster)) as run:
         check_fingerprints(folder, run.fingerprints)
+        for change in changed_computation(folder, run.computation):
+            display.remark(f"{change}: the results may differ in the last bits from those of an undisturbed run")
         checkpoint = load_checkpoint(folder)
         if checkpoint:
             restore(run, checkpoint)
@@ -100,6 +106,7 @@ def build_run(config: Config) -> Iterator[Run]:
                 "tessellation_sha256": tessellation_sha256().tobytes().hex(),
                 "sandbox": backend.tier,
             },
+            computation={"processor": processor(), "decoder": backend.sampler.decoder, "products": base_products()},
             population=population,
             buffer=ProblemBuffer(config.selfplay.buffer_size),
             archive=Archive(),

@@ -45,6 +45,8 @@ class Run:
     """Return True for a prompt of at most ``selfplay.max_prompt_tokens``."""
     fingerprints: dict[str, str]
     """Base, tokenizer, prompts, held-out suite and sandbox tier: a resume must find them unchanged."""
+    computation: dict[str, str]
+    """What computes: processor, decoder, the base's products. On a change the results may differ in the last bits."""
     population: Population
     buffer: ProblemBuffer
     archive: Archive

@@ -16,7 +16,7 @@ from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import FusedLinears
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.model.paged import Mirror
-from populora.engine.sampling.decoders import DecoderPool, EagerDecoder, Forward, GraphDecoder
+from populora.engine.sampling.decoders import DecoderPool, Forward, GraphDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
 
 PROMPTS = ("def g(a, b):\n    return a * b", "x")
@@ -89,7 +89,7 @@ class Replays:
 
 def static_sampler(adapted, tokenizer, capture: Callable[[Forward], Forward], rows: int = ROWS) -> InProcessSampler:
     made = InProcessSampler(adapted, tokenizer, seed=7, rows=rows)
-    made.decoders = DecoderPool(adapted, rows, capture)
+    made.decoders = DecoderPool(adapted, rows, capture=capture)
     return made
 
 
@@ -151,10 +151,6 @@ def test_a_stream_that_broke_off_leaves_nothing_behind(adapted, tokenizer):
     assert difference(generate(sampler, asked), generate(InProcessSampler(adapted, tokenizer, seed=7, rows=ROWS), asked)) < 1e-5
 
 
-def test_without_cuda_steps_are_the_usual_ones(sampler):
-    assert isinstance(sampler.decoders.acquire(), EagerDecoder)
-
-
 def test_a_base_whose_frequencies_depend_on_the_batch_is_refused(adapted):
     adapted.model.config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     with pytest.raises(BaseModelError, match="rotary frequencies are fixed"):
@@ -166,7 +162,7 @@ def test_a_base_whose_frequencies_depend_on_the_batch_is_refused(adapted):
 def test_on_cuda_graphs_write_what_the_same_steps_write_without(make_base, tokenizer, dtype, tolerance):
     made = randomise(AdaptedModel(make_base().to("cuda", dtype), ("q_proj", "k_proj", "v_proj", "o_proj"), 3, 4, 8.0))
     graphs = InProcessSampler(made, tokenizer, seed=7, rows=ROWS)
-    assert isinstance(graphs.decoders.acquire(), GraphDecoder)
+    assert isinstance(graphs.decoders.acquire(ROWS, TOKENS), GraphDecoder)
     plain = static_sampler(made, tokenizer, without_graph)
     for _ in range(2):  # the second time with the graphs of the first
         answers = graphs.generate(requests(), 100, 1.0, "")

@@ -1,16 +1,26 @@
-"""The in-process sampler's own side: cache, prefilling and stop texts. test_conformance.py has what all samplers share."""
+"""The in-process sampler's own side: cache, prefilling and stop texts, in C and by torch. All samplers share test_conformance.py."""
 
 import pytest
-import torch
 from draws import PROMPTS, STOP, requests_of, same_draws
 
 from populora.core.errors import ConfigError
 from populora.core.types import Request
-from populora.engine.model.packing import pack
+from populora.engine.native.compiled import load
+from populora.engine.native.decoder import NativeDecoder
 from populora.engine.sampling.batch import ContinuousBatch
+from populora.engine.sampling.decoders import TorchDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
 
 REQUESTS = requests_of((2, -1, 0, 1))
+
+
+@pytest.fixture(params=["C", "torch"], autouse=True)
+def decoder(request, monkeypatch) -> str:
+    if request.param == "torch":
+        monkeypatch.setattr("populora.engine.sampling.decoders.prepare", lambda adapted: "this test")
+    elif isinstance(load(), str):
+        pytest.skip(f"the decoder in C: {load()}")
+    return request.param
 
 
 def test_slots_that_share_a_key_draw_the_same_numbers(adapted, sampler):
@@ -32,9 +42,9 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
     limits: list[int] = []
 
     class Watched(ContinuousBatch):
-        def __init__(self, adapted, ending, limit, *others):
+        def __init__(self, stop, limit, *others):
             limits.append(limit)
-            super().__init__(adapted, ending, limit, *others)
+            super().__init__(stop, limit, *others)
 
     monkeypatch.setattr("populora.engine.sampling.inprocess.ContinuousBatch", Watched)
     small = InProcessSampler(adapted, tokenizer, seed=7, cache_mb=1)
@@ -47,26 +57,22 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
         small.generate(REQUESTS, 100_000, 1.0, STOP)
 
 
-def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer):
+def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer, decoder):
     decks: list[ContinuousBatch] = []
     live: list[int] = []
     prompts: list[int] = []
 
     class Watched(ContinuousBatch):
-        def __init__(self, *arguments):
-            decks.append(self)
-            super().__init__(*arguments)
+        def _prefill(self, requests):
+            prompts.append(len(requests))
+            super()._prefill(requests)
 
         def _fill(self, chosen):
+            decks[:] = [self]
             live.append(len(self._rows))
             super()._fill(chosen)
 
-    def counted(groups, *arguments, **named):
-        prompts.append(len(groups))
-        return pack(groups, *arguments, **named)
-
     monkeypatch.setattr("populora.engine.sampling.inprocess.ContinuousBatch", Watched)
-    monkeypatch.setattr("populora.engine.sampling.batch.pack", counted)
     narrow = InProcessSampler(adapted, tokenizer, seed=7, rows=3)
     assert sum(request.samples for request in REQUESTS) > 3 and any(request.samples > 1 for request in REQUESTS)
     narrow.generate(REQUESTS, 40, 1.0, STOP)
@@ -74,7 +80,10 @@ def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_w
     assert live[0] == 0 and max(live) > 0
     (deck,) = decks
     cache = deck._cache
-    assert not cache._place and not cache._lengths.any() and sorted(cache._free) == list(range(cache._capacity))
+    if decoder == "C":
+        assert not cache._prompts and not cache.rows.size and len(cache._free) == narrow.rows
+    else:
+        assert not cache._place and not cache._lengths.any() and sorted(cache._free) == list(range(cache._capacity))
 
 
 @pytest.mark.parametrize(
@@ -92,10 +101,11 @@ def test_a_response_ends_at_the_stop_text_or_eos(monkeypatch, sampler, tokenizer
     tokens = [token for text in texts for token in tokenizer(text)["input_ids"]]
     script = iter(tokens)
 
-    def scripted(logits, temperature, uniforms):
-        return torch.full((len(logits),), next(script)), torch.zeros(len(logits)), torch.zeros(len(logits))
+    def scripted(self, hidden, temperature, uniforms):
+        return [next(script)], [0.0], [0.0]
 
-    monkeypatch.setattr("populora.engine.sampling.batch.sample_tokens", scripted)
+    monkeypatch.setattr(NativeDecoder, "sample", scripted)
+    monkeypatch.setattr(TorchDecoder, "sample", scripted)
     ((response,),) = sampler.generate([Request("x", 0, 1, ("stop",))], len(tokens), 1.0, stop)
     assert (response.text, response.stopped) == (kept, stopped)
     assert response.tokens == tuple(tokens[: len(response.tokens)])

@@ -29,6 +29,11 @@ class ClusterSampler:
     def __init__(self, pool: ActorPool, published: dict[int, Adapter], dtype: torch.dtype, eager: bool):
         self._pool, self._published, self._dtype, self._eager = pool, published, dtype, eager
 
+    @property
+    def decoder(self) -> str:
+        """Name what decodes on the engines."""
+        return ", ".join(sorted({decoder for *_, decoder in self._pool.prepared}))
+
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """See `populora.engine.sampling.sampler.Sampler.sync_weights`. Adapters are sent in the precision of the base model."""
         changed = {slot: adapters.adapter(slot).to(self._dtype) for slot in slots}

@@ -36,9 +36,9 @@ class EngineActor:
         """Return the GPUs of this process's bundle, as named in ``CUDA_VISIBLE_DEVICES``."""
         return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
-    def open(self, config: Config, adapters: Mapping[int, Adapter]) -> tuple[str, dict[str, str]]:
+    def open(self, config: Config, adapters: Mapping[int, Adapter]) -> tuple[str, dict[str, str], str]:
         """Load the base model and load ``adapters``, if there are any yet. Returns the fingerprint of the base model, if it was loaded
-        here, and the versions of installed libraries. Raises the same errors as a run in one process."""
+        here, the versions of installed libraries and what decodes. Raises the same errors as a run in one process."""
         init_process(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_memory(config)
@@ -46,7 +46,7 @@ class EngineActor:
         self._thread = SamplerThread(self._sampler)
         if adapters:
             self.sync_weights(adapters)
-        return base, versions()
+        return base, versions(), self._sampler.decoder
 
     def sync_weights(self, adapters: Mapping[int, Adapter]) -> None:
         """Load changed adapters by slot. Call it between `end_stream` and the next batch."""

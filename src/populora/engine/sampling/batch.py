@@ -15,10 +15,8 @@ import numpy as np
 import torch
 
 from populora.core.types import Request
-from populora.engine.model.adapted_model import AdaptedModel
-from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.decoders import Decoder
-from populora.engine.sampling.token_sampling import BLOCK, StopCondition, UniformStream, sample_tokens
+from populora.engine.sampling.token_sampling import BLOCK, StopCondition, UniformStream
 
 PREFILL_TOKENS = 16384  # prompts computed in one forward; a longer prompt is computed alone
 REFILL = 1 / 16  # share of the rows that must be free, so that prompts are prefilled together rather than one by one
@@ -64,11 +62,11 @@ class Row:
 class ContinuousBatch:
     """At most ``limit`` rows of a model, each of at most ``max_tokens`` tokens. ``decoder`` is made for at least as many rows."""
 
-    def __init__(self, adapted: AdaptedModel, stop: StopCondition, limit: int, max_tokens: int, temperature: float, decoder: Decoder):
-        self.adapted, self.stop, self.limit, self.max_tokens, self.temperature = adapted, stop, limit, max_tokens, temperature
+    def __init__(self, stop: StopCondition, limit: int, max_tokens: int, temperature: float, decoder: Decoder):
+        self.stop, self.limit, self.max_tokens, self.temperature = stop, limit, max_tokens, temperature
         self._waiting: defaultdict[int, deque[tuple[ActiveRequest, int]]] = defaultdict(deque)
         self._rows: list[Row] = []
-        self._hidden = adapted.head.weight.new_empty(0, adapted.head.in_features)
+        self._hidden = torch.empty(0)  # the rows' last hidden states [n, d]
         self._decoder, self._cache = decoder, decoder.cache
 
     @property
@@ -114,25 +112,23 @@ class ContinuousBatch:
         order = sorted(range(len(self._rows)), key=lambda index: self._rows[index].owner.request.slot)
         self._cache.add_rows([active.prompt_number for active, _ in chosen])
         self._cache.keep_rows(np.array(order))
-        states = torch.cat((self._hidden, torch.stack([active.hidden for active, _ in chosen])))
-        self._hidden = states.index_select(0, torch.tensor(order, device=self.adapted.device))
+        states = [*self._hidden, *(active.hidden for active, _ in chosen)]
+        self._hidden = torch.stack([states[index] for index in order])
         self._rows = [self._rows[index] for index in order]
 
     def _prefill(self, requests: Sequence[ActiveRequest]) -> None:
         """Compute each prompt once."""
         for chunk in _chunks(sorted(requests, key=lambda active: len(active.prompt))):
-            packed = pack([PromptGroup(active.request.slot, active.prompt) for active in chunk], self.adapted.device, keep=True)
-            hidden = self.adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)[packed.last]
-            numbers = self._cache.add_prompts(packed.plan.kept, [len(active.prompt) for active in chunk])
+            numbers, hidden = self._decoder.prefill([active.prompt for active in chunk], [active.request.slot for active in chunk])
             for active, number, state in zip(chunk, numbers, hidden, strict=True):
                 active.prompt_number, active.hidden = number, state
 
     def _write(self) -> list[bool]:
         """Sample each row's next token. Return which rows are finished."""
-        uniforms = torch.from_numpy(np.array([row.uniform() for row in self._rows]))
-        tokens, logprobs, entropies = sample_tokens(self.adapted.logits(self._hidden), self.temperature, uniforms)
+        uniforms = np.array([row.uniform() for row in self._rows])
+        drawn = self._decoder.sample(self._hidden, self.temperature, uniforms)
         over: list[bool] = []
-        for row, token, logprob, entropy in zip(self._rows, tokens.tolist(), logprobs.tolist(), entropies.tolist(), strict=True):
+        for row, token, logprob, entropy in zip(self._rows, *drawn, strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.entropy += entropy

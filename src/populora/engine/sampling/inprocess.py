@@ -22,15 +22,21 @@ from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 class InProcessSampler:
     """Samples from an `AdaptedModel`, at most ``rows`` responses at a time.
 
-    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit.
+    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit. ``decoder`` is
+    `EngineConfig.decoder`.
     """
 
-    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
+    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024, decoder: str = "auto"):
         self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
-        self.decoders = DecoderPool(adapted, rows)
+        self.decoders = DecoderPool(adapted, rows, decoder)
         self._shape = shape_of_model("", adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._stops: dict[str, StopCondition] = {}
+
+    @property
+    def decoder(self) -> str:
+        """See `populora.engine.sampling.sampler.Sampler.decoder`."""
+        return self.decoders.description
 
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """Copy adapters from elsewhere. Those of the bank that is sampled from need no copy."""
@@ -50,8 +56,9 @@ class InProcessSampler:
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.sampling.sampler.Sampler.stream`."""
         check_sampling(max_tokens, temperature)
-        limit, decoder = self.rows_at_a_time(max_tokens), self.decoders.acquire()
-        batch = ContinuousBatch(self.adapted, self._stop_condition(stop), limit, max_tokens, temperature, decoder)
+        limit = self.rows_at_a_time(max_tokens)
+        decoder = self.decoders.acquire(limit, max_tokens)
+        batch = ContinuousBatch(self._stop_condition(stop), limit, max_tokens, temperature, decoder)
         keys: set[RequestKey] = set()
         while True:
             requests = [self._prepare(request, max_tokens, keys) for request in source.next(block=not batch.busy)]

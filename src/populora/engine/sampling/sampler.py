@@ -33,6 +33,11 @@ class AdapterSource(Protocol):
 class Sampler(Protocol):
     """A sampling backend. Its results depend on the seed and each request's key, never on scheduling."""
 
+    @property
+    def decoder(self) -> str:
+        """What decodes, in words."""
+        ...
+
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """Answer later requests for ``slots`` with what ``adapters`` holds for them now.
 

@@ -1,4 +1,4 @@
-/* One decoding step of a Llama or Qwen2 model with stacked LoRA adapters, in float32 on one thread.
+/* One decoding step of a Llama, Mistral or Qwen2 model with stacked LoRA adapters, in float32.
  *
  * A prompt is computed in the same way: its tokens are rows in order, which share the memory that is to hold the prompt.
  *
@@ -7,7 +7,9 @@
  *
  * Weights of the base are packed into panels of PANEL output columns ([outputs / PANEL][inputs][PANEL]), so that a product reads them in
  * order. Adapters are read where the learner keeps them. Keys are stored in blocks of BLOCK tokens, [tokens / BLOCK][size][BLOCK], values as
- * [tokens][size]. The structures mirror those of decoder.py.
+ * [tokens][size]. The structures mirror those of packed_model.py and decoder.py.
+ *
+ * A row's numbers do not depend on the other rows. So threads may share the rows of a step, each by a call of its own.
  */
 #include <math.h>
 #include <stdint.h>
@@ -35,6 +37,22 @@ typedef float keys __attribute__((vector_size(4 * BLOCK), aligned(4), may_alias)
 
 int64_t panel(void) { return PANEL; }
 
+#ifdef __clang__
+#define COMPILER __VERSION__
+#else
+#define COMPILER "GCC " __VERSION__
+#endif
+
+const char *description(void) {
+#if LANES == 16
+    return "AVX-512, " COMPILER;
+#elif LANES == 8
+    return "AVX2, " COMPILER;
+#else
+    return "vectors of 128 bits, " COMPILER;
+#endif
+}
+
 /* One adapter of a linear module of each slot; the pointers are of slot 0, the strides are in floats. */
 typedef struct {
     const float *b;  /* [rank][outputs] */
@@ -61,9 +79,9 @@ typedef struct {
     const Layer *layer;
 } Model;
 
-/* Rows of a step, sorted by slot. Segment i has the rows from start[i] to start[i + 1], of slot[i] (-1: the bare base). */
+/* The rows of a step, sorted by slot. Segment i has the rows from start[i] to start[i + 1], of slot[i] (-1: the bare base). */
 typedef struct {
-    int64_t rows, segments;
+    int64_t segments;
     const int64_t *start, *slot;
     const float *scale;    /* [slots] alpha / rank */
     const int64_t *token;  /* [rows] */
@@ -73,7 +91,6 @@ typedef struct {
     const int64_t *length;   /* [rows] tokens before this one */
     const int64_t *capacity; /* [rows] of a response, a multiple of BLOCK */
     float *hidden;          /* [rows][hidden], the result */
-    float *scratch;         /* `scratch_floats` */
 } Batch;
 
 /* ---- Products ---- */
@@ -115,12 +132,6 @@ static void add_product(int64_t rows, int64_t inputs, int64_t outputs, const flo
     }
 }
 
-/* y [rows, outputs] = x [rows, inputs] times packed weights, to measure `add_product` alone. */
-void multiply(int64_t rows, int64_t inputs, int64_t outputs, const float *x, const float *w, float *y) {
-    memset(y, 0, rows * outputs * sizeof(float));
-    add_product(rows, inputs, outputs, x, inputs, w, PANEL, inputs * PANEL, y, outputs, 1.0f);
-}
-
 INLINE float total(vec x) {
     float parts[LANES];
     *(vec *)parts = x;
@@ -146,10 +157,9 @@ static void project(int64_t inputs, int64_t outputs, const float *x, const float
 /* y [rows, outputs] (+)= x [rows, inputs] times the weights, plus bias and adapters. `first` is the number of the first row in the batch. */
 static void linear(const Model *model, const Batch *batch, const Linear *l, int64_t first, int64_t rows, const float *x, float *y, int add,
                    float *low) {
-    for (int64_t r = 0; r < rows && !add; r++) {
-        if (l->bias) memcpy(y + r * l->outputs, l->bias, l->outputs * sizeof(float));
-        else memset(y + r * l->outputs, 0, l->outputs * sizeof(float));
-    }
+    if (!add) memset(y, 0, rows * l->outputs * sizeof(float));
+    for (int64_t r = 0; r < rows && l->bias; r++)
+        for (int64_t i = 0; i < l->outputs; i++) y[r * l->outputs + i] += l->bias[i];
     add_product(rows, l->inputs, l->outputs, x, l->inputs, l->weight, PANEL, l->inputs * PANEL, y, l->outputs, 1.0f);
     if (!l->a) return;
     int64_t width = l->parts * model->rank;
@@ -233,7 +243,7 @@ static void score(int64_t size, int64_t tokens, const float *query, const float 
     for (int64_t t = tokens; t < blocks * BLOCK; t++) scores[t] = -INFINITY;
 }
 
-/* mixed [size] += the values weighted by the first `tokens` weights; size is a multiple of LANES and at most 256. */
+/* mixed [size] += the values weighted by the first `tokens` weights; size is a multiple of LANES. */
 static void mix(int64_t size, int64_t tokens, const float *weights, const float *value, float *mixed) {
     for (int64_t column = 0; column < size; column += LANES) {
         vec sum[4] = {{0}};
@@ -293,9 +303,9 @@ int64_t scratch_floats(const Model *m, int64_t context) {
     return CHUNK * sizes + context + 4 * BLOCK;
 }
 
-static void compute_rows(const Model *m, const Batch *batch, int64_t first, int64_t rows) {
+static void compute_rows(const Model *m, const Batch *batch, int64_t first, int64_t rows, float *scratch) {
     int64_t queries = m->heads * m->size, width = queries + 2 * m->kv_heads * m->size;
-    float *x = batch->hidden + first * m->hidden, *normed = batch->scratch, *qkv = normed + CHUNK * m->hidden;
+    float *x = batch->hidden + first * m->hidden, *normed = scratch, *qkv = normed + CHUNK * m->hidden;
     float *mixed = qkv + CHUNK * width, *gates = mixed + CHUNK * queries, *active = gates + CHUNK * 2 * m->inner;
     float *low = active + CHUNK * m->inner, *scores = low + CHUNK * 3 * m->rank;
     for (int64_t r = 0; r < rows; r++) memcpy(x + r * m->hidden, m->embedding + batch->token[first + r] * m->hidden, m->hidden * sizeof(float));
@@ -320,11 +330,9 @@ static void compute_rows(const Model *m, const Batch *batch, int64_t first, int6
     for (int64_t r = 0; r < rows; r++) normalise(m->hidden, x + r * m->hidden, m->norm, m->epsilon, x + r * m->hidden);
 }
 
-void decode(const Model *model, const Batch *batch) {
-    for (int64_t first = 0; first < batch->rows; first += CHUNK) {
-        int64_t left = batch->rows - first;
-        compute_rows(model, batch, first, left < CHUNK ? left : CHUNK);
-    }
+/* Compute the rows from `first` to `end`; `scratch` has `scratch_floats`. All rows of a prompt belong into one call. */
+void decode(const Model *model, const Batch *batch, int64_t first, int64_t end, float *scratch) {
+    for (; first < end; first += CHUNK) compute_rows(model, batch, first, end - first < CHUNK ? end - first : CHUNK, scratch);
 }
 
 /* Copy weights [outputs, inputs] into panels. */

@@ -1,6 +1,6 @@
 """The base model and its adapters as `decode.c` reads them.
 
-Weights of the base are copied into panels. Adapters are read in the bank itself, so that no copy can be stale.
+Weights of the base are copied into panels, so they are in memory twice. Adapters are read in the bank itself: no copy can be stale.
 """
 
 import ctypes
@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments.native_decode.loading import Long, Pointer
 
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import LoraLinear
+from populora.engine.native.compiled import Long, Pointer
 
-KINDS = ("llama", "qwen2")
+KINDS = ("llama", "mistral", "qwen2")
+ROPES = ("default", "linear", "llama3", "yarn")
+"""Rotary embeddings whose frequencies do not depend on the length of a row."""
 ALIGNMENT = 64  # bytes
 
 
@@ -36,29 +38,31 @@ _Model = _structure(
 
 
 def unsupported(adapted: AdaptedModel, panel: int) -> str:
-    """Return why `decode.c` cannot compute this model; empty if it can."""
-    config, weight = adapted.model.config, adapted.head.weight
-    rope = getattr(config, "rope_parameters", None) or {}
-    widths = {size for module in adapted.model.modules() if isinstance(module, torch.nn.Linear) for size in module.weight.shape}
-    conditions = {
-        "it computes in float32 on a CPU": weight.device.type == "cpu" and weight.dtype == torch.float32,
-        "it uses one thread (threads = 1)": torch.get_num_threads() == 1,
-        f"the base is none of {', '.join(KINDS)}": config.model_type in KINDS and config.hidden_act == "silu",
-        "the base's rotary frequencies depend on the batch": rope.get("rope_type", "default") != "dynamic",
-        f"the base has widths that are no multiples of {panel}": not any(size % panel for size in widths),
+    """Return why `decode.c`, whose panels have ``panel`` columns, cannot compute this model. Empty if it can."""
+    config, head = adapted.model.config, adapted.head
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    modules = {name: module for name, module in adapted.model.named_modules() if isinstance(module, torch.nn.Linear)}
+    widths = sorted({size for module in modules.values() for size in module.weight.shape if size % panel})
+    reasons = {
+        "it is for bases in float32 on a CPU": head.weight.device.type != "cpu" or head.weight.dtype != torch.float32,
+        f"it is for bases of kind {', '.join(KINDS)}, this is {config.model_type}": config.model_type not in KINDS,
+        f"it is for MLPs with silu, this base has {config.hidden_act}": config.hidden_act != "silu",
+        f"it is for rotary embeddings of kind {', '.join(ROPES)}, this base has {rope}": rope not in ROPES,
+        f"it is for widths that are multiples of {panel}, this base has {widths}": bool(widths),
+        "it is for heads without a bias": head.bias is not None,
     }
-    return next((reason for reason, holds in conditions.items() if not holds), "")
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def floats(count: int) -> np.ndarray:
-    """Return zeros at a multiple of `ALIGNMENT` bytes."""
+    """Return ``count`` zeros, in memory that begins at a multiple of `ALIGNMENT` bytes."""
     memory = np.zeros(count + ALIGNMENT, np.float32)
     start = -memory.ctypes.data % ALIGNMENT // 4
     return memory[start : start + count]
 
 
-class NativeModel:
-    """Holds the structures for a supported model, and the memory that they point to."""
+class PackedModel:
+    """The structures that describe a supported model to ``functions`` of `decode.c`, and the memory that they point to."""
 
     def __init__(self, adapted: AdaptedModel, functions: ctypes.CDLL):
         self.adapted, self.functions = adapted, functions

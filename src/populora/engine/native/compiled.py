@@ -1,0 +1,67 @@
+"""Compile `decode.c` with this machine's C compiler, once for each processor and version of the source, and load it.
+
+The library is optional: where it cannot be had `load` returns the reason, and torch decodes.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("decode.c")
+FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
+SECONDS = 120
+"""Limit of a compilation, which takes three."""
+Pointer, Long = ctypes.c_void_p, ctypes.c_int64
+
+
+@cache
+def load() -> ctypes.CDLL | str:
+    """Return the library, or the reason why there is none. ``CC`` names another compiler than ``cc``, ``CFLAGS`` further flags."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        return f"there is no C compiler '{os.environ.get('CC', 'cc')}': install GCC or clang"
+    try:
+        functions = ctypes.CDLL(str(_compiled((compiler, *FLAGS, *os.environ.get("CFLAGS", "").split()))))
+    except subprocess.SubprocessError as error:
+        printed = getattr(error, "stderr", None) or str(error)
+        return f"{compiler} failed: {printed.strip().splitlines()[-1]}"
+    except OSError as error:
+        return f"the compiled library cannot be written or loaded: {error}"
+    functions.panel.restype = functions.scratch_floats.restype = functions.sample_floats.restype = Long
+    functions.description.restype = ctypes.c_char_p
+    functions.pack.argtypes = [Long, Long, Pointer, Pointer]
+    functions.scratch_floats.argtypes = [Pointer, Long]
+    functions.sample_floats.argtypes = [Pointer]
+    functions.decode.argtypes = [Pointer, Pointer, Long, Long, Pointer]
+    functions.sample.argtypes = [Pointer, Long, Pointer, Pointer, ctypes.c_float, *[Pointer] * 4]
+    return functions
+
+
+def _compiled(command: tuple[str, ...]) -> Path:
+    """Return the compiled library in the user's cache, named after source, command and processor."""
+    name = hashlib.sha256(b"\0".join((SOURCE.read_bytes(), *map(str.encode, (*command, _processor()))))).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora"
+    path = folder / f"decode-{name}.so"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            built = Path(temporary, path.name)
+            arguments = [*command, str(SOURCE), "-lm", "-o", str(built)]
+            subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603 - our own source
+            built.replace(path)  # another process may compile at the same time
+    return path
+
+
+def _processor() -> str:
+    """Return what ``-march=native`` depends on."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return f"{platform.machine()} {platform.processor()}"
+    lines = {line for line in info.read_text().splitlines() if line.startswith(("vendor", "model", "flags", "Features", "CPU"))}
+    return "".join(sorted(lines))
