@@ -1,0 +1,143 @@
+"""Compare a step of 4T+4S on the tiny base with the least time that its arithmetic and its memory traffic need, on one thread.
+
+    python -m benchmarks.roofline [--rounds 5] [--decoder torch]        writes roofline.json; two minutes
+
+The least time of a phase is the larger of FLOPs / attainable FLOP/s (the best product of `benchmarks.machine_limits`) and bytes /
+attainable bytes/s (reading memory). FLOPs are those that the result needs (`populora.engine.planning.step_time`), summed over all texts of
+the step. Bytes are the weights and adapters, read once by each forward and each backward, and keys and values; a decoding step reads those
+of a prompt once for all its responses. All bytes count as coming from memory, although caches may hold a small base.
+
+Every round repeats one step of a run with the preset's overlap. ``decode`` includes the head and the draw. ``rest of the sampler`` is the
+time between the calls of the decoder. Verification has no least time, so that of the step is the sum of prefill, decode and update.
+``validate`` and ``judge`` mostly overlap with the sampler, and are no part of the step but for ``wait for verdicts``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.machine_limits import BYTES, SHAPES, measure_bandwidth, measure_products
+from benchmarks.measuring import bar, columns, machine, noise, options, spread, write_results
+from benchmarks.speed.replay import Replay, ReplayedStep, before_step, check_same
+from benchmarks.speed.timed_decoders import TimedDecoders
+from benchmarks.step import toy
+
+from populora.core.config import Config
+from populora.core.config_file import load_config
+from populora.core.presets import settings_file
+from populora.engine.learning.batching import micro_batches
+from populora.engine.model.base_shape import read_base_shape
+from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
+from populora.engine.planning.step_time import Texts, decode_flops, prompt_flops, train_flops, weight_bytes
+
+GOAL = 4.0
+STEP = 3
+"""The step of the run that is measured: adapters are trained before."""
+Groups = list[tuple[int, list[int]]]
+"""Tokens of each prompt, and of its responses without their last token, which is never fed."""
+Work = Mapping[str, Mapping[str, float]]
+"""``FLOP`` and ``bytes`` of each phase."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=5)
+    parser.add_argument("--decoder", choices=("auto", "torch"), default="auto")
+    parser.add_argument("--toy", action="store_true", help="a few short prompts, to see that it works: the figures mean nothing")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    config = load_config(settings_file("tiny_4t4s"))
+    config = replace(toy(config) if args.toy else config, threads=1, engine=replace(config.engine, decoder=args.decoder))
+    about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "toy": args.toy}
+    limits = attainable(args.rounds)
+    with before_step(config, STEP) as replay:
+        sampler: Any = replay.run.sampler
+        about["decoder"] = sampler.decoder
+        sampler.decoders = decoders = TimedDecoders(sampler.decoders)
+        first = replay.once()
+        rows, disturbance = noise(lambda: [measure(replay, first, decoders) for _ in range(args.rounds)])
+    steps = int(decoders.spent["decoding steps"])
+    about |= {"limits": limits, "sampled tokens": first.sampled, "decoding steps": steps}
+    write_results(args.out, {**about, **judge(step_work(config, first, steps), limits, rows), "noise": disturbance})
+
+
+def attainable(rounds: int) -> dict[str, float]:
+    """Return the best rate of a product, 10^9 FLOP/s, and the rate of reading memory, 10^9 bytes/s."""
+    best = max(rate for shape in SHAPES for rate in measure_products(*shape, rounds).values())
+    return {"GFLOP/s": best, "GB/s": measure_bandwidth(BYTES, rounds)["read"]}
+
+
+def measure(replay: Replay, first: ReplayedStep, decoders: TimedDecoders) -> dict[str, float]:
+    """Repeat the step. Return wall seconds by phase, and those of verification that overlapped with sampling."""
+    decoders.spent.clear()
+    again = replay.once()
+    check_same(first, again)
+    seconds, prefill, decode = again.seconds, decoders.spent["prefill"], decoders.spent["decode"]
+    phases = {"prefill": prefill, "decode": decode, "rest of the sampler": seconds["sample"] - prefill - decode, "update": seconds["train"]}
+    verification = {"wait for verdicts": seconds["verify"], **again.record.overlapped}
+    return {"step": again.wall, **phases, **verification, "rest of the step": seconds["rest"]}
+
+
+def step_work(config: Config, step: ReplayedStep, decoding_steps: int) -> Work:
+    """Return the work of the phases of a recorded step."""
+    shape, record = read_base_shape(config.base), step.record
+    weights, cached = weight_bytes(config, shape), shape.kv_bytes(ITEMSIZE[config.base.dtype])
+    answers = [(proposal.author, proposal.generation) for proposal in record.proposals]
+    answers += [(attempt.student, attempt.generation) for attempt in record.attempts]
+    sampled = grouped((member, answer.prompt_tokens, answer.tokens) for member, answer in answers)
+    trained = grouped((row.slot, row.prompt_tokens, row.tokens) for row in step.rows)
+    flops, batches = phase_flops(config, shape, sampled, trained), len(micro_batches(step.rows, config.learner.micro_batch_tokens))
+    read = {
+        "prefill": weights + cached * sum(prompt for prompt, _ in sampled),
+        "decode": decoding_steps * weights + cached * sum(map(tokens_read, sampled)),
+        "update": 2 * batches * weights,
+    }
+    return {phase: {"FLOP": flops[phase], "bytes": read[phase]} for phase in flops}
+
+
+def grouped(texts: Iterable[tuple[str | int, Sequence[int], Sequence[int]]]) -> Groups:
+    """Group texts (whose, prompt, response) by adapter and prompt."""
+    lengths: dict[tuple[str | int, tuple[int, ...]], list[int]] = {}
+    for member, prompt, response in texts:
+        lengths.setdefault((member, tuple(prompt)), []).append(len(response) - 1)
+    return [(len(prompt), responses) for (_, prompt), responses in lengths.items()]
+
+
+def phase_flops(config: Config, shape: ModelShape, sampled: Groups, trained: Groups) -> dict[str, float]:
+    """Count FLOPs response by response, with its share of its prompt. The head computes one token more than a response feeds."""
+    adapter = shape.adapter(config.lora.rank, config.lora.targets)
+    answers, rows = ([Texts(1 / len(all_), 1, prompt, fed) for prompt, all_ in groups for fed in all_] for groups in (sampled, trained))
+    return {
+        "prefill": sum(prompt_flops(shape, adapter, answer) for answer in answers),
+        "decode": sum(decode_flops(shape, adapter, answer) + 2 * shape.head for answer in answers),
+        "update": sum(train_flops(shape, adapter, row, config.learner.activation_checkpointing) + 4 * shape.head for row in rows),
+    }
+
+
+def tokens_read(group: tuple[int, Sequence[int]]) -> float:
+    """Return how many tokens' keys and values the responses to a prompt read, all decoded together."""
+    prompt, responses = group
+    return prompt * max(responses) + sum(fed * (fed + 1) / 2 for fed in responses)
+
+
+def judge(work: Work, limits: Mapping[str, float], rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Return what each phase needs at least, and measured seconds over it; ``limits`` as `attainable`, ``rows`` as `measure`."""
+    rates = {"FLOP": 1e9 * limits["GFLOP/s"], "bytes": 1e9 * limits["GB/s"]}
+    needed = {phase: {unit: amount / rates[unit] for unit, amount in amounts.items()} for phase, amounts in work.items()}
+    least = {phase: max(seconds.values()) for phase, seconds in needed.items()}
+    least["step"] = sum(least.values())
+    ratios = {phase: spread([row[phase] / seconds for row in rows]) for phase, seconds in least.items()}
+    return {
+        "10^9": {phase: {unit: round(1e-9 * amount, 2) for unit, amount in amounts.items()} for phase, amounts in work.items()},
+        "least seconds": {phase: round(seconds, 3) for phase, seconds in least.items()},
+        "bound by": {phase: max(seconds, key=lambda unit: seconds[unit]) for phase, seconds in needed.items()},
+        "seconds": columns(rows),
+        "measured / least": ratios,
+        "share of the step": {name: spread([row[name] / row["step"] for row in rows]) for name in rows[0] if name != "step"},
+        "bars": {"step": bar(GOAL, ratios["step"]["median"])},
+    }
+
+
+if __name__ == "__main__":
+    main()
