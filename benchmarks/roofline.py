@@ -1,6 +1,6 @@
 """Compare a step of 4T+4S on the tiny base with the least time that its arithmetic and its memory traffic need, on one thread.
 
-    python -m benchmarks.roofline [--rounds 5] [--decoder torch]        writes roofline.json; two minutes
+    python -m benchmarks.roofline [--rounds 5] [--kernels torch]        writes roofline.json; two minutes
 
 The least time of a phase is the larger of FLOPs / attainable FLOP/s (the best product of `benchmarks.machine_limits`) and bytes /
 attainable bytes/s (reading memory). FLOPs are those that the result needs (`populora.engine.planning.step_time`), summed over all texts of
@@ -43,12 +43,12 @@ Work = Mapping[str, Mapping[str, float]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=5)
-    parser.add_argument("--decoder", choices=("auto", "torch"), default="auto")
+    parser.add_argument("--kernels", choices=("auto", "torch"), default="auto")
     parser.add_argument("--toy", action="store_true", help="a few short prompts, to see that it works: the figures mean nothing")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     config = load_config(settings_file("tiny_4t4s"))
-    config = replace(toy(config) if args.toy else config, threads=1, engine=replace(config.engine, decoder=args.decoder))
+    config = replace(toy(config) if args.toy else config, threads=1, base=replace(config.base, kernels=args.kernels))
     about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "toy": args.toy}
     limits = attainable(args.rounds)
     with before_step(config, STEP) as replay:

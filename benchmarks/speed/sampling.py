@@ -11,7 +11,7 @@ from benchmarks.measuring import Case, Times
 from populora.core.types import Request
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch
-from populora.engine.sampling.decoders import DecoderPool
+from populora.engine.sampling.decoder_pool import DecoderPool
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from populora.engine.sampling.decoders import Cache, Decoder, DecoderPool
+from populora.engine.sampling.decoder_pool import DecoderPool
+from populora.engine.sampling.decoders import Cache, Decoder
 
 
 class TimedDecoder:

@@ -64,7 +64,7 @@ def learn(adapted: AdaptedModel, groups: list[PromptGroup]) -> Case:
 
     def run() -> None:
         adapted.bank.gradient.zero_()
-        adapted.logprobs(pack(groups, adapted.device))[0].sum().backward()
+        adapted.logprobs(adapted.pack(groups))[0].sum().backward()
 
     return run
 

@@ -21,7 +21,7 @@ def test_report_names_versions_and_sandbox_and_fails_with_a_failing_check(monkey
 
 
 def test_report_names_what_computes_and_why_it_is_not_c(monkeypatch, capsys):
-    monkeypatch.setattr("populora.engine.sampling.decoders.prepare", lambda adapted: "there is no C compiler")
+    monkeypatch.setattr("populora.engine.sampling.decoder_pool.prepare", lambda adapted: "there is no C compiler")
     assert main(["doctor"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "decoding on the CPU by torch (there is no C compiler)" in text and "products on the CPU by " in text

@@ -58,15 +58,15 @@ def test_a_run_says_that_torch_decodes_and_a_resume_that_it_no_longer_does(tmp_p
 
     remarks: list[str] = []
     small = replace(SMALL, steps=2, evaluation=EvaluationConfig(every=0))
-    train(replace(small, engine=replace(small.engine, decoder="torch")), tmp_path / "run", Remarks(), stop=iter([False, True]).__next__)
-    assert remarks == ['decoding by torch (engine.decoder = "torch"), which is several times slower than the decoder in C']
+    train(replace(small, base=replace(small.base, kernels="torch")), tmp_path / "run", Remarks(), stop=iter([False, True]).__next__)
+    assert remarks == ['decoding by torch (base.kernels = "torch"), which is several times slower than C']
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert set(facts["computation"]) == {"processor", "decoder", "products"}
+    assert set(facts["computation"]) == {"processor", "decoder", "attention", "products"}
     facts["computation"]["decoder"] = "C (other instructions)"
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
     resume(tmp_path / "run", Remarks())
     (remark,) = remarks[1:]
-    assert remark.startswith('decoder C (other instructions), now torch (engine.decoder = "torch"): the results may differ')
+    assert remark.startswith('decoder C (other instructions), now torch (base.kernels = "torch"): the results may differ')
 
 
 def test_another_seed_gives_another_run(undisturbed, tmp_path):

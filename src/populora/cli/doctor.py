@@ -81,8 +81,8 @@ def _computation() -> str:
     from populora.core.installed import processor
     from populora.engine.model.adapted_model import AdaptedModel
     from populora.engine.model.loading import load_base
-    from populora.engine.model.products import base_products
-    from populora.engine.sampling.decoders import DecoderPool
+    from populora.engine.sampling.decoder_pool import DecoderPool
 
     adapted = AdaptedModel(load_base(BaseConfig())[0], LoraConfig().targets, 1, 1, 1.0)
-    return f"decoding on the CPU by {DecoderPool(adapted, 1).description}\nproducts on the CPU by {base_products()}\n{processor()}"
+    computation = {"decoding": DecoderPool(adapted, 1).description, **adapted.computation}
+    return "\n".join([*(f"{work} on the CPU by {what}" for work, what in computation.items()), processor()])

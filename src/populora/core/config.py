@@ -21,6 +21,9 @@ class BaseConfig:
     """``tiny`` (ships in the package) or a folder / hub name that transformers can load."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
+    kernels: Literal["auto", "torch"] = "auto"
+    """What computes in float32 on a CPU. ``auto`` takes code in C for decoding and attention, if there is a C compiler; it keeps a second
+    copy of the base's weights. `populora doctor` and ``run.json`` name the choice."""
     prompts: Literal["compact", "azr"] = "compact"
     """Prompt set: ``compact`` for the tiny base, ``azr`` for real models."""
 
@@ -81,9 +84,6 @@ class EngineConfig:
     cache_mb: int = 1024
     """Memory for keys and values, MiB. In-process it holds the responses being decoded, not their prompts. Fewer are decoded at a time if
     not all would fit at their maximum length. vLLM stores prompts in it too, and decodes what fits."""
-    decoder: Literal["auto", "torch"] = "auto"
-    """In-process: what decodes. ``auto`` takes code in C for a base in float32 on a CPU, if there is a C compiler. It keeps a second copy
-    of the base's weights. `populora doctor` and ``run.json`` name the choice."""
     tensor_parallel: int = 1
     """vLLM: GPUs that share one engine's base."""
     release_cache: bool = False

@@ -61,8 +61,9 @@ def _load_adapted(config: Config, checkpointing: Checkpointing = "none") -> tupl
     """Load the base model with slots for all members, its tokenizer and its fingerprint."""
     check_memory(config)
     model, tokenizer = load_base(config.base)
-    base, lora = base_fingerprint(model), config.lora
-    return AdaptedModel(model, lora.targets, config.population.members, lora.rank, lora.alpha, checkpointing), tokenizer, base
+    base, lora, members = base_fingerprint(model), config.lora, config.population.members
+    adapted = AdaptedModel(model, lora.targets, members, lora.rank, lora.alpha, checkpointing, config.base.kernels)
+    return adapted, tokenizer, base
 
 
 @contextmanager
@@ -85,6 +86,6 @@ def _open_sampler(config: Config, tokenizer: Any, adapted: AdaptedModel | None) 
         with closing(VllmSampler(config, tokenizer, config.population.members, context)) as sampler:
             yield sampler
         return
-    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb, config.engine.decoder)
+    sampler = InProcessSampler(adapted, tokenizer, config.seed, config.engine.rows, config.engine.cache_mb)
     sampler.rows_at_a_time(config.selfplay.max_response_tokens)  # refuses a cache that is too small
     yield sampler

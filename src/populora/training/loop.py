@@ -18,7 +18,6 @@ from populora.core.types import Member, TaskType
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
-from populora.engine.model.products import base_products
 from populora.engine.sampling.sync_check import check_adapter_sync
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
@@ -50,7 +49,7 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
         check_prompts(run)
         with new_run(folder, config, {**run.fingerprints, "computation": run.computation}):
             if run.sampler.decoder.startswith("torch "):
-                display.remark(f"decoding by {run.sampler.decoder}, which is several times slower than the decoder in C")
+                display.remark(f"decoding by {run.sampler.decoder}, which is several times slower than C")
             save_run(run, folder)
             return _loop(run, folder, display, stop)
 
@@ -106,7 +105,7 @@ def build_run(config: Config) -> Iterator[Run]:
                 "tessellation_sha256": tessellation_sha256().tobytes().hex(),
                 "sandbox": backend.tier,
             },
-            computation={"processor": processor(), "decoder": backend.sampler.decoder, "products": base_products()},
+            computation={"processor": processor(), "decoder": backend.sampler.decoder, **backend.learner.computation},
             population=population,
             buffer=ProblemBuffer(config.selfplay.buffer_size),
             archive=Archive(),

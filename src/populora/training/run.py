@@ -46,7 +46,7 @@ class Run:
     fingerprints: dict[str, str]
     """Base, tokenizer, prompts, held-out suite and sandbox tier: a resume must find them unchanged."""
     computation: dict[str, str]
-    """What computes: processor, decoder, the base's products. On a change the results may differ in the last bits."""
+    """What computes: processor, decoder, the learner's attention and products. On a change the results may differ in the last bits."""
     population: Population
     buffer: ProblemBuffer
     archive: Archive

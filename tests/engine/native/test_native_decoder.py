@@ -92,9 +92,17 @@ def requests_for(lengths: tuple[int, ...] = (1, 15, 16, 17, 70)) -> list[Request
     return [Request(prompts[length], slot, 3, ("t", slot, length)) for slot in (-1, 0, 1, 2) for length in lengths]
 
 
-def respond(adapted: AdaptedModel, decoder: str, temperature: float = 1.0, tokenizer: Any = None) -> list[Any]:
-    sampler = InProcessSampler(adapted, tokenizer or Numbers(), 0, rows=25, decoder=decoder)
-    assert sampler.decoders.description.startswith("C (" if decoder == "auto" else "torch (")
+def sampler_of(adapted: AdaptedModel, kernels: str = "auto", rows: int = 25) -> InProcessSampler:
+    with pytest.MonkeyPatch.context() as patch:
+        if kernels == "torch":
+            patch.setattr(adapted, "kernels", "this test")
+        sampler = InProcessSampler(adapted, Numbers(), 0, rows=rows)
+    assert sampler.decoder.startswith("C (" if kernels == "auto" else "torch (this test)")
+    return sampler
+
+
+def respond(adapted: AdaptedModel, kernels: str, temperature: float = 1.0) -> list[Any]:
+    sampler = sampler_of(adapted, kernels)
     return list(chain.from_iterable(sampler.generate(requests_for(), 40, temperature, "")))
 
 
@@ -167,7 +175,7 @@ def test_an_adapter_that_changes_is_read_anew():
     adapted.bank.load(0, adapted.bank.adapter(1))
     adapted.bank.alphas[2] *= 2
     after = sampler.generate(requests_for(), 8, 1.0, "")
-    expected = InProcessSampler(adapted, Numbers(), 0, rows=25, decoder="torch").generate(requests_for(), 8, 1.0, "")
+    expected = sampler_of(adapted, "torch").generate(requests_for(), 8, 1.0, "")
     check_same(list(chain.from_iterable(after)), list(chain.from_iterable(expected)))
     changed = [one != other for one, other in zip(before, after, strict=True)]
     assert changed == [request.slot in (0, 2) for request in requests_for()]
@@ -177,7 +185,7 @@ def test_an_adapter_that_changes_is_read_anew():
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (lambda: llama().bfloat16(), "bases in float32 on a CPU"),
+        (lambda: llama().bfloat16(), "C is for bases in float32 on a CPU"),
         (lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=16)), "this is qwen3"),
         (lambda: llama(intermediate_size=80), r"this base has \[80\]"),
         (lambda: llama(hidden_act="gelu"), "this base has gelu"),
@@ -202,7 +210,7 @@ def test_results_that_are_not_those_of_torch_stop_the_run(monkeypatch):
         return described
 
     monkeypatch.setattr(packed_model.PackedModel, "_layer", broken)
-    with pytest.raises(BaseModelError, match=r'hidden states differ from torch.*engine.decoder = "torch" does without it'):
+    with pytest.raises(BaseModelError, match=r'hidden states differ from torch.*base.kernels = "torch" does without it'):
         prepare(adapt(llama(intermediate_size=64)))
 
 
@@ -212,12 +220,13 @@ def test_results_that_are_not_those_of_torch_stop_the_run(monkeypatch):
 def test_without_a_compiler_torch_decodes_and_says_why(monkeypatch, tmp_path, compiler, reason):
     monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    adapted = adapt(llama())
     load.cache_clear()
     try:
+        adapted = adapt(llama(head_dim=32))
         decoders = InProcessSampler(adapted, Numbers(), 0).decoders
     finally:
         load.cache_clear()
+    assert adapted.computation["attention"].startswith("torch (") and reason in adapted.computation["attention"]
     assert (
         isinstance(decoders.acquire(1, 1), EagerDecoder) and decoders.description.startswith("torch (") and reason in decoders.description
     )

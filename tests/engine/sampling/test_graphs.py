@@ -16,7 +16,8 @@ from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import FusedLinears
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.model.paged import Mirror
-from populora.engine.sampling.decoders import DecoderPool, Forward, GraphDecoder
+from populora.engine.sampling.decoder_pool import DecoderPool
+from populora.engine.sampling.graph_decoder import Forward, GraphDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
 
 PROMPTS = ("def g(a, b):\n    return a * b", "x")

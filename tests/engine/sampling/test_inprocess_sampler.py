@@ -17,7 +17,7 @@ REQUESTS = requests_of((2, -1, 0, 1))
 @pytest.fixture(params=["C", "torch"], autouse=True)
 def decoder(request, monkeypatch) -> str:
     if request.param == "torch":
-        monkeypatch.setattr("populora.engine.sampling.decoders.prepare", lambda adapted: "this test")
+        monkeypatch.setattr("populora.engine.sampling.decoder_pool.prepare", lambda adapted: "this test")
     elif isinstance(load(), str):
         pytest.skip(f"the decoder in C: {load()}")
     return request.param
@@ -84,6 +84,18 @@ def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_w
         assert not cache._prompts and not cache.rows.size and len(cache._free) == narrow.rows
     else:
         assert not cache._place and not cache._lengths.any() and sorted(cache._free) == list(range(cache._capacity))
+
+
+def test_the_memory_of_a_stream_serves_the_next_of_the_same_lengths_alone(adapted, tokenizer, decoder):
+    sampler = InProcessSampler(adapted, tokenizer, seed=7)
+    first = sampler.generate(REQUESTS, 40, 1.0, STOP)
+    if decoder == "torch":
+        assert sampler.decoders._idle == []
+        return
+    (kept,) = sampler.decoders._idle
+    assert sampler.generate(REQUESTS, 40, 1.0, STOP) == first and sampler.decoders._idle == [kept]
+    sampler.generate(REQUESTS, 8, 1.0, STOP)
+    assert [decoder.size[1] for decoder in sampler.decoders._idle] == [8]
 
 
 @pytest.mark.parametrize(

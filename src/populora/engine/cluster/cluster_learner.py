@@ -37,7 +37,7 @@ class ClusterLearner:
     """
 
     def __init__(self, config: Config, pool: ActorPool, bank: LoraBank, infos: Sequence[LearnerInfo]):
-        self.agreement = infos[0].agreement
+        self.agreement, self.computation = infos[0].agreement, infos[0].computation
         self._config, self._pool, self._bank = config, pool, bank
         machines = [info.machine for info in infos]
         self._nodes = [machines.index(machine) for machine in machines]

@@ -36,6 +36,7 @@ class LearnerInfo:
     layout: list[dict[str, Shape]]
     context: int
     agreement: float
+    computation: dict[str, str]
     base_sha256: str
     versions: dict[str, str]
     machine: str = field(compare=False)
@@ -62,14 +63,16 @@ class LearnerActor:
         base = base_fingerprint(model)
         if part:
             model = shard(model, part, torch_device(config.base.device))
-        lora = config.lora
-        adapted = AdaptedModel(model, lora.targets, len(owned) + 1, lora.rank, lora.alpha, config.learner.activation_checkpointing)
+        lora, checkpointing = config.lora, config.learner.activation_checkpointing
+        adapted = AdaptedModel(model, lora.targets, len(owned) + 1, lora.rank, lora.alpha, checkpointing, config.base.kernels)
         self._bank, self._borrowed = adapted.bank, len(owned)
         self._local = {slot: index for index, slot in enumerate(owned)}
         """Index in this bank of each owned slot."""
         self._budget, self._part = config.learner.micro_batch_tokens, part
         self._learner = ShardedLearner(adapted, config.learner, part) if part else InProcessLearner(adapted, config.learner)
-        return LearnerInfo(adapted.bank.layout, adapted.context, adapted.agreement, base, versions(), socket.gethostname())
+        return LearnerInfo(
+            adapted.bank.layout, adapted.context, adapted.agreement, adapted.computation, base, versions(), socket.gethostname()
+        )
 
     def load(self, slots: Sequence[int], state: State) -> None:
         """Set weights and moments of these owned slots."""

@@ -20,7 +20,7 @@ from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batche
 from populora.engine.learning.update import check_update, make_batch
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.bank import LoraBank
-from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.model.packing import PromptGroup
 
 
 class Learner(Protocol):
@@ -29,6 +29,11 @@ class Learner(Protocol):
     @property
     def agreement(self) -> float:
         """The largest allowed mean difference (nats) of log-probabilities between sampler and learner."""
+        ...
+
+    @property
+    def computation(self) -> Mapping[str, str]:
+        """What computes attention and the base's products, in words."""
         ...
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
@@ -54,11 +59,12 @@ class InProcessLearner:
     def __init__(self, adapted: AdaptedModel, config: LearnerConfig, agreement: float | None = None):
         self.adapted, self.config = adapted, config
         self.agreement = adapted.agreement if agreement is None else agreement
+        self.computation = adapted.computation
 
     @torch.no_grad()
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
         """See `Learner.logprobs`."""
-        packed = pack([PromptGroup(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers], self.adapted.device)
+        packed = self.adapted.pack([PromptGroup(slot, answer.prompt_tokens, (answer.tokens,)) for answer in answers])
         return self.adapted.logprobs(packed)[0].cpu()
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
@@ -107,7 +113,7 @@ class InProcessLearner:
         """Add the gradients of one micro-batch to the bank's, and its terms [8] to ``sums`` [S, 8]."""
         device, config = self.adapted.device, self.config
         slot, sampled, advantages = _columns(groups, device)
-        packed = pack([group.prompt_group for group in groups], device)
+        packed = self.adapted.pack([group.prompt_group for group in groups])
         logprobs, entropies = self.adapted.logprobs(packed)
         # The batch is one optimiser step, so the learner's old log-probabilities are those of this very forward.
         old = logprobs.detach() if config.old_logprobs == "recomputed" else sampled

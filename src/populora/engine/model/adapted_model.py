@@ -7,6 +7,7 @@ disagree.
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from ctypes import CDLL
 from typing import Any, Literal
 
 import torch
@@ -21,9 +22,10 @@ from populora.engine.model.head import chosen_logprobs
 from populora.engine.model.linear import ForwardContext, FusedLinears, LoraLinear
 from populora.engine.model.mlp import use_chunked_mlp
 from populora.engine.model.packing import Packed, PromptGroup, pack
-from populora.engine.model.products import use_base_products
+from populora.engine.model.products import base_products, use_base_products
 from populora.engine.model.segments import SegmentMap, SlotWeights
-from populora.engine.planning.model_shape import targeted
+from populora.engine.native.compiled import load
+from populora.engine.planning.model_shape import head_size, targeted
 
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """The largest allowed mean difference (nats) between log-probabilities in sampler and learner, by precision of the base."""
@@ -38,10 +40,20 @@ class AdaptedModel:
     """``model`` frozen in eval mode, with its ``targets`` replaced in place, and the ``bank`` that they read.
 
     Raises `BaseModelError` for a target that matches no linear module and for a base that is not a plain causal LM with full
-    attention and an untouched linear head.
+    attention and an untouched linear head. ``kernels`` is `BaseConfig.kernels`; the attribute holds the functions in C, or the reason why
+    torch computes.
     """
 
-    def __init__(self, model: Any, targets: Sequence[str], slots: int, rank: int, alpha: float, checkpointing: Checkpointing = "none"):
+    def __init__(
+        self,
+        model: Any,
+        targets: Sequence[str],
+        slots: int,
+        rank: int,
+        alpha: float,
+        checkpointing: Checkpointing = "none",
+        kernels: str = "auto",
+    ):
         self.model = model.eval().requires_grad_(False)
         self.backbone, self.head = model.get_decoder(), model.get_output_embeddings()
         linears = _matching(model, targets, self.head)
@@ -49,6 +61,7 @@ class AdaptedModel:
         self.context = min(int(model.config.max_position_embeddings), window or sys.maxsize)
         self.device, dtype = self.head.weight.device, self.head.weight.dtype
         self.agreement = AGREEMENT[dtype]
+        self.kernels = _compiled(kernels, self.device, dtype)
         expected, layout = self._probed(linears)
         shapes = [{name: (linears[name].in_features, linears[name].out_features) for name in names} for names in layout]
         self.bank = LoraBank(shapes, slots, rank, alpha, self.device, dtype)
@@ -78,6 +91,25 @@ class AdaptedModel:
         with self._context.follow(segments, scale):
             output = self.backbone(input_ids=ids[None], position_ids=positions[None], use_cache=False, attention_plan=plan)
         return output.last_hidden_state[0]
+
+    @property
+    def computation(self) -> dict[str, str]:
+        """Name what computes the attention of `pack` and the base's products, with the reason."""
+        functions = self._attention()
+        attention = f"torch ({functions})" if isinstance(functions, str) else f"C ({functions.description().decode()})"
+        on_cpu = self.device.type == "cpu" and self.head.weight.dtype == torch.float32
+        return {"attention": attention, "products": base_products() if on_cpu else "torch's default"}
+
+    def pack(self, groups: Sequence[PromptGroup], keep: bool = False) -> Packed:
+        """Pack groups as `populora.engine.model.packing.pack`, for `forward`."""
+        functions = self._attention()
+        return pack(groups, self.device, keep, None if isinstance(functions, str) else functions)
+
+    def _attention(self) -> CDLL | str:
+        if isinstance(self.kernels, str):
+            return self.kernels
+        size, panel = head_size(self.model.config), self.kernels.panel()
+        return f"C is for heads of a multiple of {panel} dimensions, these have {size}" if size % panel else self.kernels
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Compute fp32 logits [..., V] of hidden states [..., d]."""
@@ -126,7 +158,7 @@ class AdaptedModel:
 
     def _check_base(self, expected: torch.Tensor) -> None:
         kinds = set(getattr(self.model.config, "layer_types", None) or {"full_attention"})
-        packed = pack([PromptGroup(-1, self._probe().tolist())], self.device)
+        packed = self.pack([PromptGroup(-1, self._probe().tolist())])
         with torch.no_grad():
             ours = self.logits(self.forward(packed.ids, packed.positions, packed.segments, packed.plan))
         tolerance = 1e-4 if self.head.weight.dtype == torch.float32 else 0.05
@@ -136,6 +168,13 @@ class AdaptedModel:
                 "expected a causal LM with full attention and a plain linear head; this one has layers of kind "
                 f"{', '.join(sorted(kinds))} and logits that differ by {difference:.1e} relative. Choose another base.path."
             )
+
+
+def _compiled(choice: str, device: torch.device, dtype: torch.dtype) -> CDLL | str:
+    """Return the functions in C, or the reason why torch computes."""
+    if device.type != "cpu" or dtype != torch.float32:
+        return "C is for bases in float32 on a CPU"
+    return load() if choice == "auto" else f'base.kernels = "{choice}"'
 
 
 def _matching(model: Any, targets: Sequence[str], head: nn.Module) -> dict[str, nn.Linear]:

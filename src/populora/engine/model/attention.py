@@ -1,8 +1,9 @@
 """Causal attention over packed rows with shared prompts, as a function that any Hugging Face causal LM can call.
 
 The function is registered with transformers' attention interface and gets an explicit plan with each forward, so the model code stays
-unchanged. There are two kinds of plan: prompts and their responses in one packed row (learning, prefill: `PackedAttention`, on CUDA
-`flex`), and one new token per response (`decode_cache`, on CUDA `paged`). A prompt is computed once for all its responses.
+unchanged. There are two kinds of plan. One is of prompts and their responses in one packed row, for learning and prefill:
+`PackedAttention`, in C `populora.engine.native.attention`, on CUDA `flex`. The other is of one new token of each response: `decode_cache`,
+on CUDA `paged`. A prompt is computed once for all its responses.
 """
 
 from dataclasses import dataclass, field

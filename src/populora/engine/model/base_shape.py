@@ -8,7 +8,7 @@ from typing import Any
 
 from populora.core.config import BaseConfig, Config
 from populora.core.errors import BaseModelError, ConfigError
-from populora.engine.planning.model_shape import FAMILY, ITEMSIZE, QWEN_CODER, ModelShape, known_shape
+from populora.engine.planning.model_shape import FAMILY, ITEMSIZE, QWEN_CODER, ModelShape, head_size, known_shape
 
 NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
@@ -57,7 +57,7 @@ def shape_of_model(name: str, model: Any) -> ModelShape:
     context, heads = config.max_position_embeddings, config.num_attention_heads
     return ModelShape(
         name, config.num_hidden_layers, config.hidden_size, config.intermediate_size, heads,
-        getattr(config, "num_key_value_heads", None) or heads, getattr(config, "head_dim", None) or config.hidden_size // heads,
+        getattr(config, "num_key_value_heads", None) or heads, head_size(config),
         config.vocab_size, min(context, getattr(config, "sliding_window", None) or context),
         sum(parameter.numel() for parameter in model.parameters()), linears,
     )  # fmt: skip

@@ -5,6 +5,7 @@ sampling. Tokens are laid out group by group (prompt, response, response, ...), 
 """
 
 from collections.abc import Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -15,6 +16,7 @@ import torch
 from populora.engine.model.attention import Block, PackedAttention
 from populora.engine.model.flex import FlexPackedAttention, flex_plan
 from populora.engine.model.segments import SegmentMap
+from populora.engine.native.attention import CompiledAttention
 
 FULLNESS = 0.75  # a bucket's shortest response has at least this share of its longest (short ones a little less)
 
@@ -43,7 +45,7 @@ class Packed:
     ids: torch.Tensor
     positions: torch.Tensor
     segments: SegmentMap
-    plan: PackedAttention | FlexPackedAttention
+    plan: PackedAttention | CompiledAttention | FlexPackedAttention
     predictors: torch.Tensor
     targets: torch.Tensor
     last: torch.Tensor
@@ -56,10 +58,11 @@ class _Span:
     group: int
 
 
-def pack(groups: Sequence[PromptGroup], device: str | torch.device = "cpu", keep: bool = False) -> Packed:
+def pack(groups: Sequence[PromptGroup], device: str | torch.device = "cpu", keep: bool = False, functions: CDLL | None = None) -> Packed:
     """Pack groups sorted by slot (``ValueError`` if they are not). With ``keep`` the plan keeps the prompts' keys and values.
 
-    The plan is FlexAttention's on CUDA and rectangles of SDPA elsewhere.
+    The plan is FlexAttention's on CUDA. On a CPU it is that of ``functions``, the kernels in C. Without them, and with ``keep``, it has
+    rectangles of SDPA.
     """
     ids: list[int] = []
     positions: list[int] = []
@@ -76,14 +79,22 @@ def pack(groups: Sequence[PromptGroup], device: str | torch.device = "cpu", keep
             positions += range(len(group.prompt), len(group.prompt) + len(response) - 1)
     targets = [token for group in groups for response in group.responses for token in response]
     segments = SegmentMap.build([group.slot for group in groups], [group.tokens for group in groups], device)
-    plan = (flex_packed if torch.device(device).type == "cuda" else sdpa_packed)(groups, device, keep)
+    if functions and not keep:
+        plan = CompiledAttention(_spans(groups), functions)
+    else:
+        plan = (flex_packed if torch.device(device).type == "cuda" else sdpa_packed)(groups, device, keep)
     as_tensor = partial(torch.tensor, dtype=torch.int64, device=device)
     return Packed(as_tensor(ids), as_tensor(positions), segments, plan, as_tensor(predictors), as_tensor(targets), as_tensor(lasts))
 
 
 def flex_packed(groups: Sequence[PromptGroup], device: str | torch.device, keep: bool) -> FlexPackedAttention:
     """Plan the attention of `pack` as one kernel, for CUDA."""
-    return flex_plan([(len(group.prompt), *(len(response) - 1 for response in group.responses)) for group in groups], device, keep)
+    return flex_plan(_spans(groups), device, keep)
+
+
+def _spans(groups: Sequence[PromptGroup]) -> list[tuple[int, ...]]:
+    """Return the tokens of each group's prompt and of its responses."""
+    return [(len(group.prompt), *(len(response) - 1 for response in group.responses)) for group in groups]
 
 
 def sdpa_packed(groups: Sequence[PromptGroup], device: str | torch.device, keep: bool) -> PackedAttention:

@@ -1,6 +1,6 @@
-"""Compile `decode.c` with this machine's C compiler, once for each processor and version of the source, and load it.
+"""Compile `decode.c` and `attention.c` with this machine's C compiler, once for each processor and version of the sources, and load them.
 
-The library is optional: where it cannot be had `load` returns the reason, and torch decodes.
+The library is optional: where it cannot be had `load` returns the reason, and torch computes.
 """
 
 import ctypes
@@ -13,7 +13,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("decode.c")
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "attention.c", FOLDER / "decode.c")
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
 SECONDS = 120
 """Limit of a compilation, which takes three."""
@@ -38,6 +39,9 @@ def load() -> ctypes.CDLL | str:
     functions.pack.argtypes = [Long, Long, Pointer, Pointer]
     functions.scratch_floats.argtypes = [Pointer, Long]
     functions.sample_floats.argtypes = [Pointer]
+    functions.attention_floats.restype = Long
+    functions.attention_floats.argtypes = [Pointer, Long]
+    functions.attend_units.argtypes = [Pointer, Long, Long, Long, Long, Pointer]
     functions.decode.argtypes = [Pointer, Pointer, Long, Long, Pointer]
     functions.sample.argtypes = [Pointer, Long, Pointer, Pointer, ctypes.c_float, *[Pointer] * 4]
     return functions
@@ -45,14 +49,15 @@ def load() -> ctypes.CDLL | str:
 
 def _compiled(command: tuple[str, ...]) -> Path:
     """Return the compiled library in the user's cache, named after source, command and processor."""
-    name = hashlib.sha256(b"\0".join((SOURCE.read_bytes(), *map(str.encode, (*command, _processor()))))).hexdigest()[:16]
+    sources = (path.read_bytes() for path in (FOLDER / "vectors.h", *SOURCES))
+    name = hashlib.sha256(b"\0".join((*sources, *map(str.encode, (*command, _processor()))))).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora"
-    path = folder / f"decode-{name}.so"
+    path = folder / f"kernels-{name}.so"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             built = Path(temporary, path.name)
-            arguments = [*command, str(SOURCE), "-lm", "-o", str(built)]
+            arguments = [*command, *map(str, SOURCES), "-lm", "-o", str(built)]
             subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603 - our own source
             built.replace(path)  # another process may compile at the same time
     return path

@@ -11,29 +11,12 @@
  *
  * A row's numbers do not depend on the other rows. So threads may share the rows of a step, each by a call of its own.
  */
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "vectors.h"
 
-#if defined(__AVX512F__)
-#define LANES 16
-#define TILE 8
-#elif defined(__AVX2__)
-#define LANES 8
-#define TILE 6
-#else
-#define LANES 4
-#define TILE 6
-#endif
-#define PANEL (2 * LANES)
 #define BLOCK 16
-#define DEPTH 128 /* inputs that are summed at a time: their part of a panel stays in the first cache, and errors grow with it */
-#define CHUNK 64  /* rows whose MLP activations stay in the second cache */
+#define CHUNK 64 /* rows whose MLP activations stay in the second cache */
 
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float keys __attribute__((vector_size(4 * BLOCK), aligned(4), may_alias));
-#define INLINE static inline __attribute__((always_inline))
 
 int64_t panel(void) { return PANEL; }
 
@@ -95,51 +78,6 @@ typedef struct {
 
 /* ---- Products ---- */
 
-INLINE void tile(int rows, int64_t inputs, const float *x, int64_t x_stride, const float *w, int64_t w_stride, float *y, int64_t y_stride,
-                 float alpha) {
-    vec sum[TILE][2];
-    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
-    for (int64_t i = 0; i < inputs; i++) {
-        vec left = *(const vec *)(w + i * w_stride), right = *(const vec *)(w + i * w_stride + LANES);
-        for (int r = 0; r < rows; r++) {
-            float value = x[r * x_stride + i];
-            sum[r][0] += value * left;
-            sum[r][1] += value * right;
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        *(vec *)(y + r * y_stride) += alpha * sum[r][0];
-        *(vec *)(y + r * y_stride + LANES) += alpha * sum[r][1];
-    }
-}
-
-/* y [rows, outputs] += alpha x [rows, inputs] w, where panel p of w has its rows w_stride apart and begins at p * panel_stride. */
-static void add_product(int64_t rows, int64_t inputs, int64_t outputs, const float *x, int64_t x_stride, const float *w, int64_t w_stride,
-                        int64_t panel_stride, float *y, int64_t y_stride, float alpha) {
-    for (int64_t column = 0; column < outputs; column += PANEL) {
-        const float *panel_weights = w + column / PANEL * panel_stride;
-        for (int64_t first = 0; first < inputs; first += DEPTH) {
-            int64_t depth = inputs - first < DEPTH ? inputs - first : DEPTH, r = 0;
-            const float *part = panel_weights + first * w_stride, *input = x + first;
-            float *output = y + column;
-#define RUN(n) tile(n, depth, input + r * x_stride, x_stride, part, w_stride, output + r * y_stride, y_stride, alpha)
-            for (; r + TILE <= rows; r += TILE) RUN(TILE);
-            for (; r + 4 <= rows; r += 4) RUN(4);
-            for (; r + 2 <= rows; r += 2) RUN(2);
-            for (; r < rows; r++) RUN(1);
-#undef RUN
-        }
-    }
-}
-
-INLINE float total(vec x) {
-    float parts[LANES];
-    *(vec *)parts = x;
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) parts[i] += parts[i + width];
-    return parts[0];
-}
-
 /* y [outputs] = a [outputs, inputs] x; inputs is a multiple of LANES. */
 static void project(int64_t inputs, int64_t outputs, const float *x, const float *a, float *y) {
     for (int64_t o = 0; o < outputs; o++) {
@@ -178,22 +116,6 @@ static void linear(const Model *model, const Batch *batch, const Linear *l, int6
 }
 
 /* ---- Elementwise ---- */
-
-/* exp(x) within two units in the last place; Cephes' polynomial. */
-INLINE vec exponential(vec x) {
-    vec magic = (vec){0} + 12582912.0f, low = (vec){0} - 87.0f, high = (vec){0} + 88.0f;
-    ivec below = x < low, above = x > high;
-    x = (vec)(((ivec)low & below) | ((ivec)high & above) | ((ivec)x & ~(below | above)));
-    vec shifted = x * 1.44269504f + magic, n = shifted - magic;
-    vec f = x - n * 0.693359375f + n * 2.12194440e-4f;
-    vec p = f * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
-    return p * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
-}
 
 INLINE void normalise(int64_t size, const float *x, const float *weight, float epsilon, float *y) {
     vec squares = {0};

@@ -15,9 +15,9 @@ import torch
 
 from populora.core.errors import BaseModelError
 from populora.engine.model.adapted_model import AdaptedModel
-from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.model.packing import PromptGroup
 from populora.engine.native.cache import NativeCache
-from populora.engine.native.compiled import Long, Pointer, load
+from populora.engine.native.compiled import Long, Pointer
 from populora.engine.native.packed_model import PackedModel, floats, unsupported
 
 THREAD_ROWS = 8  # fewer are computed by one thread
@@ -38,7 +38,7 @@ class NativeDecoder:
     """Decodes at most ``rows`` responses of at most ``max_tokens`` tokens (`populora.engine.sampling.decoders.Decoder`)."""
 
     def __init__(self, model: PackedModel, rows: int, max_tokens: int, threads: int):
-        self.model, self.cache = model, NativeCache(model, rows, max_tokens)
+        self.model, self.size, self.cache = model, (rows, max_tokens, threads), NativeCache(model, rows, max_tokens)
         functions, context = model.functions, model.adapted.context
         self._scratch = [floats(functions.scratch_floats(model.address, context)) for _ in range(threads)]
         self._logits = [floats(functions.sample_floats(model.address)) for _ in range(threads)]
@@ -103,10 +103,12 @@ class NativeDecoder:
 def prepare(adapted: AdaptedModel) -> PackedModel | str:
     """Prepare a model for `NativeDecoder`, or return the reason why it cannot be. Raises `BaseModelError` if its results are not
     torch's."""
-    functions = load()
-    if reason := functions if isinstance(functions, str) else unsupported(adapted, functions.panel()):
+    functions = adapted.kernels
+    if isinstance(functions, str):
+        return functions
+    if reason := unsupported(adapted, functions.panel()):
         return reason
-    model = PackedModel(adapted, functions)  # type: ignore[arg-type] - a library, or there were a reason
+    model = PackedModel(adapted, functions)
     _check(model)
     return model
 
@@ -116,12 +118,12 @@ def _check(model: PackedModel) -> None:
     """Compare the hidden states of a prompt with torch's, so that a fault of the compiler is found before a run begins."""
     adapted = model.adapted
     prompt = [token % adapted.head.out_features for token in range(min(PROBE, adapted.context))]
-    packed = pack([PromptGroup(-1, prompt)], adapted.device)
+    packed = adapted.pack([PromptGroup(-1, prompt)])
     expected = adapted.forward(packed.ids, packed.positions, packed.segments, packed.plan)[-1]
     (hidden,) = NativeDecoder(model, 1, 1, 1).prefill([prompt], [-1])[1]
     difference = float((hidden - expected).abs().max() / expected.abs().max())
     if not difference < TOLERANCE:
         raise BaseModelError(
             f"the compiled decoder's hidden states differ from torch's by {difference:.1e} relative, expected less than {TOLERANCE}: the "
-            'compiler or the processor is at fault. engine.decoder = "torch" does without it; please report this with `populora doctor`.'
+            'compiler or the processor is at fault. base.kernels = "torch" does without it; please report this with `populora doctor`.'
         )

@@ -14,6 +14,7 @@ import torch
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import LoraLinear
 from populora.engine.native.compiled import Long, Pointer
+from populora.engine.planning.model_shape import head_size
 
 KINDS = ("llama", "mistral", "qwen2")
 ROPES = ("default", "linear", "llama3", "yarn")
@@ -44,7 +45,6 @@ def unsupported(adapted: AdaptedModel, panel: int) -> str:
     modules = {name: module for name, module in adapted.model.named_modules() if isinstance(module, torch.nn.Linear)}
     widths = sorted({size for module in modules.values() for size in module.weight.shape if size % panel})
     reasons = {
-        "it is for bases in float32 on a CPU": head.weight.device.type != "cpu" or head.weight.dtype != torch.float32,
         f"it is for bases of kind {', '.join(KINDS)}, this is {config.model_type}": config.model_type not in KINDS,
         f"it is for MLPs with silu, this base has {config.hidden_act}": config.hidden_act != "silu",
         f"it is for rotary embeddings of kind {', '.join(ROPES)}, this base has {rope}": rope not in ROPES,
@@ -68,7 +68,7 @@ class PackedModel:
         self.adapted, self.functions = adapted, functions
         config, backbone = adapted.model.config, adapted.backbone
         self.layers, self.kv_heads, self.hidden = config.num_hidden_layers, config.num_key_value_heads, config.hidden_size
-        self.size = getattr(config, "head_dim", None) or self.hidden // config.num_attention_heads
+        self.size = head_size(config)
         self._kept: list[Any] = []
         layers = (_Layer * self.layers)(*map(self._layer, backbone.layers))
         cosine, sine = (

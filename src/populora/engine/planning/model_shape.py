@@ -6,11 +6,17 @@ The Qwen2.5-Coder family ships as data, from each model's published ``config.jso
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from populora.core.errors import BaseModelError
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2}
 """Bytes of a number by ``base.dtype``."""
+
+
+def head_size(config: Any) -> int:
+    """Return the dimensions of an attention head, by a base's ``config.json``."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 @dataclass(frozen=True)

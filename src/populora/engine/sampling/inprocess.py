@@ -14,7 +14,7 @@ from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import shape_of_model
 from populora.engine.planning.memory import rows_at_a_time
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch, Row
-from populora.engine.sampling.decoders import DecoderPool
+from populora.engine.sampling.decoder_pool import DecoderPool
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_request, check_sampling, generate_all
 from populora.engine.sampling.token_sampling import StopCondition, UniformStream, decode
 
@@ -22,13 +22,12 @@ from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 class InProcessSampler:
     """Samples from an `AdaptedModel`, at most ``rows`` responses at a time.
 
-    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit. ``decoder`` is
-    `EngineConfig.decoder`.
+    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit.
     """
 
-    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024, decoder: str = "auto"):
+    def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
         self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
-        self.decoders = DecoderPool(adapted, rows, decoder)
+        self.decoders = DecoderPool(adapted, rows)
         self._shape = shape_of_model("", adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._stops: dict[str, StopCondition] = {}

@@ -1,0 +1,47 @@
+"""Choose and keep the decoders of a sampler's streams."""
+
+import torch
+
+from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.native.decoder import NativeDecoder, prepare
+from populora.engine.native.packed_model import PackedModel
+from populora.engine.sampling.decoders import Decoder, EagerDecoder
+from populora.engine.sampling.graph_decoder import Capture, GraphDecoder, cuda_graph
+
+
+class DecoderPool:
+    """Makes the decoders of a sampler's streams, of at most ``rows`` rows, and keeps those in C and of graphs for reuse.
+
+    Their memory and graphs are slow to make anew. ``capture`` makes graphs, by default on CUDA only.
+    """
+
+    def __init__(self, adapted: AdaptedModel, rows: int, capture: Capture | None = None):
+        self.adapted, self.rows = adapted, rows
+        self.capture = cuda_graph if capture is None and adapted.device.type == "cuda" else capture
+        self._native: PackedModel | str = "" if self.capture else prepare(adapted)
+        self._idle: list[GraphDecoder | NativeDecoder] = []
+
+    @property
+    def description(self) -> str:
+        """Name what decodes, and on a CPU where that is torch, why."""
+        if isinstance(self._native, PackedModel):
+            return f"C ({self._native.functions.description().decode()})"
+        return "CUDA graphs" if self.capture else f"torch ({self._native})"
+
+    def acquire(self, rows: int, max_tokens: int) -> Decoder:
+        """Return an empty decoder for at most ``rows`` rows of ``max_tokens`` tokens."""
+        size, threads = (rows, max_tokens), torch.get_num_threads()
+        if isinstance(self._native, PackedModel):
+            fitting = [decoder for decoder in self._idle if isinstance(decoder, NativeDecoder) and decoder.size == (*size, threads)]
+            self._idle = [*fitting[1:]]  # others would hold memory that no stream may ever need again
+            return fitting[0] if fitting else NativeDecoder(self._native, *size, threads)
+        if self.capture is None:
+            return EagerDecoder(self.adapted)
+        return self._idle.pop() if self._idle else GraphDecoder(self.adapted, self.rows, self.capture)
+
+    def release(self, decoder: Decoder) -> None:
+        """Take back the decoder of a stream whose rows have all left. Do not give back one whose stream broke off."""
+        if isinstance(decoder, GraphDecoder):
+            decoder.forget()
+        if isinstance(decoder, GraphDecoder | NativeDecoder):
+            self._idle.append(decoder)
