@@ -54,8 +54,7 @@ def main() -> None:
         }
         rows, disturbance = noise(lambda: take_turns(cases, args.rounds))
     results = {name: {age: rows[f"{name} {age}"] for age in sources} for name in (f"{size}T+{size}S" for size in SIZES)}
-    commits = {age: git("rev-parse", "--short", commit).decode().strip() for age, commit in (("old", args.old), ("new", "HEAD"))}
-    write_results(args.out, {**about, "commits": commits, **judge(results), "noise": disturbance})
+    write_results(args.out, {**about, "commits": commits(args.old), **judge(results), "noise": disturbance})
 
 
 @contextmanager
@@ -70,6 +69,11 @@ def earlier_source(commit: str) -> Iterator[Path]:
 def git(*arguments: str) -> bytes:
     """Return what a git command prints."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout  # noqa: S607
+
+
+def commits(old: str) -> dict[str, str]:
+    """Return the short names of the two commits."""
+    return {age: git("rev-parse", "--short", commit).decode().strip() for age, commit in (("old", old), ("new", "HEAD"))}
 
 
 def measure(source: Path, size: int, steps: int, flags: Sequence[str] = ()) -> dict[str, float]:
