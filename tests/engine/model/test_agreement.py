@@ -11,7 +11,7 @@ from populora.core.config import BaseConfig
 from populora.core.types import Generation, Request
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import base_folder, load_base
-from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.model.packing import PromptGroup
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.tasks.render import load_prompts, solve_prompt
 from populora.training.evaluation import load_held_out
@@ -40,7 +40,7 @@ def generations(adapted, model_and_tokenizer) -> list[Generation]:
 
 def learners(adapted, generations) -> torch.Tensor:
     with torch.no_grad():
-        return torch.cat([adapted.logprobs(pack([PromptGroup(0, made.prompt_tokens, (made.tokens,))]))[0] for made in generations])
+        return torch.cat([adapted.logprobs(adapted.pack([PromptGroup(0, made.prompt_tokens, (made.tokens,))]))[0] for made in generations])
 
 
 def pefts(folder, generations, dtype) -> torch.Tensor:

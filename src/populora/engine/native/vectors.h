@@ -14,7 +14,7 @@
 #define TILE 6
 #endif
 #define PANEL (2 * LANES)
-#define DEPTH 128 /* inputs that are summed at a time: their part of a panel stays in the first cache, and errors grow with it */
+#define DEPTH 64 /* inputs that are summed at a time: their part of a panel stays in the first cache, and rounding errors grow with it */
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
