@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = ("adapters", "engine/learning", "engine/model", "engine/sampling", "training")
+FOLDERS = ("adapters", "engine/learning", "engine/model", "engine/native", "engine/sampling", "training")
 FILES = (
     "../experiments/tiny_base/tests/test_pretrain.py", "cli/test_breed.py", "cli/test_replay.py", "e2e/test_resume.py",
     "e2e/test_training.py", "engine/cluster/test_cluster_learner.py", "evals/test_generate.py", "evals/test_merging.py",

@@ -121,6 +121,6 @@ def test_a_learner_updates_as_with_torch(checkpointing):
 
 
 def test_narrow_heads_are_left_to_torch():
-    adapted = AdaptedModel(random_qwen2(), ("q_proj",), 1, 2, 4.0)
-    assert "these have 8" in adapted.computation["attention"]
+    adapted = AdaptedModel(random_qwen2(head_dim=12), ("q_proj",), 1, 2, 4.0)
+    assert "these have 12" in adapted.computation["attention"]
     assert adapted.pack([PromptGroup(0, [1, 2])]).plan.__class__.__name__ == "PackedAttention"

@@ -187,7 +187,7 @@ def test_an_adapter_that_changes_is_read_anew():
     [
         (lambda: llama().bfloat16(), "C is for bases in float32 on a CPU"),
         (lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=16)), "this is qwen3"),
-        (lambda: llama(intermediate_size=80), r"this base has \[80\]"),
+        (lambda: llama(intermediate_size=84), r"this base has \[84\]"),
         (lambda: llama(hidden_act="gelu"), "this base has gelu"),
         (lambda: llama(rope_parameters={**ROPE, "rope_type": "dynamic"}), "this base has dynamic"),
     ],
