@@ -21,8 +21,9 @@ from benchmarks.old_and_new import OLD, commits, earlier_source
 
 ROWS = (8, 64, 512)
 FASTER = 2.5
-Sample = Callable[[int], dict[str, Any]]
-"""Samples so many rows, and returns what the worker measured."""
+Measure = Callable[[object], dict[str, Any]]
+"""Does a case, and returns what the worker measured."""
+WORKER = ROOT / "benchmarks" / "speed" / "decoding_worker.py"
 
 
 def main() -> None:
@@ -30,8 +31,10 @@ def main() -> None:
     parser.add_argument("--old", metavar="COMMIT", default=OLD)
     args = parser.parse_args()
     with earlier_source(args.old) as old, ExitStack() as stack:
-        workers = {age: stack.enter_context(worker(source)) for age, source in (("old", old), ("new", ROOT / "src"))}
-        cases = {f"{age} {rows}": lambda sample=sample, rows=rows: sample(rows) for rows in ROWS for age, sample in workers.items()}
+        workers = {age: stack.enter_context(worker(WORKER, source)) for age, source in (("old", old), ("new", ROOT / "src"))}
+        cases = {f"{age} {rows}": lambda measure=measure, rows=rows: measure(rows) for rows in ROWS for age, measure in workers.items()}
+        for measure in workers.values():
+            measure(min(ROWS))  # loads what is loaded once
         measured, disturbance = noise(lambda: take_turns(cases, args.rounds))
     results = {f"{rows} rows": compare(measured[f"old {rows}"], measured[f"new {rows}"]) for rows in ROWS}
     bars = {name: bar(FASTER, result["old / new"]["median"], at_least=True) for name, result in results.items()}
@@ -40,20 +43,19 @@ def main() -> None:
 
 
 @contextmanager
-def worker(source: Path) -> Iterator[Sample]:
+def worker(script: Path, source: Path) -> Iterator[Measure]:
     """Start a worker with the package in ``source``; it ends with the block."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "speed" / "decoding_worker.py")]
+    command = [sys.executable, str(script)]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         requests, replies = cast(tuple[TextIO, TextIO], (process.stdin, process.stdout))
 
-        def sample(rows: int) -> dict[str, Any]:
-            requests.write(f"{rows}\n")
+        def measure(case: object) -> dict[str, Any]:
+            requests.write(f"{case}\n")
             requests.flush()
             return json.loads(replies.readline())
 
-        sample(min(ROWS))  # loads what is loaded once
-        yield sample
+        yield measure
         requests.close()
 
 
