@@ -84,13 +84,13 @@ def test_a_timed_decoder_counts_its_steps_and_gives_what_the_decoder_gives():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoder", ["auto", "torch"])
-def test_the_phases_of_a_step_are_measured(tmp_path, decoder):
-    roofline.main(["--toy", "--rounds", "1", "--decoder", decoder, "--out", str(tmp_path / "roofline.json")])
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_the_phases_of_a_step_are_measured(tmp_path, kernels):
+    roofline.main(["--toy", "--rounds", "1", "--kernels", kernels, "--out", str(tmp_path / "roofline.json")])
     record = json.loads((tmp_path / "roofline.json").read_text())
     seconds = {phase: values["median"] for phase, values in record["seconds"].items()}
     parts = ("prefill", "decode", "rest of the sampler", "update", "wait for verdicts", "rest of the step")
     assert sum(seconds[phase] for phase in parts) == pytest.approx(seconds["step"], abs=0.01)
     assert set(record["measured / least"]) == {"prefill", "decode", "update", "step"} and record["decoder"].startswith("torch") == (
-        decoder == "torch"
+        kernels == "torch"
     )

@@ -5,7 +5,6 @@ vLLM pins its own versions of many libraries and has an environment of its own (
 CPU it is asked in float32, so that tokens and log-probabilities can be compared one by one.
 """
 
-import threading
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -278,9 +277,10 @@ def test_what_a_killed_engine_was_asked_is_answered_by_another(sampler, monkeypa
     assert len(victims) == 2
 
     def submit_and_kill(self, call, *arguments, **named):
+        pending = submit(self, call, *arguments, **named)
         if call.method == "sample" and victims:
-            threading.Timer(0.1, kill, (victims.pop(),)).start()  # both, one after the other, while they sample
-        return submit(self, call, *arguments, **named)
+            kill(victims.pop())  # both, one after the other, before they have answered
+        return pending
 
     monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     assert difference(expected, sampler.generate(REQUESTS, 40, 1.0, STOP)) < NOISE
