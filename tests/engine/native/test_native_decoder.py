@@ -3,6 +3,7 @@ Where it cannot be used, torch decodes and the reason is given."""
 
 import os
 import platform
+import re
 from itertools import chain
 from typing import Any
 
@@ -163,21 +164,21 @@ def test_numbers_depend_neither_on_threads_nor_on_the_other_rows(monkeypatch):
     for threads in (2, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         assert respond(adapted, "auto") == expected
-    narrow = InProcessSampler(adapted, Numbers(), 0, rows=3)
+    narrow = sampler_of(adapted, rows=3)
     assert list(chain.from_iterable(narrow.generate(requests_for(), 40, 1.0, ""))) == expected
 
 
 @needs_compiler
 def test_an_adapter_that_changes_is_read_anew():
     adapted = adapt(llama())
-    sampler = InProcessSampler(adapted, Numbers(), 0, rows=25)
+    sampler = sampler_of(adapted)
     before = sampler.generate(requests_for(), 8, 1.0, "")
     adapted.bank.load(0, adapted.bank.adapter(1))
     adapted.bank.alphas[2] *= 2
     after = sampler.generate(requests_for(), 8, 1.0, "")
     expected = sampler_of(adapted, "torch").generate(requests_for(), 8, 1.0, "")
     check_same(list(chain.from_iterable(after)), list(chain.from_iterable(expected)))
-    changed = [one != other for one, other in zip(before, after, strict=True)]
+    changed = [first != second for first, second in zip(before, after, strict=True)]
     assert changed == [request.slot in (0, 2) for request in requests_for()]
 
 
@@ -196,16 +197,15 @@ def test_another_base_is_left_to_torch_with_the_reason(model, reason):
     adapted = AdaptedModel(model(), ("q_proj",), 1, 2, 4.0)
     decoders = InProcessSampler(adapted, Numbers(), 0).decoders
     assert isinstance(decoders.acquire(1, 1), EagerDecoder)
-    with pytest.raises(AssertionError, match=rf"torch \(.*{reason}"):
-        raise AssertionError(decoders.description)
+    assert re.search(rf"torch \(.*{reason}", decoders.description)
 
 
 @needs_compiler
 def test_results_that_are_not_those_of_torch_stop_the_run(monkeypatch):
-    scale = packed_model.PackedModel._layer
+    describe_layer = packed_model.PackedModel._layer
 
     def broken(self, layer):
-        described = scale(self, layer)
+        described = describe_layer(self, layer)
         described.down.weight = described.out.weight
         return described
 

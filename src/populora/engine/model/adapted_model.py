@@ -24,7 +24,7 @@ from populora.engine.model.mlp import use_chunked_mlp
 from populora.engine.model.packing import Packed, PromptGroup, pack
 from populora.engine.model.products import base_products, use_base_products
 from populora.engine.model.segments import SegmentMap, SlotWeights
-from populora.engine.native.compiled import load
+from populora.engine.native.compiled import describe, load
 from populora.engine.planning.model_shape import head_size, targeted
 
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
@@ -61,7 +61,7 @@ class AdaptedModel:
         self.context = min(int(model.config.max_position_embeddings), window or sys.maxsize)
         self.device, dtype = self.head.weight.device, self.head.weight.dtype
         self.agreement = AGREEMENT[dtype]
-        self.kernels = _compiled(kernels, self.device, dtype)
+        self.kernels = _load_kernels(kernels, self.device, dtype)
         expected, layout = self._probed(linears)
         shapes = [{name: (linears[name].in_features, linears[name].out_features) for name in names} for names in layout]
         self.bank = LoraBank(shapes, slots, rank, alpha, self.device, dtype)
@@ -95,10 +95,8 @@ class AdaptedModel:
     @property
     def computation(self) -> dict[str, str]:
         """Name what computes the attention of `pack` and the base's products, with the reason."""
-        functions = self._attention()
-        attention = f"torch ({functions})" if isinstance(functions, str) else f"C ({functions.description().decode()})"
         on_cpu = self.device.type == "cpu" and self.head.weight.dtype == torch.float32
-        return {"attention": attention, "products": base_products() if on_cpu else "torch's default"}
+        return {"attention": describe(self._attention()), "products": base_products() if on_cpu else "torch's default"}
 
     def pack(self, groups: Sequence[PromptGroup], keep: bool = False) -> Packed:
         """Pack groups as `populora.engine.model.packing.pack`, for `forward`."""
@@ -170,7 +168,7 @@ class AdaptedModel:
             )
 
 
-def _compiled(choice: str, device: torch.device, dtype: torch.dtype) -> CDLL | str:
+def _load_kernels(choice: str, device: torch.device, dtype: torch.dtype) -> CDLL | str:
     """Return the functions in C, or the reason why torch computes."""
     if device.type != "cpu" or dtype != torch.float32:
         return "C is for bases in float32 on a CPU"

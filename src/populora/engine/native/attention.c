@@ -39,7 +39,7 @@ static void pack_tokens(int64_t tokens, int64_t size, const float *x, int64_t st
 
 static void prepare(const Attention *a, int64_t span, int64_t head, int with_values, Span *s) {
     int64_t stride = a->kv_heads * a->size;
-    s->first = a->start[span], s->count = a->start[span + 1] - s->first, s->padded = (s->count + PANEL - 1) / PANEL * PANEL;
+    s->first = a->start[span], s->count = a->start[span + 1] - s->first, s->padded = round_up(s->count, PANEL);
     pack_tokens(s->count, a->size, a->k + s->first * stride + head * a->size, stride, s->keys);
     if (with_values) pack_tokens(s->count, a->size, a->v + s->first * stride + head * a->size, stride, s->values);
 }
@@ -50,7 +50,7 @@ static void multiply_packed(const Attention *a, int64_t rows, const float *x, co
     int64_t stride = a->heads * a->size, panels = a->size * PANEL;
     memset(scores, 0, rows * width * sizeof(float));
     add_product(rows, a->size, prompt_padded, x, stride, prompt, PANEL, panels, scores, width, scaling);
-    add_product(rows, a->size, (end + PANEL - 1) / PANEL * PANEL, x, stride, own, PANEL, panels, scores + prompt_padded, width, scaling);
+    add_product(rows, a->size, round_up(end, PANEL), x, stride, own, PANEL, panels, scores + prompt_padded, width, scaling);
 }
 
 /* y [rows][size] += weights [rows][width] times the tokens of x [tokens][kv_heads][size] in the prompt and in the span up to `end`. */
@@ -72,22 +72,8 @@ INLINE void clear_unseen(float *row, const Span *prompt, int64_t seen, int64_t w
     for (int64_t t = prompt->padded + seen; t < width; t++) row[t] = value;
 }
 
-/* Turn the scores of a row into exponentials. Returns their sum, and the largest score. */
-INLINE float exponentials(float *row, int64_t width, float *peak) {
-    vec peaks = *(vec *)row, sums = {0};
-    for (int64_t t = LANES; t < width; t += LANES) {
-        vec next = *(vec *)(row + t);
-        ivec larger = next > peaks;
-        peaks = (vec)(((ivec)next & larger) | ((ivec)peaks & ~larger));
-    }
-    *peak = peaks[0];
-    for (int i = 1; i < LANES; i++) *peak = peaks[i] > *peak ? peaks[i] : *peak;
-    for (int64_t t = 0; t < width; t += LANES) sums += *(vec *)(row + t) = exponential(*(vec *)(row + t) - *peak);
-    return total(sums);
-}
-
 static void attend_tile(const Attention *a, int64_t head, const Span *prompt, const Span *own, int64_t first, int64_t rows, float *scores) {
-    int64_t end = first + rows, width = prompt->padded + (end + PANEL - 1) / PANEL * PANEL, token = own->first + first;
+    int64_t end = first + rows, width = prompt->padded + round_up(end, PANEL), token = own->first + first;
     float *output = a->output + (token * a->heads + head) * a->size, sums[QUERIES];
     multiply_packed(a, rows, a->q + (token * a->heads + head) * a->size, prompt->keys, prompt->padded, own->keys, end, scores, width, a->scaling);
     for (int64_t r = 0; r < rows; r++) {
@@ -105,7 +91,7 @@ static void attend_tile(const Attention *a, int64_t head, const Span *prompt, co
 
 static void backward_tile(const Attention *a, int64_t head, const Span *prompt, const Span *own, int64_t first, int64_t rows, float *weights,
                           float *slopes) {
-    int64_t end = first + rows, width = prompt->padded + (end + PANEL - 1) / PANEL * PANEL, token = own->first + first;
+    int64_t end = first + rows, width = prompt->padded + round_up(end, PANEL), token = own->first + first;
     int64_t place = (token * a->heads + head) * a->size, kv_head = head / (a->heads / a->kv_heads), kv_stride = a->kv_heads * a->size;
     const float *q = a->q + place, *output = a->output + place, *gradient = a->gradient + place;
     float *dq = a->dq + place, *dk = a->dk + kv_head * a->size, *dv = a->dv + kv_head * a->size;
@@ -130,7 +116,7 @@ static void backward_tile(const Attention *a, int64_t head, const Span *prompt, 
 }
 
 static void compute_unit(const Attention *a, int64_t group, int64_t kv_head, int backward, int64_t longest, float *scratch) {
-    int64_t padded = (longest + PANEL - 1) / PANEL * PANEL, repeats = a->heads / a->kv_heads, panels = padded * a->size;
+    int64_t padded = round_up(longest, PANEL), repeats = a->heads / a->kv_heads, panels = padded * a->size;
     Span prompt = {0, 0, 0, scratch, scratch + panels}, own = {0, 0, 0, scratch + 2 * panels, scratch + 3 * panels}, none = {0};
     float *scores = scratch + 4 * panels, *slopes = scores + 2 * QUERIES * padded;
     for (int64_t token = a->start[a->group[group]]; backward && token < a->start[a->group[group + 1]]; token++) {
@@ -152,7 +138,7 @@ static void compute_unit(const Attention *a, int64_t group, int64_t kv_head, int
 
 /* Numbers of the scratch memory of a call, where no span has more than `longest` tokens. */
 int64_t attention_floats(const Attention *a, int64_t longest) {
-    int64_t padded = (longest + PANEL - 1) / PANEL * PANEL;
+    int64_t padded = round_up(longest, PANEL);
     return 4 * padded * a->size + 4 * QUERIES * padded;
 }
 

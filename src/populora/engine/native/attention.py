@@ -6,8 +6,6 @@ the bytes do not depend on their number.
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 import torch
 
 from populora.engine.native.compiled import Long, Pointer
+from populora.engine.native.threads import share
 
 
 class _Attention(ctypes.Structure):
@@ -49,19 +48,11 @@ class CompiledAttention:
         address, units, threads = ctypes.addressof(call), kv_heads * (len(self.group) - 1), torch.get_num_threads()
         numbers = self.functions.attention_floats(address, self.longest)
 
-        def attend(first: int, end: int) -> None:
+        def attend(part: int, first: int, end: int) -> None:
             scratch = torch.empty(numbers)
             self.functions.attend_units(address, first, end, "gradient" in tensors, self.longest, scratch.data_ptr())
 
-        if threads == 1:
-            attend(0, units)
-        else:
-            list(_threads(threads).map(attend, range(units), range(1, units + 1)))
-
-
-@cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count)
+        share(attend, [0, units] if threads == 1 else range(units + 1), threads)
 
 
 class _Attend(torch.autograd.Function):

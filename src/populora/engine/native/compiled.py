@@ -47,6 +47,11 @@ def load() -> ctypes.CDLL | str:
     return functions
 
 
+def describe(kernels: ctypes.CDLL | str) -> str:
+    """Name what computes: C with its instructions and compiler, or torch with the reason."""
+    return f"torch ({kernels})" if isinstance(kernels, str) else f"C ({kernels.description().decode()})"
+
+
 def _compiled(command: tuple[str, ...]) -> Path:
     """Return the compiled library in the user's cache, named after source, command and processor."""
     sources = (path.read_bytes() for path in (FOLDER / "vectors.h", *SOURCES))

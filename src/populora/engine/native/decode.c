@@ -134,7 +134,7 @@ INLINE void rotate(int64_t size, const float *cosine, const float *sine, float *
 
 /* ---- Attention ---- */
 
-INLINE int64_t rounded(int64_t tokens) { return (tokens + BLOCK - 1) / BLOCK * BLOCK; }
+INLINE int64_t rounded(int64_t tokens) { return round_up(tokens, BLOCK); }
 
 /* Scores of one query [size] against the first `tokens` keys; the rest of the last block becomes minus infinity. */
 static void score(int64_t size, int64_t tokens, const float *query, const float *key, float *scores) {
@@ -197,21 +197,11 @@ static void attend(const Model *m, const Batch *batch, int64_t layer, int64_t ro
             for (int64_t i = 0; i < size; i++) q[i] *= m->scaling;
             score(size, prompt, q, prompt_keys, scores);
             score(size, length + 1, q, own_keys, scores + padded);
-            int64_t count = padded + rounded(length + 1);
-            vec peaks = *(vec *)scores;
-            for (int64_t t = LANES; t < count; t += LANES) {
-                vec next = *(vec *)(scores + t);
-                ivec larger = next > peaks;
-                peaks = (vec)(((ivec)next & larger) | ((ivec)peaks & ~larger));
-            }
-            float peak = peaks[0];
-            for (int i = 1; i < LANES; i++) peak = peaks[i] > peak ? peaks[i] : peak;
-            vec sums = {0};
-            for (int64_t t = 0; t < count; t += LANES) sums += *(vec *)(scores + t) = exponential(*(vec *)(scores + t) - peak);
+            float peak, sum = exponentials(scores, padded + rounded(length + 1), &peak);
             memset(q, 0, size * sizeof(float));
             mix(size, prompt, scores, prompt_values, q);
             mix(size, length + 1, scores + padded, own_values, q);
-            float factor = 1.0f / total(sums);
+            float factor = 1.0f / sum;
             for (int64_t i = 0; i < size; i++) q[i] *= factor;
         }
     }

@@ -7,7 +7,6 @@ the number of threads. Log-probabilities differ from torch's in the last bits, b
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 import numpy as np
@@ -19,6 +18,7 @@ from populora.engine.model.packing import PromptGroup
 from populora.engine.native.cache import NativeCache
 from populora.engine.native.compiled import Long, Pointer
 from populora.engine.native.packed_model import PackedModel, floats, unsupported
+from populora.engine.native.threads import share
 
 THREAD_ROWS = 8  # fewer are computed by one thread
 PROBE = 24  # tokens of the check against torch
@@ -42,7 +42,6 @@ class NativeDecoder:
         functions, context = model.functions, model.adapted.context
         self._scratch = [floats(functions.scratch_floats(model.address, context)) for _ in range(threads)]
         self._logits = [floats(functions.sample_floats(model.address)) for _ in range(threads)]
-        self._threads = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def prefill(self, prompts: Sequence[Sequence[int]], slots: Sequence[int]) -> tuple[list[int], torch.Tensor]:
         """See `Decoder`."""
@@ -81,8 +80,7 @@ class NativeDecoder:
         start = np.array([0, *itertools.accumulate(counts.values())], np.int64)
         slot, token, scales = np.array(list(counts), np.int64), np.array(tokens, np.int64), self.model.scales()
         hidden = torch.empty(len(tokens), self.model.hidden)
-        columns = [column.copy() for column in rows]
-        arrays = [array.ctypes.data for array in (start, slot, scales, token, *columns)]
+        arrays = [array.ctypes.data for array in (start, slot, scales, token, *rows)]
         batch = _Batch(len(counts), *arrays, hidden.data_ptr())
 
         def decode(thread: int, first: int, end: int) -> None:
@@ -93,11 +91,12 @@ class NativeDecoder:
 
     def _share(self, work: Callable[[int, int, int], None], bounds: Sequence[int]) -> None:
         """Call ``work`` with a thread's number and its first and last rows, which are among ``bounds``."""
-        count = bounds[-1]
-        parts = max(1, min(len(self._scratch), count // THREAD_ROWS))
-        cuts = [bounds[place] for place in np.searchsorted(bounds, np.linspace(0, count, parts + 1))]
-        every = map if self._threads is None or parts == 1 else self._threads.map
-        list(every(work, range(parts), cuts[:-1], cuts[1:]))
+        count, threads = bounds[-1], len(self._scratch)
+        parts = min(threads, count // THREAD_ROWS)
+        cuts = [0, count]
+        if parts > 1:
+            cuts = [bounds[place] for place in np.searchsorted(bounds, np.linspace(0, count, parts + 1))]
+        share(work, cuts, threads)
 
 
 def prepare(adapted: AdaptedModel) -> PackedModel | str:

@@ -14,7 +14,7 @@ import torch
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.linear import LoraLinear
 from populora.engine.native.compiled import Long, Pointer
-from populora.engine.planning.model_shape import head_size
+from populora.engine.planning.model_shape import head_size, rope_type
 
 KINDS = ("llama", "mistral", "qwen2")
 ROPES = ("default", "linear", "llama3", "yarn")
@@ -41,7 +41,7 @@ _Model = _structure(
 def unsupported(adapted: AdaptedModel, panel: int) -> str:
     """Return why `decode.c`, whose panels have ``panel`` columns, cannot compute this model. Empty if it can."""
     config, head = adapted.model.config, adapted.head
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    rope = rope_type(config)
     modules = {name: module for name, module in adapted.model.named_modules() if isinstance(module, torch.nn.Linear)}
     widths = sorted({size for module in modules.values() for size in module.weight.shape if size % panel})
     reasons = {
@@ -86,7 +86,7 @@ class PackedModel:
     def scales(self) -> np.ndarray:
         """Return alpha / rank of each slot [S]."""
         bank = self.adapted.bank
-        return (bank.alphas / bank.ranks).float().numpy()
+        return (bank.alphas.numpy() / bank.ranks.numpy()).astype(np.float32)
 
     def _layer(self, layer: Any) -> Any:
         attention, mlp = layer.self_attn, layer.mlp

@@ -20,6 +20,8 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 
+INLINE int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
 INLINE void tile(int rows, int64_t inputs, const float *x, int64_t x_row, int64_t x_input, const float *w, int64_t w_stride, float *y,
                  int64_t y_stride, float alpha) {
     vec sum[TILE][2];
@@ -84,4 +86,18 @@ INLINE vec exponential(vec x) {
     p = p * f + 5.0000001201e-1f;
     p = p * f * f + f + 1.0f;
     return p * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
+}
+
+/* Turn the scores of a row into exponentials. Returns their sum, and the largest score. */
+INLINE float exponentials(float *row, int64_t width, float *peak) {
+    vec peaks = *(vec *)row, sums = {0};
+    for (int64_t t = LANES; t < width; t += LANES) {
+        vec next = *(vec *)(row + t);
+        ivec larger = next > peaks;
+        peaks = (vec)(((ivec)next & larger) | ((ivec)peaks & ~larger));
+    }
+    *peak = peaks[0];
+    for (int i = 1; i < LANES; i++) *peak = peaks[i] > *peak ? peaks[i] : *peak;
+    for (int64_t t = 0; t < width; t += LANES) sums += *(vec *)(row + t) = exponential(*(vec *)(row + t) - *peak);
+    return total(sums);
 }

@@ -19,6 +19,11 @@ def head_size(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
+def rope_type(config: Any) -> str:
+    """Return the kind of a base's rotary embedding, by its ``config.json``."""
+    return (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+
+
 @dataclass(frozen=True)
 class ModelShape:
     """A causal LM with full attention and gated MLPs."""

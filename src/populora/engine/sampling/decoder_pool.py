@@ -3,6 +3,7 @@
 import torch
 
 from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.native.compiled import describe
 from populora.engine.native.decoder import NativeDecoder, prepare
 from populora.engine.native.packed_model import PackedModel
 from populora.engine.sampling.decoders import Decoder, EagerDecoder
@@ -24,9 +25,9 @@ class DecoderPool:
     @property
     def description(self) -> str:
         """Name what decodes, and on a CPU where that is torch, why."""
-        if isinstance(self._native, PackedModel):
-            return f"C ({self._native.functions.description().decode()})"
-        return "CUDA graphs" if self.capture else f"torch ({self._native})"
+        if self.capture:
+            return "CUDA graphs"
+        return describe(self._native.functions if isinstance(self._native, PackedModel) else self._native)
 
     def acquire(self, rows: int, max_tokens: int) -> Decoder:
         """Return an empty decoder for at most ``rows`` rows of ``max_tokens`` tokens."""

@@ -18,6 +18,7 @@ from populora.core.errors import BaseModelError
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.paged import Mirror, PagedDecodeAttention
 from populora.engine.model.segments import SegmentMap, SlotWeights
+from populora.engine.planning.model_shape import rope_type
 from populora.engine.sampling.decoders import TorchDecoder
 
 SMALLEST = 8  # rows of the smallest graph: fewer take as long
@@ -32,8 +33,7 @@ class GraphDecoder(TorchDecoder):
     cache: PagedDecodeAttention
 
     def __init__(self, adapted: AdaptedModel, rows: int, capture: Capture):
-        rope = getattr(adapted.model.config, "rope_parameters", None) or {}
-        if rope.get("rope_type") == "dynamic":
+        if rope_type(adapted.model.config) == "dynamic":
             raise BaseModelError(
                 "expected a base whose rotary frequencies are fixed, which CUDA graphs need; this one's depend on the longest row of a "
                 'batch (rope_type "dynamic"). Choose another base.path, or base.device = "cpu".'
