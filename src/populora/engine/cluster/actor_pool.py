@@ -112,6 +112,11 @@ class ActorPool:
         done, _ = self.ray.wait(list(by_reference), timeout=seconds)
         return by_reference[done[0]] if done else None
 
+    def wait_all(self, pending: Iterable[PendingCall]) -> None:
+        """Wait until each call is done or lost, and drop what it returns."""
+        if references := [call.values[0] for call in pending]:
+            self.ray.wait(references, num_returns=len(references))
+
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Make all calls and return their results in order. Lost members are replaced and their calls repeated."""
         results: dict[int, Any] = {}

@@ -48,11 +48,13 @@ class ClusterSampler:
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.sampling.sampler.Sampler.stream`."""
         source, params = _CheckedSource(source), SamplingParams(max_tokens, temperature, stop)
+        waiting: dict[PendingCall, Request] = {}
         try:
-            yield from (self._stream_eagerly if self._eager else self._stream_rounds)(source, params)
+            yield from self._stream_eagerly(source, params, waiting) if self._eager else self._stream_rounds(source, params)
         except (ClusterError, KeyboardInterrupt):  # no engine is left to call, or no time
             raise
         except BaseException:
+            self._pool.wait_all(waiting)  # Ray may start an engine's calls in any order: a late one would join the next stream
             self._run_on_all("end_stream")
             raise
         self._run_on_all("end_stream")
@@ -67,9 +69,11 @@ class ClusterSampler:
             results = self._pool.run([Call(engine, "sample", (part, params)) for engine, part in enumerate(parts) if part])
             yield from ((request, results[index % engines][index // engines]) for index, request in enumerate(requests))
 
-    def _stream_eagerly(self, source: RequestSource, params: SamplingParams) -> Iterator[tuple[Request, list[Generation]]]:
+    def _stream_eagerly(
+        self, source: RequestSource, params: SamplingParams, waiting: dict[PendingCall, Request]
+    ) -> Iterator[tuple[Request, list[Generation]]]:
+        """``waiting`` holds the calls whose results have not been taken yet."""
         loads = [0] * len(self._pool)
-        waiting: dict[PendingCall, Request] = {}
         losses = Counter[Hashable]()
 
         def start(request: Request) -> None:
