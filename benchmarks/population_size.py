@@ -1,10 +1,10 @@
-"""Measure what a step costs for each member, from 1T+1S to 16T+16S on the tiny base, on one thread.
+"""Measure what a step costs for each member and each trained token, from 1T+1S to 16T+16S on the tiny base, on one thread.
 
-    python -m benchmarks.population_size [--rounds 2] [--sizes 1 2 4 8 16]        writes population_size.json
+    python -m benchmarks.population_size [--rounds 8] [--sizes 1 2 4 8 16]        writes population_size.json; about ten minutes
 
 Runs of equal settings but for their size make steps in turns, in one process; one step each is not counted. Seconds are wall time, and CPU
-time with all processes below. A bar is the median ratio of a member's seconds to those in the next smaller population; 1.0 or less is
-met. Memory is not measured.
+time with all processes below. Members write texts of unequal lengths, so a bar judges the seconds of a trained token: it is the median
+ratio to those in the next smaller population, and 1.0 or less is met. Memory is not measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ Rows = Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def main() -> None:
-    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=2)
+    parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=8)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="teachers, and as many students; rising")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -51,18 +51,19 @@ def settings(size: int) -> Config:
 
 
 def measure(run: Any) -> dict[str, float]:
-    """Make a step. Returns wall seconds, CPU seconds and trained tokens for each member."""
+    """Make a step. Returns seconds and trained tokens for each member, and milliseconds for each trained token."""
     record, wall, cpu = timed(lambda: selfplay_step(run))
-    members = len(record.members)
-    return {"wall": wall / members, "cpu": cpu / members, "trained tokens": record.tokens["update"] / members}
+    members, tokens = len(record.members), record.tokens["update"]
+    by_token = {"wall, ms a token": 1000 * wall / tokens, "cpu, ms a token": 1000 * cpu / tokens}
+    return {"wall": wall / members, "cpu": cpu / members, "trained tokens": tokens / members, **by_token}
 
 
 def bars(rows: Rows) -> dict[str, Any]:
-    """Return a bar for each population and the next smaller one, in wall and in CPU seconds of a member."""
+    """Return a bar for each population and the next smaller one, in wall and in CPU time of a trained token."""
     judged: dict[str, Any] = {}
     for smaller, larger in pairwise(rows):
         for clock in ("wall", "cpu"):
-            seconds = {name: [row[clock] for row in rows[name]] for name in (smaller, larger)}
+            seconds = {name: [row[f"{clock}, ms a token"] for row in rows[name]] for name in (smaller, larger)}
             judged[f"{larger} / {smaller}, {clock}"] = bar(1.0, ratio(seconds, larger, smaller)["median"])
     return judged
 

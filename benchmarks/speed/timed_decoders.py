@@ -49,6 +49,13 @@ class TimedDecoders:
     def __init__(self, pool: DecoderPool):
         self.pool, self.spent = pool, defaultdict[str, float](float)
 
+    @property
+    def native(self) -> bool:
+        return self.pool.native
+
+    def best_rows(self, limit: int) -> int:
+        return self.pool.best_rows(limit)
+
     def acquire(self, rows: int, max_tokens: int) -> TimedDecoder:
         return TimedDecoder(self.pool.acquire(rows, max_tokens), self.spent)
 

@@ -137,8 +137,9 @@ def test_a_command_that_fails_has_no_start_up_time():
         start_up.finish([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-def test_a_member_of_a_larger_population_must_not_cost_more():
-    rows = {"1T+1S": [{"wall": 2.0, "cpu": 2.0}], "2T+2S": [{"wall": 1.0, "cpu": 3.0}]}
+def test_a_token_of_a_larger_population_must_not_cost_more():
+    times = {"1T+1S": (2.0, 2.0), "2T+2S": (1.0, 3.0)}
+    rows = {name: [{"wall, ms a token": wall, "cpu, ms a token": cpu}] for name, (wall, cpu) in times.items()}
     judged = population_size.bars(rows)
     assert judged["2T+2S / 1T+1S, wall"] == {"at_most": 1.0, "found": 0.5, "met": True}
     assert judged["2T+2S / 1T+1S, cpu"] == {"at_most": 1.0, "found": 1.5, "met": False}

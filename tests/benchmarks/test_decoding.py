@@ -7,7 +7,7 @@ import sys
 import pytest
 from benchmarks.measuring import ROOT
 
-from benchmarks import decoding, member_memory
+from benchmarks import decoding, large_base, member_memory
 
 
 def test_a_step_is_compared_within_its_round_and_unequal_responses_are_counted():
@@ -28,6 +28,13 @@ def test_the_plan_counts_the_adapter_and_its_moments_and_gradient():
     keys = hidden * kv_heads // heads
     adapter = layers * member_memory.RANK * (2 * 2 * hidden + 2 * (hidden + keys))
     assert member_memory.planned_bytes() == 4 * 4 * adapter
+
+
+def test_each_case_of_the_large_base_may_be_no_slower_and_adapters_may_cost_eight_percent():
+    seconds = {f"{age} {case}": [2.0 if age == "old" else 1.0] for case in large_base.CASES for age in ("old", "new")}
+    seconds |= {"new train 8": [2.1], "new decode 0": [0.9]}
+    missed = [name for name, bar in large_base.compare(seconds)["bars"].items() if not bar["met"]]
+    assert missed == ["train 8: old / new", "decoding with 8 adapters / bare base"]
 
 
 def test_a_worker_samples_and_is_deterministic():

@@ -49,7 +49,7 @@ class Noted:
 
     def __init__(self, sampler):
         self.sampler, self.starts, self.waits = sampler, [], []
-        self.generate = sampler.generate
+        self.generate, self.independent = sampler.generate, sampler.independent
 
     def stream(self, source, *settings):
         class Spy:
@@ -86,10 +86,24 @@ def test_what_is_recorded_does_not_depend_on_when_verdicts_come(run):
     assert {a.student for a in results[0].attempts} == {"S0", "S1"}
 
 
-def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verification_takes(run):
+def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verification_takes():
     draw = np.random.default_rng(1)
-    (result, noted, _), (other, delayed, _) = rolled_out(run, "reproducible"), rolled_out(run, "reproducible", lambda: draw.random() / 20)
+    with build_run(replace(CONFIG, base=replace(CONFIG.base, kernels="torch"))) as run:
+        fill_buffer(run)
+        assert not run.sampler.independent
+        (result, noted, _), (other, delayed, _) = (
+            rolled_out(run, "reproducible"),
+            rolled_out(run, "reproducible", lambda: draw.random() / 20),
+        )
     assert noted.starts == delayed.starts
+    assert result.proposals == other.proposals and result.attempts == other.attempts  # to the last bit of every log-probability
+
+
+def test_a_sampler_of_independent_rows_gives_the_same_bytes_whenever_verdicts_come(run):
+    if not run.sampler.independent:
+        pytest.skip("there is no C compiler")
+    draw = np.random.default_rng(1)
+    (result, *_), (other, *_) = rolled_out(run, "reproducible"), rolled_out(run, "reproducible", lambda: draw.random() / 5)
     assert result.proposals == other.proposals and result.attempts == other.attempts  # to the last bit of every log-probability
 
 

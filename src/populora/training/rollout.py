@@ -2,9 +2,10 @@
 
 `_rollout_in_phases` is the reference: each phase ends before the next begins (``selfplay.overlap = "off"``). The overlapped path
 samples everything in one stream, in which a student starts on its teacher's problems as soon as they are validated, and verifies in
-background threads. When verdicts are collected decides which responses are decoded together, and so the last bits of their
-log-probabilities: ``reproducible`` collects a fixed number of the sampler's calls after the proposals were submitted, so that equal
-seeds give equal bytes; ``eager`` collects as soon as the verdicts are there. All three sample the same texts.
+background threads. When verdicts are collected decides which responses are decoded together, and with most samplers so the last bits of
+their log-probabilities: there ``reproducible`` collects a fixed number of the sampler's calls after the proposals were submitted, so that
+equal seeds give equal bytes. With other samplers, and with ``eager``, verdicts are collected as soon as they are there. All three sample
+the same texts.
 """
 
 import threading
@@ -22,7 +23,7 @@ from populora.training.propose import proposal_requests
 from populora.training.run import PhaseTimer, Run
 from populora.training.solve import student_request, student_requests
 
-BATCH_CALLS = 8  # calls of the sampler whose responses are verified together: one sandbox child reads many texts
+BATCH_REQUESTS, BATCH_CALLS = 16, 64  # answered requests, or calls of the sampler, that end a batch: one sandbox child verifies many texts
 BATCHES = 4  # batches of one kind that are verified at the same time: the last program of one does not keep the sandbox from the next
 LAG_CALLS = 24  # calls from there until the verdicts are collected: long enough for nearly all programs
 Key = tuple[str | int, ...]
@@ -135,6 +136,11 @@ class BackgroundVerifier:
         """Put the responses of one request into the next batch."""
         self._batch.append((request, generations))
 
+    @property
+    def waiting(self) -> int:
+        """Requests in the next batch."""
+        return len(self._batch)
+
     def submit(self, call: int) -> None:
         """Start to verify the batch."""
         if self._batch:
@@ -167,6 +173,7 @@ class RolloutFeed:
         self._proposal_requests = proposal_requests(run, step)
         self._ready: list[Request] = [*self._proposal_requests]
         self._complete = False
+        self._at_once = run.config.selfplay.overlap == "eager" or run.sampler.independent
         self.validation = BackgroundVerifier(run.verifier.validate)
         self.judgement = BackgroundVerifier(run.verifier.judge)
         self.calls = 0
@@ -176,9 +183,9 @@ class RolloutFeed:
     def next(self, block: bool) -> Sequence[Request]:
         """See `populora.engine.sampling.sampler.RequestSource`."""
         self.calls += 1
-        if block or self.calls % BATCH_CALLS == 0:
-            self.validation.submit(self.calls)
-            self.judgement.submit(self.calls)
+        for verifier in (self.validation, self.judgement):
+            if block or self.calls % BATCH_CALLS == 0 or verifier.waiting >= BATCH_REQUESTS:
+                verifier.submit(self.calls)
         while self.validation.pending and (self._is_due() or (block and not self._ready)):
             self._offer(self.validation.collect())
         if not self._complete and len(self.validation.results) == len(self._proposal_requests):
@@ -188,7 +195,7 @@ class RolloutFeed:
 
     def _is_due(self) -> bool:
         call, verdicts = self.validation.pending[0]
-        return verdicts.done() if self._run.config.selfplay.overlap == "eager" else self.calls >= call + LAG_CALLS
+        return verdicts.done() if self._at_once else self.calls >= call + LAG_CALLS
 
     def _offer(self, validated: dict[Key, list[Proposal]]) -> None:
         """Let the matched students attempt these problems."""

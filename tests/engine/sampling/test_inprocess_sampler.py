@@ -1,12 +1,13 @@
 """The in-process sampler's own side: cache, prefilling and stop texts, in C and by torch. All samplers share test_conformance.py."""
 
 import pytest
+import torch
 from draws import PROMPTS, STOP, requests_of, same_draws
 
 from populora.core.errors import ConfigError
 from populora.core.types import Request
 from populora.engine.native.compiled import load
-from populora.engine.native.decoder import NativeDecoder
+from populora.engine.native.decoder import CACHED_ROWS, NativeDecoder
 from populora.engine.sampling.batch import ContinuousBatch
 from populora.engine.sampling.decoders import TorchDecoder
 from populora.engine.sampling.inprocess import InProcessSampler
@@ -52,9 +53,16 @@ def test_no_more_responses_are_decoded_at_a_time_than_the_cache_holds(monkeypatc
     token = 2 * 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.hidden_size // shape.num_attention_heads
     answers = zip(REQUESTS, small.generate(REQUESTS, 45, 1.0, STOP), sampler.generate(REQUESTS, 45, 1.0, STOP), strict=True)
     assert all(same_draws(adapted, 7, *pair) for pair in answers)
-    assert limits == [(1 << 20) // (48 * token), 512]  # whole pages
+    assert limits == [small.decoders.best_rows((1 << 20) // (48 * token)), sampler.decoders.best_rows(512)]  # whole pages
     with pytest.raises(ConfigError, match=r"engine.cache_mb is 1: one response of 100000 tokens needs"):
         small.generate(REQUESTS, 100_000, 1.0, STOP)
+
+
+def test_in_c_a_base_that_fits_into_the_cache_is_decoded_in_few_rows_a_thread(monkeypatch, sampler, decoder):
+    few = CACHED_ROWS * torch.get_num_threads()
+    assert sampler.decoders.best_rows(512) == (few if decoder == "C" else 512) and sampler.decoders.best_rows(3) == 3
+    monkeypatch.setattr("populora.engine.sampling.decoder_pool.CACHED_BYTES", 0)
+    assert sampler.decoders.best_rows(512) == 512
 
 
 def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer, decoder):

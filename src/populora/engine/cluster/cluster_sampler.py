@@ -29,6 +29,8 @@ class ClusterSampler:
     def __init__(self, pool: ActorPool, published: dict[int, Adapter], dtype: torch.dtype, eager: bool):
         self._pool, self._published, self._dtype, self._eager = pool, published, dtype, eager
 
+    independent = False
+
     @property
     def decoder(self) -> str:
         """Name what decodes on the engines."""

@@ -70,6 +70,8 @@ class PackedModel:
         self.layers, self.kv_heads, self.hidden = config.num_hidden_layers, config.num_key_value_heads, config.hidden_size
         self.size = head_size(config)
         self._kept: list[Any] = []
+        self.bytes = 0
+        """Bytes of the packed weights."""
         layers = (_Layer * self.layers)(*map(self._layer, backbone.layers))
         cosine, sine = (
             table[0, :, : self.size // 2].contiguous() for table in backbone.rotary_emb(torch.zeros(1), torch.arange(adapted.context)[None])
@@ -118,6 +120,7 @@ class PackedModel:
     def _packed(self, weights: Sequence[torch.Tensor]) -> int:
         weight = torch.cat([weight.detach() for weight in weights])
         packed = floats(weight.numel())
+        self.bytes += packed.nbytes
         self.functions.pack(weight.shape[1], weight.shape[0], weight.data_ptr(), packed.ctypes.data)
         self._kept.append(packed)
         return packed.ctypes.data

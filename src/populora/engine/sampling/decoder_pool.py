@@ -4,7 +4,7 @@ import torch
 
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.native.compiled import describe
-from populora.engine.native.decoder import NativeDecoder, prepare
+from populora.engine.native.decoder import CACHED_BYTES, CACHED_ROWS, NativeDecoder, prepare
 from populora.engine.native.packed_model import PackedModel
 from populora.engine.sampling.decoders import Decoder, EagerDecoder
 from populora.engine.sampling.graph_decoder import Capture, GraphDecoder, cuda_graph
@@ -28,6 +28,16 @@ class DecoderPool:
         if self.capture:
             return "CUDA graphs"
         return describe(self._native.functions if isinstance(self._native, PackedModel) else self._native)
+
+    @property
+    def native(self) -> bool:
+        """Whether the decoders are in C."""
+        return isinstance(self._native, PackedModel)
+
+    def best_rows(self, limit: int) -> int:
+        """Return how many of at most ``limit`` rows to decode at a time."""
+        small = isinstance(self._native, PackedModel) and self._native.bytes <= CACHED_BYTES
+        return min(limit, CACHED_ROWS * torch.get_num_threads()) if small else limit
 
     def acquire(self, rows: int, max_tokens: int) -> Decoder:
         """Return an empty decoder for at most ``rows`` rows of ``max_tokens`` tokens."""

@@ -22,7 +22,8 @@ from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 class InProcessSampler:
     """Samples from an `AdaptedModel`, at most ``rows`` responses at a time.
 
-    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit.
+    ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit. In C, a small base
+    has fewer (`DecoderPool.best_rows`).
     """
 
     def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
@@ -36,6 +37,11 @@ class InProcessSampler:
     def decoder(self) -> str:
         """See `populora.engine.sampling.sampler.Sampler.decoder`."""
         return self.decoders.description
+
+    @property
+    def independent(self) -> bool:
+        """See `populora.engine.sampling.sampler.Sampler.independent`."""
+        return self.decoders.native
 
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """Copy adapters from elsewhere. Those of the bank that is sampled from need no copy."""
@@ -55,7 +61,7 @@ class InProcessSampler:
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.sampling.sampler.Sampler.stream`."""
         check_sampling(max_tokens, temperature)
-        limit = self.rows_at_a_time(max_tokens)
+        limit = self.decoders.best_rows(self.rows_at_a_time(max_tokens))
         decoder = self.decoders.acquire(limit, max_tokens)
         batch = ContinuousBatch(self._stop_condition(stop), limit, max_tokens, temperature, decoder)
         keys: set[RequestKey] = set()

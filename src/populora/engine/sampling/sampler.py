@@ -38,6 +38,11 @@ class Sampler(Protocol):
         """What decodes, in words."""
         ...
 
+    @property
+    def independent(self) -> bool:
+        """Whether a response is the same to the last bit of its log-probabilities, whatever is decoded with it."""
+        ...
+
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """Answer later requests for ``slots`` with what ``adapters`` holds for them now.
 

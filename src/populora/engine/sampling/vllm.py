@@ -50,6 +50,7 @@ class VllmSampler:
         self._numbers, self._requests = itertools.count(1), itertools.count()
         self._versions: dict[int, Any] = {}
         self._engine = vllm.LLM(**engine_settings(config, slots, context)).llm_engine
+        self.independent = False
         self.decoder = f"vLLM {vllm.__version__}"
 
     def close(self) -> None:
