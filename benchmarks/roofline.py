@@ -4,8 +4,9 @@
 
 The least time of a phase is the larger of FLOPs / attainable FLOP/s (the best product of `benchmarks.machine_limits`) and bytes /
 attainable bytes/s (reading memory). FLOPs are those that the result needs (`populora.engine.planning.step_time`), summed over all texts of
-the step. Bytes are the weights and adapters, read once by each forward and each backward, and keys and values; a decoding step reads those
-of a prompt once for all its responses. All bytes count as coming from memory, although caches may hold a small base.
+the step. Bytes are the weights and adapters, read once by each forward and each backward, and keys and values; those of a prompt are read
+once for a token of all its responses. Decoding has the fewest steps that are possible: those of the longest proposal and of the longest
+attempt. All bytes count as coming from memory, although caches may hold a small base.
 
 Every round repeats one step of a run with the preset's overlap. ``decode`` includes the head and the draw. ``rest of the sampler`` is the
 time between the calls of the decoder. Verification has no least time, so that of the step is the sum of prefill, decode and update.
@@ -57,9 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sampler.decoders = decoders = TimedDecoders(sampler.decoders)
         first = replay.once()
         rows, disturbance = noise(lambda: [measure(replay, first, decoders) for _ in range(args.rounds)])
-    steps = int(decoders.spent["decoding steps"])
-    about |= {"limits": limits, "sampled tokens": first.sampled, "decoding steps": steps}
-    write_results(args.out, {**about, **judge(step_work(config, first, steps), limits, rows), "noise": disturbance})
+    about |= {"limits": limits, "sampled tokens": first.sampled}
+    write_results(args.out, {**about, **judge(step_work(config, first), limits, rows), "noise": disturbance})
 
 
 def attainable(rounds: int) -> dict[str, float]:
@@ -79,7 +79,7 @@ def measure(replay: Replay, first: ReplayedStep, decoders: TimedDecoders) -> dic
     return {"step": again.wall, **phases, **verification, "rest of the step": seconds["rest"]}
 
 
-def step_work(config: Config, step: ReplayedStep, decoding_steps: int) -> Work:
+def step_work(config: Config, step: ReplayedStep) -> Work:
     """Return the work of the phases of a recorded step."""
     shape, record = read_base_shape(config.base), step.record
     weights, cached = weight_bytes(config, shape), shape.kv_bytes(ITEMSIZE[config.base.dtype])
@@ -88,9 +88,10 @@ def step_work(config: Config, step: ReplayedStep, decoding_steps: int) -> Work:
     sampled = grouped((member, answer.prompt_tokens, answer.tokens) for member, answer in answers)
     trained = grouped((row.slot, row.prompt_tokens, row.tokens) for row in step.rows)
     flops, batches = phase_flops(config, shape, sampled, trained), len(micro_batches(step.rows, config.learner.micro_batch_tokens))
+    steps = sum(max(len(answer.generation.tokens) for answer in answers) for answers in (record.proposals, record.attempts))
     read = {
         "prefill": weights + cached * sum(prompt for prompt, _ in sampled),
-        "decode": decoding_steps * weights + cached * sum(map(tokens_read, sampled)),
+        "decode": steps * weights + cached * sum(map(tokens_read, sampled)),
         "update": 2 * batches * weights,
     }
     return {phase: {"FLOP": flops[phase], "bytes": read[phase]} for phase in flops}

@@ -93,7 +93,7 @@ class Replay:
         run.verifier = TaskVerifier(self.pool, run.prompts, config.tasks, config.seed, run.fits)
         self.pool.jobs.clear()
         record, wall, cpu = timed(lambda: selfplay_step(run))
-        jobs = sorted(self.pool.jobs, key=repr)  # two threads judge proposals and attempts
+        jobs = sorted(set(self.pool.jobs), key=repr)  # batches that are verified at the same time may both run a program
         return ReplayedStep(record, self.learner.rows, tuple(jobs), run.bank.master.clone(), wall, cpu)
 
 
@@ -109,8 +109,13 @@ def before_step(config: Config, step: int) -> Iterator[Replay]:
         yield Replay(run, pool, learner, snapshot(run), run.bank.state())
 
 
+def texts(step: ReplayedStep) -> set[tuple[str, str, str]]:
+    """Return all texts that the jobs ran or read, with their mode and program. A job has those that were ready at the same time."""
+    return {(job.mode, job.program, text) for job in step.jobs for text in job.texts or ("",)}
+
+
 def check_same(first: ReplayedStep, again: ReplayedStep) -> None:
     """Stop unless two replays did bit-identical work with bit-identical results."""
-    same = {"rows": first.rows == again.rows, "jobs": first.jobs == again.jobs, "adapters": torch.equal(first.after, again.after)}
+    same = {"rows": first.rows == again.rows, "jobs": texts(first) == texts(again), "adapters": torch.equal(first.after, again.after)}
     if not all(same.values()):
         raise SystemExit(f"the replay differs from the first in its {', '.join(name for name, equal in same.items() if not equal)}")

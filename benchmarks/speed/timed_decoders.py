@@ -19,7 +19,7 @@ class TimedDecoder:
     """A decoder that adds to ``spent``, see `TimedDecoders`."""
 
     def __init__(self, decoder: Decoder, spent: dict[str, float]):
-        self.decoder, self.spent = decoder, spent
+        self.decoder, self.spent, self.even = decoder, spent, decoder.even
 
     @property
     def cache(self) -> Cache:
@@ -29,7 +29,6 @@ class TimedDecoder:
         return self._timed("prefill", lambda: self.decoder.prefill(prompts, slots))
 
     def __call__(self, tokens: Sequence[int], slots: Sequence[int]) -> torch.Tensor:
-        self.spent["decoding steps"] += 1
         return self._timed("decode", lambda: self.decoder(tokens, slots))
 
     def sample(self, hidden: torch.Tensor, temperature: float, uniforms: np.ndarray) -> tuple[list[int], list[float], list[float]]:
@@ -43,8 +42,7 @@ class TimedDecoder:
 
 
 class TimedDecoders:
-    """A `DecoderPool` whose decoders add to ``spent``: wall seconds of ``prefill`` and of ``decode``, head and draw included, and
-    ``decoding steps``."""
+    """A `DecoderPool` whose decoders add to ``spent``: wall seconds of ``prefill`` and of ``decode``, head and draw included."""
 
     def __init__(self, pool: DecoderPool):
         self.pool, self.spent = pool, defaultdict[str, float](float)

@@ -1,5 +1,7 @@
 """The in-process sampler's own side: cache, prefilling and stop texts, in C and by torch. All samplers share test_conformance.py."""
 
+from collections import Counter
+
 import pytest
 import torch
 from draws import PROMPTS, STOP, requests_of, same_draws
@@ -63,6 +65,21 @@ def test_in_c_a_base_that_fits_into_the_cache_is_decoded_in_few_rows_a_thread(mo
     assert sampler.decoders.best_rows(512) == (few if decoder == "C" else 512) and sampler.decoders.best_rows(3) == 3
     monkeypatch.setattr("populora.engine.sampling.decoder_pool.CACHED_BYTES", 0)
     assert sampler.decoders.best_rows(512) == 512
+
+
+def test_torch_decodes_all_adapters_evenly_and_c_one_after_the_other(monkeypatch, adapted, tokenizer, decoder):
+    written: list[Counter[int]] = []
+
+    class Watched(ContinuousBatch):
+        def _write(self):
+            written.append(Counter(row.owner.request.slot for row in self._rows))
+            return super()._write()
+
+    monkeypatch.setattr("populora.engine.sampling.inprocess.ContinuousBatch", Watched)
+    requests = [Request(PROMPTS[0], slot, 6, ("even", slot)) for slot in (0, 1, 2)]
+    InProcessSampler(adapted, tokenizer, seed=7, rows=6).generate(requests, 8, 1.0, "")
+    assert written[0] == ({0: 6} if decoder == "C" else {0: 2, 1: 2, 2: 2})
+    assert written[-1] == ({2: 6} if decoder == "C" else {0: 2, 1: 2, 2: 2})
 
 
 def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer, decoder):

@@ -40,6 +40,8 @@ class _Batch(ctypes.Structure):
 class NativeDecoder:
     """Decodes at most ``rows`` responses of at most ``max_tokens`` tokens (`populora.engine.sampling.decoders.Decoder`)."""
 
+    even = False  # each adapter is read from memory
+
     def __init__(self, model: PackedModel, rows: int, max_tokens: int, threads: int):
         self.model, self.size, self.cache = model, (rows, max_tokens, threads), NativeCache(model, rows, max_tokens)
         functions, context = model.functions, model.adapted.context

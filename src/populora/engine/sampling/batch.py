@@ -1,7 +1,8 @@
 """Continuous batching: the rows that are decoded together, which responses enter, and which leave.
 
 A row is one response being written. When a row finishes, the next waiting response of the adapter with the fewest rows enters. While all
-adapters have work they keep equally many rows, so that their segments of the batch are equal. Rows are sorted by adapter.
+adapters have work they keep equally many rows, so that their segments of the batch are equal. A decoder may prefer few adapters
+(`Decoder.even`): then the one with the most rows goes first. Rows are sorted by adapter.
 """
 
 from __future__ import annotations
@@ -91,16 +92,17 @@ class ContinuousBatch:
         return finished
 
     def _next(self, free: int) -> list[tuple[ActiveRequest, int]]:
-        """Take at most ``free`` waiting samples from the queues, always of the slot with the fewest rows."""
+        """Take at most ``free`` waiting samples from the queues, always of the slot with the fewest rows, or the most."""
         rows = Counter(row.owner.request.slot for row in self._rows)
-        turns = [(rows[slot], slot) for slot, waiting in self._waiting.items() if waiting]
+        sign = 1 if self._decoder.even else -1
+        turns = [(sign * rows[slot], slot) for slot, waiting in self._waiting.items() if waiting]
         heapq.heapify(turns)
         chosen: list[tuple[ActiveRequest, int]] = []
         while turns and len(chosen) < free:
             count, slot = heapq.heappop(turns)
             chosen.append(self._waiting[slot].popleft())
             if self._waiting[slot]:
-                heapq.heappush(turns, (count + 1, slot))
+                heapq.heappush(turns, (count + sign, slot))
         return chosen
 
     def _fill(self, chosen: Sequence[tuple[ActiveRequest, int]]) -> None:

@@ -38,6 +38,11 @@ class Decoder(Protocol):
 
     @property
     def cache(self) -> Cache: ...
+    @property
+    def even(self) -> bool:
+        """Whether rows of all adapters are decoded best together, in equal numbers, rather than those of few adapters."""
+        ...
+
     def prefill(self, prompts: Sequence[Sequence[int]], slots: Sequence[int]) -> tuple[list[int], torch.Tensor]:
         """Compute prompts, sorted by slot. Returns their numbers in the cache, and the hidden states [G, d] of their last tokens."""
         ...
@@ -53,6 +58,8 @@ class Decoder(Protocol):
 
 class TorchDecoder:
     """Computes prompts and draws tokens by torch."""
+
+    even = True
 
     def __init__(self, adapted: AdaptedModel, cache: TorchCache):
         self.adapted, self.cache = adapted, cache
