@@ -16,24 +16,44 @@ batches = st.lists(
 )
 
 
-def token_oracle(rewards, groups, lengths):
+def token_oracle(rewards, groups, lengths, centring="prompt"):
     """Write the batch out token by token, centre, and whiten with NumPy's own mean and unbiased variance."""
     centred = []
     for reward, group in zip(rewards, groups, strict=True):
         peers = [other for other, name in zip(rewards, groups, strict=True) if name == group]
         centred.append(reward - np.mean(peers) if len(peers) > 1 else reward)
-    tokens = np.concatenate([np.full(length, value) for value, length in zip(centred, lengths, strict=True)])
-    if tokens.size == 0 or np.ptp(tokens) < 1e-12:
+    values = np.array(centred)
+    shifted = np.array([centring == "batch" or groups.count(group) == 1 for group in groups])
+    tokens = np.repeat(values, lengths)
+    if np.repeat(shifted, lengths).any():
+        values = values - np.where(shifted, tokens[np.repeat(shifted, lengths)].mean(), 0.0)
+    tokens = np.repeat(values, lengths)
+    if tokens.size < 2 or np.abs(tokens).max() < 1e-12:
         return np.zeros(len(rewards))
-    return (np.array(centred) - tokens.mean()) / np.sqrt(tokens.var(ddof=1) + 1e-8)
+    return values / np.sqrt((tokens**2).sum() / (tokens.size - 1) + 1e-8)
 
 
-@given(batches)
-def test_one_batch_equals_the_token_oracle(batch):
+@given(batches, st.sampled_from(["prompt", "batch"]))
+def test_one_batch_equals_the_token_oracle(batch, centring):
     rewards, groups, lengths, _ = map(list, zip(*batch, strict=True))
-    result = advantages(rewards, groups, lengths)
+    result = advantages(rewards, groups, lengths, centring=centring)
     assert result.shape == (len(batch),)
-    np.testing.assert_allclose(result, token_oracle(rewards, groups, lengths), rtol=1e-9, atol=1e-9)
+    if sum(lengths) > 1:
+        np.testing.assert_allclose(result, token_oracle(rewards, groups, lengths, centring), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("longer", [1.5, 3, 8])
+def test_a_prompt_whose_samples_all_failed_is_not_rewarded_for_their_length(longer):
+    """Failures are longer in the other prompt, too: their mean over tokens is below 0."""
+    rewards, groups = [-1.0] * 8 + [1.0] * 4 + [-1.0] * 4, ["lost"] * 8 + ["mixed"] * 8
+    lengths = [int(10 * longer)] * 8 + [10] * 4 + [int(10 * longer)] * 4
+    assert not advantages(rewards, groups, lengths)[:8].any()
+    assert (advantages(rewards, groups, lengths, centring="batch")[:8] > 0.1).all()  # verl's
+
+
+def test_single_samples_are_centred_by_the_mean_of_their_tokens_alone():
+    result = advantages([1.0, 0.0, 5.0, 3.0], ["a", "b", "c", "c"], [1, 3, 2, 2])
+    np.testing.assert_allclose(result / result[0], [1.0, -1 / 3, 4 / 3, -4 / 3])
 
 
 @given(batches)

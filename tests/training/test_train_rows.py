@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from populora.core.config import LearnerConfig
 from populora.core.types import Generation, TaskType
 from populora.training.train_rows import Sample, member_rows
 
@@ -17,7 +18,8 @@ ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0
 
 
 def values(samples, whitening="pooled", role_weights="tokens"):
-    return np.array([row.advantage for row in member_rows(0, samples, whitening, role_weights)])
+    config = LearnerConfig(whitening=whitening, role_weights=role_weights)
+    return np.array([row.advantage for row in member_rows(0, samples, config)])
 
 
 def token_mean(advantages, samples):
@@ -53,4 +55,4 @@ def test_task_types_are_pooled_unless_told(whitening, together):
 
 
 def test_no_samples_give_no_rows():
-    assert member_rows(0, [], "pooled") == []
+    assert member_rows(0, [], LearnerConfig()) == []

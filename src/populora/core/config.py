@@ -132,6 +132,9 @@ class LearnerConfig:
     clip_low: float = 0.2
     clip_high: float = 0.28
     whitening: Literal["pooled", "per_type"] = "pooled"
+    centring: Literal["prompt", "batch"] = "prompt"
+    """Rewards are centred by prompt, so that a prompt whose samples earned the same trains nobody; with "batch" their mean over the batch's
+    tokens is subtracted as well (verl, reading 11)."""
     role_weights: Literal["tokens", "equal"] = "tokens"
     """Weights of the single agent's two roles in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384

@@ -7,11 +7,16 @@ Two steps for one member:
 2. every response token carries its sequence's centred reward, and these are whitened over all tokens of the batch:
    ``(x - mean) / sqrt(var + 1e-8)`` with the unbiased variance. Long responses weigh more, as in verl's ``masked_whiten``.
 
+Deviation: the mean of the second step is that of prompts with one sample, and is subtracted from those alone. Centred rewards sum to 0 over
+the sequences of a prompt, but not over their tokens. Where bad responses are longer, their mean over tokens is negative. Subtracted from all,
+it would reward a prompt whose samples all failed. ``centring = "batch"`` is the mean over all tokens, subtracted from all (verl).
+
 All tokens of a sequence share one value, so one number per sequence is returned. `populora.training.train_rows` decides which sequences
 are whitened together.
 """
 
 from collections.abc import Hashable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +25,8 @@ from populora.core.errors import PopuloraError
 
 EPSILON = 1e-8
 ROUNDING = 1e-12
-"""Centred rewards whose range is smaller differ by rounding alone."""
+"""Centred rewards that are smaller differ from 0 by rounding alone."""
+Centring = Literal["prompt", "batch"]
 
 
 def advantages(
@@ -28,38 +34,42 @@ def advantages(
     groups: Sequence[Hashable],
     lengths: ArrayLike,
     batches: Sequence[Hashable] | None = None,
+    centring: Centring = "prompt",
 ) -> NDArray[np.float64]:
     """Compute the advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
 
     ``groups`` [n] names each sequence's prompt, ``lengths`` [n] counts response tokens, ``batches`` [n] names the batch in which it
-    is whitened (by default one for all). In a batch whose centred rewards are equal the advantages are 0.
+    is whitened (by default one for all). A prompt whose several samples earned the same has advantages of 0, with ``centring`` "batch" only
+    if the others have them, too.
     Raises `PopuloraError` for sizes that do not match, negative token counts, or rewards that are not finite.
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
     _check(values, groups, tokens, batches)
-    centred = _centred(values, _codes(groups))
+    prompts = _codes(groups)
+    several = np.bincount(prompts)[prompts] > 1
+    centred = _centred(values, prompts, several)
+    single = ~several if centring == "prompt" else np.ones_like(several)
     codes = np.zeros(len(values), dtype=np.int64) if batches is None else _codes(batches)
     result = np.zeros_like(centred)
     for batch in np.unique(codes):
         in_batch = codes == batch
-        result[in_batch] = _whitened(centred[in_batch], tokens[in_batch])
+        result[in_batch] = _whitened(centred[in_batch], tokens[in_batch], single[in_batch])
     return result
 
 
-def _centred(values: NDArray[np.float64], prompts: NDArray[np.int64]) -> NDArray[np.float64]:
-    sizes = np.bincount(prompts)
-    means = np.bincount(prompts, weights=values) / np.maximum(sizes, 1)
-    return values - np.where(sizes > 1, means, 0.0)[prompts]
+def _centred(values: NDArray[np.float64], prompts: NDArray[np.int64], several: NDArray[np.bool_]) -> NDArray[np.float64]:
+    means = np.bincount(prompts, weights=values) / np.bincount(prompts)
+    return values - np.where(several, means[prompts], 0.0)
 
 
-def _whitened(values: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-    counted = values[tokens > 0]
-    if counted.size == 0 or np.ptp(counted) < ROUNDING:
-        return np.zeros_like(values)
-    total = tokens.sum()  # at least 2: two sequences with tokens differ
-    mean = (tokens * values).sum() / total
-    variance = (tokens * (values - mean) ** 2).sum() / (total - 1)
-    return (values - mean) / np.sqrt(variance + EPSILON)
+def _whitened(values: NDArray[np.float64], tokens: NDArray[np.int64], shifted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Whiten over tokens. The mean is that of the ``shifted`` values, and subtracted from those."""
+    counted = tokens[shifted].sum()
+    mean = (tokens * values)[shifted].sum() / counted if counted else 0.0
+    values = np.where(shifted, values - mean, values)
+    values[np.abs(values) < ROUNDING] = 0.0
+    variance = (tokens * values**2).sum() / max(tokens.sum() - 1, 1)
+    return values / np.sqrt(variance + EPSILON) if variance else np.zeros_like(values)
 
 
 def _codes(names: Sequence[Hashable]) -> NDArray[np.int64]:

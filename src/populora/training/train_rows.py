@@ -45,9 +45,7 @@ def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts
     for attempt, reward, trained in zip(rollouts.attempts, outcome.student_rewards, outcome.trained, strict=True):
         if trained:
             samples[attempt.student].append(_solve_sample(attempt, reward))
-    return [
-        row for member in population.members for row in member_rows(member.slot, samples[member.id], config.whitening, config.role_weights)
-    ]
+    return [row for member in population.members for row in member_rows(member.slot, samples[member.id], config)]
 
 
 def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, UpdateStats]:
@@ -55,7 +53,7 @@ def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> di
     rows: list[TrainRow] = []
     for slot, attempts_of_slot in attempts.items():
         scored = [(a, student_reward(a.formatted, a.correct, run.config.rewards)) for a in attempts_of_slot if not a.void]
-        rows += member_rows(slot, [_solve_sample(attempt, reward) for attempt, reward in scored], run.config.learner.whitening)
+        rows += member_rows(slot, [_solve_sample(attempt, reward) for attempt, reward in scored], run.config.learner)
     updates = run.learner.update(rows)
     run.sync_weights(updates)
     return updates
@@ -65,15 +63,16 @@ def _solve_sample(attempt: Attempt, reward: float) -> Sample:
     return Sample(attempt.generation, reward, ("solve", attempt.problem.id), "solve", attempt.problem.task)
 
 
-def member_rows(slot: int, samples: Sequence[Sample], whitening: str, role_weights: str = "tokens") -> list[TrainRow]:
-    """Build the rows of one member; ``whitening`` and ``role_weights`` are those of `LearnerConfig`."""
+def member_rows(slot: int, samples: Sequence[Sample], config: LearnerConfig) -> list[TrainRow]:
+    """Build the rows of one member."""
     values = advantages(
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
         [len(sample.generation.tokens) for sample in samples],
-        [(sample.role, sample.task if whitening == "per_type" else None) for sample in samples],
+        [(sample.role, sample.task if config.whitening == "per_type" else None) for sample in samples],
+        config.centring,
     )
-    weights = _equal_weights(samples) if role_weights == "equal" else {"propose": 1.0, "solve": 1.0}
+    weights = _equal_weights(samples) if config.role_weights == "equal" else {"propose": 1.0, "solve": 1.0}
     return [
         TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weights[sample.role] * value)
         for sample, value in zip(samples, values.tolist(), strict=True)
