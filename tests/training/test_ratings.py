@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora.core.config import LeagueConfig
-from populora.core.types import Rating
+from populora.core.types import Lineage, Matchup, Member, Rating
+from populora.training.population import Population, rate
 from populora.training.ratings import decide, update, win_probability
 
 LEAGUE = LeagueConfig()
@@ -79,7 +80,44 @@ def test_beta_and_tau_are_read():
     ],
 )
 def test_the_bar_decides_the_matchup(expected, mean_rho, mode, winner):
-    assert decide(expected, mean_rho, mode, threshold=0.5) == winner
+    rhos = [] if mean_rho is None else [mean_rho, mean_rho]
+    assert decide(expected, rhos, LeagueConfig(outcome=mode, threshold=0.5, unsolved="teacher")) == winner
+
+
+@pytest.mark.parametrize(
+    ("rhos", "winner"),
+    [
+        ([0.0, 0.0], "neither"),
+        ([0.0, 0.5], "neither"),  # pays 0.25 on average, at an expectation of 0.4
+        ([0.0, 0.5, 0.25, 0.25, 0.25], "teacher"),
+        ([0.3, 0.3], "teacher"),
+        ([0.0, 1.0], "student"),
+    ],
+)
+def test_problems_that_nobody_solves_win_no_game_for_the_teacher(rhos, winner):
+    expected = 0.5 if rhos == [0.0, 0.5, 0.25, 0.25, 0.25] else 0.4
+    assert decide(expected, rhos, LEAGUE) == winner
+
+
+def member(name, rating):
+    return Member(name, "teacher" if name == "T" else "student", 0, rating, Lineage(name))
+
+
+@pytest.mark.parametrize(("unsolved", "best"), [("nobody", 0.25), ("teacher", 0.0)])
+def test_the_best_teacher_makes_hard_problems_and_by_the_papers_rule_impossible_ones(unsolved, best):
+    """Teachers of one kind of problem each, 60 steps against four students in turn."""
+    league = LeagueConfig(unsolved=unsolved)
+    teachers, students = {rho: Rating() for rho in (0.0, 0.25, 0.5, 0.95)}, [Rating()] * 4
+    for step in range(60):
+        for place, rho in enumerate(teachers):
+            at = (step + place) % 4
+            expected = win_probability(students[at], teachers[rho], league.beta)
+            matchup = Matchup("T", "S", expected, rho, decide(expected, [rho], league))
+            pair = Population((member("T", teachers[rho]), member("S", students[at])))
+            teachers[rho], students[at] = (member.rating for member in rate(pair, [matchup], league).members)
+    assert max(teachers, key=lambda rho: teachers[rho].mu) == best
+    if unsolved == "nobody":
+        assert min(teachers, key=lambda rho: teachers[rho].mu) == 0.0
 
 
 def test_expected_mode_calibrates_where_a_fixed_threshold_drives_ratings_apart():
@@ -89,7 +127,7 @@ def test_expected_mode_calibrates_where_a_fixed_threshold_drives_ratings_apart()
         student, teacher = Rating(), Rating()
         for _ in range(200):
             p = win_probability(student, teacher, LEAGUE.beta)
-            outcome = decide(p, 0.6, mode, 0.5)
+            outcome = decide(p, [0.6], LeagueConfig(outcome=mode))
             if outcome == "student":
                 student, teacher = update(student, teacher, LEAGUE)
             elif outcome == "teacher":

@@ -161,6 +161,8 @@ class LeagueConfig:
     tau: float = 25.0 / 300.0
     outcome: Literal["expected", "threshold"] = "expected"
     threshold: float = 0.5
+    unsolved: Literal["nobody", "teacher"] = "nobody"
+    """Who wins by problems that no attempt solves: the teacher (the paper), although they pay it nothing, or nobody."""
     pfsp_floor: float = 0.01
 
 

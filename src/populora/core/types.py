@@ -157,7 +157,8 @@ class Rating:
 
 @dataclass(frozen=True)
 class Matchup:
-    """One teacher against one student in one step. ``outcome`` is ``"student"``, ``"teacher"`` or ``"none"``."""
+    """One teacher against one student in one step. ``outcome`` names the winner, ``"student"`` or ``"teacher"``. With ``"neither"`` both
+    lose, and ``"none"`` is no game."""
 
     teacher: str
     student: str

@@ -99,7 +99,8 @@ def _solving(attempts: Sequence[Row]) -> dict[str, float]:
 
 def _matchups(matchups: Sequence[Row]) -> dict[str, float]:
     played = [row for row in matchups if row["outcome"] != "none"]
-    values = _mean("matchup/student_wins", (row["outcome"] == "student" for row in played))
+    values = _mean("matchup/student_wins", (row["outcome"] == "student" for row in played if row["outcome"] != "neither"))
+    values |= _mean("matchup/neither_wins", (row["outcome"] == "neither" for row in played))
     values |= _mean("matchup/expected", (row["expected"] for row in played))
     values |= _mean("matchup/mean_rho", (row["mean_rho"] for row in played if row["mean_rho"] is not None))
     return values | {"matchup/played": float(len(played))}

@@ -49,12 +49,17 @@ def initial_population(config: Config) -> Population:
 
 
 def rate(population: Population, matchups: Sequence[Matchup], league: LeagueConfig) -> Population:
-    """Play one TrueSkill game per decided matchup, in order."""
+    """Play one TrueSkill game per decided matchup, in order. Where neither won, each is rated as the loser."""
     ratings = {member.id: member.rating for member in population.members}
     for matchup in matchups:
         if matchup.outcome == "none":
             continue
-        student_won = matchup.outcome == "student"
-        winner, loser = (matchup.student, matchup.teacher) if student_won else (matchup.teacher, matchup.student)
-        ratings[winner], ratings[loser] = update(ratings[winner], ratings[loser], league)
+        student, teacher = ratings[matchup.student], ratings[matchup.teacher]
+        if matchup.outcome == "student":
+            student, teacher = update(student, teacher, league)
+        elif matchup.outcome == "teacher":
+            teacher, student = update(teacher, student, league)
+        else:
+            (_, student), (_, teacher) = update(teacher, student, league), update(student, teacher, league)
+        ratings[matchup.student], ratings[matchup.teacher] = student, teacher
     return Population(tuple(replace(member, rating=ratings[member.id]) for member in population.members))

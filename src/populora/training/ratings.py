@@ -6,9 +6,14 @@ Before the game ``tau`` widens both beliefs, so that ratings keep following memb
 
 The paper's "came out above its conditional expectation" is read as follows: the student wins when mean rho exceeds the predicted
 probability that it wins. Predictions then settle at the solve rate. With a fixed ``threshold`` the ratings drift apart for ever.
+
+Deviation: a teacher wins by hard problems, not by impossible ones (`decide`). In the paper the rating of a teacher whose problems nobody
+solves rises without end, although its reward is 0, and culling keeps it.
 """
 
 import math
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Literal
 
 from populora.core.config import LeagueConfig
@@ -38,17 +43,19 @@ def lower_bound(rating: Rating, k: float) -> float:
     return rating.mu - k * rating.sigma
 
 
-def decide(
-    expected: float, mean_rho: float | None, mode: Literal["expected", "threshold"], threshold: float
-) -> Literal["student", "teacher", "none"]:
-    """Decide a matchup in which the student was ``expected`` to win and solved ``mean_rho`` of the teacher's problems.
+def decide(expected: float, rhos: Sequence[float], league: LeagueConfig) -> Literal["student", "teacher", "neither", "none"]:
+    """Decide a matchup in which the student was ``expected`` to win, by its solve rates ``rhos`` of the teacher's valid problems.
 
-    ``mean_rho`` is None when the teacher had no valid problem; then there is no game.
+    There is no game without them. If the student lost, the teacher has won only if it would also have won had all problems that nobody
+    solved been solved. Otherwise both lose: Eq. 2 pays the teacher nothing for these. ``league.unsolved = "teacher"`` is the paper.
     """
-    bar = expected if mode == "expected" else threshold
-    if mean_rho is None or abs(mean_rho - bar) < DRAW_MARGIN:
+    bar = expected if league.outcome == "expected" else league.threshold
+    if not rhos or abs(fmean(rhos) - bar) < DRAW_MARGIN:
         return "none"
-    return "student" if mean_rho > bar else "teacher"
+    if fmean(rhos) > bar:
+        return "student"
+    paid = fmean(rho or 1.0 for rho in rhos) < bar
+    return "teacher" if paid or league.unsolved == "teacher" else "neither"
 
 
 def _widened(rating: Rating, tau: float) -> Rating:

@@ -87,7 +87,5 @@ def _decide(matchup: Matchup, rhos: Sequence[float], league: LeagueConfig) -> Ma
     """Add the teacher's mean rho and the winner. There is no game without a valid problem (reading 17), nor against oneself."""
     if not rhos:
         return matchup
-    mean_rho = fmean(rhos)
-    if matchup.teacher == matchup.student:
-        return replace(matchup, mean_rho=mean_rho)
-    return replace(matchup, mean_rho=mean_rho, outcome=decide(matchup.expected, mean_rho, league.outcome, league.threshold))
+    outcome = "none" if matchup.teacher == matchup.student else decide(matchup.expected, rhos, league)
+    return replace(matchup, mean_rho=fmean(rhos), outcome=outcome)
