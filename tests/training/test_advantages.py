@@ -16,7 +16,7 @@ batches = st.lists(
 )
 
 
-def token_oracle(rewards, groups, lengths, centring="prompt"):
+def token_oracle(rewards, groups, lengths, centring="batch"):
     """Write the batch out token by token, centre, and whiten with NumPy's own mean and unbiased variance."""
     centred = []
     for reward, group in zip(rewards, groups, strict=True):
@@ -43,16 +43,16 @@ def test_one_batch_equals_the_token_oracle(batch, centring):
 
 
 @pytest.mark.parametrize("longer", [1.5, 3, 8])
-def test_a_prompt_whose_samples_all_failed_is_not_rewarded_for_their_length(longer):
+def test_a_prompt_whose_samples_all_failed_is_rewarded_for_their_length_unless_centred_alone(longer):
     """Failures are longer in the other prompt, too: their mean over tokens is below 0."""
     rewards, groups = [-1.0] * 8 + [1.0] * 4 + [-1.0] * 4, ["lost"] * 8 + ["mixed"] * 8
     lengths = [int(10 * longer)] * 8 + [10] * 4 + [int(10 * longer)] * 4
-    assert not advantages(rewards, groups, lengths)[:8].any()
-    assert (advantages(rewards, groups, lengths, centring="batch")[:8] > 0.1).all()  # verl's
+    assert not advantages(rewards, groups, lengths, centring="prompt")[:8].any()
+    assert (advantages(rewards, groups, lengths, centring="batch")[:8] > 0.1).all()
 
 
 def test_single_samples_are_centred_by_the_mean_of_their_tokens_alone():
-    result = advantages([1.0, 0.0, 5.0, 3.0], ["a", "b", "c", "c"], [1, 3, 2, 2])
+    result = advantages([1.0, 0.0, 5.0, 3.0], ["a", "b", "c", "c"], [1, 3, 2, 2], centring="prompt")
     np.testing.assert_allclose(result / result[0], [1.0, -1 / 3, 4 / 3, -4 / 3])
 
 

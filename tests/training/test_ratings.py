@@ -96,7 +96,7 @@ def test_the_bar_decides_the_matchup(expected, mean_rho, mode, winner):
 )
 def test_problems_that_nobody_solves_win_no_game_for_the_teacher(rhos, winner):
     expected = 0.5 if rhos == [0.0, 0.5, 0.25, 0.25, 0.25] else 0.4
-    assert decide(expected, rhos, LEAGUE) == winner
+    assert decide(expected, rhos, LeagueConfig(unsolved="nobody")) == winner
 
 
 def member(name, rating):

@@ -132,9 +132,9 @@ class LearnerConfig:
     clip_low: float = 0.2
     clip_high: float = 0.28
     whitening: Literal["pooled", "per_type"] = "pooled"
-    centring: Literal["prompt", "batch"] = "prompt"
-    """Rewards are centred by prompt, so that a prompt whose samples earned the same trains nobody; with "batch" their mean over the batch's
-    tokens is subtracted as well (verl, reading 11)."""
+    centring: Literal["prompt", "batch"] = "batch"
+    """Rewards are centred by prompt, and with "batch" their mean over the batch's tokens is subtracted as well (verl, reading 11). Without
+    that, a prompt whose samples earned the same trains nobody."""
     role_weights: Literal["tokens", "equal"] = "tokens"
     """Weights of the single agent's two roles in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
@@ -161,7 +161,7 @@ class LeagueConfig:
     tau: float = 25.0 / 300.0
     outcome: Literal["expected", "threshold"] = "expected"
     threshold: float = 0.5
-    unsolved: Literal["nobody", "teacher"] = "nobody"
+    unsolved: Literal["nobody", "teacher"] = "teacher"
     """Who wins by problems that no attempt solves: the teacher (the paper), although they pay it nothing, or nobody."""
     pfsp_floor: float = 0.01
 

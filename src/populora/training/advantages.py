@@ -7,9 +7,9 @@ Two steps for one member:
 2. every response token carries its sequence's centred reward, and these are whitened over all tokens of the batch:
    ``(x - mean) / sqrt(var + 1e-8)`` with the unbiased variance. Long responses weigh more, as in verl's ``masked_whiten``.
 
-Deviation: the mean of the second step is that of prompts with one sample, and is subtracted from those alone. Centred rewards sum to 0 over
-the sequences of a prompt, but not over their tokens. Where bad responses are longer, their mean over tokens is negative. Subtracted from all,
-it would reward a prompt whose samples all failed. ``centring = "batch"`` is the mean over all tokens, subtracted from all (verl).
+Centred rewards sum to 0 over the sequences of a prompt, but not over their tokens. Where bad responses are longer, their mean over tokens
+is negative. Subtracted from all, as in verl, it rewards a prompt whose samples all failed. With ``centring = "prompt"`` the mean is that of
+prompts with one sample, and subtracted from those alone.
 
 All tokens of a sequence share one value, so one number per sequence is returned. `populora.training.train_rows` decides which sequences
 are whitened together.
@@ -34,13 +34,13 @@ def advantages(
     groups: Sequence[Hashable],
     lengths: ArrayLike,
     batches: Sequence[Hashable] | None = None,
-    centring: Centring = "prompt",
+    centring: Centring = "batch",
 ) -> NDArray[np.float64]:
     """Compute the advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
 
     ``groups`` [n] names each sequence's prompt, ``lengths`` [n] counts response tokens, ``batches`` [n] names the batch in which it
-    is whitened (by default one for all). A prompt whose several samples earned the same has advantages of 0, with ``centring`` "batch" only
-    if the others have them, too.
+    is whitened (by default one for all). With ``centring`` "prompt" a prompt whose several samples earned the same has advantages of 0,
+    otherwise only if all centred rewards of its batch are equal.
     Raises `PopuloraError` for sizes that do not match, negative token counts, or rewards that are not finite.
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
