@@ -5,8 +5,8 @@
 The least time of a phase is the larger of FLOPs / attainable FLOP/s (the best product of `benchmarks.machine_limits`) and bytes /
 attainable bytes/s (reading memory). FLOPs are those that the result needs (`populora.engine.planning.step_time`), summed over all texts of
 the step. Bytes are the weights and adapters, read once by each forward and each backward, and keys and values; those of a prompt are read
-once for a token of all its responses. Decoding has the fewest steps that are possible: those of the longest proposal and of the longest
-attempt. All bytes count as coming from memory, although caches may hold a small base.
+once for a token of all its responses. Decoding has the fewest steps that are possible: those of a proposal and its longest attempt, which
+are one after the other. All bytes count as coming from memory, although caches may hold a small base.
 
 Every round repeats one step of a run with the preset's overlap. ``decode`` includes the head and the draw. ``rest of the sampler`` is the
 time between the calls of the decoder. Verification has no least time, so that of the step is the sum of prefill, decode and update.
@@ -88,7 +88,9 @@ def step_work(config: Config, step: ReplayedStep) -> Work:
     sampled = grouped((member, answer.prompt_tokens, answer.tokens) for member, answer in answers)
     trained = grouped((row.slot, row.prompt_tokens, row.tokens) for row in step.rows)
     flops, batches = phase_flops(config, shape, sampled, trained), len(micro_batches(step.rows, config.learner.micro_batch_tokens))
-    steps = sum(max(len(answer.generation.tokens) for answer in answers) for answers in (record.proposals, record.attempts))
+    proposed = {proposal.problem.id: len(proposal.generation.tokens) for proposal in record.proposals if proposal.problem}
+    steps = max(len(proposal.generation.tokens) for proposal in record.proposals)
+    steps = max(steps, *(proposed.get(attempt.problem.id, 0) + len(attempt.generation.tokens) for attempt in record.attempts))
     read = {
         "prefill": weights + cached * sum(prompt for prompt, _ in sampled),
         "decode": steps * weights + cached * sum(map(tokens_read, sampled)),

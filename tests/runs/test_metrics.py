@@ -94,9 +94,15 @@ def test_entropy_is_a_mean_over_tokens_apart_for_proposals_and_answers(make_reco
     assert metrics["student/entropy/S0"] == pytest.approx(over_tokens([response for response in counted if response.student == "S0"]))
 
 
+def test_a_matchup_that_nobody_won_is_in_no_role_s_share(make_record):
+    metrics = metrics_of(make_record(matchups=[replace(matchup, outcome="neither") for matchup in make_record().matchups]))
+    assert metrics["matchup/neither_wins"] == 1.0 and "matchup/student_wins" not in metrics
+
+
 def test_matchups_ratings_and_updates(make_record):
     metrics = metrics_of(make_record())
     assert metrics["matchup/played"] == 1.0 and metrics["matchup/student_wins"] == 0.0 and metrics["matchup/expected"] == 0.6
+    assert metrics["matchup/neither_wins"] == 0.0
     assert metrics["rating/mu/T0"] == 27.0 and metrics["rating/mu/teacher"] == 26.0 and metrics["rating/mu/student"] == 24.0
     assert metrics["learner/loss/T0"] == 0.25 and metrics["learner/entropy/student"] == 0.7
     assert metrics["learner/grad_norm/teacher"] == 0.5, "the skipped member has no part in the mean"

@@ -114,6 +114,13 @@ def test_ratings_move_apart_and_only_for_those_who_played():
     assert after.get("T1") == population.get("T1") and after.get("S0") == population.get("S0")
 
 
+def test_only_the_teacher_is_rated_where_neither_won():
+    population = initial_population(CONFIG)
+    after = rate(population, [Matchup("T0", "S0", 0.5, 0.0, "neither")], LeagueConfig())
+    lost = rate(population, [Matchup("T0", "S0", 0.5, 1.0, "student")], LeagueConfig())
+    assert after.get("T0") == lost.get("T0") and after.get("S0") == population.get("S0")
+
+
 def test_the_single_agent_meets_itself_without_a_game():
     proposals = [Proposal("A0", TaskType.CODE_O, 0, SAID, True, problem("p", "A0"))]
     outcome = cross_evaluate(CONFIG, [Matchup("A0", "A0", 0.5)], proposals, attempts("p", [True, False], student="A0"), set())

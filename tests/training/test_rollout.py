@@ -9,10 +9,11 @@ import pytest
 from small_run import SMALL
 
 from populora.core.errors import SandboxFault
+from populora.core.types import Request
 from populora.runs.style import PHASES
 from populora.training.loop import build_run
 from populora.training.matchmaking import match
-from populora.training.rollout import rollout
+from populora.training.rollout import BackgroundVerifier, RolloutFeed, rollout
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 
@@ -90,7 +91,7 @@ def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verifi
     draw = np.random.default_rng(1)
     with build_run(replace(CONFIG, base=replace(CONFIG.base, kernels="torch"))) as run:
         fill_buffer(run)
-        assert not run.sampler.independent
+        assert not RolloutFeed(run, 1, match(run.population, run.config, 1)).collects_at_once
         (result, noted, _), (other, delayed, _) = (
             rolled_out(run, "reproducible"),
             rolled_out(run, "reproducible", lambda: draw.random() / 20),
@@ -103,6 +104,7 @@ def test_a_sampler_of_independent_rows_gives_the_same_bytes_whenever_verdicts_co
     if not run.sampler.independent:
         pytest.skip("there is no C compiler")
     draw = np.random.default_rng(1)
+    assert RolloutFeed(run, 1, match(run.population, run.config, 1)).collects_at_once
     (result, *_), (other, *_) = rolled_out(run, "reproducible"), rolled_out(run, "reproducible", lambda: draw.random() / 5)
     assert result.proposals == other.proposals and result.attempts == other.attempts  # to the last bit of every log-probability
 
@@ -135,3 +137,21 @@ def test_the_display_knows_the_phases_of_a_step_in_their_order(run):
     announced: list[str] = []
     selfplay_step(replace(run, population=run.population), announced.append)
     assert announced == list(PHASES)
+
+
+def test_verdicts_that_take_long_hold_up_no_others_where_any_order_will_do():
+    slow = threading.Event()
+
+    def verify(batch):
+        if batch[0][0].key == ("slow",):
+            slow.wait(10)
+        return [[request.key] for request, _ in batch]
+
+    verifier = BackgroundVerifier(verify)
+    for name in ("slow", "quick"):
+        verifier.add(Request("text", 0, 1, (name,)), [])
+        verifier.submit(1)
+    assert verifier.collect(in_any_order=True) == {("quick",): [("quick",)]}
+    slow.set()
+    assert verifier.collect() == {("slow",): [("slow",)]} and not verifier.pending
+    verifier.close()

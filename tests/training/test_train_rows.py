@@ -17,8 +17,8 @@ PROPOSALS = [sample(reward, f"p{index}", "propose") for index, reward in enumera
 ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0.5, -0.5, 1.0]]
 
 
-def values(samples, whitening="pooled", role_weights="tokens"):
-    config = LearnerConfig(whitening=whitening, role_weights=role_weights)
+def values(samples, whitening="pooled", role_weights="tokens", centring="batch"):
+    config = LearnerConfig(whitening=whitening, role_weights=role_weights, centring=centring)
     return np.array([row.advantage for row in member_rows(0, samples, config)])
 
 
@@ -56,3 +56,10 @@ def test_task_types_are_pooled_unless_told(whitening, together):
 
 def test_no_samples_give_no_rows():
     assert member_rows(0, [], LearnerConfig()) == []
+
+
+def test_a_prompt_whose_attempts_all_failed_trains_nobody_if_rewards_are_centred_by_prompt():
+    lost = [sample(-1.0, "lost", "solve", length=30) for _ in range(4)]
+    mixed = [sample(1.0, "mixed", "solve", length=5), sample(-1.0, "mixed", "solve", length=30)]
+    assert values(lost + mixed)[0] > 0.1
+    assert not values(lost + mixed, centring="prompt")[:4].any()

@@ -101,7 +101,7 @@ def _check_member(role: str, member: str | None, members: set[str]) -> None:
 
 def _matchup(row: Row) -> Text:
     solved = f"solved {row['mean_rho']:.2f}" if row["mean_rho"] is not None else "nothing to solve"
-    winners = {"teacher": f"{row['teacher']} wins", "student": f"{row['student']} wins", "neither": "both lose", "none": "no game"}
+    winners = {"teacher": f"{row['teacher']} wins", "student": f"{row['student']} wins", "neither": "neither wins", "none": "no game"}
     return Text.assemble(
         (row["teacher"], f"bold {TEACHER}"), " against ", (row["student"], f"bold {STUDENT}"),
         f"  {solved}, predicted {row['expected']:.2f}: {winners[row['outcome']]}",

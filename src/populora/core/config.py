@@ -134,7 +134,7 @@ class LearnerConfig:
     whitening: Literal["pooled", "per_type"] = "pooled"
     centring: Literal["prompt", "batch"] = "batch"
     """Rewards are centred by prompt, and with "batch" their mean over the batch's tokens is subtracted as well (verl, reading 11). Without
-    that, a prompt whose samples earned the same trains nobody."""
+    that, a prompt whose several samples earned the same trains nobody."""
     role_weights: Literal["tokens", "equal"] = "tokens"
     """Weights of the single agent's two roles in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384

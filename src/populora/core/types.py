@@ -157,8 +157,8 @@ class Rating:
 
 @dataclass(frozen=True)
 class Matchup:
-    """One teacher against one student in one step. ``outcome`` names the winner, ``"student"`` or ``"teacher"``. With ``"neither"`` both
-    lose, and ``"none"`` is no game."""
+    """One teacher against one student in one step. ``outcome`` names the winner, ``"student"`` or ``"teacher"``. With ``"neither"`` the
+    teacher loses and nobody wins, and ``"none"`` is no game."""
 
     teacher: str
     student: str

@@ -9,7 +9,7 @@ Two steps for one member:
 
 Centred rewards sum to 0 over the sequences of a prompt, but not over their tokens. Where bad responses are longer, their mean over tokens
 is negative. Subtracted from all, as in verl, it rewards a prompt whose samples all failed. With ``centring = "prompt"`` the mean is that of
-prompts with one sample, and subtracted from those alone.
+prompts with one sample, and subtracted from those alone; the others are divided by the root of the mean square.
 
 All tokens of a sequence share one value, so one number per sequence is returned. `populora.training.train_rows` decides which sequences
 are whitened together.

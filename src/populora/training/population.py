@@ -49,7 +49,8 @@ def initial_population(config: Config) -> Population:
 
 
 def rate(population: Population, matchups: Sequence[Matchup], league: LeagueConfig) -> Population:
-    """Play one TrueSkill game per decided matchup, in order. Where neither won, each is rated as the loser."""
+    """Play one TrueSkill game per decided matchup, in order. Where neither won, the teacher is rated as the
+    loser, and the student, which may have lost against impossible problems, is not rated."""
     ratings = {member.id: member.rating for member in population.members}
     for matchup in matchups:
         if matchup.outcome == "none":
@@ -60,6 +61,6 @@ def rate(population: Population, matchups: Sequence[Matchup], league: LeagueConf
         elif matchup.outcome == "teacher":
             teacher, student = update(teacher, student, league)
         else:
-            (_, student), (_, teacher) = update(teacher, student, league), update(student, teacher, league)
+            teacher = update(student, teacher, league)[1]
         ratings[matchup.student], ratings[matchup.teacher] = student, teacher
     return Population(tuple(replace(member, rating=ratings[member.id]) for member in population.members))

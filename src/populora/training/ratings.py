@@ -8,7 +8,7 @@ The paper's "came out above its conditional expectation" is read as follows: the
 probability that it wins. Predictions then settle at the solve rate. With a fixed ``threshold`` the ratings drift apart for ever.
 
 By this rule the rating of a teacher whose problems nobody solves rises without end, although its reward is 0, and culling keeps it. With
-``league.unsolved = "nobody"`` it wins by hard problems, not by impossible ones.
+``league.unsolved = "nobody"`` it wins by what Eq. 2 pays: a problem that no attempt solves counts like one that all solve.
 """
 
 import math
@@ -46,9 +46,9 @@ def lower_bound(rating: Rating, k: float) -> float:
 def decide(expected: float, rhos: Sequence[float], league: LeagueConfig) -> Literal["student", "teacher", "neither", "none"]:
     """Decide a matchup in which the student was ``expected`` to win, by its solve rates ``rhos`` of the teacher's valid problems.
 
-    There is no game without them. With ``league.unsolved`` "teacher" a student that loses has lost to the teacher (paper). With "nobody"
-    the teacher has won only if it would also have won had the problems that nobody solved been solved. Otherwise both lose, because Eq. 2
-    pays the teacher nothing for these.
+    Without a valid problem there is no game. With ``league.unsolved`` "teacher" a student that loses has lost to the teacher (paper). With
+    "nobody" the teacher has won only if it would win even if the problems that no attempt solved counted as solved. Otherwise neither wins,
+    because Eq. 2 pays the teacher nothing for these.
     """
     bar = expected if league.outcome == "expected" else league.threshold
     if not rhos or abs(fmean(rhos) - bar) < DRAW_MARGIN:

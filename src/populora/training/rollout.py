@@ -2,17 +2,17 @@
 
 `_rollout_in_phases` is the reference: each phase ends before the next begins (``selfplay.overlap = "off"``). The overlapped path
 samples everything in one stream, in which a student starts on its teacher's problems as soon as they are validated, and verifies in
-background threads. When verdicts are collected decides which responses are decoded together, and with most samplers so the last bits of
-their log-probabilities: there ``reproducible`` collects a fixed number of the sampler's calls after the proposals were submitted, so that
-equal seeds give equal bytes. With other samplers, and with ``eager``, verdicts are collected as soon as they are there. All three sample
-the same texts.
+background threads. The time at which verdicts are collected decides which responses are decoded together, and with most samplers
+therefore the last bits of their log-probabilities. There ``reproducible`` collects a fixed number of the sampler's calls after the
+proposals were submitted, so that equal seeds give equal bytes. With other samplers, and with ``eager``, verdicts are collected as soon as
+they are there. All three sample the same texts.
 """
 
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -147,10 +147,14 @@ class BackgroundVerifier:
             self.pending.append((call, self._threads.submit(self._timed, self._batch)))
             self._batch = []
 
-    def collect(self) -> dict[Key, list[Any]]:
-        """Wait for the oldest batch and return its results."""
-        started = time.perf_counter()
-        results = self.pending.popleft()[1].result()
+    def collect(self, in_any_order: bool = False) -> dict[Key, list[Any]]:
+        """Wait for the oldest batch, or for the first that is done, and return its results."""
+        started, number = time.perf_counter(), 0
+        if in_any_order:
+            wait((verdicts for _, verdicts in self.pending), return_when=FIRST_COMPLETED)
+            number = next(number for number, (_, verdicts) in enumerate(self.pending) if verdicts.done())
+        results = self.pending[number][1].result()
+        del self.pending[number]
         self.waited += time.perf_counter() - started
         self.results |= results
         return results
@@ -173,7 +177,7 @@ class RolloutFeed:
         self._proposal_requests = proposal_requests(run, step)
         self._ready: list[Request] = [*self._proposal_requests]
         self._complete = False
-        self._at_once = run.config.selfplay.overlap == "eager" or run.sampler.independent
+        self.collects_at_once = run.config.selfplay.overlap == "eager" or run.sampler.independent
         self.validation = BackgroundVerifier(run.verifier.validate)
         self.judgement = BackgroundVerifier(run.verifier.judge)
         self.calls = 0
@@ -187,15 +191,16 @@ class RolloutFeed:
             if block or self.calls % BATCH_CALLS == 0 or verifier.waiting >= BATCH_REQUESTS:
                 verifier.submit(self.calls)
         while self.validation.pending and (self._is_due() or (block and not self._ready)):
-            self._offer(self.validation.collect())
+            self._offer(self.validation.collect(self.collects_at_once))
         if not self._complete and len(self.validation.results) == len(self._proposal_requests):
             self._finish()
         ready, self._ready = self._ready, []
         return ready
 
     def _is_due(self) -> bool:
-        call, verdicts = self.validation.pending[0]
-        return verdicts.done() if self._at_once else self.calls >= call + LAG_CALLS
+        if self.collects_at_once:
+            return any(verdicts.done() for _, verdicts in self.validation.pending)
+        return self.calls >= self.validation.pending[0][0] + LAG_CALLS
 
     def _offer(self, validated: dict[Key, list[Proposal]]) -> None:
         """Let the matched students attempt these problems."""

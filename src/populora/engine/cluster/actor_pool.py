@@ -129,6 +129,9 @@ class ActorPool:
             except ActorLost as lost:
                 self.retry_or_raise(losses, number, lost)
                 waiting[self.submit(calls[number])] = number
+            except Exception:  # a later call to these members must not overtake what they still do
+                self.wait_all(waiting)
+                raise
         return [results[number] for number in range(len(calls))]
 
     def retry_or_raise(self, losses: Counter[Hashable], task: Hashable, lost: ActorLost) -> None:

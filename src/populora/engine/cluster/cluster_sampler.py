@@ -26,10 +26,10 @@ POLL_SECONDS = 0.02
 class ClusterSampler:
     """A `populora.engine.sampling.sampler.Sampler`. Engines that start later load ``published`` first."""
 
+    independent = False
+
     def __init__(self, pool: ActorPool, published: dict[int, Adapter], dtype: torch.dtype, eager: bool):
         self._pool, self._published, self._dtype, self._eager = pool, published, dtype, eager
-
-    independent = False
 
     @property
     def decoder(self) -> str:

@@ -32,8 +32,9 @@ def trueskill_figure(study: Study) -> Figure | MissingFigure:
         *TRUESKILL,
         definition=(
             "Left and centre: mu of each member (thin) and the mean of its role (bold). A thin line continues through the replacements of "
-            "its member. Right: share of the step's matchups that the students won (blue) and the teachers won (orange), trailing means; "
-            "the area has the colour of the leading role. A student wins a matchup if mean rho is above what the ratings predicted."
+            "its member. Right: of the step's matchups that somebody won, the share of the students (blue) and of the teachers (orange), "
+            "trailing means; the area has the colour of the leading role. A student wins a matchup if mean rho is above what the ratings "
+            "predicted."
         ),
         source="metrics.jsonl: rating/mu/MEMBER, matchup/student_wins",
         runs=f"{describe_first_run(study.main)}; trailing means over {study.smooth} steps",
