@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -23,6 +23,8 @@ ROWS = (8, 64, 512)
 FASTER = 2.5
 Measure = Callable[[object], dict[str, Any]]
 """Does a case, and returns what the worker measured."""
+Measured = tuple[dict[str, list[Any]], dict[str, Any]]
+"""What the workers measured by ``old CASE`` and ``new CASE``, and the noise."""
 WORKER = ROOT / "benchmarks" / "speed" / "decoding_worker.py"
 
 
@@ -30,16 +32,21 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=7)
     parser.add_argument("--old", metavar="COMMIT", default=OLD)
     args = parser.parse_args()
-    with earlier_source(args.old) as old, ExitStack() as stack:
-        workers = {age: stack.enter_context(worker(WORKER, source)) for age, source in (("old", old), ("new", ROOT / "src"))}
-        cases = {f"{age} {rows}": lambda measure=measure, rows=rows: measure(rows) for rows in ROWS for age, measure in workers.items()}
-        for measure in workers.values():
-            measure(min(ROWS))  # loads what is loaded once
-        measured, disturbance = noise(lambda: take_turns(cases, args.rounds))
+    measured, disturbance = measure_sources(WORKER, args.old, ROWS, min(ROWS), args.rounds)
     results = {f"{rows} rows": compare(measured[f"old {rows}"], measured[f"new {rows}"]) for rows in ROWS}
     bars = {name: bar(FASTER, result["old / new"]["median"], at_least=True) for name, result in results.items()}
     about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "commits": commits(args.old)}
     write_results(args.out, {**about, **results, "bars": bars, "noise": disturbance})
+
+
+def measure_sources(script: Path, old: str, cases: Sequence[object], first: object, rounds: int) -> Measured:
+    """Let a worker of an earlier commit and one of today's code do the cases in turns, after ``first``, which loads what is loaded once."""
+    with earlier_source(old) as source, ExitStack() as stack:
+        workers = {age: stack.enter_context(worker(script, path)) for age, path in (("old", source), ("new", ROOT / "src"))}
+        for measure in workers.values():
+            measure(first)
+        turns = {f"{age} {case}": lambda measure=measure, case=case: measure(case) for case in cases for age, measure in workers.items()}
+        return noise(lambda: take_turns(turns, rounds))
 
 
 @contextmanager

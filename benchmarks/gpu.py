@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import torch
 from benchmarks.measuring import Case, Times, interleaved, machine, options, ratio, spread, write_results
 from benchmarks.speed import sampling
-from benchmarks.speed.models import adapt, qwen2
+from benchmarks.speed.models import adapt
+from benchmarks.speed.random_base import qwen2
 from benchmarks.speed.training import batch, learn
 
 from populora.engine.model.adapted_model import AdaptedModel, Checkpointing

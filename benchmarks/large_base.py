@@ -6,13 +6,12 @@ The base has random weights, the real depth and the real vocabulary. It needs th
 (`benchmarks.speed.large_base_worker`), and the two take turns. Times are CPU seconds.
 """
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding import worker
-from benchmarks.measuring import ROOT, Times, bar, machine, noise, options, ratio, spread, take_turns, write_results
-from benchmarks.old_and_new import OLD, commits, earlier_source
+from benchmarks.decoding import measure_sources
+from benchmarks.measuring import ROOT, Times, bar, machine, options, ratio, spread, write_results
+from benchmarks.old_and_new import OLD, commits
 
 CASES = ("prefill 1", "prefill 8", "decode 0", "decode 1", "decode 8", "train 1", "train 8")
 WORKER = ROOT / "benchmarks" / "speed" / "large_base_worker.py"
@@ -24,12 +23,7 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=3)
     parser.add_argument("--old", metavar="COMMIT", default=OLD)
     args = parser.parse_args()
-    with earlier_source(args.old) as old, ExitStack() as stack:
-        workers = {age: stack.enter_context(worker(WORKER, source)) for age, source in (("old", old), ("new", ROOT / "src"))}
-        for measure in workers.values():
-            measure("decode 1")  # loads what is loaded once
-        cases = {f"{age} {case}": lambda measure=measure, case=case: measure(case) for case in CASES for age, measure in workers.items()}
-        measured, disturbance = noise(lambda: take_turns(cases, args.rounds))
+    measured, disturbance = measure_sources(WORKER, args.old, CASES, "decode 1", args.rounds)
     about = {"machine": machine("populora", "torch"), "rounds": args.rounds, "commits": commits(args.old)}
     seconds = {name: [each["seconds"] for each in rounds] for name, rounds in measured.items()}
     write_results(args.out, {**about, **compare(seconds), "noise": disturbance})

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 from benchmarks.measuring import bar, machine, options, write_results
-from benchmarks.speed.models import RANK, TARGETS, adapt, qwen2
+from benchmarks.speed.models import RANK, TARGETS, adapt
+from benchmarks.speed.random_base import qwen2
 
 from populora.core.config import Config, LearnerConfig, LoraConfig, PopulationConfig
 from populora.engine.learning.batching import TrainRow

@@ -21,7 +21,8 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import torch
 from benchmarks.measuring import bar, interleaved, machine, options, spread, write_results
-from benchmarks.speed.models import adapt, qwen2
+from benchmarks.speed.models import adapt
+from benchmarks.speed.random_base import qwen2
 from transformers import AutoTokenizer
 
 from populora.adapters.peft_format import weights_bytes

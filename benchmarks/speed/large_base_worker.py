@@ -11,38 +11,17 @@ from typing import Any
 
 import torch
 from decoding_worker import load
-from transformers import AutoModelForCausalLM, Qwen2Config
+from random_base import Numbers, qwen2
 
-HIDDEN, LAYERS, INNER, HEADS, KV_HEADS, VOCABULARY = 896, 24, 4864, 14, 2, 151_936
+WIDTHS, VOCABULARY = (896, 24, 4864, 14, 2), 151_936
 ROWS, LONG, SHORT, NEW, SLOTS, RANK = 32, 64, 8, 24, 8, 32
 """Rows, tokens of a prompt (short ones before the tokens that are decoded), decoded tokens, adapters, their rank. Half as many rows train,
 each on a prompt and a response of ``LONG`` tokens."""
 
 
-class Numbers:
-    """A tokenizer of texts that are token ids with spaces between."""
-
-    eos_token_id = None
-
-    def __len__(self) -> int:
-        return 0
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        return {"input_ids": [int(word) for word in text.split()]}
-
-    def decode(self, tokens: list[int], **options: Any) -> str:
-        return ""
-
-
 def adapted_model() -> Any:
     """Return a base with random weights and adapters that are not zero."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, intermediate_size=INNER, num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS, max_position_embeddings=2048, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1,
-        bos_token_id=None,
-    )  # fmt: skip
-    base = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    base = qwen2(WIDTHS, VOCABULARY)
     base.generation_config.eos_token_id = None
     targets = ("q_proj", "k_proj", "v_proj", "o_proj")
     adapted = load("engine.model.adapted_model", "lora.model").AdaptedModel(base, targets, SLOTS, RANK, 2.0 * RANK)

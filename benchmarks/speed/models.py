@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from benchmarks.speed.random_base import qwen2
 
 from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
 from populora.engine.model.bank import LoraBank
@@ -13,21 +13,6 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 RANK = 32
 SHAPES = {"hidden 256": (256, 6, 704, 4, 2), "hidden 896": (896, 2, 4864, 14, 2)}
 """Hidden size, layers, inner size of the MLP, heads, key-value heads; the second has the widths of Qwen2.5-0.5B."""
-
-
-def qwen2(
-    widths: Sequence[int], vocabulary: int = 512, context: int = 2048, tied: bool = True, device: str = "cpu", dtype: str = "float32"
-) -> Any:
-    """Return a Qwen2 in eval mode with random weights, made on the device."""
-    torch.manual_seed(0)
-    hidden, layers, inner, heads, kv_heads = widths
-    config = Qwen2Config(
-        vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=inner, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, max_position_embeddings=context, tie_word_embeddings=tied, pad_token_id=0, eos_token_id=1,
-        bos_token_id=None,
-    )  # fmt: skip
-    with torch.device(device):
-        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
 def adapt(base: Any, slots: int, rank: int = RANK, checkpointing: Checkpointing = "none") -> AdaptedModel:

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from benchmarks.measuring import Case, Times
+from benchmarks.speed.random_base import Numbers
 
 from populora.core.types import Request
 from populora.engine.model.adapted_model import AdaptedModel
@@ -17,21 +17,6 @@ from populora.engine.sampling.token_sampling import StopCondition, UniformStream
 
 PROMPT, NEW = 32, 24
 """Tokens of a prompt and of a response."""
-
-
-class Numbers:
-    """A tokenizer of texts that are token ids with spaces between."""
-
-    eos_token_id = None
-
-    def __len__(self) -> int:
-        return 0
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        return {"input_ids": [int(word) for word in text.split()]}
-
-    def decode(self, tokens: Sequence[int], **options: Any) -> str:
-        return ""
 
 
 def requests(slots: Sequence[int], length: int = PROMPT) -> list[Request]:

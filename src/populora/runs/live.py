@@ -155,7 +155,7 @@ def _matchups(view: View) -> RenderableType:
 
 def _outcome(matchup: Matchup) -> Text:
     solved = f"{matchup.mean_rho:.2f}" if matchup.mean_rho is not None else "-"
-    ends = {"teacher": ("◀ ", "  "), "student": ("  ", " ▶")}.get(matchup.outcome, ("  ", "  "))
+    ends = {"teacher": ("◀ ", "  "), "student": ("  ", " ▶"), "neither": ("  ", "  "), "none": ("  ", "  ")}[matchup.outcome]
     return Text.assemble((ends[0], TEACHER), solved, (f" ({matchup.expected:.2f})", "dim"), (ends[1], STUDENT))
 
 

@@ -51,12 +51,11 @@ def decide(expected: float, rhos: Sequence[float], league: LeagueConfig) -> Lite
     because Eq. 2 pays the teacher nothing for these.
     """
     bar = expected if league.outcome == "expected" else league.threshold
-    if not rhos or abs(fmean(rhos) - bar) < DRAW_MARGIN:
+    if not rhos or abs((mean_rho := fmean(rhos)) - bar) < DRAW_MARGIN:
         return "none"
-    if fmean(rhos) > bar:
+    if mean_rho > bar:
         return "student"
-    paid = fmean(rho or 1.0 for rho in rhos) < bar
-    return "teacher" if paid or league.unsolved == "teacher" else "neither"
+    return "teacher" if league.unsolved == "teacher" or fmean(rho or 1.0 for rho in rhos) < bar else "neither"
 
 
 def _widened(rating: Rating, tau: float) -> Rating:
