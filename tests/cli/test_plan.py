@@ -15,7 +15,7 @@ from populora.engine.planning.assumptions import Assumptions
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [FOLDER / f"{name}.toml" for name in preset_names()]
-PLANNED = [path for path in CONFIGS if path.stem.startswith(("paper", "one_gpu"))]
+PLANNED = [path for path in CONFIGS if path.stem.startswith(("paper", "one_gpu", "azr"))]
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,15 @@ from populora.core.config import (
     LearnerConfig,
     LoraConfig,
     PopulationConfig,
+    RewardConfig,
     SandboxConfig,
     SelfplayConfig,
+    TasksConfig,
 )
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping, load_config, to_mapping
 from populora.core.errors import ConfigError
-from populora.core.presets import FOLDER, preset_names
+from populora.core.presets import FOLDER, preset_names, settings_file
 
 CONFIGS = [FOLDER / f"{name}.toml" for name in preset_names()]
 
@@ -89,6 +91,8 @@ def test_a_missing_file_is_named(tmp_path):
         Config(evolution=EvolutionConfig(cull_fraction=1.0)),
         Config(evolution=EvolutionConfig(operators=())),
         Config(selfplay=SelfplayConfig(seeds=10, buffer_size=5)),
+        Config(selfplay=SelfplayConfig(previous_step_attempts=-1), population=PopulationConfig(single_agent=True)),
+        Config(selfplay=SelfplayConfig(previous_step_attempts=1)),
         Config(steps=0),
         Config(learner=LearnerConfig(grad_clip=-1.0)),
         Config(learner=LearnerConfig(grad_clip=0.0)),
@@ -108,9 +112,24 @@ def test_impossible_combinations_are_refused(config):
 
 
 def test_the_arms_of_the_tiny_base_differ_in_their_population_alone():
-    arms = [load_config(path) for path in CONFIGS if path.stem.startswith("tiny")]
+    arms = [load_config(path) for path in CONFIGS if path.stem.startswith("tiny") and path.stem != "tiny_azr"]
     same = {str(replace(arm, population=PopulationConfig(), evolution=EvolutionConfig())) for arm in arms}
     assert len(same) == 1 and len({str(arm.population) for arm in arms}) == len(arms) == 4
+
+
+def test_both_presets_of_absolute_zero_differ_from_their_baselines_in_its_settings_alone():
+    tiny, released, tiny_baseline, paper_baseline = (
+        load_config(settings_file(name)) for name in ("tiny_azr", "azr_released", "tiny_baseline", "paper_baseline")
+    )
+    azr = {"tasks": TasksConfig(code_f_split="fixed", extraction="lenient"), "rewards": RewardConfig(boundary=-0.5)}
+    method = {"whitening": "per_type", "centring": "batch", "old_logprobs": "recomputed"}
+    for arm, baseline in ((tiny, tiny_baseline), (released, paper_baseline)):
+        play = {"prompts_per_type": arm.selfplay.prompts_per_type, "samples_per_prompt": 1, "previous_step_attempts": 1}
+        learner = replace(baseline.learner, **method, learning_rate=arm.learner.learning_rate)
+        scaled = replace(baseline, **azr, learner=learner, selfplay=replace(baseline.selfplay, **play), sandbox=arm.sandbox)
+        assert arm == scaled
+    assert (released.selfplay.prompts_per_type, released.learner.learning_rate, released.sandbox.cpu_seconds) == (64, 1e-6, 10.0)
+    assert tiny.selfplay.prompts_per_type == tiny_baseline.selfplay.prompts_per_type and tiny.sandbox == tiny_baseline.sandbox
 
 
 def test_what_a_baseline_ignores_does_not_stop_it():

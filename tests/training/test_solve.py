@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from small_run import SMALL
 
+from populora.core.config import PopulationConfig
 from populora.core.types import TASK_TYPES, Example, Generation, Matchup, Problem, Proposal, TaskType
 from populora.training.loop import build_run
 from populora.training.propose import proposal_requests
@@ -51,6 +52,37 @@ def test_a_batch_that_lacks_problems_is_filled_from_the_buffer(run):
     assert sum(request.from_buffer for request in batch) == 3 * PROMPTS - 1 and len(trained) == 2 * 3 * PROMPTS
     stored = {problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)}
     assert {request.problem.id for request in batch if request.from_buffer} <= stored
+
+
+@pytest.fixture(scope="module")
+def agent():
+    """A single agent with the schedule of Absolute Zero. Its buffer holds seeds, and of step 4 two problems of code_o, four of code_f."""
+    selfplay = replace(SMALL.selfplay, prompts_per_type=PROMPTS, previous_step_attempts=1)
+    with build_run(replace(SMALL, population=PopulationConfig(single_agent=True), selfplay=selfplay)) as made:
+        fill_buffer(made)
+        for task, count in ((TaskType.CODE_O, 2), (TaskType.CODE_F, 4)):
+            for number, proposal in enumerate(proposals("A0", task, dict.fromkeys(range(count), 1))):
+                made.buffer.add(replace(proposal.problem, id=f"old-{task}-{number}", step=4), f"{task}-{number}")
+        yield made
+
+
+@pytest.mark.parametrize(("step", "fresh"), [(5, {"code_i": 0, "code_o": 2, "code_f": 3}), (6, {}), (1, {})])
+def test_by_azrs_schedule_the_agent_trains_on_problems_of_the_step_before_and_then_on_any(agent, step, fresh):
+    offered = [proposal for task in TASK_TYPES for proposal in proposals("A0", task, {0: 1, 1: 1, 2: 1, 3: 1})]
+    requests, trained = student_requests(agent, step, [Matchup("A0", "A0", 0.5)], offered)
+    rated, practised = ([request for request in requests if request.from_buffer is kind] for kind in (False, True))
+    assert [request.problem for request in rated] == [proposal.problem for proposal in offered]
+    assert {request.samples for request in rated} == {SMALL.selfplay.rho_samples} and {request.samples for request in practised} == {1}
+    assert trained == {("A0", request.problem.id) for request in practised}
+    assert Counter(request.problem.task for request in practised) == dict.fromkeys(TASK_TYPES, PROMPTS)
+    if fresh:
+        assert Counter(request.problem.task for request in practised if request.problem.step == 4) == Counter(fresh)
+
+
+def test_other_steps_draw_other_problems_of_the_buffer(agent):
+    drawn = [student_requests(agent, step, [Matchup("A0", "A0", 0.5)], [])[0] for step in (7, 7, 8)]
+    ids = [[request.problem.id for request in requests] for requests in drawn]
+    assert ids[0] == ids[1] != ids[2]
 
 
 def test_a_teacher_has_as_many_prompts_of_each_type(run):

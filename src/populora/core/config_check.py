@@ -34,7 +34,7 @@ POSITIVE = (
 NOT_NEGATIVE = (
     "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl", "learner.min_ess",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
-    "cluster.learners", "cluster.help_cost",
+    "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts",
 )  # fmt: skip
 
 
@@ -58,6 +58,8 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
          f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
         (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
+        (not s.previous_step_attempts or p.single_agent,
+         f"selfplay.previous_step_attempts is {s.previous_step_attempts}: expected 0, or the single agent (population.single_agent)"),
         (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
         (not c.lora.ranks or len(c.lora.ranks) == p.members, f"lora.ranks has {len(c.lora.ranks)} values for {p.members} members"),
         (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),

@@ -21,7 +21,7 @@ class SolveRequest(Request):
     student: str
     problem: Problem
     from_buffer: bool = False
-    """The problem fills the student's batch; it does not come from the student's teacher."""
+    """The problem fills the student's batch; it does not come from a proposal of this step."""
 
 
 @dataclass(frozen=True)

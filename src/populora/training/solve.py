@@ -1,6 +1,13 @@
-"""Phase 3 of a step: the requests to the matched students, and the problems that they train on."""
+"""Phase 3 of a step: the requests to the matched students, and the problems that they train on.
+
+The single agent of Absolute Zero's code trains on attempts at problems of the step before, and not on those that make rho
+(``selfplay.previous_step_attempts``).
+"""
 
 from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
 
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Attempt, Matchup, Member, Problem, Proposal, TaskType
@@ -20,15 +27,17 @@ def solve(run: Run, requests: Sequence[SolveRequest], temperature: float = 1.0) 
 
 
 def student_request(run: Run, step: int, student: Member, problem: Problem, from_buffer: bool = False) -> SolveRequest:
-    """Build the request for a student's ``rho_samples`` attempts at a problem of the step."""
+    """Build the request for a student's attempts at a problem in this step."""
+    settings = run.config.selfplay
+    samples = (from_buffer and settings.previous_step_attempts) or settings.rho_samples
     prompt, key = solve_prompt(run.prompts, problem), ("solve", step, student.id, problem.id)
-    return SolveRequest(prompt, student.slot, run.config.selfplay.rho_samples, key, student.id, problem, from_buffer)
+    return SolveRequest(prompt, student.slot, samples, key, student.id, problem, from_buffer)
 
 
 def student_requests(
     run: Run, step: int, matchups: Sequence[Matchup], proposals: Sequence[Proposal]
 ) -> tuple[list[SolveRequest], set[tuple[str, str]]]:
-    """Build the requests of all students: the valid problems of the student's teachers, then problems that fill its batch.
+    """Build the requests of all students: the valid problems of the student's teachers, then problems of the buffer to train on.
 
     Also returns the (student, problem id) pairs that are trained on.
     """
@@ -57,10 +66,12 @@ def training_problems(
 ) -> tuple[list[Problem], list[Problem]]:
     """Choose ``prompts_per_type`` problems to train on: one per teacher prompt first, then any (reading 4).
 
-    Returns them, and problems from the buffer where they are too few (reading 5).
+    Returns them, and problems from the buffer where they are too few (reading 5). By AZR's schedule all come from the buffer.
     """
     count = run.config.selfplay.prompts_per_type
     rng = stream(run.config.seed, "train-problems", step, student.id, task.value)
+    if run.config.selfplay.previous_step_attempts:
+        return [], problems_of_previous_step(run, step, task, rng)
     shuffled = [offered[int(index)] for index in rng.permutation(len(offered))]
     first_of_group: dict[tuple[str, int], Proposal] = {}
     for proposal in shuffled:
@@ -70,3 +81,12 @@ def training_problems(
     past = run.buffer.draw(task, 4 * (count - len(chosen)), rng)
     fitting = [problem for problem in past if run.fits(solve_prompt(run.prompts, problem))]
     return chosen, fitting[: count - len(chosen)]
+
+
+def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.random.Generator) -> list[Problem]:
+    """Draw ``prompts_per_type`` problems that fit: of the step before, then of the whole buffer. Those before the first step are seeds."""
+    stored = run.buffer.problems(task)
+    shuffled = [stored[int(index)] for index in rng.permutation(len(stored))]
+    ordered = sorted(shuffled, key=lambda problem: problem.step < step - 1)
+    fitting = (problem for problem in ordered if run.fits(solve_prompt(run.prompts, problem)))
+    return list(islice(fitting, run.config.selfplay.prompts_per_type))

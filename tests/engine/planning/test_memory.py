@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_models import random_qwen2
 
-from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, SelfplayConfig
+from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, PopulationConfig, SelfplayConfig
 from populora.core.errors import ConfigError
 from populora.engine.model import adapted_model
 from populora.engine.model.adapted_model import AdaptedModel
@@ -85,6 +85,12 @@ def test_the_in_process_engine_shares_the_learner_s_base_unless_it_is_an_actor(p
     assert part(plan, CACHE) < 8192 * MIB + 8 * 6144 * 56 * 1024
     assert part(cluster, "base", "engine") == part(cluster, "base", "learner") > 15e9
     assert part(cluster, MOMENTS, "engine") == 8 * 12 * SINGLE
+
+
+def test_attempts_of_one_a_problem_need_a_prompt_each(seven, paper, planned):
+    config = replace(paper(backend="inprocess", cache_mb=8192), population=PopulationConfig(single_agent=True))
+    config = replace(config, selfplay=SelfplayConfig(previous_step_attempts=1))
+    assert part(planned(config, gpus=1), CACHE) == inprocess_rows(config, seven) * (8096 + 6144) * 56 * 1024
 
 
 def test_a_released_cache_shares_its_room_with_activations(paper, planned):

@@ -71,6 +71,16 @@ def test_students_attempt_every_valid_problem_but_train_on_a_fixed_number(paper,
     assert single.proposals.rows == single.attempts.rows == 576 and single.trained.rows == 1152
 
 
+def test_the_agent_of_azr_trains_on_attempts_of_their_own_and_not_on_those_for_rho(paper, planned):
+    config = replace(paper(), population=PopulationConfig(single_agent=True))
+    config = replace(config, selfplay=replace(config.selfplay, prompts_per_type=64, samples_per_prompt=1, previous_step_attempts=1))
+    work = planned(config, assumed=Assumptions(valid=0.5)).work
+    assert (work.proposals.prompts, work.proposals.rows) == (192, 192)
+    assert (work.attempts.prompts, work.attempts.rows) == (96 + 192, 96 * 8 + 192)
+    assert (work.trained.prompts, work.trained.rows) == (384, 384)
+    assert planned(config, assumed=Assumptions(valid=0.0)).work.attempts.rows == 192
+
+
 def test_fewer_rows_at_a_time_read_the_weights_more_often(paper, planned):
     wide, narrow = planned(paper()), planned(paper(rows=64))
     assert (wide.seconds.rows, narrow.seconds.rows) == (512, 64) and narrow.seconds.decode > 2 * wide.seconds.decode

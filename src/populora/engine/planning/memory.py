@@ -150,7 +150,7 @@ def _bank(owner: str, config: Config, shape: ModelShape, slots: int) -> tuple[Me
 def _inprocess_cache(config: Config, shape: ModelShape) -> MemoryPart:
     """As many of the longest responses as ``engine.rows`` and ``engine.cache_mb`` allow, and their prompts."""
     play, rows = config.selfplay, inprocess_rows(config, shape)
-    prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples))
+    prompts = -(-rows // min(play.samples_per_prompt, play.rho_samples, play.previous_step_attempts or play.rho_samples))
     tokens = rows * play.max_response_tokens + prompts * play.max_prompt_tokens
     return MemoryPart("engine", CACHE, shape.kv_bytes(ITEMSIZE[config.base.dtype]) * tokens)
 
