@@ -18,6 +18,13 @@ def test_every_preset_says_what_it_is_what_it_needs_and_how_long_it_takes(name):
     assert preset.summary.endswith(".") and preset.hardware and any(unit in preset.time for unit in ("minutes", "hours", " h"))
 
 
+@pytest.mark.parametrize("name", preset_names())
+def test_nothing_is_clipped_for_rounding_where_sampler_and_learner_round_differently(name):
+    config = load_config(settings_file(name))
+    agree = config.engine.backend == "inprocess" and config.base.dtype == "float32"
+    assert agree or config.learner.old_logprobs == "recomputed"
+
+
 @pytest.mark.parametrize(("arguments", "steps"), [([], 32), (["tiny_1t1s"], 32), (["mine.toml"], 77)])
 def test_help_shows_the_values_of_the_settings_file(arguments, steps, capsys):
     Path("mine.toml").write_text("steps = 77\n")

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 PAGE, PACKAGE = ROOT / "docs" / "paper.md", ROOT / "src" / "populora"
 HEADER = ["statement", "where", "setting", "test", "ours"]
 OURS = ("**same**", "**reading**", "**deviation**", "**not possible here**")
+UNTESTED = "tests never"
+"""What the last column of a row says that no test covers, although it is possible here."""
+NO_SETTING = "no setting"
 MAIN = "paper_4t4s"
 """The preset that has the value of a row without a preset, in addition to the defaults."""
 SETTING = re.compile(r"`(?P<name>[\w.]+) = (?P<value>[^`]+)`(?: \((?P<preset>\w+); default (?P<default>[^)]+)\))?")
@@ -84,6 +87,10 @@ def faults(row: list[str]) -> list[str]:
     _, where, setting, test, ours = row
     unknown = [] if ours.startswith(OURS) else [f"expected one of {', '.join(OURS)}, got {ours}"]
     unknown += [] if test == "none" or all("::test_" in name for name in test.split(", ")) else [f"expected tests, got {test}"]
+    if test == "none" and not ours.startswith(OURS[-1]) and UNTESTED not in ours:
+        unknown.append(f"expected a test, or the reason why there is none ({UNTESTED} …), got {ours}")
+    if ours.startswith(OURS[2]) and "`" not in ours and NO_SETTING not in ours.lower():
+        unknown.append(f"expected the setting that gives the paper's, or {NO_SETTING}, got {ours}")
     return absent(where, "–", PACKAGE, ":") + unequal(setting) + absent(test, "none", ROOT, "::") + unknown
 
 
@@ -93,7 +100,8 @@ def test_every_row_names_what_exists_and_states_the_settings_values():
     assert len(rows) > 150 and len({row[0] for row in rows}) == len(rows)
 
 
-GOOD = "| a statement | `core/config.py:Config` | `steps = 200` | `tests/docs/test_paper.py::test_a_wrong_row_is_found` | **same** |"
+TEST = "`tests/docs/test_paper.py::test_a_wrong_row_is_found`"
+GOOD = f"| a statement | `core/config.py:Config` | `steps = 200` | {TEST} | **same** |"
 
 
 @pytest.mark.parametrize(
@@ -111,9 +119,24 @@ GOOD = "| a statement | `core/config.py:Config` | `steps = 200` | `tests/docs/te
         ("::test_a_wrong_row_is_found", "::faults", "expected tests"),
         ("**same**", "the same", "expected one of"),
         ("| **same** |", "|", "expected 5 cells"),
+        (TEST, "none", "expected a test"),
+        ("**same**", "**deviation**: it is faster", "expected the setting"),
     ],
 )
 def test_a_wrong_row_is_found(right, wrong, fault):
     assert [faults(row) for row in rows_of(GOOD)] == [[]]
     found = [message for row in rows_of(GOOD.replace(right, wrong)) for message in faults(row)]
     assert found and fault in found[0]
+
+
+@pytest.mark.parametrize(
+    ("test", "ours"),
+    [
+        ("none", "**not possible here**"),
+        ("none", f"**same**: {UNTESTED} measure time"),
+        (TEST, "**deviation**: `a.b` is the paper's"),
+        (TEST, "**deviation**: it is faster. No setting changes it."),
+    ],
+)
+def test_a_row_may_lack_a_test_or_a_setting_if_it_says_why(test, ours):
+    assert [faults(row) for row in rows_of(GOOD.replace(TEST, test).replace("**same**", ours))] == [[]]

@@ -157,6 +157,22 @@ def test_rewards_on_record_follow_the_equations(undisturbed):
             assert row["rho"] == pytest.approx(rho) and row["reward"] == pytest.approx(0.0 if rho in (0.0, 1.0) else 1.0 - rho)
 
 
+def counted(folder):
+    """Sampled and trained tokens of each step, from the tables, with the updates that were skipped from the log."""
+    proposals, attempts = (read_table(folder, name).to_pylist() for name in ("proposals", "attempts"))
+    for line in read_log(folder):
+        rows = [[row for row in table if row["step"] == line["step"]] for table in (proposals, attempts)]
+        sampled = [sum(row["response_tokens"] for row in table) for table in rows]
+        trained = [(row["author"], row["response_tokens"]) for row in rows[0] if row["reward"] is not None]
+        trained += [(row["student"], row["response_tokens"]) for row in rows[1] if row["trained"]]
+        yield line, [*sampled, sum(tokens for member, tokens in trained if not line[f"learner/skipped/{member}"])]
+
+
+def test_counted_tokens_are_those_of_the_rows_on_record(undisturbed):
+    for line, tokens in counted(undisturbed):
+        assert [line[f"tokens/{phase}"] for phase in ("propose", "solve", "update")] == tokens and tokens[0]
+
+
 def test_the_baseline_is_the_same_step_with_one_agent(tmp_path):
     config = replace(SMALL, steps=2, population=PopulationConfig(single_agent=True), evaluation=EvaluationConfig())
     train(config, tmp_path / "run", Silent())
@@ -164,6 +180,8 @@ def test_the_baseline_is_the_same_step_with_one_agent(tmp_path):
     assert {row["author"] for row in proposals} == {"A0"} == {row["student"] for row in attempts}
     assert not read_table(tmp_path / "run", "children").num_rows
     assert load_adapter(tmp_path / "run" / "adapters" / "A0").rank == 4
+    for line, tokens in counted(tmp_path / "run"):
+        assert [line[f"tokens/{phase}"] for phase in ("propose", "solve", "update")] == tokens
 
 
 def test_peft_loads_the_members_and_gives_our_log_probabilities(undisturbed):

@@ -67,6 +67,12 @@ def test_each_panel_draws_its_own_metric(runs):
                 np.testing.assert_array_equal(axis.lines[-1].get_ydata(), whole.values)
 
 
+def test_diagnostics_are_norm_loss_and_entropy_without_a_kl():
+    assert [panel.metric for panel in SPECS["diagnostics"].panels] == [
+        "learner/grad_norm", "learner/loss", "teacher/entropy", "student/entropy",
+    ]  # fmt: skip
+
+
 def test_coverage_has_the_lines_of_the_logs_of_both_arms(runs):
     figure = figure_of(coverage_figure, study_of(runs["pair"], runs["agent"]))
     assert {(row["run"], row["metric"], row["step"]): row["value"] for row in figure.rows} == {

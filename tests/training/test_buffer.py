@@ -1,6 +1,7 @@
 """The shared buffer: no repeats, the oldest goes first, references without replacement, checkpoints; what a step stores."""
 
 import json
+from collections import Counter
 from types import SimpleNamespace
 
 from populora.core.rng import stream
@@ -46,6 +47,14 @@ def test_references_are_distinct_and_as_many_as_there_are():
     drawn = buffer.references(TaskType.CODE_O, 6, stream(0, "references"))
     assert sorted(p.id for p in drawn) == ["p0", "p1", "p2", "p3"]
     assert len({p.id for p in buffer.references(TaskType.CODE_O, 3, stream(1, "references"))}) == 3
+
+
+def test_references_are_uniform():
+    buffer, draws = filled(5), 4000
+    rng = stream(0, "references")
+    counts = Counter(p.id for _ in range(draws) for p in buffer.references(TaskType.CODE_O, 2, rng))
+    expected = draws * 2 / 5  # without replacement; the bound is five standard deviations
+    assert set(counts) == {f"p{index}" for index in range(5)} and max(abs(count - expected) for count in counts.values()) < 5 * 31
 
 
 def test_code_f_draws_its_program_from_both_other_types():

@@ -102,6 +102,15 @@ def test_who_beats_the_expectation_wins(solved, expected, winner):
     assert outcome.matchups[0].outcome == winner
 
 
+@pytest.mark.parametrize(("solved", "winner"), [(3, "student"), (2, "teacher")])
+def test_with_a_threshold_the_solve_rate_is_compared_with_that_whatever_was_expected(solved, winner):
+    config = Config(league=LeagueConfig(outcome="threshold", threshold=0.6))
+    for expected in (0.1, 0.9):
+        tried = attempts("p", [True] * solved + [False] * (4 - solved))
+        (matchup,) = cross_evaluate(config, [Matchup("T0", "S0", expected)], [proposal("p")], tried, set()).matchups
+        assert (matchup.outcome, matchup.mean_rho) == (winner, solved / 4)
+
+
 def test_a_teacher_without_a_valid_problem_plays_no_game():
     outcome = evaluate([proposal("bad", valid=False)], [])
     assert outcome.matchups[0] == Matchup("T0", "S0", 0.5)

@@ -47,7 +47,17 @@ def test_equal_weights_leave_a_member_with_one_role_as_it_is():
     np.testing.assert_array_equal(values(PROPOSALS, role_weights="equal"), values(PROPOSALS))
 
 
-@pytest.mark.parametrize(("whitening", "together"), [("pooled", True), ("per_type", False)])
+def test_the_roles_of_the_single_agent_are_whitened_together_if_told():
+    whole = PROPOSALS + ATTEMPTS
+    agent = values(whole, whitening="member")
+    tokens = [len(each.generation.tokens) for each in whole]
+    assert token_mean(agent, whole) == pytest.approx(0.0, abs=1e-12)
+    assert np.average(agent**2, weights=tokens) == pytest.approx(1.0, rel=0.02)  # the variance divides by one token less
+    assert abs(agent[:4].mean()) > 0.1  # apart, proposals without peers would have a mean of 0
+    np.testing.assert_array_equal(values(PROPOSALS, whitening="member"), values(PROPOSALS))
+
+
+@pytest.mark.parametrize(("whitening", "together"), [("pooled", True), ("per_type", False), ("member", True)])
 def test_task_types_are_pooled_unless_told(whitening, together):
     other = [sample(reward, f"o{index}", "propose", TaskType.CODE_O) for index, reward in enumerate([0.0, 0.0, 0.1, 0.0])]
     first = values(PROPOSALS + other, whitening)[:4]

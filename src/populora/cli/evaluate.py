@@ -1,4 +1,5 @@
-"""``populora evaluate WHAT --suite …``: generate, grade and tabulate; ``generate``, ``grade``, ``table`` and ``compare`` do one of these.
+"""``populora evaluate WHAT --suite …``: generate, grade and tabulate; ``generate``, ``grade``, ``table`` and ``compare`` do one of these,
+``pairs`` lets students and teachers of a run meet.
 
 Exit codes: 0; 1 if completions had faults; 3 if a benchmark had to be skipped; 2 for an error; 130 after Ctrl-C.
 """
@@ -28,6 +29,7 @@ class Evaluate(Generate):
 
     The same command resumes where it was stopped. Its parts are commands, too: `populora evaluate generate` (completions only),
     `populora evaluate grade` (a folder, or completions of any origin), `populora evaluate table`, `populora evaluate compare`.
+    `populora evaluate pairs` lets every student of a run attempt the problems of every teacher.
     docs/evaluation.md explains all of it.
     """
 
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a subcommand, or all of them; returns the exit code. Any other first argument names a model. Raises `PopuloraError`."""
     part = arguments[0] if arguments else ""
     try:
-        if part in ("generate", "grade", "compare"):
+        if part in ("generate", "grade", "compare", "pairs"):
             return import_module(f"populora.cli.evaluate_{part}").main(arguments[1:])
         if part == "table":
             table = parse(TableArguments, arguments[1:], "evaluate table")

@@ -134,7 +134,8 @@ class LearnerConfig:
     grad_clip: float = 1.0
     clip_low: float = 0.2
     clip_high: float = 0.28
-    whitening: Literal["pooled", "per_type"] = "pooled"
+    whitening: Literal["pooled", "per_type", "member"] = "pooled"
+    """Rollouts whitened together: a member's of one role, of one role and task type (AZR), or of both roles of the single agent."""
     centring: Literal["prompt", "batch"] = "batch"
     """Rewards are centred by prompt, and with "batch" their mean over the batch's tokens is subtracted as well (verl, reading 11). Without
     that, a prompt whose several samples earned the same trains nobody."""

@@ -1,8 +1,8 @@
 """Phase 4 of a step, the batch: select the rollouts that train each member, and compute their advantages.
 
 Whitening pools a member's task types (the paper; ``learner.whitening = "per_type"`` keeps them apart), but never members, whose
-updates it would couple, nor the two roles of the single agent: Absolute Zero's code has a batch for each role. If the roles were
-pooled, the mean reward of proposals without peers would count as their advantage.
+updates it would couple. The two roles of the single agent are whitened apart, because Absolute Zero's code has a batch for each. With
+``"member"`` they are pooled. The mean reward of proposals without peers then counts as their advantage.
 
 In its loss the agent's roles weigh by their tokens, as a mean over the whole batch has it (the paper), or half each
 (``learner.role_weights = "equal"``). In the paper both have equally many sequences and the two nearly agree; with many attempts per
@@ -69,7 +69,7 @@ def member_rows(slot: int, samples: Sequence[Sample], config: LearnerConfig) -> 
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
         [len(sample.generation.tokens) for sample in samples],
-        [(sample.role, sample.task if config.whitening == "per_type" else None) for sample in samples],
+        [_batch(sample, config) for sample in samples],
         config.centring,
     )
     weights = _equal_weights(samples) if config.role_weights == "equal" else {"propose": 1.0, "solve": 1.0}
@@ -77,6 +77,11 @@ def member_rows(slot: int, samples: Sequence[Sample], config: LearnerConfig) -> 
         TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weights[sample.role] * value)
         for sample, value in zip(samples, values.tolist(), strict=True)
     ]
+
+
+def _batch(sample: Sample, config: LearnerConfig) -> Hashable:
+    """Name the batch in which a sample is whitened."""
+    return {"member": (), "pooled": sample.role, "per_type": (sample.role, sample.task)}[config.whitening]
 
 
 def _equal_weights(samples: Sequence[Sample]) -> dict[str, float]:

@@ -179,6 +179,11 @@ def test_the_small_grid_has_the_live_operators_and_the_full_one_all_of_them_as_t
     assert (full.snapshots, full.retrain_steps) == ((5, 10, 25, 50, 100), 50)
 
 
+def test_the_repeated_snapshot_is_the_papers_by_default_and_later_on_the_tiny_base():
+    assert RetentionConfig().repeated == 25
+    assert [load_settings(FOLDER / name).repeated for name in ("retention.toml", "retention_full.toml")] == [50, 50]
+
+
 def test_a_variant_is_read_from_its_words():
     mutation, crossover = read_variant("svd_structured epsilon=0.2 refactor=balanced", "revive"), read_variant("x4 swapped", "balanced")
     assert (mutation.name, mutation.strength, mutation.refactor) == ("m1 epsilon=0.2 refactor=balanced", {"epsilon": 0.2}, "balanced")

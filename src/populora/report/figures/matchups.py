@@ -1,15 +1,19 @@
 """Teachers against students: TrueSkill ratings and cross-evaluation."""
 
+import csv
+import io
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
+from populora.core.errors import RunDirectoryError
 from populora.report.arms import PALETTE
 from populora.report.drawing import STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
 from populora.report.figure import Figure, MissingFigure, Study, describe_first_run
 from populora.report.run_data import Array, RunData, Steps
+from populora.runs.directory import PAIRS
 
 TRUESKILL = ("trueskill", "TrueSkill and the arms race", "Figure 5 (TrueSkill and arms race)")
 MARKERS = "osD^vPX"
@@ -72,21 +76,39 @@ def cross_evaluation_figure(study: Study) -> Figure | MissingFigure:
     """Draw solve rates by student and teacher in five equal parts of the run."""
     if not study.main:
         return MissingFigure(*CROSS_EVALUATION, "it needs a run with teachers and students")
-    rows = snapshots(study.main.runs[0])
+    every_pair = recorded_pairs(study.main.runs[0])
+    rows = every_pair or snapshots(study.main.runs[0])
     if not rows:
         return MissingFigure(*CROSS_EVALUATION, "there are no attempts in the run's tables")
+    taken = (
+        "At the steps of the titles every student attempted the problems that every teacher then proposed. Solve rate: correct attempts, "
+        "void ones left out. "
+        if every_pair
+        else "The run is cut into five parts of equal length, named by their last step, because a student meets one teacher a step. Solve "
+        "rate: correct attempts at a teacher's problems, void ones and those that only fill a batch left out. A gap: they never met. "
+    )
     return Figure(
         *CROSS_EVALUATION,
-        definition=(
-            "The run is cut into five parts of equal length, named by their last step, because a student meets one teacher a step. Solve "
-            "rate: correct attempts at a teacher's problems, void ones and those that only fill a batch left out. A gap: they never met. "
-            "Each line is a student. A member (S0) can be several adapters one after the other: see the lineage."
-        ),
-        source="attempts.parquet: step, student, author, correct, void, filled",
+        definition=f"{taken}Each line is a student. A member (S0) can be several adapters one after the other: see the lineage.",
+        source=f"{PAIRS}/*.csv" if every_pair else "attempts.parquet: step, student, author, correct, void, filled",
         runs=describe_first_run(study.main),
         rows=rows,
-        draw=lambda: _draw_cross_evaluation(rows),
+        draw=lambda: _draw_cross_evaluation(rows, "after" if every_pair else "to"),
     )
+
+
+def recorded_pairs(run: RunData) -> list[dict[str, Any]]:
+    """Read what `populora evaluate pairs` has written for the run: records as those of `snapshots`, at single steps.
+
+    Raises `RunDirectoryError`.
+    """
+    kinds = {"snapshot": int, "student": str, "teacher": str, "solve_rate": float, "attempts": int}
+    try:
+        texts = [file.read_text("utf-8") for file in sorted((run.folder / PAIRS).glob("step_*.csv"))]
+        rows = [row for text in texts for row in csv.DictReader(io.StringIO(text))]
+        return [{name: kind(row[name]) for name, kind in kinds.items()} for row in rows]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise RunDirectoryError(f"cannot read '{run.folder / PAIRS}': {error!r}; remove it to leave these matrices out") from error
 
 
 def snapshots(run: RunData) -> list[dict[str, Any]]:
@@ -105,7 +127,7 @@ def snapshots(run: RunData) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["snapshot"], member_order(row["student"]), member_order(row["teacher"])))
 
 
-def _draw_cross_evaluation(rows: list[dict[str, Any]]) -> Drawing:
+def _draw_cross_evaluation(rows: list[dict[str, Any]], word: str) -> Drawing:
     students, teachers = (sorted({row[key] for row in rows}, key=member_order) for key in ("student", "teacher"))
     ends, digits = sorted({row["snapshot"] for row in rows}), 1 if len(teachers) > MOST_WIDE else 2
     drawing, axes = panels(2, len(ends), width=2.0, height=1.9)
@@ -116,7 +138,7 @@ def _draw_cross_evaluation(rows: list[dict[str, Any]]) -> Drawing:
             style = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.0, "alpha": 0.85}  # lines may coincide
             tag_artist(axes[0, column].plot(range(len(teachers)), line, label=student, **style)[0], student)
         axes[0, column].set_xticks(range(len(teachers)), teachers)
-        axes[0, column].set(ylim=(-0.02, 1.02), title=f"to step {end}")
+        axes[0, column].set(ylim=(-0.02, 1.02), title=f"{word} step {end}")
         heatmap(axes[1, column], values, students, teachers, digits)
     axes[0, 0].set_ylabel("solve rate")
     axes[1, 0].set_ylabel("student")

@@ -1,0 +1,60 @@
+"""Every student against every teacher at one step (the paper's Figure 12). In training a student meets one teacher a step."""
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from populora.core.config import ClusterConfig
+from populora.core.errors import ConfigError
+from populora.evals.text_table import TextCell, TextRow, TextTable
+from populora.runs.checkpoint import load_checkpoint
+from populora.runs.directory import check_fingerprints, read_config
+from populora.training.loop import build_run
+from populora.training.propose import proposal_requests
+from populora.training.run import Run, restore
+from populora.training.solve import solve, student_request
+
+
+def solve_rates(folder: Path, prompts: int = 0) -> list[dict[str, Any]]:
+    """Compute the solve rate of each student at the problems of each teacher, in the newest checkpoint of the run ``folder``.
+
+    Teachers propose as in the coming step of the run, so the pairs that meet there have the same attempts there. ``prompts`` of each type
+    replace the run's, if not 0. Nothing is trained or written. Raises `ConfigError`, `RunDirectoryError`.
+    """
+    config, checkpoint = read_config(folder), load_checkpoint(folder)
+    if config.population.single_agent or checkpoint is None:
+        raise ConfigError(f"'{folder}': expected a run of teachers and students with a checkpoint")
+    play = replace(config.selfplay, prompts_per_type=prompts or config.selfplay.prompts_per_type)
+    with build_run(replace(config, selfplay=play, cluster=ClusterConfig())) as run:
+        check_fingerprints(folder, run.fingerprints)
+        restore(run, checkpoint)
+        run.sync_weights()
+        return _attempt_all(run)
+
+
+def _attempt_all(run: Run) -> list[dict[str, Any]]:
+    step = run.step + 1
+    proposals = chain.from_iterable(run.verifier.validate(run.sample(proposal_requests(run, step))))
+    problems = [proposal.problem for proposal in proposals if proposal.problem]
+    requests = [student_request(run, step, student, problem) for student in run.population.solvers for problem in problems]
+    attempts = list(chain.from_iterable(solve(run, requests)))
+    void = {attempt.problem.id for attempt in attempts if attempt.void}
+    correct: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.problem.id not in void:
+            correct[attempt.student, attempt.problem.author].append(attempt.correct)
+    return [
+        {"snapshot": run.step, "student": student, "teacher": teacher, "solve_rate": fmean(solved), "attempts": len(solved)}
+        for (student, teacher), solved in correct.items()
+    ]
+
+
+def pair_table(rows: list[dict[str, Any]]) -> TextTable:
+    """Lay out the solve rates as a matrix, students in rows. A teacher without a valid problem has no column."""
+    students, teachers = (tuple(dict.fromkeys(row[role] for row in rows)) for role in ("student", "teacher"))
+    rates = {(row["student"], row["teacher"]): f"{row['solve_rate']:.2f}" for row in rows}
+    matrix = tuple(TextRow(student, tuple(TextCell(rates[student, teacher]) for teacher in teachers)) for student in students)
+    return TextTable(f"Solve rates after step {rows[0]['snapshot']}", (("teacher", len(teachers)),), teachers, (matrix,))

@@ -1,0 +1,64 @@
+"""Every student against every teacher: pairs that meet in the coming step have the same attempts there, and the report draws all."""
+
+import csv
+from collections import defaultdict
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from report_runs import figure_of, study_of
+from small_run import SMALL, Silent, contents
+
+from populora.cli.main import main
+from populora.core.config import EvaluationConfig, PopulationConfig
+from populora.core.errors import RunDirectoryError
+from populora.evals.all_pairs import solve_rates
+from populora.report.figures.matchups import cross_evaluation_figure
+from populora.report.rendering import draw
+from populora.runs.tables import read_table
+from populora.training.loop import resume, train
+
+CONFIG = replace(SMALL, steps=2, evaluation=EvaluationConfig())
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A run that was stopped after its first step."""
+    train(CONFIG, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
+    return tmp_path / "run"
+
+
+def test_pairs_that_meet_in_the_coming_step_solve_as_much_there(begun):
+    before = contents(begun)
+    rows = solve_rates(begun)
+    assert contents(begun) == before
+    rates = {(row["student"], row["teacher"]): (row["solve_rate"], row["attempts"]) for row in rows}
+    assert set(rates) == {(student, teacher) for student in ("S0", "S1") for teacher in ("T0", "T1")}
+    resume(begun, Silent())
+    met = defaultdict(list)
+    for row in read_table(begun, "attempts", [2]).to_pylist():
+        if not row["filled"] and not row["void"]:
+            met[row["student"], row["author"]].append(row["correct"])
+    assert len(met) == 2 and {pair: rates[pair] for pair in met} == {pair: (fmean(solved), len(solved)) for pair, solved in met.items()}
+
+
+def test_the_command_prints_the_matrix_and_the_report_draws_it(begun, capsys):
+    assert main(["evaluate", "pairs", str(begun), "--prompts", "2"]) == 0
+    printed = capsys.readouterr().out
+    with (begun / "pairs" / "step_00001.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["snapshot"] for row in rows} == {"1"} and all(f"{float(row['solve_rate']):.2f}" in printed for row in rows)
+    figure = figure_of(cross_evaluation_figure, study_of(begun))
+    assert [{name: str(value) for name, value in row.items()} for row in figure.rows] == rows
+    assert "every student attempted" in figure.definition and draw(figure).axes[0].get_title("left") == "after step 1"
+    (begun / "pairs" / "step_00001.csv").write_text("snapshot,student\n1")
+    with pytest.raises(RunDirectoryError, match="pairs'"):
+        cross_evaluation_figure(study_of(begun))
+
+
+def test_runs_without_teachers_and_students_are_refused(tmp_path, capsys):
+    train(replace(CONFIG, steps=1, population=PopulationConfig(single_agent=True)), tmp_path / "agent", Silent())
+    assert main(["evaluate", "pairs", str(tmp_path / "agent")]) == 2
+    assert "expected a run of teachers and students with a checkpoint" in capsys.readouterr().err
+    assert main(["evaluate", "pairs", str(tmp_path / "agent"), "--prompts", "-1"]) == 2
+    assert "--prompts is -1: expected a number of prompts" in capsys.readouterr().err

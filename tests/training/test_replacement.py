@@ -1,0 +1,59 @@
+"""What evolution changes in a run: the slots of the children and the counts that judged their predecessors, and nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from small_run import SMALL
+
+from populora.core.types import Rating
+from populora.training.evolution import evolve_if_due
+from populora.training.loop import build_run
+from populora.training.population import Population
+from populora.training.run import snapshot
+from populora.training.seed_buffer import fill_buffer
+
+MOMENTS = ("first_moment", "second_moment", "steps")
+
+
+def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
+    published = []
+    with build_run(SMALL) as run:
+        fill_buffer(run)
+        generator = torch.Generator().manual_seed(0)
+        for name in ("master", "first_moment", "second_moment"):
+            getattr(run.bank, name).add_(torch.rand(run.bank.master.shape, generator=generator))
+        run.bank.steps += 7
+        run.archive.add([(3, 2, 4, 1)])
+        rated = (replace(member, rating=Rating(20.0 + index, 1.0 + index)) for index, member in enumerate(run.population.members))
+        run.population = Population(tuple(rated))
+        run.valid_counts = {"T0": [3, 6], "T1": [6, 6]}
+        members, bank, before = run.population.members, run.bank.state(), snapshot(run)
+        run.sampler.sync_weights = lambda bank, slots: published.extend(slots)
+        evolve_if_due(run, SMALL.evolution.every)
+        after = snapshot(run)
+    children = [member for member in run.population.members if member.lineage.generation == 1]
+    assert [child.id for child in children] == ["T0", "S0"] and published == [0, 2]
+    for child in children:
+        assert not any(bool(getattr(run.bank, name)[child.slot].count_nonzero()) for name in MOMENTS)
+        (parent,) = child.lineage.parent_names  # of two members one is left, so the child is a mutant
+        assert child.rating == Rating(run.population.get(parent.split("#")[0]).rating.mu, max(25 / 12, parent_sigma(members, parent)))
+        assert child.protected_until == 2 * SMALL.evolution.every
+    stayed = [member.slot for member in run.population.members if member not in children]
+    assert [members[slot] for slot in stayed] == [run.population.members[slot] for slot in stayed]
+    assert all(torch.equal(bank[name][stayed], run.bank.state()[name][stayed]) for name in ("master", *MOMENTS))
+    assert after.state["buffer"] == before.state["buffer"] and after.state["valid_counts"] == {}
+    archives = [{name: value for name, value in part.tensors.items() if name.startswith("archive.")} for part in (before, after)]
+    assert archives[0] and all(np.array_equal(archives[0][name], archives[1][name]) for name in archives[0])
+
+
+def parent_sigma(members, name: str) -> float:
+    return next(member.rating.sigma for member in members if member.lineage.name == name)
+
+
+def test_counts_go_on_until_the_next_evolution():
+    with build_run(SMALL) as run:
+        fill_buffer(run)
+        run.valid_counts = {"T0": [3, 6]}
+        evolve_if_due(run, SMALL.evolution.every - 1)
+        assert run.valid_counts == {"T0": [3, 6]} and not any(member.lineage.generation for member in run.population.members)
