@@ -129,6 +129,8 @@ def make_record() -> Callable[..., Any]:
             "step": step, "proposals": proposals, "attempts": attempts,
             "matchups": (Matchup("T0", "S0", 0.6, 0.5, "teacher"), Matchup("T1", "S1", 0.5, None, "none")),
             "teacher_rewards": (0.5, 0.0, 0.0, 0.0, -1.0, -1.0), "rhos": (0.5, 1.0, 0.0, None, None, None),
+            "teacher_advantages": (1.5, 0.5, 0.25, 0.0, -1.25, -1.0),
+            "student_advantages": (0.75, -0.75, 0.5, -0.5, None, None, None, 0.0),
             "student_rewards": tuple(rewards[attempt.reason] for attempt in attempts),
             "trained": (True, True, True, True, False, False, False, True),
             "members": (

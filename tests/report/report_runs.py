@@ -103,6 +103,7 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
         "proposals": proposals, "attempts": attempts, "rhos": rhos,
         "teacher_rewards": tuple(-1.0 if proposal.problem is None else None if rho is None else 1 - rho if rho else 0.0
                                  for proposal, rho in rated),
+        "teacher_advantages": (0.0,) * len(proposals), "student_advantages": (0.0,) * len(attempts),
         "student_rewards": tuple(1.0 if attempt.correct else -0.5 for attempt in attempts),
         "trained": tuple(not attempt.void for attempt in attempts),
         "matchups": tuple(

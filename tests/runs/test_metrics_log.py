@@ -25,10 +25,11 @@ def test_records_come_back_as_they_were(tmp_path, make_record):
     assert [row["rho"] for row in proposals] == [0.5, 1.0, 0.0, None, None, None]
     assert proposals[0]["reward"] == 0.5 and proposals[0]["loc"] == 2 and proposals[0]["fingerprint"] == "a"
     assert proposals[4]["rejection"] == "format" and proposals[4]["problem_id"] is None and not proposals[4]["stopped"]
+    assert [row["advantage"] for row in proposals] == [1.5, 0.5, 0.25, 0.0, -1.25, -1.0]
     assert proposals[0]["response_tokens"] == 10 and proposals[0]["prompt_tokens"] == 3 and proposals[0]["mean_logprob"] == -0.5
     attempts = read_table(tmp_path, "attempts").to_pylist()
     assert attempts[1]["reason"] == "format" and attempts[1]["reward"] == -1.0
-    assert attempts[6]["void"] and not attempts[6]["trained"]
+    assert attempts[6]["void"] and not attempts[6]["trained"] and attempts[6]["advantage"] is None
     assert attempts[7]["filled"] and attempts[7]["author"] == "seed"
     assert read_table(tmp_path, "matchups").to_pylist()[1]["mean_rho"] is None
     assert read_table(tmp_path, "ratings").to_pylist()[0]["mu"] == 27.0
@@ -47,7 +48,8 @@ def test_every_problem_that_is_named_has_its_content(tmp_path, make_record):
 
 
 def test_empty_step_keeps_its_schemas(tmp_path, make_record):
-    empty = dict.fromkeys(("proposals", "attempts", "teacher_rewards", "rhos", "student_rewards", "trained", "matchups", "children"), ())
+    per_row = ("proposals", "teacher_rewards", "teacher_advantages", "rhos", "attempts", "student_rewards", "student_advantages", "trained")
+    empty = dict.fromkeys((*per_row, "matchups", "children"), ())
     write_step(tmp_path, make_record(1, **empty))
     assert all(read_table(tmp_path, name).schema == schema for name, schema in SCHEMAS.items())
 

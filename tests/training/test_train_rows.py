@@ -5,7 +5,8 @@ import pytest
 
 from populora.core.config import LearnerConfig
 from populora.core.types import Generation, TaskType
-from populora.training.train_rows import Sample, member_rows
+from populora.training.population import Population
+from populora.training.train_rows import Sample, advantages_in_order, member_rows, train_rows
 
 
 def sample(reward, group, role, task=TaskType.CODE_I, length=4):
@@ -73,3 +74,17 @@ def test_a_prompt_whose_attempts_all_failed_trains_nobody_if_rewards_are_centred
     mixed = [sample(1.0, "mixed", "solve", length=5), sample(-1.0, "mixed", "solve", length=30)]
     assert values(lost + mixed)[0] > 0.1
     assert not values(lost + mixed, centring="prompt")[:4].any()
+
+
+def test_advantages_come_back_in_the_order_of_proposals_and_attempts(make_record):
+    record = make_record(teacher_rewards=(0.5, 0.25, 0.0, None, -1.0, -1.0))
+    population = Population(record.members)
+    rows = train_rows(LearnerConfig(), population, record, record)
+    of_proposals, of_attempts = advantages_in_order(rows, population.members, record, record)
+    learned = {(row.slot, len(row.tokens)): row.advantage for row in rows}
+    slots = {member.id: member.slot for member in population.members}
+    for proposal, reward, value in zip(record.proposals, record.teacher_rewards, of_proposals, strict=True):
+        assert value == (None if reward is None else learned[slots[proposal.author], len(proposal.generation.tokens)])
+    for attempt, trained, value in zip(record.attempts, record.trained, of_attempts, strict=True):
+        assert value == (learned[slots[attempt.student], len(attempt.generation.tokens)] if trained else None)
+    assert len({*of_proposals, *of_attempts}) > 5, "values that are all equal would show nothing"

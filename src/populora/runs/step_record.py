@@ -7,16 +7,18 @@ from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal, Upd
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Everything that happened in one step. ``teacher_rewards`` and ``rhos`` align with ``proposals``,
-    ``student_rewards`` and ``trained`` with ``attempts``."""
+    """Everything that happened in one step. ``teacher_…`` and ``rhos`` align with ``proposals``, ``student_…`` and ``trained`` with
+    ``attempts``. Advantages have the weight of their role in them, and are None where nobody trained."""
 
     step: int
     matchups: tuple[Matchup, ...]
     proposals: tuple[Proposal, ...]
     attempts: tuple[Attempt, ...]
     teacher_rewards: tuple[float | None, ...]
+    teacher_advantages: tuple[float | None, ...]
     rhos: tuple[float | None, ...]
     student_rewards: tuple[float, ...]
+    student_advantages: tuple[float | None, ...]
     trained: tuple[bool, ...]
     members: tuple[Member, ...]
     updates: dict[str, UpdateStats]

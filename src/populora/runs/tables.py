@@ -42,7 +42,7 @@ SCHEMAS = {
     "proposals": pa.schema([
         ("step", pa.int32()), ("author", pa.string()), ("task", pa.string()), ("group", pa.int32()), *_RESPONSE,
         ("valid", pa.bool_()), ("rejection", pa.string()), ("problem_id", pa.string()), ("rho", pa.float64()),
-        ("reward", pa.float64()), *_MEASURES, ("repeat", pa.bool_()),
+        ("reward", pa.float64()), ("advantage", pa.float64()), *_MEASURES, ("repeat", pa.bool_()),
     ]),
     "problems": pa.schema([
         ("step", pa.int32()), ("problem_id", pa.string()), ("author", pa.string()), ("born", pa.int32()), ("task", pa.string()),
@@ -51,7 +51,7 @@ SCHEMAS = {
     "attempts": pa.schema([
         ("step", pa.int32()), ("student", pa.string()), ("author", pa.string()), ("task", pa.string()), ("problem_id", pa.string()),
         *_RESPONSE, ("correct", pa.bool_()), ("reason", pa.string()), ("void", pa.bool_()), ("filled", pa.bool_()),
-        ("lenient", pa.bool_()), ("trained", pa.bool_()), ("reward", pa.float64()),
+        ("lenient", pa.bool_()), ("trained", pa.bool_()), ("reward", pa.float64()), ("advantage", pa.float64()),
     ]),
     "matchups": pa.schema([
         ("step", pa.int32()), ("teacher", pa.string()), ("student", pa.string()), ("expected", pa.float64()),
@@ -110,17 +110,20 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
         {
             "author": p.author, "task": p.task.value, "group": p.group, **_response(p.generation, p.formatted),
             "valid": p.problem is not None, "rejection": p.rejection, "problem_id": p.problem.id if p.problem else None,
-            "rho": rho, "reward": reward, **_measures(p.measures), "repeat": p.problem.id in record.repeats if p.problem else None,
+            "rho": rho, "reward": reward, "advantage": advantage, **_measures(p.measures),
+            "repeat": p.problem.id in record.repeats if p.problem else None,
         }
-        for p, rho, reward in zip(record.proposals, record.rhos, record.teacher_rewards, strict=True)
+        for p, rho, reward, advantage in zip(record.proposals, record.rhos, record.teacher_rewards, record.teacher_advantages, strict=True)
     ]  # fmt: skip
     attempts = [
         {
             "student": a.student, "author": a.problem.author, "task": a.problem.task.value, "problem_id": a.problem.id,
             **_response(a.generation, a.formatted), "correct": a.correct, "reason": a.reason, "void": a.void,
-            "filled": a.from_buffer, "lenient": a.lenient, "trained": trained, "reward": reward,
+            "filled": a.from_buffer, "lenient": a.lenient, "trained": trained, "reward": reward, "advantage": advantage,
         }
-        for a, trained, reward in zip(record.attempts, record.trained, record.student_rewards, strict=True)
+        for a, trained, reward, advantage in zip(
+            record.attempts, record.trained, record.student_rewards, record.student_advantages, strict=True
+        )
     ]  # fmt: skip
     named = [p.problem for p in record.proposals if p.problem] + [a.problem for a in record.attempts]
     tables = {

@@ -21,7 +21,7 @@ from populora.training.population import rate
 from populora.training.rewards import cross_evaluate
 from populora.training.rollout import rollout
 from populora.training.run import PhaseTimer, Run
-from populora.training.train_rows import train_rows
+from populora.training.train_rows import advantages_in_order, train_rows
 
 
 def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None) -> StepRecord:
@@ -40,7 +40,8 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
     # (4) Cross-evaluation and update: rewards, one mixed batch, one optimiser step per member, ratings.
     outcome = cross_evaluate(config, matchups, rollouts.proposals, rollouts.attempts, rollouts.trained)
     with timer("update"):
-        updates = run.learner.update(train_rows(config.learner, run.population, rollouts, outcome))
+        rows = train_rows(config.learner, run.population, rollouts, outcome)
+        updates = run.learner.update(rows)
     with timer("publish"):
         run.sync_weights(slot for slot, update in updates.items() if not update.skipped)
     run.population = rate(run.population, outcome.matchups, config.league)
@@ -55,6 +56,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         children, parents = evolve_if_due(run, step)
 
     run.step = step
+    teacher_advantages, student_advantages = advantages_in_order(rows, members, rollouts, outcome)
     trained_tokens = sum(update.tokens for update in updates.values() if not update.skipped)
     return StepRecord(
         step=step,
@@ -62,8 +64,10 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         proposals=tuple(rollouts.proposals),
         attempts=tuple(rollouts.attempts),
         teacher_rewards=outcome.teacher_rewards,
+        teacher_advantages=teacher_advantages,
         rhos=outcome.rhos,
         student_rewards=outcome.student_rewards,
+        student_advantages=student_advantages,
         trained=outcome.trained,
         members=members,
         updates={member.id: updates[member.slot] for member in members if member.slot in updates},

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from populora.core.config import LearnerConfig
-from populora.core.types import Attempt, Generation, TaskType, UpdateStats
+from populora.core.types import Attempt, Generation, Member, TaskType, UpdateStats
 from populora.engine.learning.batching import TrainRow
 from populora.training.advantages import advantages
 from populora.training.population import Population
@@ -46,6 +46,18 @@ def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts
         if trained:
             samples[attempt.student].append(_solve_sample(attempt, reward))
     return [row for member in population.members for row in member_rows(member.slot, samples[member.id], config)]
+
+
+def advantages_in_order(
+    rows: Sequence[TrainRow], members: Sequence[Member], rollouts: Rollouts, outcome: CrossEvaluation
+) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:
+    """Return the advantages of `train_rows` in the order of the proposals and of the attempts, None where nobody trained."""
+    left = {member.id: iter([row.advantage for row in rows if row.slot == member.slot]) for member in members}
+    paid, trained = (reward is not None for reward in outcome.teacher_rewards), outcome.trained
+    return (
+        tuple([next(left[p.author]) if used else None for p, used in zip(rollouts.proposals, paid, strict=True)]),
+        tuple([next(left[a.student]) if used else None for a, used in zip(rollouts.attempts, trained, strict=True)]),
+    )
 
 
 def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, UpdateStats]:
