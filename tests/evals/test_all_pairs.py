@@ -11,7 +11,7 @@ from small_run import SMALL, Silent, contents
 
 from populora.cli.main import main
 from populora.core.config import EvaluationConfig, PopulationConfig
-from populora.core.errors import RunDirectoryError
+from populora.core.errors import ConfigError, RunDirectoryError
 from populora.evals.all_pairs import solve_rates
 from populora.report.figures.matchups import cross_evaluation_figure
 from populora.report.rendering import draw
@@ -35,6 +35,9 @@ def test_pairs_that_meet_in_the_coming_step_solve_as_much_there(begun):
     rates = {(row["student"], row["teacher"]): (row["solve_rate"], row["attempts"]) for row in rows}
     assert set(rates) == {(student, teacher) for student in ("S0", "S1") for teacher in ("T0", "T1")}
     resume(begun, Silent())
+    assert solve_rates(begun, 1) == rows, "the checkpoint of the first step is kept"
+    with pytest.raises(ConfigError, match="no checkpoint of step 7: it keeps those of steps 1, 2, and more with keep_checkpoints"):
+        solve_rates(begun, 7)
     met = defaultdict(list)
     for row in read_table(begun, "attempts", [2]).to_pylist():
         if not row["filled"] and not row["void"]:
@@ -59,6 +62,6 @@ def test_the_command_prints_the_matrix_and_the_report_draws_it(begun, capsys):
 def test_runs_without_teachers_and_students_are_refused(tmp_path, capsys):
     train(replace(CONFIG, steps=1, population=PopulationConfig(single_agent=True)), tmp_path / "agent", Silent())
     assert main(["evaluate", "pairs", str(tmp_path / "agent")]) == 2
-    assert "expected a run of teachers and students with a checkpoint" in capsys.readouterr().err
+    assert "expected a run of teachers and students, got one of a single agent" in capsys.readouterr().err
     assert main(["evaluate", "pairs", str(tmp_path / "agent"), "--prompts", "-1"]) == 2
     assert "--prompts is -1: expected a number of prompts" in capsys.readouterr().err

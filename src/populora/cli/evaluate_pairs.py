@@ -17,13 +17,15 @@ from populora.runs.metrics_log import latest_run
 
 @dataclass(frozen=True)
 class Pairs:
-    """Let every student of the newest checkpoint attempt the problems that every teacher proposes, and print the matrix of solve rates.
+    """Let every student attempt the problems that every teacher proposes, and print the matrix of solve rates.
 
     In training a student meets one teacher a step. The report draws the matrices of a run, if there are some, as the paper does.
     """
 
     run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None
     """Run directory, such as `runs/tiny`; by default the newest under `runs/`."""
+    step: Annotated[int | None, tyro.conf.arg(metavar="N"), QUIET] = None
+    """Step of the checkpoint, by default the newest. A run keeps two, or `keep_checkpoints`."""
     prompts: Annotated[int, tyro.conf.arg(metavar="N"), QUIET] = 0
     """Prompts of each type for a teacher, by default those of a step of the run."""
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from populora.evals.all_pairs import pair_table, solve_rates
 
-    rows = solve_rates(folder, args.prompts)
+    rows = solve_rates(folder, args.step, args.prompts)
     if not rows:
         raise ConfigError(f"'{folder}': no teacher proposed a valid problem; give more --prompts")
     table = pair_table(rows)

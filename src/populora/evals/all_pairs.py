@@ -10,7 +10,7 @@ from typing import Any
 from populora.core.config import ClusterConfig
 from populora.core.errors import ConfigError
 from populora.evals.text_table import TextCell, TextRow, TextTable
-from populora.runs.checkpoint import load_checkpoint
+from populora.runs.checkpoint import checkpoint_steps, load_checkpoint
 from populora.runs.directory import check_fingerprints, read_config
 from populora.training.loop import build_run
 from populora.training.propose import proposal_requests
@@ -18,15 +18,18 @@ from populora.training.run import Run, restore
 from populora.training.solve import solve, student_request
 
 
-def solve_rates(folder: Path, prompts: int = 0) -> list[dict[str, Any]]:
-    """Compute the solve rate of each student at the problems of each teacher, in the newest checkpoint of the run ``folder``.
+def solve_rates(folder: Path, step: int | None = None, prompts: int = 0) -> list[dict[str, Any]]:
+    """Compute the solve rate of each student at the problems of each teacher, in the newest checkpoint of a run or in that of ``step``.
 
-    Teachers propose as in the coming step of the run, so the pairs that meet there have the same attempts there. ``prompts`` of each type
-    replace the run's, if not 0. Nothing is trained or written. Raises `ConfigError`, `RunDirectoryError`.
+    Teachers propose as in the step after it, so the pairs that meet there have the same attempts there. ``prompts`` of each type replace
+    the run's, if not 0. Nothing is trained or written. Raises `ConfigError`, `RunDirectoryError`.
     """
-    config, checkpoint = read_config(folder), load_checkpoint(folder)
-    if config.population.single_agent or checkpoint is None:
-        raise ConfigError(f"'{folder}': expected a run of teachers and students with a checkpoint")
+    config, checkpoint = read_config(folder), load_checkpoint(folder, step)
+    if config.population.single_agent:
+        raise ConfigError(f"'{folder}': expected a run of teachers and students, got one of a single agent")
+    if checkpoint is None:
+        kept, wanted = ", ".join(map(str, checkpoint_steps(folder))), "" if step is None else f" of step {step}"
+        raise ConfigError(f"'{folder}' has no checkpoint{wanted}: it keeps those of steps {kept or '–'}, and more with keep_checkpoints")
     play = replace(config.selfplay, prompts_per_type=prompts or config.selfplay.prompts_per_type)
     with build_run(replace(config, selfplay=play, cluster=ClusterConfig())) as run:
         check_fingerprints(folder, run.fingerprints)

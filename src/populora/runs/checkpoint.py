@@ -108,13 +108,13 @@ def link_adapters(folder: Path) -> None:
     replace_link(link, step_folder(Path(FOLDER), checkpoint_steps(folder)[-1]) / ADAPTERS)
 
 
-def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Read the newest checkpoint of a run; ``None`` if there is none yet. Raises `RunDirectoryError` for a damaged one."""
+def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint | None:
+    """Read the newest checkpoint of a run, or that of ``step``; ``None`` if there is none. Raises `RunDirectoryError` for a damaged one."""
     from safetensors.torch import load
 
     from populora.adapters.peft_format import load_adapter
 
-    steps = checkpoint_steps(folder)
+    steps = [kept for kept in checkpoint_steps(folder) if step in (None, kept)]
     if not steps:
         return None
     path = step_folder(folder / FOLDER, steps[-1])

@@ -34,7 +34,7 @@ def pair(teachers: Sequence[Member], students: Sequence[Member], league: LeagueC
     """Draw one matchup per teacher, in the order of ``teachers``; ``expected`` is the student's predicted win probability.
 
     Teachers choose in random order and without replacement. With more teachers than students the pool is refilled each
-    time it empties, so students' loads differ by one at most; with fewer, some students are left out of this step.
+    time it empties, so students' loads differ by one at most; with fewer, some students meet nobody and train on the buffer's problems.
     Raises `ConfigError` when ``pfsp_floor`` leaves a teacher without a possible student.
     """
     matchups: dict[str, Matchup] = {}
