@@ -1,18 +1,25 @@
 """What evolution changes in a run: the slots of the children and the counts that judged their predecessors, and nothing else."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 import torch
 from small_run import SMALL
 
-from populora.core.types import Rating
+from populora.core.types import TASK_TYPES, Generation, Proposal, Rating
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.population import Population
 from populora.training.run import snapshot
 from populora.training.seed_buffer import fill_buffer
+from populora.training.step import store_problems
 
+REJECTED = [
+    Proposal(teacher, task, 0, Generation("text", (1,), (2,), (-0.1,), 0.0, True), True, None, "error:syntax")
+    for teacher in ("T0", "T1")
+    for task in TASK_TYPES
+]
 MOMENTS = ("first_moment", "second_moment", "steps")
 
 
@@ -27,7 +34,7 @@ def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
         run.archive.add([(3, 2, 4, 1)])
         rated = (replace(member, rating=Rating(20.0 + index, 1.0 + index)) for index, member in enumerate(run.population.members))
         run.population = Population(tuple(rated))
-        run.valid_counts = {"T0": [3, 6], "T1": [6, 6]}
+        store_problems(run, REJECTED, frozenset())
         members, bank, before = run.population.members, run.bank.state(), snapshot(run)
         run.sampler.sync_weights = lambda bank, slots: published.extend(slots)
         evolve_if_due(run, SMALL.evolution.every)
@@ -54,6 +61,7 @@ def parent_sigma(members, name: str) -> float:
 def test_counts_go_on_until_the_next_evolution():
     with build_run(SMALL) as run:
         fill_buffer(run)
-        run.valid_counts = {"T0": [3, 6]}
+        store_problems(run, REJECTED, frozenset())
+        counts = copy.deepcopy(run.valid_counts)
         evolve_if_due(run, SMALL.evolution.every - 1)
-        assert run.valid_counts == {"T0": [3, 6]} and not any(member.lineage.generation for member in run.population.members)
+        assert run.valid_counts == counts != {} and not any(member.lineage.generation for member in run.population.members)
