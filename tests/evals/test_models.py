@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_sources import CONFIG, base_facts, change_settings
+from small_sources import CONFIG, advance, base_facts, change_settings
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
@@ -23,6 +23,15 @@ def test_the_members_of_a_run_are_those_of_its_newest_checkpoint_with_its_settin
     assert [(model.name, model.role) for model in models.models] == [("T0", "teacher"), ("S0", "student"), ("S1", "student")]
     assert models.models[1] == EvalModel("S0", "student", run / "checkpoints" / "step_00002" / "adapters" / "S0", 2)
     assert models.config == CONFIG and (models.run, models.step, len(models.run_id)) == (run, 2, 64)
+
+
+def test_the_members_of_an_earlier_step_are_those_of_its_checkpoint(run):
+    advance(run, CONFIG, 4)
+    models = find_models([str(run)], step=2)
+    assert models.step == 2 and models.models[0].adapter == run / "checkpoints" / "step_00002" / "adapters" / "T0"
+    assert find_models([str(run)]).step == 4
+    with pytest.raises(RunDirectoryError, match="has no checkpoint of step 3, but of 2, 4: a run keeps more with keep_checkpoints"):
+        find_models([str(run)], step=3)
 
 
 def test_members_and_the_bare_base_are_selected_by_name(run):
@@ -56,6 +65,7 @@ def test_a_name_that_is_no_model_is_refused(tmp_path, make_adapter):
         (["runs/tinny"], {}, ConfigError, "it is no folder"),  # and no name on the hub
         ([], {}, ConfigError, "nothing to evaluate"),
         (["tiny"], {"members": "S1"}, ConfigError, "members are 'S1', but 'tiny' is no run"),
+        (["tiny"], {"step": 2}, ConfigError, "the step is 2, but 'tiny' is no run"),
         (["tiny"], {"base": "other/base"}, ConfigError, "'tiny' is a base itself"),
         ([str(nameless)], {}, AdapterError, r"names no base.*--base"),
     ):

@@ -12,7 +12,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
 from populora.core.errors import RunDirectoryError
 from populora.runs import checkpoint as module
-from populora.runs.checkpoint import Checkpoint, link_adapters, load_checkpoint, newest_members, save_checkpoint
+from populora.runs.checkpoint import Checkpoint, link_adapters, load_checkpoint, save_checkpoint, saved_members
 
 TENSORS = {"master": torch.arange(12.0).reshape(3, 4), "steps": torch.tensor([1, 2, 3]), "slice": torch.arange(8.0)[::2]}
 STATE = {"members": [{"id": "T0", "role": "teacher", "mu": 25.1}], "text": "lone \ud800 surrogate", "nothing": None}
@@ -47,10 +47,10 @@ def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_
         save_checkpoint(tmp_path, Checkpoint(step, {}, STATE, adapters), 1, *BASE)
         assert link.is_symlink() and str(link.readlink()) == f"checkpoints/step_{step:05d}/adapters"
         assert load_adapter(link / "T0").fingerprint() == adapters["T0"].fingerprint()
-    saved = newest_members(tmp_path)
+    saved = saved_members(tmp_path)
     assert (saved.step, saved.roles, saved.adapters) == (2, {"T0": "teacher"}, tmp_path / "checkpoints" / "step_00002" / "adapters")
     assert saved.files("T0") == {path.name: path.read_bytes() for path in (link / "T0").iterdir()}
-    code = f"import sys, pathlib; from {module.__name__} import *; newest_members(pathlib.Path({str(tmp_path)!r}))"
+    code = f"import sys, pathlib; from {module.__name__} import *; saved_members(pathlib.Path({str(tmp_path)!r}))"
     assert subprocess.run([sys.executable, "-c", f"{code}; sys.exit('torch' in sys.modules)"], check=False).returncode == 0
 
 
@@ -64,7 +64,7 @@ def test_a_copy_that_followed_the_link_is_linked_again(tmp_path):
 
 def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
-    before = newest_members(tmp_path)
+    before = saved_members(tmp_path)
     read = module._digests
 
     def moved_on(*arguments):
@@ -73,7 +73,7 @@ def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path, 
         return read(*arguments)
 
     monkeypatch.setattr(module, "_digests", moved_on)
-    assert newest_members(tmp_path).step == 2
+    assert saved_members(tmp_path).step == 2
     with pytest.raises(RunDirectoryError, match="cannot read"):
         before.files("T0")
 

@@ -42,6 +42,8 @@ class Generate:
     """Groups (`code`, `math`, `cruxeval`, `tiny`) and benchmarks, with commas. By default `tiny` for the tiny base, else `code,math`."""
     members: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "all"
     """Members of a run: `all`, or names such as `T0,S1`; `base` is its bare base, as in `base,all`."""
+    step: Annotated[int | None, tyro.conf.arg(metavar="N"), QUIET] = None
+    """Step of the run's checkpoint, by default the newest. A run keeps two, or `keep_checkpoints`."""
     base: Annotated[str, tyro.conf.arg(metavar="BASE"), QUIET] = ""
     """The base to use instead of the path that a run or an adapter names."""
     data: Annotated[str, tyro.conf.arg(metavar="DIR"), QUIET] = ""
@@ -77,7 +79,7 @@ class Generate:
 
 
 API_ONLY = ("key_variable", "parallel", "chat")
-LOCAL_ONLY = ("members", "base", "merge", "backend", "cache_mb", "tensor_parallel", "device", "dtype")
+LOCAL_ONLY = ("members", "step", "base", "merge", "backend", "cache_mb", "tensor_parallel", "device", "dtype")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -133,7 +135,7 @@ def _check_arguments(args: Generate) -> None:
 def _find_models(args: Generate) -> EvalModels:
     from populora.evals.models import find_models
 
-    models = find_models(args.what, args.members, args.base)
+    models = find_models(args.what, args.members, args.base, args.step)
     base = replace(models.config.base, **{name: value for name in ("device", "dtype") if (value := getattr(args, name))})
     engine = {name: value for name in ("backend", "cache_mb", "tensor_parallel") if (value := getattr(args, name))}
     return replace(models, config=replace(models.config, base=base, engine=replace(models.config.engine, **engine)))

@@ -11,7 +11,7 @@ import tyro
 from populora.cli.arguments import parse
 from populora.core.errors import RunDirectoryError
 from populora.core.files import write_folder
-from populora.runs.checkpoint import newest_members
+from populora.runs.checkpoint import saved_members
 from populora.runs.directory import read_config
 
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Copy the adapter; returns 0. Raises `RunDirectoryError`."""
     args = parse(Export, arguments, "export")
     read_config(args.run)
-    members = newest_members(args.run)
+    members = saved_members(args.run)
     if args.member not in members.roles:
         raise RunDirectoryError(f"'{args.run}' has no member '{args.member}': expected one of {', '.join(members.roles)}.")
     if args.out.exists():

@@ -10,7 +10,7 @@ from typing import Any
 from populora.core.config import ClusterConfig
 from populora.core.errors import ConfigError
 from populora.evals.text_table import TextCell, TextRow, TextTable
-from populora.runs.checkpoint import checkpoint_steps, load_checkpoint
+from populora.runs.checkpoint import load_checkpoint, missing_checkpoint
 from populora.runs.directory import check_fingerprints, read_config
 from populora.training.loop import build_run
 from populora.training.propose import proposal_requests
@@ -28,8 +28,7 @@ def solve_rates(folder: Path, step: int | None = None, prompts: int = 0) -> list
     if config.population.single_agent:
         raise ConfigError(f"'{folder}': expected a run of teachers and students, got one of a single agent")
     if checkpoint is None:
-        kept, wanted = ", ".join(map(str, checkpoint_steps(folder))), "" if step is None else f" of step {step}"
-        raise ConfigError(f"'{folder}' has no checkpoint{wanted}: it keeps those of steps {kept or '–'}, and more with keep_checkpoints")
+        raise missing_checkpoint(folder, step)
     play = replace(config.selfplay, prompts_per_type=prompts or config.selfplay.prompts_per_type)
     with build_run(replace(config, selfplay=play, cluster=ClusterConfig())) as run:
         check_fingerprints(folder, run.fingerprints)

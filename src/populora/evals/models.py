@@ -12,7 +12,7 @@ from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import read_json
 from populora.engine.model.loading import TINY, base_folder
 from populora.evals.eval_records import EvalModel
-from populora.runs.checkpoint import newest_members
+from populora.runs.checkpoint import saved_members
 from populora.runs.directory import CONFIG, FACTS, config_hash, read_config
 
 ALL, BASE = "all", "base"
@@ -29,7 +29,7 @@ class EvalModels:
     models: tuple[EvalModel, ...]
     run: Path | None = None
     step: int | None = None
-    """The step of the run's newest checkpoint, from which its members are taken."""
+    """The step of the run's checkpoint from which its members are taken."""
 
     @property
     def run_id(self) -> str:
@@ -44,19 +44,21 @@ class EvalModels:
         return str(read_json(self.run / FACTS).get("base_sha256", ""))
 
 
-def find_models(names: Sequence[str], members: str = ALL, base: str = "") -> EvalModels:
+def find_models(names: Sequence[str], members: str = ALL, base: str = "", step: int | None = None) -> EvalModels:
     """Find members of a run, adapters and base models by name or path. Raises `ConfigError`, `RunDirectoryError`, `AdapterError`.
 
-    The argument ``base`` replaces the base model that a run or an adapter names.
+    The argument ``base`` replaces the base model that a run or an adapter names. Members are those of the run's checkpoint of ``step``, or
+    of its newest.
     """
     if not names:
         raise ConfigError("nothing to evaluate: name a run, an adapter's folder, or a base")
     runs = [name for name in names if _is_run(Path(name))]
     if len(runs) > 1:
         raise ConfigError(f"expected one run, got {', '.join(runs)}: evaluate each by itself; `populora evaluate compare` takes several")
-    if members != ALL and not runs:
-        raise ConfigError(f"members are '{members}', but {', '.join(map(repr, names))} is no run: leave them out, or name a run")
-    groups = [_find(name, members, base) for name in names]
+    for chosen, what in ((members != ALL, f"members are '{members}'"), (step is not None, f"the step is {step}")):
+        if chosen and not runs:
+            raise ConfigError(f"{what}, but {', '.join(map(repr, names))} is no run: leave it out, or name a run")
+    groups = [_find(name, members, base, step) for name in names]
     first = min(groups, key=lambda group: (group.run is None, any(model.adapter for model in group.models)))
     for name, group in zip(names, groups, strict=True):
         if group.config.base.path != first.config.base.path:
@@ -74,10 +76,10 @@ def _is_run(folder: Path) -> bool:
     return (folder / FACTS).is_file() and (folder / CONFIG).is_file()
 
 
-def _find(name: str, members: str, base: str) -> EvalModels:
+def _find(name: str, members: str, base: str, step: int | None) -> EvalModels:
     folder = Path(name)
     if _is_run(folder):
-        return _find_members(folder, members, base)
+        return _find_members(folder, members, base, step)
     if (folder / CONFIG_FILE).is_file():
         return EvalModels(_default_config(base or _base_of(folder)), (EvalModel(folder.resolve().name, "adapter", folder),))
     mistyped = folder.parent != Path() and folder.parent.is_dir()  # a path, not a name on the hub
@@ -89,10 +91,10 @@ def _find(name: str, members: str, base: str) -> EvalModels:
     raise ConfigError(f"'{name}': expected a run, a PEFT adapter, or a base ('{TINY}', a folder or a hub name); it {missing}")
 
 
-def _find_members(run: Path, members: str, base: str) -> EvalModels:
-    """Find members as they are in the newest checkpoint, sampled in one process even if the run has several."""
+def _find_members(run: Path, members: str, base: str, step: int | None) -> EvalModels:
+    """Find members as they are in the checkpoint, sampled in one process even if the run has several."""
     config = replace(read_config(run), cluster=ClusterConfig())
-    saved = newest_members(run)
+    saved = saved_members(run, step)
     models = {name: EvalModel(name, role, saved.adapters / name, saved.step) for name, role in saved.roles.items()}  # type: ignore[arg-type]
     models[BASE] = EvalModel(BASE, BASE)
     names = [name for part in members.split(",") for name in (saved.roles if part.strip() == ALL else (part.strip(),))]

@@ -53,7 +53,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class SavedMembers:
-    """The members of a run in its newest checkpoint. ``adapters`` holds a PEFT folder for each, ``roles`` is by member id."""
+    """The members of a run in a checkpoint. ``adapters`` holds a PEFT folder for each, ``roles`` is by member id."""
 
     step: int
     adapters: Path
@@ -114,7 +114,7 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint | None:
 
     from populora.adapters.peft_format import load_adapter
 
-    steps = [kept for kept in checkpoint_steps(folder) if step in (None, kept)]
+    steps = _checkpoints(folder, step)
     if not steps:
         return None
     path = step_folder(folder / FOLDER, steps[-1])
@@ -131,18 +131,33 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint | None:
     return Checkpoint(steps[-1], load(files[TENSORS]), json.loads(files[STATE]), adapters)
 
 
-def newest_members(folder: Path) -> SavedMembers:
-    """Find the members in the newest checkpoint of a run, also of one in progress. Needs no torch. Raises `RunDirectoryError`."""
-    while steps := checkpoint_steps(folder):
+def saved_members(folder: Path, step: int | None = None) -> SavedMembers:
+    """Find the members in the newest checkpoint of a run, also of one in progress, or in that of ``step``. Needs no torch.
+
+    Raises `RunDirectoryError`.
+    """
+    while steps := _checkpoints(folder, step):
         path = step_folder(folder / FOLDER, steps[-1])
         try:
             digests = _digests(path)
             state = json.loads(_read(path, STATE, digests[STATE]))
             return SavedMembers(steps[-1], path / ADAPTERS, {member["id"]: member["role"] for member in state["members"]}, digests)
         except RunDirectoryError:
-            if steps == checkpoint_steps(folder):  # else the run replaced it by the next one
+            if steps == _checkpoints(folder, step):  # else the run replaced it by the next one
                 raise
-    raise RunDirectoryError(f"'{folder}' has no checkpoint: wait until it has begun its first step")
+    raise missing_checkpoint(folder, step)
+
+
+def missing_checkpoint(folder: Path, step: int | None) -> RunDirectoryError:
+    """Make the error of a run without a checkpoint, or without that of ``step``."""
+    if step is None:
+        return RunDirectoryError(f"'{folder}' has no checkpoint: wait until it has begun its first step")
+    kept = ", ".join(map(str, checkpoint_steps(folder))) or "none"
+    return RunDirectoryError(f"'{folder}' has no checkpoint of step {step}, but of {kept}: a run keeps more with keep_checkpoints")
+
+
+def _checkpoints(folder: Path, step: int | None) -> list[int]:
+    return [kept for kept in checkpoint_steps(folder) if step in (None, kept)]
 
 
 def _digests(path: Path) -> dict[str, str]:

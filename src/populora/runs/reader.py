@@ -16,7 +16,7 @@ import pyarrow as pa
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.core.types import Lineage
-from populora.runs.checkpoint import newest_members
+from populora.runs.checkpoint import saved_members
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
 from populora.runs.tables import SCHEMAS, read_children, read_table
@@ -78,13 +78,13 @@ class RunDirectory:
     @property
     def members(self) -> list[str]:
         """Names of the adapters of the newest checkpoint, such as ``T0``. Raises `RunDirectoryError` if there is none yet."""
-        return sorted(newest_members(self.folder).roles)
+        return sorted(saved_members(self.folder).roles)
 
     def member(self, name: str) -> Adapter:
         """Load an adapter of the newest checkpoint. Raises `RunDirectoryError` for a name that is not among ``members``."""
         from populora.adapters.peft_format import load_adapter
 
-        saved = newest_members(self.folder)
+        saved = saved_members(self.folder)
         if name not in saved.roles:
             raise RunDirectoryError(f"'{self.folder}' has no member '{name}': expected one of {', '.join(sorted(saved.roles))}")
         return load_adapter(saved.adapters / name)
