@@ -30,6 +30,7 @@ from populora.core.types import (
     Role,
     TaskType,
 )
+from populora.runs.step_record import Evolution
 
 if find_spec("hypothesis"):  # vLLM's environment has no need of it
     from hypothesis import settings
@@ -138,8 +139,9 @@ def make_record() -> Callable[..., Any]:
                 member("S0", Role.STUDENT, 2, 23.0), member("S1", Role.STUDENT, 3, 25.0),
             ),
             "updates": {"T0": update, "T1": skipped, "S0": update, "S1": update},
-            "children": (Lineage("T1", 1, step, "x2", ("T0#0:ab", "T1#0:cd"), ("evolve", step, "T1"), 1.1, (0.9, 0.4)),),
-            "parents": {},
+            "evolution": Evolution(
+                (Lineage("T1", 1, step, "x2", ("T0#0:ab", "T1#0:cd"), ("evolve", step, "T1"), 1.1, (0.9, 0.4), basis_cosine=0.8),)
+            ),
             "seconds": {"propose": 2.0, "solve": 3.0, "update": 5.0}, "overlapped": {"judge": 1.5},
             "tokens": {"propose": 100, "solve": 60, "update": 160},
             "coverage": {"coverage": 0.01, "total_problems": 41.0}, "repeats": frozenset({f"{step}-1"}),

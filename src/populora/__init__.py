@@ -147,7 +147,7 @@ def breed(
     names = [f"parent {index}" if isinstance(parent, Adapter) else str(parent) for index, parent in enumerate(parents, start=1)]
     plan = Lineage("child", 1, 0, chosen.name, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
     child, lineage = breed(adapters, plan, names, operator=chosen)
-    if warning := basis_warning(lineage, adapters):
+    if warning := basis_warning(lineage):
         warnings.warn(warning, stacklevel=2)
     return child, lineage
 

@@ -19,6 +19,7 @@ from populora.core.config import Config, EvolutionConfig, LoraConfig, Population
 from populora.engine.model.bank import LoraBank
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
+from populora.runs.step_record import Evolution
 from populora.training.evolution import evolve
 from populora.training.population import initial_population
 
@@ -125,9 +126,10 @@ def write_run(folder: Path, make_record, config: Config = CONFIG) -> None:
             bank.master += 0.1 * torch.randn(bank.master.shape, generator=generator)
             children, parents = [], {}
             if step != 20:
-                population, children, parents = evolve(population, bank, config, step, {})
+                population, children, parents, _ = evolve(population, bank, config, step, {})
             files = {name: peft_files(parent, "tiny", ("q_proj", "v_proj")) for name, parent in parents.items()}
-            write_step(folder, make_record(step, children=tuple(child.lineage for child in children), parents=files))
+            evolution = Evolution(tuple(child.lineage for child in children), files)
+            write_step(folder, make_record(step, evolution=evolution))
 
 
 def test_every_child_of_a_run_is_equal_to_the_byte(tmp_path, make_record, capsys):

@@ -33,6 +33,7 @@ from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.run_data import RunData
 from populora.runs.directory import new_run
 from populora.runs.metrics_log import write_step
+from populora.runs.step_record import Evolution
 
 K = 4
 CONFIG = Config(steps=6, population=PopulationConfig(teachers=2, students=2), selfplay=SelfplayConfig(rho_samples=K))
@@ -113,7 +114,7 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
         ),
         "members": _members(rng, step, [*dict.fromkeys((*teachers, *students))]),
         "updates": {name: _update(rng, name == "T1" and step == 2) for name in dict.fromkeys((*teachers, *students))},
-        "children": () if none else _children(rng, step, config.steps),
+        "evolution": Evolution(() if none else _children(rng, step, config.steps)),
         "seconds": {"propose": float(rng.uniform(1, 3)), "solve": float(rng.uniform(2, 4)), "update": float(rng.uniform(1, 9))},
         "coverage": {"coverage": step / 4096, "distinct_descriptors": 2.0 * step, "total_problems": 9.0 * step, "proxy": 9 * step / 4096},
         "repeats": frozenset(proposal.problem.id for proposal in proposals if proposal.problem and rng.random() < 0.3),

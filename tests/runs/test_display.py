@@ -60,7 +60,7 @@ def test_live_table_fits_its_width_and_cuts_no_number(make_record, width):
     text = rendered(replace(live_view(make_record), phase="update"), width)
     assert max(map(cell_len, text.splitlines())) <= width
     assert "…" not in text.replace("left …", "") or width == 60
-    facts = ("step 12 of 30", "solve rate", "0.75", "0.50 (0.60)", "T0 27.0", "S1 25.0", "step 12: T1 = x2(T0, T1)", "update")
+    facts = ("step 12 of 30", "solve rate", "0.75", "0.50 (0.60)", "T0 27.0", "S1 25.0", "step 12: bred T1 = x2(T0, T1)", "update")
     assert all(fact in text for fact in facts)
     side_by_side = any("solve rate" in line and "T0 27.0" in line for line in text.splitlines())
     assert side_by_side == (width == 160)

@@ -53,6 +53,8 @@ def test_children_and_rounds_are_counted():
     log = make_log(steps=15)
     log[9]["evolution/children"] = 1.0
     assert "Evolution: 1 child replaced a weak member in 1 round." in highlights(log, PROBLEMS_PER_TYPE)
+    log[9]["evolution/spared"] = 1.0
+    assert "Evolution: 1 child replaced a weak member in 1 round; 1 newborn at the bottom stayed." in highlights(log, PROBLEMS_PER_TYPE)
 
 
 def test_what_the_log_lacks_is_left_out():

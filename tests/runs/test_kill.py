@@ -26,9 +26,10 @@ from populora.adapters.adapter import Adapter
 from types import SimpleNamespace
 from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.metrics_log import write_step
+from populora.runs.step_record import Evolution
 from populora.core.types import Matchup
-empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members children".split(), ())
-plain = dict(parents={}, updates={}, seconds={}, overlapped={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
+empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members".split(), ())
+plain = dict(evolution=Evolution(), updates={}, seconds={}, overlapped={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
 folder = Path(sys.argv[1])
 for step in range(1, 10**6):
     matchups = (Matchup("T0", "S0", 0.5, 1 / step, "teacher"),)

@@ -7,6 +7,7 @@ import pytest
 
 from populora.core.types import Member, Rating, Role
 from populora.runs.metrics import step_metrics, step_timing
+from populora.runs.step_record import Evolution
 from populora.runs.tables import step_rows
 
 
@@ -109,6 +110,12 @@ def test_matchups_ratings_and_updates(make_record):
     assert metrics["learner/skipped/teacher"] == 0.5
     assert metrics["archive/coverage"] == 0.01
     assert metrics["held_out/S0/all"] == 0.5 and metrics["held_out/accuracy"] == 0.6 and metrics["evolution/children"] == 1.0
+    assert metrics["evolution/spared"] == metrics["evolution/broken"] == 0.0
+
+
+def test_spared_newborns_and_broken_teachers_are_counted(make_record):
+    metrics = metrics_of(make_record(evolution=Evolution(spared=("T1", "S0"), broken=("T0",))))
+    assert (metrics["evolution/children"], metrics["evolution/spared"], metrics["evolution/broken"]) == (0.0, 2.0, 1.0)
 
 
 def test_every_value_is_a_finite_float_and_names_have_a_known_group(make_record):

@@ -9,6 +9,7 @@ import pytest
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.runs.metrics_log import read_log, truncate_logs, write_step
+from populora.runs.step_record import Evolution
 from populora.runs.tables import SCHEMAS, read_table, recorded_steps, write_records
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
@@ -34,7 +35,7 @@ def test_records_come_back_as_they_were(tmp_path, make_record):
     assert read_table(tmp_path, "matchups").to_pylist()[1]["mean_rho"] is None
     assert read_table(tmp_path, "ratings").to_pylist()[0]["mu"] == 27.0
     child = read_table(tmp_path, "children").to_pylist()[0]
-    assert child["parents"] == ["T0#0:ab", "T1#0:cd"] and child["cosines"] == [0.9, 0.4]
+    assert child["parents"] == ["T0#0:ab", "T1#0:cd"] and child["cosines"] == [0.9, 0.4] and child["basis_cosine"] == 0.8
     assert json.loads(child["stream"]) == ["evolve", 3, "T1"]
 
 
@@ -49,8 +50,7 @@ def test_every_problem_that_is_named_has_its_content(tmp_path, make_record):
 
 def test_empty_step_keeps_its_schemas(tmp_path, make_record):
     per_row = ("proposals", "teacher_rewards", "teacher_advantages", "rhos", "attempts", "student_rewards", "student_advantages", "trained")
-    empty = dict.fromkeys((*per_row, "matchups", "children"), ())
-    write_step(tmp_path, make_record(1, **empty))
+    write_step(tmp_path, make_record(1, **dict.fromkeys((*per_row, "matchups"), ()), evolution=Evolution()))
     assert all(read_table(tmp_path, name).schema == schema for name, schema in SCHEMAS.items())
 
 

@@ -77,12 +77,13 @@ def test_repeats_are_programs_that_the_buffer_held_from_this_step_or_before(make
     run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
     assert store_problems(run, make_record(1).proposals, frozenset()) == {"1-1"}  # the second of two equal code_o programs
     assert store_problems(run, make_record(2).proposals, frozenset()) == {"2-0", "2-1", "2-2", "2-3"}
-    assert run.valid_counts == {"T0": [6, 8], "T1": [2, 4]} and run.archive.summary()["total_problems"] == 6
+    assert run.valid_counts == {"T0": {"code_o": [4, 4], "code_f": [2, 4]}, "T1": {"code_i": [2, 4]}}
+    assert run.archive.summary()["total_problems"] == 6
 
 
-def test_void_problems_are_neither_stored_nor_repeats_and_leave_the_buffer(make_record):
+def test_void_problems_are_neither_stored_nor_repeats_nor_valid_and_leave_the_buffer(make_record):
     run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
     assert store_problems(run, make_record(1).proposals, frozenset({"1-1"})) == frozenset()
-    assert run.archive.summary()["total_problems"] == 2
+    assert run.archive.summary()["total_problems"] == 2 and run.valid_counts["T0"] == {"code_o": [1, 2], "code_f": [1, 2]}
     store_problems(run, (), frozenset({"1-0"}))
     assert run.buffer.problems(TaskType.CODE_O) == []

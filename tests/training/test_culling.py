@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from populora.core.errors import ConfigError, PopuloraError
 from populora.core.types import Lineage, Member, Rating, Role
-from populora.training.culling import child_rating, choose_operator, choose_parents, to_cull
+from populora.training.culling import child_rating, choose_operator, choose_parents, weakest
 from populora.training.ratings import lower_bound
 
 ARITIES = {"m1": 1, "m2": 1, "x1": 2, "x2": 2}
@@ -29,40 +29,40 @@ def ids(members):
     [(1, 0.25, 0), (2, 0.25, 1), (3, 0.25, 1), (4, 0.25, 1), (8, 0.25, 2), (4, 0.5, 2), (10, 0.3, 3), (4, 0.0, 0), (2, 0.9, 1)],
 )
 def test_how_many_go(size, fraction, count):
-    assert len(to_cull(teachers(*range(size)), fraction, 1.0, step=10)) == count
+    assert len(weakest(teachers(*range(size)), fraction, 1.0, step=10).culled) == count
 
 
 def test_the_lowest_bound_goes_not_the_lowest_mean():
     members = teachers(20.0, 22.0, 30.0, 31.0)
     members[1] = replace(members[1], rating=Rating(22.0, 8.0))
-    assert ids(to_cull(members, 0.25, 1.0, 10)) == ["T1"]
-    assert ids(to_cull(members, 0.25, 0.0, 10)) == ["T0"]
+    assert ids(weakest(members, 0.25, 1.0, 10).culled) == ["T1"]
+    assert ids(weakest(members, 0.25, 0.0, 10).culled) == ["T0"]
 
 
 def test_a_newborn_stays_until_its_interval_ends_and_nobody_stronger_goes_instead():
     members = teachers(20.0, 25.0, 30.0, 31.0)
     members[0] = replace(members[0], protected_until=20)
-    assert to_cull(members, 0.25, 1.0, 20) == ()
-    assert ids(to_cull(members, 0.5, 1.0, 20)) == ["T1"]
-    assert ids(to_cull(members, 0.25, 1.0, 21)) == ["T0"]
+    assert weakest(members, 0.25, 1.0, 20) == ((), (members[0],))
+    assert ids(weakest(members, 0.5, 1.0, 20).culled) == ["T1"]
+    assert ids(weakest(members, 0.25, 1.0, 21).culled) == ["T0"]
 
 
 def test_teacher_without_valid_proposals_goes_first():
     members = teachers(20.0, 25.0, 30.0, 31.0)
-    assert ids(to_cull(members, 0.25, 1.0, 10, {"T3": 0.05, "T0": 0.9})) == ["T3"]
-    assert ids(to_cull(members, 0.25, 1.0, 10, {"T3": 0.1})) == ["T0"]
+    assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.05, "T0": 0.9}).culled) == ["T3"]
+    assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.1}).culled) == ["T0"]
 
 
 def test_equal_bounds_are_decided_by_validity_then_slot():
     members = teachers(20.0, 20.0, 20.0)
-    assert ids(to_cull(members, 0.25, 1.0, 10)) == ["T0"]
-    assert ids(to_cull(members, 0.25, 1.0, 10, {"T0": 0.9, "T1": 0.5, "T2": 0.9})) == ["T1"]
+    assert ids(weakest(members, 0.25, 1.0, 10).culled) == ["T0"]
+    assert ids(weakest(members, 0.25, 1.0, 10, {"T0": 0.9, "T1": 0.5, "T2": 0.9}).culled) == ["T1"]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=10), st.floats(0, 0.99), st.integers(0, 99))
 def test_culled_are_the_weakest_and_parents_survive_from_the_top_half(mus, fraction, seed):
     members = teachers(*mus)
-    culled = to_cull(members, fraction, 1.0, 10)
+    culled = weakest(members, fraction, 1.0, 10).culled
     assert len(culled) < len(members)
     left = [member for member in members if member not in culled]
     assert all(lower_bound(gone.rating, 1.0) <= min(lower_bound(m.rating, 1.0) for m in left) for gone in culled)
@@ -85,7 +85,7 @@ def test_parents_are_uniform_over_the_top_half_in_both_orders():
 
 def test_a_broken_teacher_that_stays_is_a_parent_last():
     members, broken = teachers(1.0, 2.0, 3.0, 4.0), {"T0": 0.0, "T3": 0.05}
-    assert ids(to_cull(members, 0.25, 1.0, 10, broken)) == ["T0"]
+    assert ids(weakest(members, 0.25, 1.0, 10, broken).culled) == ["T0"]
     parents = {choose_parents(members, members[:1], 1, 1.0, np.random.default_rng(seed), broken)[0].id for seed in range(30)}
     assert parents == {"T1", "T2"}
     alone = {"T0": 0.0, "T2": 0.0, "T3": 0.0}
@@ -115,7 +115,7 @@ def test_too_few_parents_is_a_clear_error():
 def test_roles_never_mix():
     mixed = [*teachers(1.0), Member("S0", Role.STUDENT, 1, Rating(), Lineage("S0", 0, 0))]
     with pytest.raises(PopuloraError, match="one role"):
-        to_cull(mixed, 0.5, 1.0, 10)
+        weakest(mixed, 0.5, 1.0, 10)
     with pytest.raises(PopuloraError, match="one role"):
         choose_parents(mixed, [], 1, 1.0, np.random.default_rng(0))
 

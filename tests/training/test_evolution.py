@@ -1,6 +1,7 @@
 """Evolution in a bank: who is replaced, what the child is, what stays untouched, and when."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from populora.core.config import Config, EvolutionConfig, LoraConfig, Population
 from populora.core.errors import ConfigError
 from populora.core.types import Rating, Role
 from populora.engine.model.bank import LoraBank
-from populora.training.evolution import check_operators, evolution_due, evolve
+from populora.training.evolution import check_operators, evolution_due, evolve, evolve_if_due
 from populora.training.population import Population, initial_population
 
 CONFIG = Config(
@@ -23,7 +24,7 @@ def rated(population, ratings):
 
 
 def evolved(*arguments):
-    return evolve(*arguments)[0]
+    return evolve(*arguments).population
 
 
 @pytest.fixture
@@ -46,11 +47,11 @@ def test_due_every_k_steps_but_not_after_the_last():
 def test_the_weakest_of_each_role_is_replaced_by_a_child_of_the_strong(world):
     population, bank = world
     before = bank.master.clone()
-    after, children, parents = evolve(population, bank, CONFIG, 10, {})
+    after, children, parents, _ = evolve(population, bank, CONFIG, 10, {})
     assert [member.id for member in children] == ["T0", "S0"] == [m.id for m in after.members if m.lineage.generation == 1]
     assert set(parents) == {name for child in children for name in child.lineage.parent_names}
     without = replace(CONFIG, evolution=replace(CONFIG.evolution, keep_parents=False))
-    assert evolve(population, bank, without, 10, {})[2] == {}
+    assert evolve(population, bank, without, 10, {}).parents == {}
     bank.master.copy_(before)
     evolve(population, bank, CONFIG, 10, {})
     for child in (after.get("T0"), after.get("S0")):
@@ -76,13 +77,52 @@ def test_a_teacher_that_hardly_makes_a_valid_problem_goes_first_and_breeds_last(
         assert {parent.split("#")[0] for parent in child.lineage.parents} <= {"T0", "T2"}
 
 
+def test_a_teacher_that_lost_one_type_goes_first(world):
+    population, bank = world
+    config = replace(CONFIG, evolution=replace(CONFIG.evolution, keep_parents=False))
+    run = SimpleNamespace(population=population, bank=bank, config=config, sync_weights=list)
+    types = {"code_i": [90, 100], "code_o": [100, 100]}
+    run.valid_counts = {"T0": {**types, "code_f": [50, 100]}, "T3": {**types, "code_f": [9, 100]}}
+    evolution = evolve_if_due(run, 10)
+    assert [child.member for child in evolution.children] == ["T3", "S0"] and evolution.broken == ("T3",) and run.valid_counts == {}
+    assert not {"T3#0", "T0#0"} & set(evolution.children[0].parent_names)
+
+
 def test_newborns_are_safe_for_one_interval(world):
     population, bank = world
-    once = evolved(population, bank, CONFIG, 10, {})
-    weakened = rated(once, {"T0": Rating(0.0, 1.0)})
-    twice = evolved(weakened, bank, CONFIG, 20, {})
-    assert twice.role(Role.TEACHER) == weakened.role(Role.TEACHER), "a newborn at the bottom stays, and nobody stronger goes instead"
+    weakened = rated(evolved(population, bank, CONFIG, 10, {}), {"T0": Rating(0.0, 1.0)})
+    twice = evolve(weakened, bank, CONFIG, 20, {})
+    assert twice.population.role(Role.TEACHER) == weakened.role(Role.TEACHER), "nobody stronger goes instead"
+    assert [member.id for member in twice.spared] == ["T0", "S0"]
     assert evolved(weakened, bank, CONFIG, 30, {}).get("T0").lineage.born == 30
+
+
+def test_newborns_may_be_replaced_at_once_as_in_the_paper(world):
+    population, bank = world
+    config = replace(CONFIG, evolution=replace(CONFIG.evolution, protect_newborns=False))
+    weakened = rated(evolved(population, bank, config, 10, {}), {"T0": Rating(0.0, 1.0)})
+    twice = evolve(weakened, bank, config, 20, {})
+    assert twice.population.get("T0").lineage.born == 20 and not twice.spared
+
+
+def operators_of_children(population, bank, min_basis_cosine):
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=("x1", "x4", "x2"), min_basis_cosine=min_basis_cosine))
+    saved, operators = bank.state(), set()
+    for step in range(10, 210, 10):
+        operators |= {child.lineage.operator for child in evolve(population, bank, settings, step, {}).children}
+        bank.restore(saved)
+    return operators
+
+
+def test_factors_of_parents_without_a_common_basis_are_mixed_only_if_the_settings_say_so(world):
+    population, bank = world
+    assert operators_of_children(population, bank, 0.5) == {"x1", "x4", "x2"}, "parents that only trained share the basis of their start"
+    for name in ("T3", "S3"):  # the same delta in the opposite basis
+        slot = population.get(name).slot
+        adapter = bank.adapter(slot)
+        bank.load(slot, replace(adapter, modules={module: (-a, -b) for module, (a, b) in adapter.modules.items()}))
+    assert operators_of_children(population, bank, 0.5) == {"x2"}
+    assert operators_of_children(population, bank, -1.0) == {"x1", "x4", "x2"}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +131,7 @@ def test_newborns_are_safe_for_one_interval(world):
         ({"population": PopulationConfig(2, 2), "evolution": EvolutionConfig(operators=("x1", "x2"))}, "need 2 parents"),
         ({"evolution": EvolutionConfig(operators=("m99",))}, "m99"),
         ({"evolution": EvolutionConfig(operators=("x1",), cull_fraction=0.75)}, "cull fewer"),
+        ({"evolution": EvolutionConfig(operators=("x1", "x4"))}, "all mix factors"),
         ({"lora": LoraConfig(1, 2.0)}, r"'x3' needs lora\.rank 2 or more, got 1"),
         (
             {"lora": LoraConfig(2, 4.0), "evolution": EvolutionConfig(operators=("rank_perturbation",))},
@@ -108,7 +149,7 @@ def test_operators_that_could_never_be_used_are_refused_before_the_run(changes, 
 @pytest.mark.parametrize("operator", [*OPERATORS, "rank_perturbation", "ties"])
 def test_every_operator_may_be_put_into_the_pool(world, operator):
     population, bank = world
-    settings = replace(CONFIG, evolution=EvolutionConfig(operators=(operator,)))
+    settings = replace(CONFIG, evolution=EvolutionConfig(operators=(operator,), min_basis_cosine=-1.0))
     check_operators(settings)
     after = evolved(population, bank, settings, 10, {})
     recorded = [member.lineage.operator for member in after.members if member.lineage.born == 10]

@@ -1,17 +1,20 @@
 """Ratings against the `trueskill` package and mpmath, and the calibration that the outcome rule is chosen for."""
 
 import math
+from statistics import fmean
 
 import mpmath
+import numpy as np
 import pytest
 import trueskill
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.core.config import LeagueConfig
+from populora.core.config import LeagueConfig, RewardConfig
 from populora.core.types import Lineage, Matchup, Member, Rating
 from populora.training.population import Population, rate
 from populora.training.ratings import decide, update, win_probability
+from populora.training.rewards import teacher_reward
 
 LEAGUE = LeagueConfig()
 ratings = st.builds(Rating, st.floats(0, 50), st.floats(0.5, 10))
@@ -103,21 +106,35 @@ def member(name, rating):
     return Member(name, "teacher" if name == "T" else "student", 0, rating, Lineage(name))
 
 
-@pytest.mark.parametrize(("unsolved", "best"), [("nobody", 0.25), ("teacher", 0.0)])
-def test_the_best_teacher_makes_hard_problems_and_by_the_papers_rule_impossible_ones(unsolved, best):
-    """Teachers of one kind of problem each, 200 steps against four students in turn."""
-    league = LeagueConfig(unsolved=unsolved)
-    teachers, students = {rho: Rating() for rho in (0.0, 0.25, 0.5, 0.95)}, [Rating()] * 4
-    for step in range(200):
-        for place, rho in enumerate(teachers):
-            at = (step + place) % 4
-            expected = win_probability(students[at], teachers[rho], league.beta)
-            matchup = Matchup("T", "S", expected, rho, decide(expected, [rho], league))
-            pair = Population((member("T", teachers[rho]), member("S", students[at])))
-            teachers[rho], students[at] = (member.rating for member in rate(pair, [matchup], league).members)
-    assert max(teachers, key=lambda rho: teachers[rho].mu) == best
-    if unsolved == "nobody":
-        assert min(teachers, key=lambda rho: teachers[rho].mu) == 0.0 and min(student.mu for student in students) > 20
+def ratings_after_games(league, difficulties, skills=(-0.6, -0.2, 0.2, 0.6), steps=100):
+    """Each step every teacher meets another student, which attempts 36 problems 8 times each. A problem of difficulty d is solved with
+    probability 1 / (1 + exp(d - skill)), one of infinite difficulty never. Returns mu of teachers and of students, and rewards by Eq. 2."""
+    rng, rewards = np.random.default_rng(0), [list[float]() for _ in difficulties]
+    teachers, students = [Rating()] * len(difficulties), [Rating()] * len(skills)
+    for step in range(steps):
+        for place, difficulty in enumerate(difficulties):
+            at = (step + place) % len(skills)
+            expected = win_probability(students[at], teachers[place], league.beta)
+            rhos = (rng.binomial(8, 1 / (1 + np.exp(difficulty - skills[at])), size=36) / 8).tolist()
+            rewards[place] += [teacher_reward(True, rho, RewardConfig()) for rho in rhos]
+            pair = Population((member("T", teachers[place]), member("S", students[at])))
+            matchup = Matchup("T", "S", expected, 0.0, decide(expected, rhos, league))
+            teachers[place], students[at] = (member.rating for member in rate(pair, [matchup], league).members)
+    return [rating.mu for rating in teachers], [rating.mu for rating in students], [fmean(values) for values in rewards]
+
+
+def order(values):
+    return sorted(range(len(values)), key=values.__getitem__)
+
+
+@pytest.mark.parametrize("difficulties", [(1.7, 0.0, -2.2, math.inf), (3.0, 1.7, 0.0, -2.2), (1.7, 3.5, math.inf, -1.0)])
+def test_teachers_are_rated_in_the_order_of_their_rewards_only_if_unsolved_problems_win_nothing(difficulties):
+    teachers, students, rewards = ratings_after_games(LeagueConfig(unsolved="nobody"), difficulties)
+    assert order(teachers) == order(rewards)
+    assert students[3] > students[0] and min(students) > 10
+    teachers, students, rewards = ratings_after_games(LeagueConfig(unsolved="teacher"), difficulties)
+    assert order(teachers) == order(difficulties) != order(rewards), "by the paper's rule the hardest problems win, also impossible ones"
+    assert order(students) == [0, 1, 2, 3]
 
 
 def test_expected_mode_calibrates_where_a_fixed_threshold_drives_ratings_apart():

@@ -62,11 +62,10 @@ def main(arguments: Sequence[str]) -> int:
     folders = [read_folder(parent) for parent in args.parents]
     check_agreement(args.parents, [folder.settings for folder in folders], args.allow_other_base)
     names = [os.path.relpath(parent, out) for parent in args.parents]  # holds as long as the folders move together
-    adapters = [folder.adapter for folder in folders]
-    child, lineage = breed(adapters, plan, names)
+    child, lineage = breed([folder.adapter for folder in folders], plan, names)
     save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
     console.print(_child_table(args.out or out, args.parents, lineage, len(child.modules)))
-    if warning := basis_warning(lineage, adapters):
+    if warning := basis_warning(lineage):
         console.print(Text(warning, "yellow"))
     return 0
 

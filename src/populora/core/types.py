@@ -185,6 +185,8 @@ class Lineage:
     cosines: tuple[float, ...] = ()
     effective_rank: float = 0.0
     """Distance of the child from its parents at birth: norm ratio, cosines to each parent, effective rank."""
+    basis_cosine: float | None = None
+    """Cosine between all A of the two parents: near 1 in a common basis. None with one parent."""
     strength: dict[str, float | str] = field(default_factory=dict[str, float | str])
     """All strengths of the operator, defaults among them."""
     refactor: str = ""

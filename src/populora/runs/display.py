@@ -13,7 +13,7 @@ from rich.console import Console
 
 from populora.core.types import TASK_TYPES
 from populora.runs.step_record import StepRecord
-from populora.runs.style import describe_child, format_duration
+from populora.runs.style import describe_evolution, format_duration
 from populora.runs.summary import Summary, print_summary
 
 
@@ -98,5 +98,5 @@ def step_line(record: StepRecord, metrics: Mapping[str, float], steps: int, left
         parts.append(f"mu T {value('rating/mu/teacher', 1)} S {value('rating/mu/student', 1)}")
     if record.step < steps:
         parts.append(f"left {format_duration(left)}")
-    parts += [f"bred {describe_child(child)}" for child in record.children]
+    parts += describe_evolution(record.evolution)
     return "  ".join(parts)

@@ -63,10 +63,11 @@ def _held_out_accuracy(log: Log, problems: int) -> str:
 
 
 def _children(log: Log) -> str:
-    counts = [int(line.get("evolution/children", 0.0)) for line in log]
-    rounds = sum(count > 0 for count in counts)
+    counts, spared = ([int(line.get(f"evolution/{name}", 0.0)) for line in log] for name in ("children", "spared"))
+    rounds = sum(born + stayed > 0 for born, stayed in zip(counts, spared, strict=True))
     replaced = "child replaced a weak member" if sum(counts) == 1 else "children replaced weak members"
-    return f"Evolution: {sum(counts)} {replaced} in {plural(rounds, 'round')}." if rounds else ""
+    stayed = f"; {plural(sum(spared), 'newborn')} at the bottom stayed" if sum(spared) else ""
+    return f"Evolution: {sum(counts)} {replaced} in {plural(rounds, 'round')}{stayed}." if rounds else ""
 
 
 def _direction(change: float, error: float) -> int:

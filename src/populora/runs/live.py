@@ -24,7 +24,7 @@ from populora.core.types import TASK_TYPES, Matchup, Member, Role
 from populora.runs.display import Eta
 from populora.runs.highlights import Log
 from populora.runs.step_record import StepRecord
-from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, describe_child, format_duration, format_metric, sparkline
+from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, describe_evolution, format_duration, format_metric, sparkline
 from populora.runs.summary import Summary, print_summary
 
 SHOWN = (
@@ -86,7 +86,7 @@ class LiveDisplay(AbstractContextManager):
 
     def step(self, record: StepRecord, metrics: Mapping[str, float]) -> None:
         earlier = tuple(line for line in self._view.history if line["step"] < record.step)
-        births = tuple(f"step {record.step}: {describe_child(child)}" for child in record.children)
+        births = tuple(f"step {record.step}: {event}" for event in describe_evolution(record.evolution))
         self._view = replace(
             self._view, history=(*earlier, {"step": record.step, **metrics}), left=self._eta.left(record), members=record.members,
             matchups=record.matchups, births=(births + self._view.births)[:4], phase="",

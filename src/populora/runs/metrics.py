@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
     """Compute all metrics of a step but its timing. ``tables`` are the step's rows."""
     values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"]), **_matchups(tables["matchups"])}
-    values |= {**_ratings(tables["ratings"]), "evolution/children": float(len(tables["children"])), **_learning(record)}
+    values |= {**_ratings(tables["ratings"]), **_evolution(record), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
     values |= {f"held_out/{name}": value for name, value in record.held_out.items()}
     values |= _mean("held_out/accuracy", (value for name, value in record.held_out.items() if name.endswith("/all")))
@@ -111,6 +111,11 @@ def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
     for name in ("mu", "sigma"):
         values |= _per_role(f"rating/{name}", ((row["member"], row["role"], row[name]) for row in ratings))
     return values
+
+
+def _evolution(record: StepRecord) -> dict[str, float]:
+    """Count children, the newborns that were spared though they were at the bottom, and broken teachers."""
+    return {f"evolution/{name}": float(len(getattr(record.evolution, name))) for name in ("children", "spared", "broken")}
 
 
 def _learning(record: StepRecord) -> dict[str, float]:

@@ -1,8 +1,21 @@
 """The record of one self-play step, from which logs, tables and display are made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal, UpdateStats
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What an evolution did. Empty in steps without one."""
+
+    children: tuple[Lineage, ...] = ()
+    parents: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
+    """Files of the PEFT folders of the children's parents, by name; empty where ``evolution.keep_parents`` is off."""
+    spared: tuple[str, ...] = ()
+    """Newborns in the bottom fraction, which stayed."""
+    broken: tuple[str, ...] = ()
+    """Teachers that made hardly any valid problem of some type."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +35,7 @@ class StepRecord:
     trained: tuple[bool, ...]
     members: tuple[Member, ...]
     updates: dict[str, UpdateStats]
-    children: tuple[Lineage, ...]
-    parents: dict[str, dict[str, bytes]]
-    """Files of the PEFT folders of the children's parents, by name; empty without children, or where ``evolution.keep_parents`` is off."""
+    evolution: Evolution
     seconds: dict[str, float]
     """Wall clock by phase; in ``wait`` the sampler waited for verdicts."""
     overlapped: dict[str, float]

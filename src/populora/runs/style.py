@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from populora.core.types import Lineage, Role
+from populora.runs.step_record import Evolution
 
 ROLE_COLOURS = {Role.TEACHER.value: "dark_orange", Role.STUDENT.value: "dodger_blue2", Role.AGENT.value: "grey70"}
 PHASES = ("matchmaking", "propose and solve", "update", "publish", "store", "evaluate", "evolve")
@@ -60,6 +61,12 @@ def sparkline(values: Sequence[float], width: int) -> str:
     recent = list(values)[-width:]
     low, high = min(recent, default=0), max(recent, default=0)
     return "".join(_BLOCKS[round(7 * (value - low) / (high - low)) if high > low else 3] for value in recent)
+
+
+def describe_evolution(evolution: Evolution) -> list[str]:
+    """Describe each birth, and the members that were spared or broken, as ``bred T1 = x2(T0, T3)``, ``spared S2``, ``broken T1``."""
+    births = [f"bred {describe_child(child)}" for child in evolution.children]
+    return births + [f"{name} {' '.join(ids)}" for name, ids in (("spared", evolution.spared), ("broken", evolution.broken)) if ids]
 
 
 def describe_child(child: Lineage) -> str:

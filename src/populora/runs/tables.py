@@ -65,6 +65,7 @@ SCHEMAS = {
         ("step", pa.int32()), ("member", pa.string()), ("generation", pa.int32()), ("born", pa.int32()), ("operator", pa.string()),
         ("parents", pa.list_(pa.string())), ("stream", pa.string()),  # the stream's name as a JSON list
         ("norm_ratio", pa.float64()), ("cosines", pa.list_(pa.float64())), ("effective_rank", pa.float64()),
+        ("basis_cosine", pa.float64()),
         ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
     ]),
 }  # fmt: skip
@@ -74,7 +75,9 @@ def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, 
     """Write the tables of a step, and the parents of its children, into the run ``folder``; return the rows. Raises `RunDirectoryError`."""
     rows = step_rows(record)
     files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
-    files |= {f"{PARENTS}/{name}/{file}": data for name, folder_files in record.parents.items() for file, data in folder_files.items()}
+    files |= {
+        f"{PARENTS}/{name}/{file}": data for name, folder_files in record.evolution.parents.items() for file, data in folder_files.items()
+    }
     write_folder(step_folder(folder / FOLDER, record.step), files)
     return rows
 
@@ -145,7 +148,8 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
             for m in record.members
         ],
         "children": [
-            {**vars(child), "stream": json.dumps(child.stream), "strength": json.dumps(child.strength)} for child in record.children
+            {**vars(child), "stream": json.dumps(child.stream), "strength": json.dumps(child.strength)}
+            for child in record.evolution.children
         ],
     }  # fmt: skip
     return {name: [{"step": record.step, **row} for row in rows] for name, rows in tables.items()}

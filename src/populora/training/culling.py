@@ -1,14 +1,16 @@
 """Phase 5, the choices: members to replace, their parents and the operator (paper, "Training Step", phase 5).
 
 Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` is replaced, parents
-come from the top half. Three rules go beyond the paper's text. A newborn is not judged before it has trained for one interval. A
-teacher that hardly makes a valid problem plays no games, so that its rating would never fall. It is replaced first, and chosen as a
+come from the top half. Three rules go beyond the paper's text. A newborn is not judged before it has trained for one interval, unless
+``evolution.protect_newborns`` is off. A teacher that hardly makes a valid problem of some type is broken: it plays no games with that
+type, so that its rating does not fall for it, and it hardly gets a signal to learn the type again. It is replaced first, and chosen as a
 parent last. A child is rated like its parents, with a larger sigma.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +19,16 @@ from populora.core.types import Member, Rating
 from populora.training.ratings import lower_bound
 
 BROKEN_VALID_RATE = 0.1
-"""A teacher whose share of valid proposals is below this is replaced first, whatever its rating."""
+"""A teacher whose share of valid proposals of one type is below this is replaced first, whatever its rating."""
+
+
+class Weakest(NamedTuple):
+    """The bottom ``cull_fraction`` of one role, weakest first."""
+
+    culled: tuple[Member, ...]
+    """Those that are replaced."""
+    spared: tuple[Member, ...]
+    """The newborns among them, which stay. Nobody stronger is replaced instead."""
 
 
 def cull_count(size: int, cull_fraction: float) -> int:
@@ -27,13 +38,13 @@ def cull_count(size: int, cull_fraction: float) -> int:
     return min(max(1, math.floor(cull_fraction * size + 1e-9)), size - 1)
 
 
-def to_cull(
+def weakest(
     members: Sequence[Member], cull_fraction: float, lcb_k: float, step: int, valid_rates: Mapping[str, float] | None = None
-) -> tuple[Member, ...]:
-    """Select the members of one role to replace after ``step``, weakest first, at most `cull_count`.
+) -> Weakest:
+    """Select the `cull_count` weakest members of one role after ``step``; newborns (``protected_until >= step``) among them are spared.
 
-    A newborn (``protected_until >= step``) among them stays, and fewer are replaced. ``valid_rates`` are shares of valid proposals
-    by member id; equal bounds are decided by them, then by the slot.
+    ``valid_rates`` are by member id the share of valid proposals of the type in which it is smallest; equal bounds are decided by them,
+    then by the slot.
     """
     _check_one_role(members)
     rates = valid_rates or {}
@@ -42,8 +53,11 @@ def to_cull(
         rate = rates.get(member.id, 1.0)
         return rate >= BROKEN_VALID_RATE, lower_bound(member.rating, lcb_k), rate, member.slot
 
-    weakest = sorted(members, key=strength)[: cull_count(len(members), cull_fraction)]
-    return tuple(member for member in weakest if member.protected_until < step)
+    bottom = sorted(members, key=strength)[: cull_count(len(members), cull_fraction)]
+    return Weakest(
+        culled=tuple(member for member in bottom if member.protected_until < step),
+        spared=tuple(member for member in bottom if member.protected_until >= step),
+    )
 
 
 def choose_operator(arities: Mapping[str, int], parents_available: int, rng: np.random.Generator) -> str:

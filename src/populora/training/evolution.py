@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import get_operator
 from populora.adapters.operators.breeding import breed
+from populora.adapters.operators.similarity import basis_cosine
 from populora.adapters.peft_format import peft_files
 from populora.core.config import Config
 from populora.core.errors import ConfigError
@@ -13,7 +15,8 @@ from populora.core.rng import stream
 from populora.core.types import Lineage, Member, Role
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import base_name
-from populora.training.culling import child_rating, choose_operator, choose_parents, cull_count, to_cull
+from populora.runs.step_record import Evolution
+from populora.training.culling import BROKEN_VALID_RATE, child_rating, choose_operator, choose_parents, cull_count, weakest
 from populora.training.population import Population
 from populora.training.run import Run
 
@@ -41,41 +44,61 @@ def check_operators(config: Config) -> None:
         for name, operator in operators.items():
             if culled and operator.arity <= size - culled and operator.min_rank > rank:
                 raise ConfigError(f"operator '{name}' needs lora.rank {operator.min_rank} or more, got {rank}: leave it out of the pool")
+    if config.evolution.min_basis_cosine > -1.0 and all(operator.mixes_factors for operator in operators.values()):
+        raise ConfigError(
+            f"evolution.operators {', '.join(operators)} all mix factors, which evolution.min_basis_cosine "
+            f"{config.evolution.min_basis_cosine} forbids to parents without a common basis: add another, such as x2, or set it to -1"
+        )
 
 
-def evolve_if_due(run: Run, step: int) -> tuple[tuple[Lineage, ...], dict[str, dict[str, bytes]]]:
-    """Breed and replace when the step is due. Returns the children's lineages, and the files of their parents' PEFT folders by name."""
+def evolve_if_due(run: Run, step: int) -> Evolution:
+    """Breed and replace when the step is due, and say what was done."""
     if run.config.population.single_agent or not evolution_due(run.config, step):
-        return (), {}
-    valid_rates = {author: valid / total for author, (valid, total) in run.valid_counts.items() if total}
-    run.population, children, parents = evolve(run.population, run.bank, run.config, step, valid_rates)
+        return Evolution()
+    valid_rates = {author: min(valid / total for valid, total in types.values()) for author, types in run.valid_counts.items()}
+    run.population, children, parents, spared = evolve(run.population, run.bank, run.config, step, valid_rates)
     run.valid_counts = {}
     run.sync_weights(child.slot for child in children)
     base, targets = base_name(run.config.base), run.config.lora.targets
-    return tuple(child.lineage for child in children), {name: peft_files(parent, base, targets) for name, parent in parents.items()}
+    return Evolution(
+        children=tuple(child.lineage for child in children),
+        parents={name: peft_files(parent, base, targets) for name, parent in parents.items()},
+        spared=tuple(member.id for member in spared),
+        broken=tuple(author for author, rate in valid_rates.items() if rate < BROKEN_VALID_RATE),
+    )
 
 
-def evolve(
-    population: Population, bank: LoraBank, config: Config, step: int, valid_rates: Mapping[str, float]
-) -> tuple[Population, list[Member], dict[str, Adapter]]:
+class Evolved(NamedTuple):
+    """The population after an evolution."""
+
+    population: Population
+    children: list[Member]
+    """In the order of slots."""
+    parents: dict[str, Adapter]
+    """Copies of the children's parents by name, from which a child can be bred again; none where ``evolution.keep_parents`` is off."""
+    spared: list[Member]
+    """Newborns in the bottom fraction, which stayed."""
+
+
+def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: Mapping[str, float]) -> Evolved:
     """Replace the bottom ``cull_fraction`` of teachers and of students; the bank's slots change in place.
 
-    ``valid_rates`` are the teachers' shares of valid proposals since the last evolution: a broken teacher goes first
-    (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
-    Returns the new population, its children in the order of slots, and copies of their parents by name. There are none where
-    ``evolution.keep_parents`` is off; without them no child can be bred again.
+    ``valid_rates`` are by teacher the share of valid proposals since the last evolution, of the type in which it is smallest: a broken
+    teacher goes first (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
     """
     newborn: list[tuple[Member, Adapter]] = []
+    spared: list[Member] = []
     for role in (Role.TEACHER, Role.STUDENT):
         members = population.role(role)
-        culled = to_cull(members, config.evolution.cull_fraction, config.evolution.lcb_k, step, valid_rates)
-        newborn += [_child(member, members, culled, bank, config, step, valid_rates) for member in culled]
+        bottom = weakest(members, config.evolution.cull_fraction, config.evolution.lcb_k, step, valid_rates)
+        newborn += [_child(member, members, bottom.culled, bank, config, step, valid_rates) for member in bottom.culled]
+        spared += bottom.spared
     names = {name for child, _ in newborn for name in child.lineage.parent_names} if config.evolution.keep_parents else set[str]()
     parents = {member.lineage.name: bank.adapter(member.slot) for member in population.members if member.lineage.name in names}
     for child, adapter in newborn:
         bank.load(child.slot, adapter)
         population = population.replaced(child)
-    return population, sorted((child for child, _ in newborn), key=lambda child: child.slot), parents
+    return Evolved(population, sorted((child for child, _ in newborn), key=lambda child: child.slot), parents, spared)
 
 
 def _child(
@@ -91,11 +114,17 @@ def _child(
     name = ("evolve", step, culled_member.id)
     rng = stream(config.seed, *name, "choice")
     pool = {operator.name: operator for operator in map(get_operator, settings.operators)}
-    operator = pool[choose_operator({name: operator.arity for name, operator in pool.items()}, len(members) - len(culled), rng)]
+    available = len(members) - len(culled)
+    operator = pool[choose_operator({name: operator.arity for name, operator in pool.items()}, available, rng)]
     parents = choose_parents(members, culled, operator.arity, settings.lcb_k, rng, valid_rates)
+    if operator.mixes_factors and basis_cosine(*(bank.adapter(parent.slot) for parent in parents)) < settings.min_basis_cosine:
+        others = {name: operator.arity for name, operator in pool.items() if not operator.mixes_factors}
+        operator = pool[choose_operator(others, available, rng)]
+        parents = parents[: operator.arity]
     generation = culled_member.lineage.generation + 1
     plan = Lineage(culled_member.id, generation, step, operator.name, stream=name, refactor=settings.refactor, seed=config.seed)
     names = [parent.lineage.name for parent in parents]
     adapter, lineage = breed([bank.adapter(parent.slot) for parent in parents], plan, names, allow_copy=True, operator=operator)
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
-    return replace(culled_member, rating=rating, lineage=lineage, protected_until=step + settings.every), adapter
+    protected_until = step + settings.every if settings.protect_newborns else step
+    return replace(culled_member, rating=rating, lineage=lineage, protected_until=protected_until), adapter

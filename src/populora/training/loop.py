@@ -147,7 +147,7 @@ def check_sync(run: Run, members: Sequence[Member]) -> None:
 
 def _changed_members(run: Run, record: StepRecord) -> list[Member]:
     """Select the members that the step updated or bred, whose adapters were published."""
-    born = {child.member for child in record.children}
+    born = {child.member for child in record.evolution.children}
     updated = {name for name, update in record.updates.items() if not update.skipped}
     return [member for member in run.population.members if member.id in born | updated]
 

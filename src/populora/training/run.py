@@ -53,8 +53,8 @@ class Run:
     held_out: list[Problem]
     """Problems that every solver is evaluated on; empty where evaluation is off."""
     step: int = 0
-    valid_counts: dict[str, list[int]] = field(default_factory=dict)
-    """Number of valid and of all proposals by proposer, since the last evolution."""
+    valid_counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    """Number of valid and of all proposals by proposer and task type, since the last evolution."""
 
     def sync_weights(self, slots: Iterable[int] | None = None) -> None:
         """Send the adapters of these slots (default: all) to the sampler."""

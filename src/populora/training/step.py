@@ -53,7 +53,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
 
     # (5) Evolution: every k steps the weakest of each role are replaced by children of the strongest.
     with timer("evolve"):
-        children, parents = evolve_if_due(run, step)
+        evolution = evolve_if_due(run, step)
 
     run.step = step
     teacher_advantages, student_advantages = advantages_in_order(rows, members, rollouts, outcome)
@@ -71,8 +71,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         trained=outcome.trained,
         members=members,
         updates={member.id: updates[member.slot] for member in members if member.slot in updates},
-        children=children,
-        parents=parents,
+        evolution=evolution,
         seconds={**rollouts.seconds, **timer.seconds},
         overlapped=rollouts.verification_seconds,
         tokens={**rollouts.tokens, "update": trained_tokens},
@@ -85,16 +84,17 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
 def store_problems(run: Run, proposals: Sequence[Proposal], void: frozenset[str]) -> frozenset[str]:
     """Put valid problems into the buffer, and the programs of code_i and code_o into the archive. Remove void problems.
 
-    Counts each author's valid proposals for culling. Returns the ids of problems whose program the buffer already held.
+    Counts each author's valid proposals of each type for culling. Returns the ids of problems whose program the buffer already held.
     """
     run.buffer.discard(void)
     repeats: set[str] = set()
     written: list[Measures] = []
     for proposal in proposals:
-        counts = run.valid_counts.setdefault(proposal.author, [0, 0])
-        counts[0] += proposal.problem is not None
+        valid = proposal.problem is not None and proposal.problem.id not in void
+        counts = run.valid_counts.setdefault(proposal.author, {}).setdefault(proposal.task.value, [0, 0])
+        counts[0] += valid
         counts[1] += 1
-        if proposal.problem and proposal.measures and proposal.problem.id not in void:
+        if valid and proposal.problem and proposal.measures:
             if not run.buffer.add(proposal.problem, proposal.measures.fingerprint):
                 repeats.add(proposal.problem.id)
             if proposal.task is not TaskType.CODE_F:

@@ -60,6 +60,7 @@ def breed(
         child = _aligned(operator.function(aligned, stream(plan.seed, *plan.stream), **options))
         check_fit(f"the child of operator '{operator.name}'", child, aligned[0])
         similarity = measure_similarity(child, aligned)
+        basis = basis_cosine(*aligned) if len(aligned) == 2 else None
         for index, (parent, cosine) in enumerate(zip(aligned, similarity.cosines, strict=True), start=1):
             if not (allow_copy or operator.control) and same_adapter(child, parent, cosine):
                 raise AdapterError(
@@ -68,7 +69,7 @@ def breed(
                 )
     fingerprints = tuple(f"{name}:{parent.fingerprint()}" for name, parent in zip(names, parents, strict=False))
     completed = {"parents": fingerprints, "strength": strength, "refactor": refactor, "fingerprint": child.fingerprint()}
-    return child, replace(plan, **completed, **similarity._asdict())
+    return child, replace(plan, **completed, **similarity._asdict(), basis_cosine=basis)
 
 
 def breed_again(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tuple[Adapter, list[str]]:
@@ -89,10 +90,10 @@ def breed_again(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tup
     return child, [f"{name}: {before[name]!r} on record, {now[name]!r} now" for name in before if before[name] != now[name]]
 
 
-def basis_warning(lineage: Lineage, parents: Sequence[Adapter]) -> str:
-    """Return a warning if the operator mixes factors entry by entry that share no basis, else an empty text."""
-    operator = get_operator(lineage.operator)
-    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or (cosine := basis_cosine(*parents)) > COMMON_BASIS:
+def basis_warning(lineage: Lineage) -> str:
+    """Return a warning if the operator mixed factors entry by entry that share no basis, else an empty text."""
+    operator, cosine = get_operator(lineage.operator), lineage.basis_cosine
+    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or cosine is None or cosine > COMMON_BASIS:
         return ""
     warning = f"The parents' A have a cosine of {cosine:.2f}: their factors share no basis, and {operator.name} mixes them entry by entry."
     return f"{warning} x2, x3, and x1 with space=delta do not need one."

@@ -9,6 +9,7 @@ from populora.report.run_data import Log, RunData
 FIGURE = ("lineage", "Lineage", "")
 _INITIAL: Record = {
     "generation": 0, "born": 0, "operator": "init", "parents": [], "norm_ratio": None, "cosines": [], "effective_rank": None,
+    "basis_cosine": None,
 }  # fmt: skip
 
 
@@ -26,7 +27,7 @@ def lineage_figure(study: Study) -> Figure | MissingFigure:
         definition=(
             f"A line is the life of one adapter as a member (T0, S3), strong and pale in turn; {children} were bred. A dot is a birth, "
             "with its operator and the child's norm by its parents' mean norm; thin lines come from the parents, which have a ring. At the "
-            "right end: mu after the last step. The CSV has cosines to the parents, effective rank, and mu when it was last rated."
+            "right end: mu after the last step. The CSV has cosines to the parents and of their A, effective rank and the last mu."
         ),
         source="children.parquet: all columns but the stream; metrics.jsonl: rating/mu/MEMBER",
         runs=describe_first_run(study.main),
@@ -40,7 +41,7 @@ def lineage(run: RunData) -> list[dict[str, Any]]:
     log = run.metrics
     if not len(log.steps):
         return []
-    columns = ("member", "generation", "born", "operator", "parents", "norm_ratio", "cosines", "effective_rank")
+    columns = ("member", "generation", "born", "operator", "parents", "norm_ratio", "cosines", "effective_rank", "basis_cosine")
     children = run.table("children", columns).to_pylist()
     initial = [{"member": member, **_INITIAL} for member in members_of(log)]
     in_order = sorted([*initial, *children], key=lambda row: (len(row["member"]), row["member"], row["generation"]))
@@ -54,7 +55,7 @@ def _life(row: Record, children: list[dict[str, Any]], log: Log) -> dict[str, An
     rated = log.get(f"rating/mu/{row['member']}")[(log.steps > row["born"]) & (log.steps <= (died or log.last_step))]
     return {
         "name": f"{row['member']}#{row['generation']}",
-        **{key: row[key] for key in ("member", "generation", "born", "operator", "norm_ratio", "effective_rank")},
+        **{key: row[key] for key in ("member", "generation", "born", "operator", "norm_ratio", "effective_rank", "basis_cosine")},
         "died": died,
         "parents": " ".join(parent.partition(":")[0] for parent in row["parents"]),
         "cosines": " ".join(f"{cosine:.4f}" for cosine in row["cosines"]),
