@@ -1,9 +1,9 @@
 """Compare two readings each of two rules on the tiny base: the mean that whitening subtracts, and who wins by unsolved problems.
 
-    python -m benchmarks.readings.run [--seeds 5] [--jobs 2] [--only batch prompt]      adds the runs that results.json lacks
+    python -m benchmarks.readings.run [--seeds 3] [--jobs 2] [--only batch prompt]      adds the runs that results.json lacks
 
 `batch` and `prompt` are `learner.centring` in the preset `tiny`, `teacher` and `nobody` are `league.unsolved` in `tiny_4t4s`. Each run is
-`populora train` in a process of its own, ``jobs`` at a time. Numbers are means over the last 20 of 100 steps. A member has lost a type if
+`populora train` in a process of its own, ``jobs`` at a time. Numbers are means over the last 20 steps. A member has lost a type if
 less than 10 % of its proposals of it were valid there, or of its answers well-formed. ``culled_reward`` and ``parents_reward`` are the mean
 reward of teachers that were replaced, or became parents, over the interval before, less that of all teachers.
 """
@@ -26,11 +26,12 @@ from populora.runs.metrics_log import read_log
 from populora.runs.reader import RunDirectory
 
 ARMS = {
-    "batch": ["tiny", "--learner.centring", "batch"],
-    "prompt": ["tiny", "--learner.centring", "prompt"],
-    "teacher": ["tiny_4t4s", "--league.unsolved", "teacher"],
-    "nobody": ["tiny_4t4s", "--league.unsolved", "nobody"],
+    "batch": ("tiny", 100, "--learner.centring", "batch"),
+    "prompt": ("tiny", 100, "--learner.centring", "prompt"),
+    "teacher": ("tiny_4t4s", 60, "--league.unsolved", "teacher"),
+    "nobody": ("tiny_4t4s", 60, "--league.unsolved", "nobody"),
 }
+"""Preset, steps and the setting of each arm."""
 BY_TYPE = ("teacher/validity", "student/format_rate")
 METRICS = (
     "teacher/difficulty", "teacher/rho_zero", "teacher/reward", "teacher/loc", "student/solve_rate", "student/response_length", *BY_TYPE,
@@ -42,18 +43,17 @@ Line = Mapping[str, float]
 
 def main() -> None:
     parser = options(__doc__, Path(__file__).with_name("results.json"))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=list(ARMS), choices=list(ARMS))
     args = parser.parse_args()
     runs: list[dict[str, Any]] = json.loads(args.out.read_text())["runs"] if args.out.exists() else []
     done = {(run["arm"], run["seed"]) for run in runs}
     missing = [(arm, seed) for seed in range(args.seeds) for arm in args.only if (arm, seed) not in done]
-    about, lock = {"machine": machine("populora", "torch"), "steps": args.steps}, Lock()
+    about, lock = {"machine": machine("populora", "torch")}, Lock()
 
     def add(arm: str, seed: int) -> None:
-        run = train(arm, seed, args.steps)
+        run = train(arm, seed)
         with lock:
             runs.append(run)
             runs.sort(key=lambda run: (list(ARMS).index(run["arm"]), run["seed"]))
@@ -63,9 +63,9 @@ def main() -> None:
         list(jobs.map(add, *zip(*missing, strict=True)) if missing else ())
 
 
-def train(arm: str, seed: int, steps: int) -> dict[str, Any]:
+def train(arm: str, seed: int) -> dict[str, Any]:
     """Train with one seed and reduce the run to its numbers."""
-    preset, *settings = ARMS[arm]
+    preset, steps, *settings = ARMS[arm]
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--seed", str(seed), "--steps", str(steps), "--evaluation.every", str(steps), "--out", f"{folder}/run"]
         subprocess.run([*POPULORA, "train", preset, *flags, *settings], check=True, stdout=subprocess.DEVNULL)
