@@ -1,0 +1,200 @@
+"""Compute the numbers of a run again from its files, without populora, and compare them with the recorded ones.
+
+    python examples/recompute.py RUN [FIGURES]
+
+It reads settings, log and tables of the run, and the CSV files that `populora report RUN --figures FIGURES` wrote. By the paper's formulas
+it computes solve rates, rewards, advantages, matchups, ratings, replacements and the numbers of the main figures. It prints a line for each
+column and metric, and exits with 1 if a value differs by more than 1e-9, relative to the larger number or, below 1, absolutely. The files
+do not determine verdicts (examples/regrade.py), random draws, cells of the archive, held-out accuracy and updates.
+"""
+
+import csv
+import json
+import math
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pyarrow.parquet as pq
+
+COMPUTED = {
+    "proposals": ("rho", "reward", "advantage"), "attempts": ("reward", "advantage"), "matchups": ("expected", "mean_rho", "outcome"),
+    "ratings": ("member", "slot", "mu", "sigma", "generation", "born", "protected_until"), "children": ("parents", "generation", "born"),
+}  # fmt: skip
+COMPLEXITY = ("ast_depth", "cyclomatic", "loc", "variables")
+differences, first = defaultdict(list), {}  # by column or metric: all of them, and where the first is that is too large
+
+
+def compare(name, place, recorded, computed):
+    numbers = all(isinstance(value, int | float) for value in (recorded, computed))
+    difference = abs(recorded - computed) / max(1.0, abs(recorded), abs(computed)) if numbers else float(recorded != computed)
+    differences[name].append(difference)
+    if not difference <= 1e-9:  # also if it is NaN
+        first.setdefault(name, f"  DIFFERS in {place}: {recorded} on record, {computed} computed")
+
+
+def grouped(rows, *columns):
+    groups = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[column] for column in columns)].append(row)
+    return groups
+
+
+def rewards(proposals, attempts, pay):
+    """Compute rho and the rewards (Eq. 1 and 2). Nobody is paid for a void problem."""
+    solved, void = defaultdict(list), {row["problem_id"] for row in attempts if row["void"]}
+    for row in attempts:
+        row["reward"] = pay["malformed"] if not row["formatted"] else pay["correct"] if row["correct"] else pay["incorrect"]
+        if not row["filled"]:
+            solved[row["problem_id"]].append(row["correct"])
+    for row in proposals:
+        rho = fmean(solved[row["problem_id"]]) if row["valid"] and row["problem_id"] not in void else None
+        valued = None if rho is None else pay["boundary"] if rho in (0, 1) else 1 - rho
+        row |= {"rho": rho, "reward": valued if row["valid"] else pay["invalid_proposal"]}
+
+
+def advantages(proposals, attempts, learner):
+    """Compute REINFORCE++-baseline: centre by prompt, whiten over the tokens of a member's batch, weigh the role."""
+    for row in proposals:
+        row |= {"advantage": None, "used": row["reward"] is not None, "by": row["author"], "as": "teacher", "prompt": row["group"]}
+    for row in attempts:
+        row |= {"advantage": None, "used": row["trained"], "by": row["student"], "as": "student", "prompt": row["problem_id"]}
+    rows = [row for row in proposals + attempts if row["used"]]
+    for peers in grouped(rows, "by", "as", "prompt").values():
+        mean = fmean(row["reward"] for row in peers) if len(peers) > 1 else 0.0
+        for row in peers:
+            row |= {"centred": row["reward"] - mean, "shifted": learner["centring"] == "batch" or len(peers) == 1}
+    sizes = {key: sum(row["response_tokens"] for row in of_role) for key, of_role in grouped(rows, "by", "as").items()}
+    together = {"member": ("by",), "pooled": ("by", "as"), "per_type": ("by", "as", "task")}[learner["whitening"]]
+    for batch in grouped(rows, *together).values():
+        values, tokens, shifted = (np.array([row[name] for row in batch]) for name in ("centred", "response_tokens", "shifted"))
+        values[shifted] -= (tokens * values)[shifted].sum() / max(tokens[shifted].sum(), 1)
+        values /= math.sqrt((tokens * values**2).sum() / max(tokens.sum() - 1, 1) + 1e-8)
+        for row, value in zip(batch, values.tolist(), strict=True):
+            roles = [size for (by, _), size in sizes.items() if by == row["by"]]
+            row["advantage"] = value * (sum(roles) / len(roles) / sizes[row["by"], row["as"]] if learner["role_weights"] == "equal" else 1)
+
+
+def game(winner, loser, league):
+    """Update both by TrueSkill for two players without draws (Herbrich et al. 2006)."""
+    sigmas = [math.hypot(player["sigma"], league["tau"]) for player in (winner, loser)]
+    c = math.sqrt(2 * league["beta"] ** 2 + sigmas[0] ** 2 + sigmas[1] ** 2)
+    t = (winner["mu"] - loser["mu"]) / c
+    v = math.sqrt(2 / math.pi) * math.exp(-t * t / 2) / math.erfc(-t / math.sqrt(2))  # density by distribution
+    mus = winner["mu"] + sigmas[0] ** 2 / c * v, loser["mu"] - sigmas[1] ** 2 / c * v
+    sigmas = [sigma * math.sqrt(1 - (sigma / c) ** 2 * v * (v + t)) for sigma in sigmas]
+    return [{**player, "mu": mu, "sigma": sigma} for player, mu, sigma in zip((winner, loser), mus, sigmas, strict=True)]
+
+
+def ratings(tables, members, league):
+    """Compute the matchups' expectations and outcomes, and the ratings after them."""
+    before = dict(members)
+    for row in tables["matchups"]:
+        teacher, student = before[row["teacher"]], before[row["student"]]
+        spread = math.sqrt(4 * league["beta"] ** 2 + 2 * student["sigma"] ** 2 + 2 * teacher["sigma"] ** 2)
+        rhos = [each["rho"] for each in tables["proposals"] if each["author"] == row["teacher"] and each["rho"] is not None]
+        row |= {"expected": math.erfc((teacher["mu"] - student["mu"]) / spread) / 2, "mean_rho": fmean(rhos) if rhos else None}
+        bar = row["expected"] if league["outcome"] == "expected" else league["threshold"]
+        margin = row["mean_rho"] - bar if rhos and teacher is not student else 0.0
+        unpaid = league["unsolved"] == "nobody" and fmean([rho or 1.0 for rho in rhos] or [1.0]) >= bar
+        row["outcome"] = "none" if abs(margin) < 1e-6 else "student" if margin > 0 else "neither" if unpaid else "teacher"
+        teacher, student = members[row["teacher"]], members[row["student"]]
+        won, lost = game(student, teacher, league), game(teacher, student, league)  # by the student
+        after = {"none": (student, teacher), "student": won, "teacher": lost[::-1], "neither": (student, won[1])}
+        members[row["student"]], members[row["teacher"]] = after[row["outcome"]]
+    tables["ratings"] = [{"member": name, **member} for name, member in members.items()]
+
+
+def evolve(children, members, interval, settings, step):
+    """Compute who is replaced, by the proposals of the ``interval`` and the ratings. Puts the children into ``members``, returns counts."""
+    rates, bottom, best, until = dict.fromkeys(members, 1.0), [], [], step + settings["every"] * settings["protect_newborns"]
+    for (name, _), rows in grouped(interval, "author", "task").items():
+        rates[name] = min(rates[name], fmean(row["rho"] is not None for row in rows))  # of the type with the fewest valid problems
+    share = settings["cull_fraction"] if interval else 0
+    bounds = {name: member["mu"] - settings["lcb_k"] * member["sigma"] for name, member in members.items()}
+    for role in ("teacher", "student"):
+        names = [name for name, member in members.items() if member["role"] == role]
+        count = min(max(1, math.floor(share * len(names) + 1e-9)), len(names) - 1) if share else 0
+        bottom += sorted(names, key=lambda name: (rates[name] >= 0.1, bounds[name], rates[name]))[:count]  # equal ones by slot
+        stay = [name for name in names if name not in bottom or members[name]["protected_until"] >= step]
+        best += sorted(stay, key=lambda name: (rates[name] < 0.1, -bounds[name]))[: math.ceil(len(names) / 2)]
+    culled = [name for name, member in members.items() if name in bottom and member["protected_until"] < step]
+    compare("children.member", f"step {step}", [row["member"] for row in children], culled)
+    for row in children:
+        member, rated = members[row["member"]], [members[parent.partition("#")[0]] for parent in row["parents"]]
+        known = {f"{name}#{members[name]['generation']}" for name in best if name[0] == row["member"][0]}
+        row["parents"] = [name for name in dict.fromkeys(row["parents"]) if name.partition(":")[0] in known]
+        mu, sigma = fmean(parent["mu"] for parent in rated), max(settings["child_sigma"], *(parent["sigma"] for parent in rated))
+        row |= {**member, "born": step, "generation": member["generation"] + 1, "protected_until": until, "mu": mu, "sigma": sigma}
+    members |= {row["member"]: {key: row[key] for key in members[row["member"]]} for row in children}
+    counts = {"children": len(culled), "spared": len(bottom) - len(culled), "broken": sum(rate < 0.1 for rate in rates.values())}
+    return {f"evolution/{name}": count for name, count in counts.items()}
+
+
+def metrics(tables, programs):
+    """Compute the metrics of a step. ``programs`` collects the measures of all that were written so far."""
+    proposals, asked = tables["proposals"], [row for row in tables["attempts"] if not row["void"] and not row["filled"]]
+    valued = [{**row, "difficulty": 1 - row["rho"]} for row in proposals if row["rho"] is not None]
+    sources = {"teacher/validity": (proposals, "author", "valid"), "teacher/difficulty": (valued, "author", "difficulty")}
+    sources |= {f"teacher/{name}": ([row for row in proposals if row["valid"]], "author", name) for name in COMPLEXITY}
+    sources |= {"student/solve_rate": (asked, "student", "correct"), "student/format_rate": (asked, "student", "formatted")}
+    values = defaultdict(list)
+    for metric, (rows, member, column) in sources.items():
+        written = [row for row in rows if column not in COMPLEXITY or row["task"] != "code_f"]  # code_f is given its program
+        for columns in ((), ("task",), (member,), (member, "task")):
+            for group, of_group in grouped(rows if "task" in columns else written, *columns).items():
+                values["/".join((metric, *group))] = [row[column] for row in of_group]
+    for key in ("role", "member"):
+        values |= {f"rating/mu/{name}": [row["mu"] for row in rows] for (name,), rows in grouped(tables["ratings"], key).items()}
+    for row in tables["matchups"]:
+        values["matchup/student_wins"] += [row["outcome"] == "student"] if row["outcome"] in ("student", "teacher") else []
+    programs += [tuple(row[name] for name in COMPLEXITY) for row in valued if row["task"] != "code_f"]
+    values |= {"archive/total_problems": [len(programs)], "archive/distinct_descriptors": [len(set(programs))]}
+    return {name: fmean(of_name) for name, of_name in values.items() if of_name}
+
+
+def logged(run, figures):
+    """Yield file, step, name and value of the metrics in the log, and of those in the CSV files of the figures."""
+    for line in map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines()):
+        yield from (("metrics.jsonl", line["step"], name, value) for name, value in line.items())
+    for file in sorted(figures.glob("*.csv")) if figures else ():
+        for row in csv.DictReader(file.read_text("utf-8").splitlines()):
+            if row.keys() >= {"metric", "member", "step", "value"}:
+                group, metric, *task = row["metric"].split("/")
+                member = [] if row["member"] == "all" else [row["member"]]
+                yield file.name, int(row["step"]), "/".join((group, metric, *member, *task)), float(row["value"])
+
+
+def main(run, figures=None):
+    config, computed, programs, interval = json.loads((run / "config.json").read_text("utf-8")), {}, [], []
+    league, settings, sizes = config["league"], config["evolution"], config["population"]
+    roles = ["agent"] if sizes["single_agent"] else ["teacher"] * sizes["teachers"] + ["student"] * sizes["students"]
+    start = {"mu": league["mu"], "sigma": league["sigma"], "generation": 0, "born": 0, "protected_until": 0}
+    members = {f"{role[0].upper()}{roles[:slot].count(role)}": {**start, "role": role, "slot": slot} for slot, role in enumerate(roles)}
+    for step, folder in sorted((int(folder.name.removeprefix("step_")), folder) for folder in run.glob("steps/step_*[0-9]")):
+        tables, recorded = ({name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in COMPUTED} for _ in range(2))
+        rewards(tables["proposals"], tables["attempts"], config["rewards"])
+        advantages(tables["proposals"], tables["attempts"], config["learner"])
+        ratings(tables, members, league)
+        interval += tables["proposals"]
+        due = settings["every"] and step % settings["every"] == 0 and step < config["steps"] and not sizes["single_agent"]
+        computed[step] = metrics(tables, programs) | evolve(tables["children"], members, interval if due else [], settings, step)
+        interval = [] if due else interval
+        for table, column in ((table, column) for table, columns in COMPUTED.items() for column in columns):
+            for number, (old, new) in enumerate(zip(recorded[table], tables[table], strict=True)):
+                compare(f"{table}.{column}", f"step {step}, row {number}", old[column], new[column])
+    known = {"/".join(name.split("/")[:2]) for values in computed.values() for name in values}
+    for file, step, name, value in logged(run, figures):
+        if (metric := "/".join(name.split("/")[:2])) in known:
+            compare(f"{file} {metric}", f"step {step}, {name}", value, computed[step].get(name))
+    counted = sum(len(values) for name, values in differences.items() if name.startswith("metrics.jsonl"))
+    compare("metrics.jsonl", "number of values", counted, sum(map(len, computed.values())))
+    for name, values in differences.items():
+        print(f"{name}: {len(values)} values, largest difference {max(values):.1e}{first.get(name, '')}")
+    return int(bool(first))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(Path, sys.argv[1:])))

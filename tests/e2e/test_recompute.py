@@ -1,0 +1,168 @@
+"""The numbers of whole runs, computed again by scripts that know nothing but the files (examples/recompute.py, examples/regrade.py)."""
+
+import ast
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from report_runs import rewrite
+from small_run import SMALL, Silent
+
+from populora.cli.report import read_study
+from populora.core.config import EvaluationConfig, PopulationConfig
+from populora.report.figure import Figure
+from populora.report.figures import make_figures
+from populora.training.loop import train
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WITHOUT_POPULORA = "import runpy, sys; sys.modules['populora'] = None; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+FIVE_STEPS = replace(SMALL, steps=5, evaluation=EvaluationConfig(), league=replace(SMALL.league, unsolved="nobody"))
+AGENT = replace(
+    FIVE_STEPS,
+    population=PopulationConfig(single_agent=True),
+    learner=replace(SMALL.learner, whitening="per_type", role_weights="equal"),
+    rewards=replace(SMALL.rewards, boundary=-0.5),
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A population with two evolutions, and the single agent with other settings; next to them the numbers of their figures."""
+    folder = tmp_path_factory.mktemp("recomputed")
+    for name, config in (("population", FIVE_STEPS), ("agent", AGENT)):
+        train(config, folder / name, Silent())
+        (folder / f"{name}_figures").mkdir()
+        for figure in make_figures(read_study([folder / name])):
+            if isinstance(figure, Figure):
+                (folder / f"{name}_figures" / f"{figure.name}.csv").write_text(figure.csv(), encoding="utf-8", newline="")
+    return folder
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    for name in ("population", "population_figures"):
+        shutil.copytree(runs / name, tmp_path / name, symlinks=True)
+    return tmp_path
+
+
+def run_script(name, *arguments):
+    """Run an example in a process that cannot import populora."""
+    command = [sys.executable, "-c", WITHOUT_POPULORA, str(EXAMPLES / name), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def recompute(*arguments):
+    """Run it in this process, which is quicker."""
+    return runpy.run_path(str(EXAMPLES / "recompute.py"))["main"](*arguments)
+
+
+def checked_values(printed):
+    """Return how many values each line says that it compared."""
+    return {name: int(rest.split()[0]) for name, rest in (line.split(": ", 1) for line in printed.splitlines())}
+
+
+@pytest.mark.parametrize("name", ["population", "agent"])
+def test_every_number_of_a_run_follows_from_its_files(runs, name):
+    done = run_script("recompute.py", runs / name, runs / f"{name}_figures")
+    assert (done.returncode, done.stderr) == (0, "") and "DIFFERS" not in done.stdout
+    counts = checked_values(done.stdout)
+    members = {"population": 4, "agent": 1}[name]
+    assert counts["ratings.mu"] == 5 * members and counts["matchups.expected"] == {"population": 10, "agent": 5}[name]
+    assert counts["proposals.reward"] == counts["proposals.advantage"] == {"population": 90, "agent": 45}[name]
+    assert counts["metrics.jsonl student/solve_rate"] > 20 and counts["complexity.csv teacher/cyclomatic"] > 5
+    assert (counts.get("children.parents", 0) >= 2) is (name == "population")
+
+
+def changed(column, change):
+    """Return a change of a table: of its last row in one column."""
+
+    def apply(table):
+        values = table[column].to_pylist()
+        values[-1] = change(values[-1])
+        return table.set_column(table.column_names.index(column), column, pa.array(values, table.schema.field(column).type))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "step", "change", "named"),
+    [
+        ("proposals", "reward", 1, lambda value: value + 0.25, "proposals.reward"),
+        ("proposals", "rho", 2, lambda value: 1.0 - (value or 0.0), "proposals.rho"),
+        ("proposals", "advantage", 3, lambda value: value + 1e-6, "proposals.advantage"),
+        ("attempts", "reward", 1, lambda value: -value, "attempts.reward"),
+        ("attempts", "advantage", 5, lambda value: None if value is not None else 0.0, "attempts.advantage"),
+        ("attempts", "formatted", 4, lambda value: not value, "metrics.jsonl student/format_rate"),
+        ("matchups", "expected", 2, lambda value: value + 1e-6, "matchups.expected"),
+        ("matchups", "outcome", 3, lambda value: "student" if value != "student" else "teacher", "matchups.outcome"),
+        ("ratings", "mu", 5, lambda value: value + 1e-6, "ratings.mu"),
+        ("ratings", "protected_until", 3, lambda value: value + 1, "ratings.protected_until"),
+        ("children", "parents", 2, lambda value: [parent.replace("#0", "#7") for parent in value], "children.parents"),
+    ],
+)
+def test_a_changed_value_is_found_and_its_table_named(copied, capsys, table, column, step, change, named):
+    rewrite(copied / "population", table, step, changed(column, change))
+    assert recompute(copied / "population") == 1
+    assert f"{named}: " in "".join(line for line in capsys.readouterr().out.splitlines(keepends=True) if "DIFFERS" in line)
+
+
+def test_rounding_is_no_difference(copied, capsys):
+    rewrite(copied / "population", "ratings", 5, changed("mu", lambda value: value * (1 + 1e-12)))
+    assert recompute(copied / "population") == 0
+    assert "ratings.mu: 20 values, largest difference 1.0e-12\n" in capsys.readouterr().out
+
+
+def test_a_child_that_nobody_made_way_for_is_found(copied, capsys):
+    rewrite(copied / "population", "children", 2, lambda table: table.slice(1))
+    assert recompute(copied / "population") == 1
+    assert "children.member: 5 values, largest difference 1.0e+00  DIFFERS in step 2" in capsys.readouterr().out
+
+
+def test_a_changed_log_and_a_changed_figure_are_found(copied, capsys):
+    log = copied / "population" / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[2]["teacher/validity/T1"] += 0.01
+    del lines[3]["student/solve_rate"]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figure = copied / "population_figures" / "trueskill.csv"
+    figure.write_text(figure.read_text().rstrip().rpartition(",")[0] + ",0.123\n")
+    assert recompute(copied / "population", copied / "population_figures") == 1
+    differing = [line.partition(": ")[0] for line in capsys.readouterr().out.splitlines() if "DIFFERS" in line]
+    assert differing == ["metrics.jsonl teacher/validity", "trueskill.csv matchup/student_wins", "metrics.jsonl"]
+
+
+def test_problems_and_answers_get_their_outputs_and_verdicts_again(runs):
+    done = run_script("regrade.py", runs / "population")
+    assert done.returncode == 0, done.stderr
+    counts = checked_values(done.stdout)
+    assert counts.keys() == {"problems.output", "attempts.formatted", "attempts.correct"} and min(counts.values()) > 100
+
+
+def test_a_verdict_or_an_output_that_was_changed_is_found(copied):
+    def other_output(hidden_or_shown):
+        return [{**pair, "output": pair["output"] + "0"} for pair in hidden_or_shown]
+
+    rewrite(copied / "population", "attempts", 1, changed("correct", lambda value: not value))
+    rewrite(copied / "population", "problems", 2, changed("shown", other_output))
+    done = run_script("regrade.py", copied / "population")
+    assert done.returncode == 1
+    assert "attempts.correct: " in done.stdout and " 0 differ" in done.stdout
+    lines = {line.partition(":")[0]: line for line in done.stdout.splitlines() if line[0] != " "}
+    assert lines["attempts.formatted"].endswith(" 0 differ")
+    assert not lines["attempts.correct"].endswith(" 0 differ") and not lines["problems.output"].endswith(" 0 differ")
+
+
+@pytest.mark.parametrize("name", ["recompute.py", "regrade.py"])
+def test_the_scripts_are_short_and_import_numpy_and_pyarrow_at_most(name):
+    source = (EXAMPLES / name).read_text("utf-8")
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {module.partition(".")[0] for module in modules} <= {*sys.stdlib_module_names, "numpy", "pyarrow"}
+    assert len(source.splitlines()) <= 200
