@@ -4,8 +4,8 @@
 
 The other half of examples/recompute.py, which takes the verdicts as they are. Answers are extracted anew by the rules of Absolute Zero
 (docs/verifier.md). Nothing is imported from populora, and no text of a model is run here: programs and answers go to the sandbox of the
-command `populora verify`, which allows all imports, also those of `tasks.banned_imports`. It prints a line for each column, and exits with 1
-if a value differs.
+command `populora verify`, which allows all imports, also those of `tasks.banned_imports`. It prints a line for each column, and exits with
+1 if a value differs.
 """
 
 import json
