@@ -52,9 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _empty_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands without a run take the newest of `runs/`: a checkout in which somebody has trained must not change what a test does."""
+def _empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands without a run take the newest of `runs/`: a checkout in which somebody has trained must not change what a test does.
+
+    Nor must seed problems in the user's cache, and tests put none there.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POPULORA_SEEDS", str(tmp_path / "seeds"))
 
 
 CODE_O, CODE_I, CODE_F = TaskType.CODE_O, TaskType.CODE_I, TaskType.CODE_F

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from served_model import served
 from small_run import contents
-from small_sources import CONFIG, make_folder, running
+from small_sources import CONFIG, advance, make_folder, running
 
 from populora.cli.main import main
 from populora.core.config import PopulationConfig, SelfplayConfig
@@ -194,6 +194,18 @@ def test_members_of_a_run_are_evaluated_while_it_goes_on(run, populora):
     assert code == 0 and "teachers" in printed
 
 
+def test_an_earlier_step_is_evaluated_into_a_folder_of_its_own(run, populora):
+    advance(run, FOUR, 4)
+    for options, step in (((), 4), (("--step", "2"), 2)):
+        assert populora("generate", run, "--limit", "1", "--members", "T0", *options)[0] == 0
+        (model,) = description(run / "evaluations" / f"step_0000{step}")["settings"]["models"].values()
+        assert model["step"] == step
+    code, _, errors = populora("generate", run, "--step", "4", "--members", "T0", "-o", run / "evaluations" / "step_00002")
+    assert code == 2 and "has T0 at step 2, and --step is 4: choose another folder with --out" in errors
+    code, _, errors = populora("generate", run, "--step", "3")
+    assert code == 2 and "has no checkpoint of step 3, but of 2, 4" in errors
+
+
 def test_a_benchmark_that_cannot_be_had_is_named_and_the_rest_is_evaluated(data, tmp_path, populora):
     (data / "gsm8k.jsonl").write_text((data / "gsm8k.jsonl").read_text() + "\n")
     out, of = tmp_path / "out", ("--data", data, "--limit", "2", "--max-tokens", "64", "-o", tmp_path / "out")
@@ -266,6 +278,7 @@ def test_an_endpoint_is_evaluated(tmp_path, populora):
         (["tiny", "--data", "nowhere", "--suite", "code"], "--data is 'nowhere': expected a folder with the benchmarks' files"),
         (["tiny", "--chat"], "--chat is for an endpoint (--endpoint URL): leave it out"),
         (["x", "--endpoint", "http://x", "--merge"], "--merge is for models that are loaded here, not for an endpoint's: leave it"),
+        (["x", "--endpoint", "http://x", "--step", "1"], "--step is for models that are loaded here, not for an endpoint's: leave it"),
         (["x", "y", "--endpoint", "http://x"], "with --endpoint expected the name of one model there, got x, y"),
         (["generate", "tiny", "--published"], "Unrecognized options: --published. `populora evaluate generate --help`"),
         (["generate", "tiny", "--limit", "1", "--out", "notes"], "'notes' is not empty (it has 'mine.txt') and is not an evaluation"),

@@ -91,6 +91,16 @@ def test_bad_selection_is_one_message(run, assert_refused, arguments, message):
     assert_refused(["show", run, *arguments], message)
 
 
+def test_export_takes_the_adapter_of_an_earlier_step(run, tmp_path, capsys, assert_refused):
+    for step in (1, 2):
+        adapter = Adapter({"q_proj": (torch.full((2, 5), float(step)), torch.ones(3, 2))}, 2, 4.0)
+        checkpoint = Checkpoint(step, {}, {"members": [{"id": "S1", "role": "student"}]}, {"S1": adapter})
+        save_checkpoint(Path(run), checkpoint, 2, base_name(BaseConfig()), ("q_proj",))
+    assert main(["export", run, "--member", "S1", "--step", "1", "-o", str(tmp_path / "early")]) == 0
+    assert load_adapter(tmp_path / "early").modules["q_proj"][0].max() == 1 and "at step 1" in capsys.readouterr().out
+    assert_refused(["export", run, "--member", "S1", "--step", "7", "-o", "late"], "has no checkpoint of step 7, but of 1, 2")
+
+
 def test_export_copies_the_adapter_and_overwrites_nothing(run, tmp_path, capsys, assert_refused):
     adapter = Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0)
     checkpoint = Checkpoint(2, {}, {"members": [{"id": "S1", "role": "student"}]}, {"S1": adapter})

@@ -103,6 +103,8 @@ def test_a_missing_file_is_named(tmp_path):
         Config(evaluation=EvaluationConfig(every=-5)),
         Config(evaluation=EvaluationConfig(problems_per_type=0)),
         Config(threads=-1),
+        Config(keep_checkpoints_every=-1),
+        Config(checkpoint_every=2, keep_checkpoints_every=3),
         Config(sandbox=SandboxConfig(wall_seconds=0.0)),
     ],
 )

@@ -121,6 +121,19 @@ def test_a_resume_on_another_base_is_refused(undisturbed, tmp_path):
     assert contents(folder) == before
 
 
+def test_a_run_without_a_checkpoint_begins_again_with_the_same_seeds_or_not_at_all(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder, ignore=shutil.ignore_patterns("checkpoints", "adapters", "steps", "*.jsonl"))
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, "seeds_sha256": "0" * 64}))
+    with pytest.raises(RunDirectoryError, match="expected seeds_sha256 '0"):
+        resume(folder, Silent())
+    shutil.copy(undisturbed / "run.json", folder)
+    resume(folder, Silent(), stop=lambda: True)
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint and checkpoint.step == 0 and json.loads((folder / "run.json").read_text()) == facts
+
+
 def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
     """What a user types to begin the small run, and to go on with it."""
     (tmp_path / "small.toml").write_text(toml_of(SMALL))

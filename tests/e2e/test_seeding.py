@@ -1,17 +1,24 @@
-"""A base without a file of seeds fills the buffer by its own proposals, or says that it cannot."""
+"""A base without a file of seeds fills the buffer by its own proposals, which its runs share, or says that it cannot."""
 
+import fcntl
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from queue import Queue
 
 import pytest
 
-from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig, SelfplayConfig
-from populora.core.errors import BaseModelError, ConfigError
+from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig, TasksConfig
+from populora.core.errors import BaseModelError, ConfigError, RunDirectoryError
 from populora.core.types import TASK_TYPES
 from populora.engine.model.loading import base_folder
+from populora.tasks.render import load_prompts
 from populora.training.buffer import read_problems
 from populora.training.loop import build_run
-from populora.training.seed_buffer import IDENTITY, fill_buffer
+from populora.training.run import Run
+from populora.training.seed_buffer import fill_buffer, seed_file
+from populora.training.seed_proposals import IDENTITY
 
 
 @pytest.fixture
@@ -24,22 +31,128 @@ def config(tmp_path):
     )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def seeds(tmp_path, monkeypatch) -> Path:
+    """The folder in which this test keeps seeds, of small rounds."""
+    monkeypatch.setattr("populora.training.seed_proposals.PROMPTS_PER_ROUND", 12)
+    return tmp_path / "seeds"
+
+
+def refuse_to_sample(run: Run, monkeypatch) -> None:
+    monkeypatch.setattr(run.sampler, "generate", lambda *_: pytest.fail("the base proposed again"))
+
+
 def test_the_base_writes_its_own_seeds(config):
     with build_run(config) as run:
         fill_buffer(run)
         for task in TASK_TYPES:
             problems = run.buffer.problems(task)
-            assert len(problems) >= 8 and {problem.author for problem in problems} == {"seed"}
+            assert len(problems) == 8 and {problem.author for problem in problems} == {"seed"}
             assert all(problem.task is task for problem in problems)
         ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
         assert len(set(ids)) == len(ids)
 
 
 def test_a_base_that_cannot_propose_is_named(config, monkeypatch):
-    monkeypatch.setattr("populora.training.seed_buffer.MAX_ROUNDS", 2)
+    monkeypatch.setattr("populora.training.seed_proposals.MAX_ROUNDS", 2)
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))
     with build_run(hopeless) as run, pytest.raises(BaseModelError, match="expected 8 valid problems"):
         fill_buffer(run)
+
+
+def test_a_run_of_another_seed_and_population_begins_with_the_seeds_of_the_first(config, monkeypatch):
+    other = replace(config, seed=7, population=PopulationConfig(single_agent=True), sandbox=SandboxConfig(workers=1))
+    remarks: list[str] = []
+    with build_run(config) as run, build_run(other) as arm:
+        first = fill_buffer(run, remarks.append)
+        refuse_to_sample(arm, monkeypatch)
+        assert fill_buffer(arm, remarks.append) == first and arm.buffer.state() == run.buffer.state()
+        file = seed_file(run)
+    assert remarks == [
+        f"the base proposes its seed problems, once for all its runs: {file}",
+        f"seed problems as in earlier runs of this base: {file}",
+    ]
+
+
+def test_seeds_depend_neither_on_the_runs_seed_nor_on_their_number(config, seeds, monkeypatch):
+    fewer = replace(config, seed=7, selfplay=replace(config.selfplay, seeds=3))
+    for folder, runs in (("many", [config]), ("few", [fewer, config])):
+        monkeypatch.setenv("POPULORA_SEEDS", str(seeds / folder))
+        for settings in runs:
+            with build_run(settings) as run:
+                fill_buffer(run)
+    (many,), (few,) = ([*(seeds / folder).glob("*.jsonl")] for folder in ("many", "few"))
+    assert many.name == few.name and many.read_bytes() == few.read_bytes()
+
+
+def test_seeding_that_was_stopped_goes_on_to_the_same_seeds(config, seeds, monkeypatch):
+    many = replace(config, selfplay=replace(config.selfplay, seeds=16, buffer_size=16))  # three rounds
+    with build_run(many) as run:
+        undisturbed = fill_buffer(run)
+        file, rounds = seed_file(run), []
+    kept = file.read_bytes()
+    file.unlink()
+    with build_run(many) as run:
+        generate = run.sampler.generate
+
+        def generate_one_round(requests, *arguments):
+            if rounds:
+                raise KeyboardInterrupt
+            rounds.append(len(requests))
+            return generate(requests, *arguments)
+
+        monkeypatch.setattr(run.sampler, "generate", generate_one_round)
+        with pytest.raises(KeyboardInterrupt):
+            fill_buffer(run)
+    assert kept.startswith(file.read_bytes()) and 2 < len(read_problems(file)) < kept.count(b"\n")
+    with build_run(many) as run:
+        assert fill_buffer(run) == undisturbed
+    assert file.read_bytes() == kept and [path.name for path in seeds.iterdir()].count(file.name) == 1
+
+
+def test_other_tasks_prompts_or_limits_have_other_seeds_but_the_way_answers_are_read_does_not(config):
+    others = (
+        {"tasks": TasksConfig(banned_imports=("os",))},
+        {"sandbox": SandboxConfig(cpu_seconds=1.0)},
+        {"selfplay": replace(config.selfplay, max_response_tokens=150)},
+    )
+    with build_run(config) as run, build_run(replace(config, base=replace(config.base, dtype="bfloat16"))) as rounded:
+        runs = [
+            run,
+            rounded,
+            replace(run, prompts=load_prompts("azr")),
+            *(replace(run, config=replace(config, **other)) for other in others),
+        ]
+        files = [seed_file(run) for run in runs]
+        assert seed_file(replace(run, config=replace(config, tasks=TasksConfig(extraction="lenient")))) == files[0]
+    assert len(set(files)) == len(files)
+
+
+def test_a_run_that_begins_during_seeding_waits_for_it(config, monkeypatch):
+    with build_run(config) as run, build_run(replace(config, seed=7)) as arm, ThreadPoolExecutor(1) as thread:
+        remarks: Queue[str] = Queue()
+        first = fill_buffer(run)
+        file = seed_file(run)
+        hidden = file.rename(file.with_suffix(".hidden"))
+        refuse_to_sample(arm, monkeypatch)
+        with file.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            waiting = thread.submit(fill_buffer, arm, remarks.put)
+            assert remarks.get(timeout=60) == f"waiting for another run, which makes the seed problems of this base: {file}"
+            hidden.rename(file)
+        assert waiting.result(timeout=60) == first
+
+
+def test_a_damaged_file_of_kept_seeds_and_a_folder_that_cannot_be_written_are_named(config, seeds):
+    with build_run(config) as run:
+        seeds.touch()
+        with pytest.raises(RunDirectoryError, match=rf"seed problems cannot be kept in '{seeds}': .*POPULORA_SEEDS"):
+            fill_buffer(run)
+        seeds.unlink()
+        seeds.mkdir()
+        seed_file(run).write_text('{"id": "identity')
+        with pytest.raises(BaseModelError, match=rf"'{seed_file(run)}', line 1: expected a problem as JSON.*remove it, and the base"):
+            fill_buffer(run)
 
 
 def test_prompts_that_do_not_fit_are_named_before_the_base_writes_anything(config):

@@ -36,7 +36,7 @@ def test_pairs_that_meet_in_the_coming_step_solve_as_much_there(begun):
     assert set(rates) == {(student, teacher) for student in ("S0", "S1") for teacher in ("T0", "T1")}
     resume(begun, Silent())
     assert solve_rates(begun, 1) == rows, "the checkpoint of the first step is kept"
-    with pytest.raises(RunDirectoryError, match="no checkpoint of step 7, but of 1, 2: a run keeps more with keep_checkpoints"):
+    with pytest.raises(RunDirectoryError, match="no checkpoint of step 7, but of 1, 2: a run keeps more with keep_checkpoints_every"):
         solve_rates(begun, 7)
     met = defaultdict(list)
     for row in read_table(begun, "attempts", [2]).to_pylist():

@@ -30,7 +30,7 @@ def test_the_members_of_an_earlier_step_are_those_of_its_checkpoint(run):
     models = find_models([str(run)], step=2)
     assert models.step == 2 and models.models[0].adapter == run / "checkpoints" / "step_00002" / "adapters" / "T0"
     assert find_models([str(run)]).step == 4
-    with pytest.raises(RunDirectoryError, match="has no checkpoint of step 3, but of 2, 4: a run keeps more with keep_checkpoints"):
+    with pytest.raises(RunDirectoryError, match="has no checkpoint of step 3, but of 2, 4: a run keeps more with keep_checkpoints_every"):
         find_models([str(run)], step=3)
 
 

@@ -12,7 +12,7 @@ from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
 from populora.core.errors import RunDirectoryError
 from populora.runs import checkpoint as module
-from populora.runs.checkpoint import Checkpoint, link_adapters, load_checkpoint, save_checkpoint, saved_members
+from populora.runs.checkpoint import Checkpoint, checkpoint_steps, link_adapters, load_checkpoint, save_checkpoint, saved_members
 
 TENSORS = {"master": torch.arange(12.0).reshape(3, 4), "steps": torch.tensor([1, 2, 3]), "slice": torch.arange(8.0)[::2]}
 STATE = {"members": [{"id": "T0", "role": "teacher", "mu": 25.1}], "text": "lone \ud800 surrogate", "nothing": None}
@@ -83,6 +83,18 @@ def test_only_the_newest_are_kept(tmp_path):
     for step in range(5):
         save_checkpoint(tmp_path, Checkpoint(step, TENSORS, {"step": step}), keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_00003", "step_00004"]
+
+
+def test_those_of_every_nth_step_stay_and_their_members_are_found(tmp_path):
+    for step in range(8):
+        save_checkpoint(tmp_path, Checkpoint(step, {}, STATE, adapters_of(step, "T0")), 2, *BASE, keep_every=3)
+    assert checkpoint_steps(tmp_path) == [3, 6, 7]
+    saved = saved_members(tmp_path, 3)
+    assert (saved.step, saved.adapters) == (3, tmp_path / "checkpoints" / "step_00003" / "adapters")
+    assert load_adapter(saved.adapters / "T0").fingerprint() == adapters_of(3, "T0")["T0"].fingerprint()
+    assert saved_members(tmp_path).step == 7
+    with pytest.raises(RunDirectoryError, match=f"'{tmp_path}' has no checkpoint of step 0, but of 3, 6, 7"):
+        saved_members(tmp_path, 0)
 
 
 def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path):

@@ -43,7 +43,7 @@ class Generate:
     members: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "all"
     """Members of a run: `all`, or names such as `T0,S1`; `base` is its bare base, as in `base,all`."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N"), QUIET] = None
-    """Step of the run's checkpoint, by default the newest. A run keeps two, or `keep_checkpoints`."""
+    """Step of a checkpoint that the run has kept, by default the newest."""
     base: Annotated[str, tyro.conf.arg(metavar="BASE"), QUIET] = ""
     """The base to use instead of the path that a run or an adapter names."""
     data: Annotated[str, tyro.conf.arg(metavar="DIR"), QUIET] = ""
@@ -106,7 +106,7 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
         raise MissingDataError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
     _announce(plan, skipped)
     out = args.out or _default_folder(args.what, models, plan)
-    check_folder(out)
+    check_folder(out, args.step)
     make_folder(out)
     with locked(out), counting("generating") as count:
         _record(out, plan, models, data, skipped)

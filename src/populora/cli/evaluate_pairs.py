@@ -25,7 +25,7 @@ class Pairs:
     run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None
     """Run directory, such as `runs/tiny`; by default the newest under `runs/`."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N"), QUIET] = None
-    """Step of the checkpoint, by default the newest. A run keeps two, or `keep_checkpoints`."""
+    """Step of a checkpoint that the run has kept, by default the newest."""
     prompts: Annotated[int, tyro.conf.arg(metavar="N"), QUIET] = 0
     """Prompts of each type for a teacher, by default those of a step of the run."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from populora.cli.arguments import parse
+from populora.cli.arguments import QUIET, parse
 from populora.core.errors import RunDirectoryError
 from populora.core.files import write_folder
 from populora.runs.checkpoint import saved_members
@@ -25,13 +25,15 @@ class Export:
     """Member id, such as `S3`."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")]
     """Folder to write; it must not exist yet."""
+    step: Annotated[int | None, tyro.conf.arg(metavar="N"), QUIET] = None
+    """Step of a checkpoint that the run has kept, by default the newest."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Copy the adapter; returns 0. Raises `RunDirectoryError`."""
     args = parse(Export, arguments, "export")
     read_config(args.run)
-    members = saved_members(args.run)
+    members = saved_members(args.run, args.step)
     if args.member not in members.roles:
         raise RunDirectoryError(f"'{args.run}' has no member '{args.member}': expected one of {', '.join(members.roles)}.")
     if args.out.exists():

@@ -243,6 +243,9 @@ class Config:
     """CPU threads for torch; 0 leaves torch's own choice."""
     checkpoint_every: int = 1
     keep_checkpoints: int = 2
+    """Number of the newest checkpoints that a run keeps."""
+    keep_checkpoints_every: int = 0
+    """The checkpoints of every such step are kept, too, to be evaluated or exported (``--step``); 0: none."""
     track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Trackers of the metrics, in addition to the files, which are always written. Each is an extra of its name and writes into the run
     directory. W&B goes online unless ``WANDB_MODE`` says otherwise."""

@@ -32,7 +32,8 @@ POSITIVE = (
     "evaluation.problems_per_type",
 )  # fmt: skip
 NOT_NEGATIVE = (
-    "threads", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl", "learner.min_ess",
+    "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
+    "learner.min_ess",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
     "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts",
 )  # fmt: skip
@@ -50,6 +51,8 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
     conditions += [
         (abs(c.seed) < 2**63, f"seed is {c.seed}: expected a number of 64 bits"),
         (len(set(c.track)) == len(c.track), f"track is {c.track}: expected each of them once"),
+        (c.keep_checkpoints_every % max(c.checkpoint_every, 1) == 0,
+         f"keep_checkpoints_every is {c.keep_checkpoints_every}: expected 0 or a multiple of checkpoint_every, {c.checkpoint_every}"),
         (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
         (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
         (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),

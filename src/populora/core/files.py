@@ -42,6 +42,11 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
         raise RunDirectoryError(f"cannot {action} '{path}': {error.strerror or error}. {remedy}") from error
 
 
+def user_cache() -> Path:
+    """Return the folder of what populora computes or downloads once for a user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora"
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and those above it, where they are absent. Raises `RunDirectoryError`."""
     with disk_errors(path, "create"):

@@ -82,6 +82,8 @@ class Request:
     slot: int
     samples: int
     key: tuple[str | int, ...]
+    seed: int | None = field(default=None, kw_only=True)
+    """The seed of that stream, if it is not the run's."""
 
 
 @dataclass(frozen=True)

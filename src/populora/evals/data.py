@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
-from populora.core.files import digest, disk_errors, make_folder, write_file
+from populora.core.files import digest, disk_errors, make_folder, user_cache, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
@@ -86,7 +86,7 @@ def _download(benchmark: Benchmark) -> Path:
     """Return the file in the user's cache, downloaded if absent from its Git tree, or the mirror that ``POPULORA_RAW_FILES`` names."""
     if not benchmark.source:
         raise MissingDataError(f"{benchmark.name}: only from a folder of yours (--data DIR with '{benchmark.file}' in it)")
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora" / "benchmarks" / benchmark.file
+    path = user_cache() / "benchmarks" / benchmark.file
     if path.exists():
         return path
     server = os.environ.get("POPULORA_RAW_FILES", "https://raw.githubusercontent.com").rstrip("/")

@@ -28,13 +28,17 @@ EVALUATION, ADAPTERS = "evaluation.json", "adapters"
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-def check_folder(out: Path) -> None:
-    """Raise `ConfigError` unless ``out`` is new, empty, or an evaluation."""
+def check_folder(out: Path, step: int | None = None) -> None:
+    """Raise `ConfigError` unless ``out`` is new, empty, or an evaluation, of a run's members at ``step`` if there is one."""
     with disk_errors(out, "read"):
         names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     foreign = [name for name in names if name != LOCK and not name.endswith(PART)]
     if foreign and EVALUATION not in names:
         raise ConfigError(f"'{out}' is not empty (it has '{foreign[0]}') and is not an evaluation: choose an empty folder with --out")
+    if step is not None and EVALUATION in names:
+        for model in read_models(out):
+            if model.step not in (None, step):
+                raise ConfigError(f"'{out}' has {model.name} at step {model.step}, and --step is {step}: choose another folder with --out")
 
 
 def update_evaluation(out: Path, settings: Mapping[str, Any], **facts: Any) -> None:

@@ -67,11 +67,14 @@ class SavedMembers:
         return {name.removeprefix(prefix): _read(self.adapters.parent, name, self.digests[name]) for name in names}
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str = "", targets: Sequence[str] = ()) -> Path:
+def save_checkpoint(
+    folder: Path, checkpoint: Checkpoint, keep: int, base: str = "", targets: Sequence[str] = (), keep_every: int = 0
+) -> Path:
     """Write the checkpoint into the run ``folder``, point ``adapters`` to it, and remove all but the ``keep`` newest.
 
-    ``base`` and ``targets`` go into the adapters' settings. Saving an equal checkpoint twice changes nothing. Raises `RunDirectoryError`
-    when the disk refuses or the step is already there with another content.
+    Those of every ``keep_every``-th step stay as well, except for the untrained members of step 0. ``base`` and ``targets`` go into the
+    adapters' settings. Saving an equal checkpoint twice changes nothing. Raises `RunDirectoryError` when the disk refuses or the step is
+    already there with another content.
     """
     from safetensors.torch import save
 
@@ -91,7 +94,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int, base: str =
         link_adapters(folder)
     remove_parts(folder / FOLDER)
     for old in checkpoint_steps(folder)[:-keep]:
-        remove_folder(step_folder(folder / FOLDER, old))
+        if not (keep_every and old and old % keep_every == 0):
+            remove_folder(step_folder(folder / FOLDER, old))
     return path
 
 
@@ -153,7 +157,7 @@ def missing_checkpoint(folder: Path, step: int | None) -> RunDirectoryError:
     if step is None:
         return RunDirectoryError(f"'{folder}' has no checkpoint: wait until it has begun its first step")
     kept = ", ".join(map(str, checkpoint_steps(folder))) or "none"
-    return RunDirectoryError(f"'{folder}' has no checkpoint of step {step}, but of {kept}: a run keeps more with keep_checkpoints")
+    return RunDirectoryError(f"'{folder}' has no checkpoint of step {step}, but of {kept}: a run keeps more with keep_checkpoints_every")
 
 
 def _checkpoints(folder: Path, step: int | None) -> list[int]:

@@ -67,11 +67,11 @@ def check_inputs(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalTe
 
 
 def build_problem(
-    request: ProposalRequest, sample: int, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, split_seed: int | None
+    request: ProposalRequest, sample: int, text: ProposalText, verdicts: Verdicts, tasks: TasksConfig, seed: int
 ) -> Problem | str:
     """Build the problem with the outputs that the sandbox computed, the third stage.
 
-    Without ``split_seed`` the last half of code_f is hidden.
+    ``seed`` hides half of code_f's pairs if the request has no seed and ``tasks`` want a drawn half.
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """
     verdict = verdicts[run_job(text.program, text.inputs, tasks)]
@@ -85,7 +85,8 @@ def build_problem(
     if request.task is TaskType.CODE_F:
         if len(set(map(key_of(tasks), verdict.values))) < 2:
             return "constant_outputs"
-        shown, hidden = _split(pairs, split_seed, problem_id)
+        drawn = seed if request.seed is None else request.seed
+        shown, hidden = _split(pairs, None if tasks.code_f_split == "fixed" else drawn, problem_id)
     return Problem(problem_id, request.task, text.program, shown, hidden, text.message, request.author, request.step)
 
 

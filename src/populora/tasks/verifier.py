@@ -23,13 +23,12 @@ from populora.tasks.render import PromptSet, propose_prompt, solve_prompt
 class TaskVerifier:
     """Validates and judges with one pool; several threads may use it at once.
 
-    ``seed`` is the run's and decides which half of a code_f problem's pairs is hidden. ``fits`` tells whether a prompt is within
-    the run's limit.
+    ``seed`` is the run's and decides which half of a code_f problem's pairs is hidden, unless the request has a seed. ``fits`` tells
+    whether a prompt is within the run's limit.
     """
 
     def __init__(self, pool: Judge, prompts: PromptSet, tasks: TasksConfig, seed: int, fits: Callable[[str], bool] = lambda prompt: True):
-        self._pool, self._prompts, self._tasks, self._fits = pool, prompts, tasks, fits
-        self._split_seed = seed if tasks.code_f_split == "seeded" else None
+        self._pool, self._prompts, self._tasks, self._seed, self._fits = pool, prompts, tasks, seed, fits
 
     def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
         """Validate the responses to each request. Returns one `Proposal` per response, in order.
@@ -83,7 +82,7 @@ class TaskVerifier:
     def _proposal(
         self, request: ProposalRequest, sample: int, generation: Generation, text: ProposalText | str, verdicts: Verdicts
     ) -> Proposal:
-        outcome = text if isinstance(text, str) else build_problem(request, sample, text, verdicts, self._tasks, self._split_seed)
+        outcome = text if isinstance(text, str) else build_problem(request, sample, text, verdicts, self._tasks, self._seed)
         if isinstance(outcome, Problem) and not self._can_be_shown(outcome):
             outcome = "prompt_too_long"
         problem, rejection = (None, outcome) if isinstance(outcome, str) else (outcome, "")

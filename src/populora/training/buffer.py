@@ -73,8 +73,8 @@ def problem_from(values: dict[str, Any]) -> Problem:
     return Problem(**{**values, **examples, "task": TaskType(values["task"])})
 
 
-def read_problems(file: Path) -> list[Problem]:
-    """Read problems from a JSON Lines file that ships with a base. Raises `BaseModelError` with the number of a damaged line."""
+def read_problems(file: Path, remedy: str = "restore it from where the base came") -> list[Problem]:
+    """Read problems from a JSON Lines file. Raises `BaseModelError` with the number of a damaged line, and the ``remedy``."""
     problems = []
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         try:
@@ -82,6 +82,6 @@ def read_problems(file: Path) -> list[Problem]:
         except (ValueError, TypeError, KeyError) as error:
             raise BaseModelError(
                 f"'{file}', line {number}: expected a problem as JSON, got {line[:80]!r} ({type(error).__name__}: {error}). "
-                "The file is damaged: restore it from where the base came."
+                f"The file is damaged: {remedy}."
             ) from error
     return problems

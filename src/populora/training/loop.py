@@ -45,9 +45,9 @@ def train(config: Config, folder: Path, display: Display, stop: Callable[[], boo
     """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
     with build_run(config) as run:
         display.phase("filling the buffer")
-        fill_buffer(run)
+        seeds = fill_buffer(run, display.remark)
         check_prompts(run)
-        with new_run(folder, config, {**run.fingerprints, "computation": run.computation}):
+        with new_run(folder, config, {**run.fingerprints, "seeds_sha256": seeds, "computation": run.computation}):
             if run.sampler.decoder.startswith("torch "):
                 display.remark(f"decoding by {run.sampler.decoder}, which is several times slower than C")
             save_run(run, folder)
@@ -70,7 +70,7 @@ def resume(folder: Path, display: Display, stop: Callable[[], bool] = lambda: Fa
             link_adapters(folder)
         else:
             display.phase("filling the buffer")
-            fill_buffer(run)
+            check_fingerprints(folder, {"seeds_sha256": fill_buffer(run, display.remark)})
             save_run(run, folder)
         truncate_logs(folder, run.step, config)
         return _loop(run, folder, display, stop)
@@ -155,4 +155,5 @@ def _changed_members(run: Run, record: StepRecord) -> list[Member]:
 def save_run(run: Run, folder: Path) -> None:
     """Write a checkpoint: the members as PEFT folders, and everything else that a resume needs."""
     config = run.config
-    save_checkpoint(folder, snapshot(run), config.keep_checkpoints, base_name(config.base), config.lora.targets)
+    keep, every = config.keep_checkpoints, config.keep_checkpoints_every
+    save_checkpoint(folder, snapshot(run), keep, base_name(config.base), config.lora.targets, every)

@@ -1,89 +1,105 @@
 """Problems in the buffer before the first step (reading 10).
 
-A base that ships ``seeds.jsonl`` (the tiny one) uses that file. Any other base proposes the seeds itself, from one identity program
-on, until ``selfplay.seeds`` problems of each type are valid.
+A base that ships ``seeds.jsonl`` (the tiny one) uses that file. Any other base proposes its seeds itself
+(`populora.training.seed_proposals`), once for all its runs. A file in the user's cache keeps them, so arms and seeds start alike.
 """
 
-from dataclasses import replace
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
-from populora.core.errors import BaseModelError, ConfigError
-from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Example, Problem, TaskType
+from populora.core.errors import ConfigError, RunDirectoryError, SandboxFault
+from populora.core.files import digest, json_bytes, user_cache
+from populora.core.types import TASK_TYPES
 from populora.engine.model.loading import base_folder
-from populora.tasks.proposals import ProposalRequest
-from populora.tasks.render import propose_prompt
+from populora.sandbox.pool import limits_of
 from populora.training.buffer import read_problems
-from populora.training.propose import check_prompts
 from populora.training.run import Run
-
-IDENTITY = Problem("identity", TaskType.CODE_O, "def f(x):\n    return x", (Example("'Hello world'", "'Hello world'"),), author="seed")
-MAX_ROUNDS, PROMPTS_PER_ROUND = 64, 64
+from populora.training.seed_proposals import VERSION, Seeds, count_seeds, propose_seeds
 
 
-def fill_buffer(run: Run) -> None:
-    """Fill the run's buffer from the base's file of seeds, or with the base's own proposals.
+def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> str:
+    """Fill the run's buffer with ``selfplay.seeds`` problems of each type, and return their SHA-256.
 
-    Raises `ConfigError` for a file with fewer than ``selfplay.seeds`` a type and for prompts that do not fit, `BaseModelError`
-    when the base cannot propose enough valid problems.
+    ``remark`` receives where the base's own are kept. Raises `ConfigError` for a file that ships too few and for prompts that do not fit,
+    `BaseModelError` for a damaged file and for a base that cannot propose enough valid problems.
     """
-    file = base_folder(run.config.base) / "seeds.jsonl"
-    if file.exists():
-        _read_seeds(run, file)
-    else:
-        _propose_seeds(run)
+    file, wanted = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds
+    seeds = _read(run, file) if file.exists() else _base_seeds(run, remark)
+    for task, count in count_seeds(seeds).items():
+        if count < wanted:
+            raise ConfigError(f"selfplay.seeds is {wanted}, but '{file.name}' of the base has {count} problems of {task}: lower it")
+        for problem, fingerprint in [seed for seed in seeds if seed[0].task is task][:wanted]:
+            run.buffer.add(problem, fingerprint)
+    return digest(repr([run.buffer.problems(task) for task in TASK_TYPES]).encode())
 
 
-def _read_seeds(run: Run, file: Path) -> None:
-    problems = read_problems(file)
-    measures = run.verifier.measures([problem.program for problem in problems])
-    count = run.config.selfplay.seeds
-    for task in TASK_TYPES:
-        seeds = [(problem, measured) for problem, measured in zip(problems, measures, strict=True) if problem.task is task]
-        if len(seeds) < count:
-            raise ConfigError(f"selfplay.seeds is {count}, but '{file.name}' of the base has {len(seeds)} problems of {task}: lower it")
-        for problem, measured in seeds[:count]:
-            run.buffer.add(problem, measured.fingerprint)
+def seed_file(run: Run) -> Path:
+    """Return the file that keeps the base's own seeds, named after all that they depend on.
+
+    The environment variable ``POPULORA_SEEDS`` names another folder than that in the user's cache.
+    """
+    config, tasks = run.config, asdict(run.config.tasks)
+    del tasks["extraction"]  # it concerns answers alone
+    facts = {
+        "version": [VERSION, *sys.version_info[:2]],
+        "base": [run.fingerprints[name] for name in ("base_sha256", "tokenizer_sha256")],
+        "prompts": repr(run.prompts),
+        "tokens": [config.selfplay.max_prompt_tokens, config.selfplay.max_response_tokens],
+        "tasks": tasks,
+        "sandbox": [run.fingerprints["sandbox"], asdict(limits_of(config.sandbox))],
+    }
+    folder = Path(os.environ.get("POPULORA_SEEDS") or user_cache() / "seeds")
+    return folder / f"{digest(json_bytes(facts))[:16]}.jsonl"
 
 
-def _propose_seeds(run: Run) -> None:
-    fingerprint = run.verifier.measures([IDENTITY.program])[0].fingerprint
-    for task in (TaskType.CODE_I, TaskType.CODE_O):
-        run.buffer.add(replace(IDENTITY, id=f"identity-{task}", task=task), fingerprint)
-    check_prompts(run)
-    for round_index in range(MAX_ROUNDS):
-        lacking = [task for task in TASK_TYPES if len(run.buffer.problems(task)) < run.config.selfplay.seeds]
-        if not lacking:
-            return
-        for task in lacking:
-            _propose_round(run, task, round_index)
-    counts = {task.value: len(run.buffer.problems(task)) for task in TASK_TYPES}
-    raise BaseModelError(
-        f"seeding stopped after {MAX_ROUNDS} rounds: expected {run.config.selfplay.seeds} valid problems of each type from the base, "
-        f"got {counts}. Lower selfplay.seeds, use a stronger base, or put a seeds.jsonl into its folder."
-    )
+def _base_seeds(run: Run, remark: Callable[[str], None]) -> Seeds:
+    """Return the base's own seeds. The base proposes those that the file lacks."""
+    file = seed_file(run)
+
+    def kept() -> Seeds:
+        return _read(run, file, "remove it, and the base proposes its seeds again") if file.exists() else []
+
+    def enough() -> bool:
+        return min(count_seeds(seeds).values()) >= run.config.selfplay.seeds
+
+    seeds = kept()
+    if not enough():
+        with _locked(file, remark):
+            seeds = kept()  # another run may have made them meanwhile
+            if not enough():
+                remark(f"the base proposes its seed problems, once for all its runs: {file}")
+                return propose_seeds(run, file, seeds)
+    remark(f"seed problems as in earlier runs of this base: {file}")
+    return seeds
 
 
-def _propose_round(run: Run, task: TaskType, round_index: int) -> None:
-    """Sample one batch of proposals from the bare base (slot -1) and put the valid ones into the buffer."""
-    rng = stream(run.config.seed, "seeding", task.value, round_index)
-    drawn = [run.buffer.references(task, run.prompts.references, rng) for _ in range(PROMPTS_PER_ROUND)]
-    requests = [
-        ProposalRequest(
-            prompt=propose_prompt(run.prompts, task, references),
-            slot=-1,
-            samples=1,
-            key=("seeding", task.value, round_index, index),
-            author="seed",
-            task=task,
-            group=index,
-            step=0,
-            problem_id=f"seed-{task}-{round_index}-{index}",
-            source=references[0],
-        )
-        for index, references in enumerate(drawn)
-    ]
-    responses = run.sample([request for request in requests if run.fits(request.prompt)])
-    for (proposal,) in run.verifier.validate(responses):
-        if proposal.problem and proposal.measures:
-            run.buffer.add(proposal.problem, proposal.measures.fingerprint)
+def _read(run: Run, file: Path, *remedy: str) -> Seeds:
+    problems = read_problems(file, *remedy)
+    try:
+        measures = run.verifier.measures([problem.program for problem in problems])
+    except SandboxFault as error:
+        raise SandboxFault(f"'{file}': {error}") from error
+    return [(problem, measured.fingerprint) for problem, measured in zip(problems, measures, strict=True)]
+
+
+@contextmanager
+def _locked(file: Path, remark: Callable[[str], None]) -> Iterator[None]:
+    """Lock ``file``, so that runs which begin together do not make its seeds twice. Raises `RunDirectoryError`."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = file.with_suffix(".lock").open("ab")
+    except OSError as error:
+        fault = f"seed problems cannot be kept in '{file.parent}': {error.strerror}"
+        raise RunDirectoryError(f"{fault}. Name another folder with POPULORA_SEEDS.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            remark(f"waiting for another run, which makes the seed problems of this base: {file}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -13,6 +13,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from populora.core.files import user_cache
+
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "attention.c", FOLDER / "decode.c")
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
@@ -56,7 +58,7 @@ def _compiled(command: tuple[str, ...]) -> Path:
     """Return the compiled library in the user's cache, named after source, command and processor."""
     sources = (path.read_bytes() for path in (FOLDER / "vectors.h", *SOURCES))
     name = hashlib.sha256(b"\0".join((*sources, *map(str.encode, (*command, _processor()))))).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "populora"
+    folder = user_cache()
     path = folder / f"kernels-{name}.so"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

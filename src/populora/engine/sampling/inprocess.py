@@ -79,7 +79,8 @@ class InProcessSampler:
         """Tokenise and check a request; ``keys`` are those of the stream so far."""
         prompt = tuple(self.tokenizer(request.prompt)["input_ids"])
         check_request(request, len(prompt), keys, self.adapted.context, max_tokens, self.adapted.bank.slots)
-        return ActiveRequest(request, prompt, UniformStream(self.seed, request.key, request.samples))
+        seed = self.seed if request.seed is None else request.seed
+        return ActiveRequest(request, prompt, UniformStream(seed, request.key, request.samples))
 
     def _stop_condition(self, stop: str) -> StopCondition:
         if stop not in self._stops:

@@ -100,10 +100,10 @@ class VllmSampler:
         """Submit a request. Returns the id of its output."""
         if request.slot not in self._versions:
             raise ConfigError(f"request {request.key}: slot {request.slot} has no adapter; call sync_weights for all slots first")
-        name = str(next(self._requests))
+        name, seed = str(next(self._requests)), self.seed if request.seed is None else request.seed
         params = self._vllm.SamplingParams(
             n=request.samples, temperature=temperature, max_tokens=max_tokens, stop=stop or None, include_stop_str_in_output=True,
-            logprobs=0, seed=stream_key(self.seed, "sample", *request.key) >> 66,  # 62 bits: vLLM adds a sample's number
+            logprobs=0, seed=stream_key(seed, "sample", *request.key) >> 66,  # 62 bits: vLLM adds a sample's number
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
         self._engine.add_request(name, {"type": "token", "prompt_token_ids": prompt}, params, lora_request=self._versions[request.slot])
