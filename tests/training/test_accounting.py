@@ -8,6 +8,7 @@ from small_run import SMALL
 
 from populora.core.config import PopulationConfig
 from populora.core.types import TASK_TYPES, Attempt, Example, Generation, Problem, Proposal
+from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.matchmaking import match
 from populora.training.propose import proposal_requests
@@ -76,6 +77,16 @@ def test_the_single_agent_trains_on_the_sequences_of_two_members_and_with_half_t
     assert proposed == {"A0": 3 * prompts * SAMPLES} and attempted == {"A0": 3 * prompts * 2 * ATTEMPTS}
     assert trained == {"A0": 3 * prompts * (SAMPLES + ATTEMPTS)}
     assert trained["A0"] == members * 3 * PROMPTS * (SAMPLES + ATTEMPTS) / 2
+
+
+def test_a_child_takes_part_in_the_step_after_its_birth(make_run):
+    with make_run(PopulationConfig(2, 2)) as run:
+        fill_buffer(run)
+        evolve_if_due(run, SMALL.evolution.every)
+        children = {member.id for member in run.population.members if member.lineage.generation}
+        _, _, trained, _ = scripted(run, 3)
+    prompts = 3 * PROMPTS
+    assert {child: trained[child] for child in children} == {"T0": prompts * SAMPLES, "S0": prompts * ATTEMPTS}
 
 
 def test_a_student_without_a_teacher_trains_on_problems_of_the_buffer(make_run):

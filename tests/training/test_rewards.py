@@ -132,5 +132,5 @@ def test_only_the_teacher_is_rated_where_neither_won():
 
 def test_the_single_agent_meets_itself_without_a_game():
     proposals = [Proposal("A0", TaskType.CODE_O, 0, SAID, True, problem("p", "A0"))]
-    outcome = cross_evaluate(CONFIG, [Matchup("A0", "A0", 0.5)], proposals, attempts("p", [True, False], student="A0"), set())
-    assert outcome.matchups[0].outcome == "none" and outcome.matchups[0].mean_rho == 0.5
+    outcome = cross_evaluate(CONFIG, [Matchup("A0", "A0", 0.5)], proposals, attempts("p", [True] * 3 + [False], student="A0"), set())
+    assert outcome.matchups[0].outcome == "none" and outcome.matchups[0].mean_rho == 0.75

@@ -90,22 +90,31 @@ def test_a_teacher_has_as_many_prompts_of_each_type(run):
     assert prompts == {(teacher, task): PROMPTS for teacher in ("T0", "T1") for task in TASK_TYPES}
 
 
-def test_rollouts_are_sampled_at_temperature_1(run):
-    asked: list[float] = []
+@pytest.fixture
+def asked(run):
+    """Longest response and temperature of the calls that a step makes of the sampler."""
+    calls: list[tuple[int, float]] = []
 
     class Watched:
         independent = True
 
         def generate(self, requests, max_tokens, temperature, stop):
-            asked.append(temperature)
+            calls.append((max_tokens, temperature))
             return [[SAID]] * len(requests)
 
         def stream(self, source, max_tokens, temperature, stop):
-            asked.append(temperature)
+            calls.append((max_tokens, temperature))
             return iter(())
 
     watched = replace(run, sampler=Watched())
-    matchups = [Matchup("T0", "S0", 0.5)]
     watched.sample(proposal_requests(run, 1))
-    list(watched.stream(RolloutFeed(watched, 1, matchups)))
-    assert asked == [1.0, 1.0]
+    list(watched.stream(RolloutFeed(watched, 1, [Matchup("T0", "S0", 0.5)])))
+    return calls
+
+
+def test_rollouts_are_sampled_at_temperature_1(asked):
+    assert [temperature for _, temperature in asked] == [1.0, 1.0]
+
+
+def test_no_response_is_longer_than_the_settings_allow(asked):
+    assert [max_tokens for max_tokens, _ in asked] == [SMALL.selfplay.max_response_tokens] * 2
