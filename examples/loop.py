@@ -44,13 +44,13 @@ def co_evolve(config: Config) -> dict[str, Adapter]:
             store_problems(run, rollouts.proposals, outcome.void)
 
             # (5) Evolution: every few steps children of the strongest replace the weakest of each role.
-            children, _ = evolve_if_due(run, step)
+            evolution = evolve_if_due(run, step)
             run.step = step
 
             rho = [value for value in outcome.rhos if value is not None]
             losses = " ".join(f"{update.loss:+.3f}" for update in updates.values())
             print(f"step {step}: {len(rho)} valid problems, solve rate {sum(rho) / max(len(rho), 1):.2f}, losses {losses}")
-            for child in children:
+            for child in evolution.children:
                 print(f"  {child.member} is now a child of {' and '.join(child.parent_names)} by {child.operator}")
         return {member.id: run.bank.adapter(member.slot) for member in run.population.members}
 

@@ -145,6 +145,15 @@ def test_log_probabilities_of_sampled_tokens_are_those_of_peft(sampler, peft_mod
             assert float((expected - torch.tensor(response.logprobs)).abs().max()) < tolerance
 
 
+def test_a_request_with_a_seed_of_its_own_does_not_draw_by_the_runs(sampler):
+    """Its draws are those of its key with that seed; with the run's own it is any other request."""
+    tokens = {}
+    for seed in (None, SEED, SEED + 1):
+        (responses,) = sampler.generate([Request(PROMPTS[0], 0, 4, ("seeded",), seed=seed)], 40, 1.0, STOP)
+        tokens[seed] = [response.tokens for response in responses]
+    assert tokens[None] == tokens[SEED] != tokens[SEED + 1]
+
+
 def test_the_mean_entropy_is_that_of_what_was_drawn_from(sampler, adapted, tokenizer):
     """vLLM only estimates it, from the tokens that were drawn."""
     results = sampler.generate([Request(PROMPTS[0], 0, 64, ("entropy",))], 40, 1.0, STOP)[0]
