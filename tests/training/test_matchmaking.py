@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.core.config import LeagueConfig
+from populora.core.config import Config, LeagueConfig, PopulationConfig
 from populora.core.errors import ConfigError
-from populora.core.types import Lineage, Member, Rating, Role
-from populora.training.matchmaking import pair, pfsp_weight
+from populora.core.types import Lineage, Matchup, Member, Rating, Role
+from populora.training.matchmaking import match, pair, pfsp_weight
+from populora.training.population import initial_population
 from populora.training.ratings import win_probability
 
 LEAGUE = LeagueConfig()
@@ -38,6 +39,11 @@ def test_every_teacher_meets_one_student_and_loads_are_even(teacher_mus, student
     for matchup in matchups:
         assert matchup.expected == win_probability(by_id[matchup.student].rating, by_id[matchup.teacher].rating, LEAGUE.beta)
         assert (matchup.mean_rho, matchup.outcome) == (None, "none")
+
+
+def test_the_single_agent_meets_itself():
+    config = Config(population=PopulationConfig(single_agent=True))
+    assert match(initial_population(config), config, 1) == [Matchup("A0", "A0", expected=0.5)]
 
 
 def test_same_stream_gives_the_same_pairing_and_steps_differ():

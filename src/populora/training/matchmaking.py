@@ -18,10 +18,7 @@ from populora.training.ratings import win_probability
 
 
 def match(population: Population, config: Config, step: int) -> list[Matchup]:
-    """Draw the matchups of a step. The single agent meets itself, with an expectation that no rated game uses."""
-    if config.population.single_agent:
-        agent = population.members[0]
-        return [Matchup(agent.id, agent.id, expected=0.5)]
+    """Draw the matchups of a step. The single agent can only meet itself, with an expectation of 0.5 that no rated game uses."""
     return pair(population.proposers, population.solvers, config.league, stream(config.seed, "matchmaking", step))
 
 

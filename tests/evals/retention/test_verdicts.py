@@ -55,6 +55,7 @@ def test_a_child_has_recovered_when_a_window_and_all_that_follows_reach_the_shar
     assert recovered(np.array([0.0, 0.9, 0.9, 0.0, 0.0]), parent, 0.95, window=2) is None  # it did not last
     assert recovered(np.array([0.0, 0.0, 0.0, 0.0, 0.8]), parent, 0.95, window=2) is None  # one step is no window
     assert recovered(parent * 0.9, parent, 0.95, window=2) is None
+    assert recovered(parent * 0.96, parent, 0.95, window=2) == 0
 
 
 @pytest.mark.parametrize(("gap", "share"), [(0.0, (0.9, 1.0)), (0.12, (0.0, 0.05))])
