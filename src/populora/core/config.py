@@ -70,7 +70,7 @@ class SelfplayConfig:
     buffer_size: int = 16384
     """Problems kept per task type; the oldest are dropped (reading 9)."""
     seeds: int = 256
-    """Problems in the buffer before the first step."""
+    """Problems of each type in the buffer before the first step. A base without a file of them makes them once for all its runs."""
     overlap: Literal["reproducible", "eager", "off"] = "reproducible"
     """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give bit-identical results; as soon as
     they are validated; or when all proposals are."""
