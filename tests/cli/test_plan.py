@@ -8,7 +8,7 @@ import pytest
 
 from populora.cli.main import main
 from populora.cli.plan import plan_run
-from populora.core.config import EvolutionConfig, PopulationConfig
+from populora.core.config import EvolutionConfig, LeagueConfig, PopulationConfig
 from populora.core.config_file import load_config
 from populora.core.presets import FOLDER, preset_names
 from populora.engine.planning.assumptions import Assumptions
@@ -59,7 +59,8 @@ def test_the_page_says_what_the_plan_says(path):
 
 def test_the_paper_s_arms_differ_in_their_population_alone():
     arms = [load_config(path) for path in PLANNED if path.stem.startswith("paper")]
-    same = {str(replace(arm, population=PopulationConfig(), evolution=EvolutionConfig())) for arm in arms}
+    same = {str(replace(arm, population=PopulationConfig(), evolution=EvolutionConfig(), league=LeagueConfig())) for arm in arms}
+    assert len({arm.league for arm in arms if not arm.population.single_agent}) == 1
     assert len(same) == 1 and len({str(arm.population) for arm in arms}) == len(arms) == 5
 
 

@@ -16,7 +16,7 @@ batches = st.lists(
 )
 
 
-def token_oracle(rewards, groups, lengths, centring="batch"):
+def token_oracle(rewards, groups, lengths, centring="prompt"):
     """Write the batch out token by token, centre, and whiten with NumPy's own mean and unbiased variance."""
     centred = []
     for reward, group in zip(rewards, groups, strict=True):

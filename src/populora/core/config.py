@@ -136,9 +136,9 @@ class LearnerConfig:
     clip_high: float = 0.28
     whitening: Literal["pooled", "per_type", "member"] = "pooled"
     """Rollouts whitened together: a member's of one role, of one role and task type (AZR), or of both roles of the single agent."""
-    centring: Literal["prompt", "batch"] = "batch"
-    """Rewards are centred by prompt, and with "batch" their mean over the batch's tokens is subtracted as well (verl, reading 11). Without
-    that, a prompt whose several samples earned the same trains nobody."""
+    centring: Literal["prompt", "batch"] = "prompt"
+    """Rewards are centred by prompt, and with "batch" their mean over the batch's tokens is subtracted as well (verl; the paper's presets).
+    Without that, a prompt whose several samples earned the same trains nobody (reading 11)."""
     role_weights: Literal["tokens", "equal"] = "tokens"
     """Weights of the single agent's two roles in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
@@ -165,8 +165,8 @@ class LeagueConfig:
     tau: float = 25.0 / 300.0
     outcome: Literal["expected", "threshold"] = "expected"
     threshold: float = 0.5
-    unsolved: Literal["nobody", "teacher"] = "teacher"
-    """Who wins by problems that no attempt solves: the teacher (the paper), although they pay it nothing, or nobody."""
+    unsolved: Literal["nobody", "teacher"] = "nobody"
+    """Who wins by problems that no attempt solves: nobody, or the teacher (the paper's presets), although they pay it nothing."""
     pfsp_floor: float = 0.01
 
 

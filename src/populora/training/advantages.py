@@ -34,7 +34,7 @@ def advantages(
     groups: Sequence[Hashable],
     lengths: ArrayLike,
     batches: Sequence[Hashable] | None = None,
-    centring: Centring = "batch",
+    centring: Centring = "prompt",
 ) -> NDArray[np.float64]:
     """Compute the advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
 
