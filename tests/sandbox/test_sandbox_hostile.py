@@ -17,6 +17,8 @@ def forge(body: bytes, then: str) -> str:
 def test_a_value_of_exactly_the_longest_literal_passes(strong):
     passing, longer = strong.run([Job("run", "def f(n): return 'x' * n", (text,)) for text in ("398", "399")])
     assert len(passing.values[0].literal) == 400 and longer.reason == "output_limit"
+    passing, longer = strong.run([Job("run", "def f(n): return [0] * n", (text,)) for text in ("133", "134")])  # brackets and commas count
+    assert len(passing.values[0].literal) == 399 and longer.reason == "output_limit"
 
 
 def test_a_forged_value_is_only_the_programs_own_claim(strong):
