@@ -7,7 +7,9 @@ import pytest
 from small_run import SMALL
 
 from populora.core.config import PopulationConfig
+from populora.core.errors import PopuloraError
 from populora.core.types import TASK_TYPES, Example, Generation, Matchup, Problem, Proposal, TaskType
+from populora.training.buffer import ProblemBuffer
 from populora.training.loop import build_run
 from populora.training.propose import proposal_requests
 from populora.training.rollout import RolloutFeed
@@ -88,6 +90,11 @@ def test_other_steps_draw_other_problems_of_the_buffer(agent):
 def test_a_teacher_has_as_many_prompts_of_each_type(run):
     prompts = Counter((request.author, request.task) for request in proposal_requests(run, 1))
     assert prompts == {(teacher, task): PROMPTS for teacher in ("T0", "T1") for task in TASK_TYPES}
+
+
+def test_a_buffer_without_problems_to_show_is_one_clear_error(run):
+    with pytest.raises(PopuloraError, match="no problem of code_i to show"):
+        proposal_requests(replace(run, buffer=ProblemBuffer(8)), 1)
 
 
 @pytest.fixture

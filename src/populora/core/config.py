@@ -179,8 +179,8 @@ class EvolutionConfig:
     lcb_k: float = 1.0
     child_sigma: float = 25.0 / 12.0
     protect_newborns: bool = True
-    """Spare a child at the bottom until it has trained for one interval. Nobody stronger is replaced instead, so fewer than
-    ``cull_fraction`` are: about three quarters with 4 or more members of a role. The paper spares nobody."""
+    """Spare a child at the first evolution after its birth. Nobody stronger is replaced instead, so fewer than ``cull_fraction`` are. The
+    paper spares nobody."""
     operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
     min_basis_cosine: float = 0.5
     """x1 and x4 mix the parents' factors entry by entry, which takes a common basis. If the cosine between their A is below this, another

@@ -1,7 +1,7 @@
 """Phase 5, the choices: members to replace, their parents and the operator (paper, "Training Step", phase 5).
 
 Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` is replaced, parents
-come from the top half. Three rules go beyond the paper's text. A newborn is not judged before it has trained for one interval, unless
+come from the top half. Three rules go beyond the paper's text. A newborn is passed over at the first evolution after its birth, unless
 ``evolution.protect_newborns`` is off. A teacher that hardly makes a valid problem of some type is broken: it plays no games with that
 type, so that its rating does not fall for it, and it hardly gets a signal to learn the type again. It is replaced first, and chosen as a
 parent last. A child is rated like its parents, with a larger sigma.

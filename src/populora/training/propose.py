@@ -1,6 +1,6 @@
 """Phase 2 of a step: the requests to the proposers."""
 
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, PopuloraError
 from populora.core.rng import stream
 from populora.core.types import TASK_TYPES, Member, Problem, TaskType
 from populora.tasks.proposals import ProposalRequest
@@ -38,6 +38,8 @@ def _fitting_prompt(run: Run, step: int, member: Member, task: TaskType, group: 
     rng = stream(run.config.seed, "references", step, member.id, group)
     for draw in range(10 * run.prompts.references):
         references = run.buffer.references(task, run.prompts.references - draw // 10, rng)
+        if not references:
+            raise PopuloraError(f"the buffer has no problem of {task} to show to a proposer: all were void. Start a run with more seeds")
         prompt = propose_prompt(run.prompts, task, references)
         if run.fits(prompt):
             return prompt, references
