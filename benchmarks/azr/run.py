@@ -23,6 +23,7 @@ from populora.runs.metrics_log import read_log
 ARMS = {
     "baseline": ["tiny_baseline"],
     "azr": ["tiny_azr"],
+    "azr_high_rate": ["tiny_azr", "--learner.learning-rate", "6e-3"],  # our baseline's
     "schedule": ["tiny_baseline", "--selfplay.previous-step-attempts", "1"],
 }
 """Preset and further settings of each arm."""

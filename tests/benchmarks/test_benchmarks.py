@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.azr import run as azr
 from benchmarks.evaluation import evalplus_time, gold, tiny_suite
 from benchmarks.evaluation.grader import spent
 from benchmarks.first_run import measures
@@ -43,6 +44,18 @@ def test_a_committed_table_is_that_of_its_results(bench):
     assert bench.table(results) == (folder / "table.md").read_text()
     judged = bench.bars(results["speed"], results["endurance"]) if bench is sandbox else bench.bars(results)
     assert judged == results["bars"]
+
+
+def test_the_committed_differences_of_azr_are_those_of_its_runs():
+    results = committed("azr/results")
+    assert results["arms"] == azr.ARMS and results["settings"] == []
+    runs = {
+        f"{arm}-{seed}": {name: {"last": end["last"][seed]} for name, end in ends.items()}
+        for arm, ends in results["ends_by_seed"].items()
+        for seed in range(3)
+    }
+    names = runs["baseline-0"].keys()
+    assert results["against"] == {arm: azr.differences(runs, arm, "baseline", names) for arm in azr.ARMS if arm != "baseline"}
 
 
 def test_the_committed_table_of_speed_is_that_of_its_results():

@@ -15,8 +15,8 @@ SETTING = re.compile(r"`([\w.]+) = ([^`]+)`")
 
 
 def columns(page: str) -> tuple[list[str], list[str]]:
-    """The cells of the columns "ours" and "setting" of all tables."""
-    lines = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+    """The cells of the columns "ours" and "setting" of the tables of differences."""
+    lines = [line for line in page.partition("## What it changes")[0].splitlines() if line.startswith("| ") and not line.startswith("| |")]
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
     assert all(len(row) == 4 for row in rows), [row[0] for row in rows if len(row) != 4]
     return [row[2] for row in rows], [row[3] for row in rows]
