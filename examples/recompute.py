@@ -2,10 +2,9 @@
 
     python examples/recompute.py RUN [FIGURES]
 
-It reads settings, log and tables of the run, and the CSV files that `populora report RUN --figures FIGURES` wrote. By the paper's formulas
-it computes solve rates, rewards, advantages, matchups, ratings, replacements and the numbers of the main figures. It prints a line for each
-column and metric, and exits with 1 if a value differs by more than 1e-9, relative to the larger number or, below 1, absolutely. The files
-do not determine verdicts (examples/regrade.py), random draws, cells of the archive, held-out accuracy and updates.
+From settings, log and tables it computes solve rates, rewards, advantages, matchups, ratings, replacements and the numbers of the main
+figures, whose CSV files `populora report RUN --figures FIGURES` writes. It prints a line for each column and metric, and exits with 1 if a
+value differs by more than 1e-9, relative to the larger number or, below 1, absolutely. Verdicts and draws are taken as they are.
 """
 
 import csv
@@ -159,6 +158,7 @@ def logged(run, figures):
     """Yield file, step, name and value of the metrics in the log, and of those in the CSV files of the figures."""
     for line in map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines()):
         yield from (("metrics.jsonl", line["step"], name, value) for name, value in line.items())
+    compare("figures", "FIGURES", bool(figures), bool(figures and any(figures.glob("*.csv"))))  # else a wrong folder would pass
     for file in sorted(figures.glob("*.csv")) if figures else ():
         for row in csv.DictReader(file.read_text("utf-8").splitlines()):
             if row.keys() >= {"metric", "member", "step", "value"}:

@@ -40,6 +40,8 @@ ONE_THREAD = ["--threads", "1"]
 """Lets two arms run at the same time, with bit-identical results on machines of one kind."""
 LEARNING_RATE = ["--learner.learning-rate", "3e-3"]
 """The presets' own when these arms were measured; since then it is twice that, so that their 32 steps show more."""
+RULES = ["--learner.centring", "batch", "--league.unsolved", "teacher", "--evolution.min-basis-cosine", "-1"]
+"""The presets' own when these arms were measured."""
 EVALUATION = ["--evaluation.every", "25", "--evaluation.problems-per-type", "216"]
 
 
@@ -72,7 +74,14 @@ def command(folder: Path, arm: str, seed: int, steps: int, settings: list[str]) 
         return [*POPULORA, "resume", str(folder)]
     config, *options = ARMS[arm]
     flags = {"--out": folder, "--seed": seed, "--steps": steps}
-    chosen = [str(word) for flag in flags.items() for word in flag] + [*ONE_THREAD, *LEARNING_RATE, *EVALUATION, *options, *settings]
+    chosen = [str(word) for flag in flags.items() for word in flag] + [
+        *ONE_THREAD,
+        *LEARNING_RATE,
+        *RULES,
+        *EVALUATION,
+        *options,
+        *settings,
+    ]
     return [*POPULORA, "train", str(ROOT / "configs" / config), *chosen]
 
 

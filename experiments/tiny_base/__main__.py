@@ -150,7 +150,7 @@ def _headroom_config(chosen: Headroom, seed: int) -> Config:
     return Config(
         seed=seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(chosen.rank, 2.0 * chosen.rank),
         population=PopulationConfig(teachers=1, students=1), evolution=EvolutionConfig(every=0),
-        learner=LearnerConfig(learning_rate=chosen.learning_rate, betas=(0.9, 0.99)),
+        learner=LearnerConfig(learning_rate=chosen.learning_rate, betas=(0.9, 0.99), centring="batch"),
         selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224, buffer_size=128, seeds=1),
     )  # fmt: skip
 

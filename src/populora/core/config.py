@@ -63,8 +63,8 @@ class SelfplayConfig:
     rho_samples: int = 8
     """Attempts per valid problem; their mean is rho (reading 3)."""
     previous_step_attempts: int = 0
-    """The schedule of AZR's code, where this is 1: the single agent solves problems of the step before, so often each, and trains on these
-    attempts alone. With 0 a solver trains on the attempts that make rho, at problems of this step (the paper, reading 4)."""
+    """The schedule of AZR's code, where this is 1: the single agent solves problems of the step before, this many times each, and trains on
+    these attempts alone. With 0 a solver trains on the attempts that make rho, at problems of this step (the paper, reading 4)."""
     max_prompt_tokens: int = 6144
     max_response_tokens: int = 8096
     buffer_size: int = 16384

@@ -60,6 +60,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (n.micro_batch_tokens >= longest,
          f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
         (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
+        (-1 <= e.min_basis_cosine <= 1, f"evolution.min_basis_cosine is {e.min_basis_cosine}: expected a cosine from -1 to 1"),
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (not s.previous_step_attempts or p.single_agent,
          f"selfplay.previous_step_attempts is {s.previous_step_attempts}: expected 0, or the single agent (population.single_agent)"),

@@ -7,7 +7,7 @@ from populora.core.types import Attempt, Lineage, Matchup, Member, Proposal, Upd
 
 @dataclass(frozen=True)
 class Evolution:
-    """What an evolution did. Empty in steps without one."""
+    """Births and other results of an evolution. Empty in steps without one."""
 
     children: tuple[Lineage, ...] = ()
     parents: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])

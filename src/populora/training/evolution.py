@@ -34,8 +34,10 @@ def check_operators(config: Config) -> None:
     operators = {name: get_operator(name) for name in config.evolution.operators}
     fewest = min(operator.arity for operator in operators.values())
     rank = min(config.lora.ranks or (config.lora.rank,))
+    replaced = 0
     for role, size in (("teachers", config.population.teachers), ("students", config.population.students)):
         culled = cull_count(size, config.evolution.cull_fraction)
+        replaced += culled
         if culled and fewest > size - culled:
             raise ConfigError(
                 f"evolution.operators {', '.join(operators)} all need {fewest} parents, but of {size} {role} "
@@ -44,7 +46,7 @@ def check_operators(config: Config) -> None:
         for name, operator in operators.items():
             if culled and operator.arity <= size - culled and operator.min_rank > rank:
                 raise ConfigError(f"operator '{name}' needs lora.rank {operator.min_rank} or more, got {rank}: leave it out of the pool")
-    if config.evolution.min_basis_cosine > -1.0 and all(operator.mixes_factors for operator in operators.values()):
+    if replaced and config.evolution.min_basis_cosine > -1.0 and all(operator.mixes_factors for operator in operators.values()):
         raise ConfigError(
             f"evolution.operators {', '.join(operators)} all mix factors, which evolution.min_basis_cosine "
             f"{config.evolution.min_basis_cosine} forbids to parents without a common basis: add another, such as x2, or set it to -1"
@@ -52,7 +54,7 @@ def check_operators(config: Config) -> None:
 
 
 def evolve_if_due(run: Run, step: int) -> Evolution:
-    """Breed and replace when the step is due, and say what was done."""
+    """Breed and replace when the step is due, and return a record of it."""
     if run.config.population.single_agent or not evolution_due(run.config, step):
         return Evolution()
     valid_rates = {author: min(valid / total for valid, total in types.values()) for author, types in run.valid_counts.items()}

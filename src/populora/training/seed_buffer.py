@@ -14,6 +14,7 @@ from pathlib import Path
 
 from populora.core.errors import ConfigError, RunDirectoryError, SandboxFault
 from populora.core.files import digest, json_bytes, user_cache
+from populora.core.installed import versions
 from populora.core.types import TASK_TYPES
 from populora.engine.model.loading import base_folder
 from populora.sandbox.pool import limits_of
@@ -46,7 +47,7 @@ def seed_file(run: Run) -> Path:
     config, tasks = run.config, asdict(run.config.tasks)
     del tasks["extraction"]  # it concerns answers alone
     facts = {
-        "version": [VERSION, *sys.version_info[:2]],
+        "version": [VERSION, versions(["populora"])["populora"], *sys.version_info[:2]],
         "base": [run.fingerprints[name] for name in ("base_sha256", "tokenizer_sha256")],
         "prompts": repr(run.prompts),
         "tokens": [config.selfplay.max_prompt_tokens, config.selfplay.max_response_tokens],
@@ -93,13 +94,13 @@ def _locked(file: Path, remark: Callable[[str], None]) -> Iterator[None]:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = file.with_suffix(".lock").open("ab")
-    except OSError as error:
-        fault = f"seed problems cannot be kept in '{file.parent}': {error.strerror}"
-        raise RunDirectoryError(f"{fault}. Name another folder with POPULORA_SEEDS.") from error
-    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             remark(f"waiting for another run, which makes the seed problems of this base: {file}")
             fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError as error:
+        fault = f"seed problems cannot be kept in '{file.parent}': {error.strerror}"
+        raise RunDirectoryError(f"{fault}. Name another folder with POPULORA_SEEDS.") from error
+    with lock:
         yield

@@ -56,9 +56,10 @@ def propose_seeds(run: Run, file: Path, seeds: Seeds) -> Seeds:
         if min(count_seeds(seeds).values()) >= wanted:
             return seeds
     counts = {task.value: number for task, number in count_seeds(seeds).items()}
+    lower = f"Lower selfplay.seeds to {fewest}, use" if (fewest := min(counts.values())) else "Use"
     raise BaseModelError(
         f"seeding stopped after {MAX_ROUNDS} rounds: expected {wanted} valid problems of each type from the base, got {counts}. "
-        f"Lower selfplay.seeds to {min(counts.values())}, use a stronger base, or put a seeds.jsonl into its folder."
+        f"{lower} a stronger base, or put a seeds.jsonl into its folder."
     )
 
 

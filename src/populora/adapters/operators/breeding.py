@@ -27,7 +27,7 @@ from populora.core.types import Lineage
 
 LINEAGE_FILE = "lineage.json"
 COMMON_BASIS = 0.5
-"""Parents whose A have a cosine above this count as written in one basis."""
+"""Parents whose A have at least this cosine count as written in one basis. The default of ``evolution.min_basis_cosine`` is the same."""
 
 
 def breed(
@@ -93,7 +93,7 @@ def breed_again(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tup
 def basis_warning(lineage: Lineage) -> str:
     """Return a warning if the operator mixed factors entry by entry that share no basis, else an empty text."""
     operator, cosine = get_operator(lineage.operator), lineage.basis_cosine
-    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or cosine is None or cosine > COMMON_BASIS:
+    if not operator.mixes_factors or lineage.strength.get("space") == "delta" or cosine is None or cosine >= COMMON_BASIS:
         return ""
     warning = f"The parents' A have a cosine of {cosine:.2f}: their factors share no basis, and {operator.name} mixes them entry by entry."
     return f"{warning} x2, x3, and x1 with space=delta do not need one."
