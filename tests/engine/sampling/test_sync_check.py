@@ -11,6 +11,7 @@ from populora.core.errors import AdapterEffectError
 from populora.core.types import Request
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner
+from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sync_check import check_adapter_sync
 
@@ -31,6 +32,17 @@ def test_untrained_adapters_need_no_effect(adapted, sampler):
 def test_a_trained_adapter_at_scale_zero_stops_the_run(make_adapted, tokenizer):
     adapted = make_adapted(alpha=0.0)
     with pytest.raises(AdapterEffectError, match="slot 0: a trained adapter must change"):
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
+
+
+@pytest.mark.parametrize(("step", "stops"), [(1e-8, True), (1e-2, False)])
+def test_a_first_step_that_bfloat16_rounds_away_stops_the_run_and_names_the_learning_rate(make_base, tokenizer, step, stops):
+    adapted = AdaptedModel(make_base().bfloat16(), ("q_proj", "v_proj"), 1, 4, 8.0)
+    adapted.bank.initialise(0)
+    adapter = adapted.bank.adapter(0)
+    signs = {name: (a, torch.where(torch.rand(b.shape) < 0.5, -step, step)) for name, (a, b) in adapter.modules.items()}  # as Adam's first
+    adapted.bank.load(0, dataclasses.replace(adapter, modules=signs))
+    with pytest.raises(AdapterEffectError, match=r"learner\.learning_rate is too small") if stops else nullcontext():
         check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), InProcessSampler(adapted, tokenizer, 0), adapted.bank, PROBES)
 
 
