@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -147,11 +148,31 @@ def test_verdicts_that_take_long_hold_up_no_others_where_any_order_will_do():
             slow.wait(10)
         return [[request.key] for request, _ in batch]
 
-    verifier = BackgroundVerifier(verify)
+    verifier = BackgroundVerifier(verify, workers=1)
     for name in ("slow", "quick"):
         verifier.add(Request("text", 0, 1, (name,)), [])
         verifier.submit(1)
     assert verifier.collect(in_any_order=True) == {("quick",): [("quick",)]}
     slow.set()
     assert verifier.collect() == {("slow",): [("slow",)]} and not verifier.pending
+    verifier.close()
+
+
+@pytest.mark.parametrize(("workers", "wait_for_each_other"), [(36, False), (8, True)])
+def test_slow_programs_on_all_workers_hold_up_no_batch(workers, wait_for_each_other):
+    """Each of 40 batches waits until all have begun, as if its slow program had a worker. With fewer workers some would wait for ever."""
+    all_begun = threading.Barrier(40)
+
+    def verify(batch):
+        all_begun.wait(0.5 if wait_for_each_other else 10)
+        return [[request.key] for request, _ in batch]
+
+    verifier = BackgroundVerifier(verify, workers)
+    for name in map(str, range(40)):
+        verifier.add(Request("text", 0, 1, (name,)), [])
+        verifier.submit(1)
+    with pytest.raises(threading.BrokenBarrierError) if wait_for_each_other else nullcontext():
+        while verifier.pending:
+            verifier.collect(in_any_order=True)
+    assert wait_for_each_other or len(verifier.results) == 40
     verifier.close()

@@ -24,7 +24,7 @@ from populora.training.run import PhaseTimer, Run
 from populora.training.solve import student_request, student_requests
 
 BATCH_REQUESTS, BATCH_CALLS = 16, 64  # answered requests, or calls of the sampler, that end a batch: one sandbox child verifies many texts
-BATCHES = 4  # batches of one kind that are verified at the same time: the last program of one does not keep the sandbox from the next
+BATCHES = 4  # batches of one kind that are verified beside those that wait for a slow program: one for each of the sandbox's workers
 LAG_CALLS = 24  # calls from there until the verdicts are collected: long enough for nearly all programs
 Key = tuple[str | int, ...]
 Responses = list[tuple[Any, list[Generation]]]
@@ -121,11 +121,12 @@ class BusyClock:
 
 
 class BackgroundVerifier:
-    """Runs one kind of verification in its own threads, a few batches at a time. ``results`` are by the key of the request."""
+    """Runs one kind of verification in its own threads, so many batches at a time that ``workers`` of the sandbox may be kept by slow
+    programs. ``results`` are by the key of the request."""
 
-    def __init__(self, verify: Callable[[Responses], list[list[Any]]]):
+    def __init__(self, verify: Callable[[Responses], list[list[Any]]], workers: int):
         self._verify = verify
-        self._threads = ThreadPoolExecutor(BATCHES, thread_name_prefix="verify")
+        self._threads = ThreadPoolExecutor(workers + BATCHES, thread_name_prefix="verify")
         self._batch: Responses = []
         self.pending: deque[tuple[int, Future[dict[Key, list[Any]]]]] = deque()
         """Batches under way, each with the number of the call at which it was submitted."""
@@ -178,8 +179,10 @@ class RolloutFeed:
         self._ready: list[Request] = [*self._proposal_requests]
         self._complete = False
         self.collects_at_once = run.config.selfplay.overlap == "eager" or run.sampler.independent
-        self.validation = BackgroundVerifier(run.verifier.validate)
-        self.judgement = BackgroundVerifier(run.verifier.judge)
+        cluster, workers = run.config.cluster, run.config.sandbox.workers
+        workers *= cluster.verifiers if cluster.learners else 1
+        self.validation = BackgroundVerifier(run.verifier.validate, workers)
+        self.judgement = BackgroundVerifier(run.verifier.judge, workers)
         self.calls = 0
         # Known when all proposals are validated, in the order of `_rollout_in_phases`:
         self.proposals, self.solve_requests, self.trained = [], [], set()
