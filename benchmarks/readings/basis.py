@@ -1,6 +1,6 @@
 """Measure what mixing factors costs where the parents share no basis: held-out accuracy of children of x1, x2 and x4 on the tiny base.
 
-    python -m benchmarks.readings.basis [--seeds 3]      writes basis.json here
+    python -m benchmarks.readings.basis [--seeds 2]      writes basis.json here
 
 The students of a run of 4T+4S without evolution (40 steps) are the parents, two pairs a seed, in both orders. ``shared`` are children of
 the students as they are. For ``foreign`` the second parent is written in the basis of its own singular vectors, as each child of m1, m3 and
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     parser = options(__doc__, Path(__file__).with_name("basis.json"))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     args = parser.parse_args()
     rows = [row for seed in range(args.seeds) for row in measure(seed, args.steps)]

@@ -2,10 +2,11 @@
 
     python -m benchmarks.readings.run [--seeds 3] [--jobs 2] [--only batch prompt]      adds the runs that results.json lacks
 
-`batch` and `prompt` are `learner.centring` in the preset `tiny`, `teacher` and `nobody` are `league.unsolved` in `tiny_4t4s`. Each run is
-`populora train` in a process of its own, ``jobs`` at a time. Numbers are means over the last 20 steps. A member has lost a type if
-less than 10 % of its proposals of it were valid there, or of its answers well-formed. ``culled_reward`` and ``parents_reward`` are the mean
-reward of teachers that were replaced, or became parents, over the interval before, less that of all teachers.
+`batch` and `prompt` are `learner.centring` in the preset `tiny` with three proposals a prompt, `teacher` and `nobody` are `league.unsolved`
+in `tiny_4t4s`. Each run is `populora train` in a process of its own, ``jobs`` at a time. Numbers are means over the last 20 of 60 steps. A
+member has lost a type if less than 10 % of its proposals of it were valid there, or of its answers well-formed. ``culled_reward`` and
+``parents_reward`` are the mean reward of teachers that were replaced, or became parents, over the interval before, less that of all
+teachers.
 """
 
 import json
@@ -25,9 +26,11 @@ from populora.core.types import TASK_TYPES
 from populora.runs.metrics_log import read_log
 from populora.runs.reader import RunDirectory
 
+GROUPS = ("--selfplay.prompts-per-type", "4", "--selfplay.samples-per-prompt", "3")
+"""As many proposals as in the preset, but three a prompt: with one alone, `learner.centring` concerns students only."""
 ARMS = {
-    "batch": ("tiny", 100, "--learner.centring", "batch"),
-    "prompt": ("tiny", 100, "--learner.centring", "prompt"),
+    "batch": ("tiny", 60, *GROUPS, "--learner.centring", "batch"),
+    "prompt": ("tiny", 60, *GROUPS, "--learner.centring", "prompt"),
     "teacher": ("tiny_4t4s", 60, "--league.unsolved", "teacher"),
     "nobody": ("tiny_4t4s", 60, "--league.unsolved", "nobody"),
 }
