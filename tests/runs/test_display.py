@@ -16,7 +16,8 @@ from populora.runs.display import PlainDisplay
 from populora.runs.live import LiveDisplay, View
 from populora.runs.metrics import step_metrics
 from populora.runs.metrics_log import write_step
-from populora.runs.style import format_duration, format_metric, plural, sparkline
+from populora.runs.step_record import Evolution
+from populora.runs.style import describe_evolution, format_duration, format_metric, plural, sparkline
 from populora.runs.summary import print_summary, render_summary, summarise
 from populora.runs.tables import step_rows
 
@@ -104,6 +105,12 @@ def test_plain_display_is_one_ascii_line_a_step_and_announces_a_stop_once(make_r
     assert where == "runs/tiny, 30 steps: update" and stopping.startswith("stopping")
     assert first.isascii() and first.startswith("step  1/30  10.0s  solve 0.50 (i - o 0.75 f 0.00)  valid 0.67  difficulty 0.50")
     assert first.endswith("left 4:50  bred T1 = x2(T0, T1)") and "mu T 26.0 S 24.0" in second and "left 4:40" in second
+
+
+def test_an_evolution_names_births_spared_newborns_and_broken_teachers(make_record):
+    evolution = replace(make_record().evolution, spared=("S0",), broken=("T0",))
+    said = ["bred T1 = x2(T0, T1)", "newborn S0 stays", "T0 had too few valid problems of a type"]
+    assert describe_evolution(evolution) == said and describe_evolution(Evolution()) == []
 
 
 def test_a_terminal_gets_the_live_display_and_is_given_back():

@@ -64,9 +64,10 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def describe_evolution(evolution: Evolution) -> list[str]:
-    """Describe each birth, and the members that were spared or broken, as ``bred T1 = x2(T0, T3)``, ``spared S2``, ``broken T1``."""
+    """Describe each birth as ``bred T1 = x2(T0, T3)``, then the newborns that were spared and the broken teachers."""
     births = [f"bred {describe_child(child)}" for child in evolution.children]
-    return births + [f"{name} {' '.join(ids)}" for name, ids in (("spared", evolution.spared), ("broken", evolution.broken)) if ids]
+    spared = [f"newborn {member} stays" for member in evolution.spared]
+    return births + spared + [f"{member} had too few valid problems of a type" for member in evolution.broken]
 
 
 def describe_child(child: Lineage) -> str:
