@@ -140,8 +140,11 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
 
 
 def check_sync(run: Run, members: Sequence[Member]) -> None:
-    """Raise `AdapterEffectError` unless every trained adapter differs from the base, and sampler and learner have the same ones."""
-    prompts = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[:SYNC_CHECK_PROMPTS]]
+    """Raise `AdapterEffectError` unless every trained adapter differs from the base, and sampler and learner have the same ones.
+
+    The probes are the newest problems: late in a run, members are so sure of the oldest that a difference would hardly show.
+    """
+    prompts = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[-SYNC_CHECK_PROMPTS:]]
     check_adapter_sync(run.learner, run.sampler, run.bank, prompts, [member.slot for member in members])
 
 
