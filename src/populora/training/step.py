@@ -7,7 +7,8 @@ Deviations and readings:
 - References come from the buffer as it was when the step began (reading 8).
 
 The single-agent AZR baseline runs the same step with one member that meets itself. rho is then the agent's own solve rate (the paper's
-self-calibration), the rollouts of both roles train the one adapter, and there are neither ratings nor evolution.
+self-calibration), the rollouts of both roles train the one adapter, and there are neither ratings nor evolution. With
+``selfplay.previous_step_attempts`` it solves problems of the step before, as in Absolute Zero's code.
 """
 
 from collections.abc import Callable, Sequence
