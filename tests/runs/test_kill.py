@@ -28,7 +28,8 @@ from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.metrics_log import write_step
 from populora.runs.step_record import Evolution
 from populora.core.types import Matchup
-empty = dict.fromkeys("proposals attempts teacher_rewards rhos student_rewards trained members".split(), ())
+per_row = "proposals teacher_rewards teacher_advantages rhos attempts student_rewards student_advantages trained"
+empty = dict.fromkeys(f"{per_row} members".split(), ())
 plain = dict(evolution=Evolution(), updates={}, seconds={}, overlapped={}, tokens={}, coverage={}, repeats=frozenset(), held_out={})
 folder = Path(sys.argv[1])
 for step in range(1, 10**6):
@@ -47,6 +48,7 @@ for step in range(1, 10**6):
 def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path, seed):
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
         while not checkpoint_steps(tmp_path):
+            assert writer.poll() is None, "the writer ended by itself"
             time.sleep(0.01)
         time.sleep(stream(seed, "kill").uniform(0.0, 0.1))
         writer.kill()
