@@ -131,7 +131,7 @@ results(
         "carriage return ends no comment": ("SELECT a -- x\rFROM u\nFROM t WHERE a = 2", "ok 2"),
         "string with everything": ("SELECT '; -- /* \" [ ` ''x'' */'", "ok '; -- /* \" [ ` ''x'' */'"),
         "backslash is a character": ("SELECT '\\', '\\'", "ok '\\','\\'"),
-        "double-quoted text": ("SELECT a FROM t WHERE b = \"nothing\"", NO_NAME),
+        "double-quoted text": ("SELECT a FROM t WHERE b = \"absent\"", NO_NAME),
         "double-quoted name": ("SELECT \"a\" FROM \"t\" WHERE [a] = 1 AND `a` = 1", "ok 1"),
         "string as an alias": ("SELECT a 'one' FROM t WHERE a = 1", "ok 1"),
         "semicolons at the end": ("SELECT 1 ; ; -- done", "ok 1"),
@@ -153,7 +153,7 @@ statements(
     "names what is not there",
     {
         "table": "SELECT a FROM nowhere",
-        "column": "SELECT nothing FROM t",
+        "column": "SELECT absent FROM t",
         "column of another table": "SELECT u.a FROM t",
         "column in a subquery": "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM t x WHERE x.c = t.a)",
         "database": "SELECT a FROM other.t",
@@ -271,6 +271,7 @@ results(
         "cast and round": ("SELECT CAST('7' AS INTEGER), CAST(3 AS REAL), round(2.567, 1), typeof(1.0)", "ok 7,3.0,2.6,'real'"),
         "the result of a sum of reals": ("SELECT sum(x) FROM (SELECT 0.1 AS x UNION ALL SELECT 0.2 UNION ALL SELECT 0.3)", "ok 0.6"),
         "max with its row": ("SELECT b, max(a) FROM t", "ok 'y',3"),
+        "count of a common table expression": ("WITH s AS (SELECT 1 UNION ALL SELECT 2) SELECT count(*) FROM s", "ok 2"),
         "repeated rows": ("SELECT 1 FROM t", "ok 1\n1\n1"),
     },
 )  # fmt: skip

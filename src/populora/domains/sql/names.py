@@ -1,0 +1,10 @@
+"""The measures and the reasons of SQL's runner, for the declaration of the domain. Imports nothing, so that the trainer needs no parser."""
+
+MEASURES = (("joins", 0, 4), ("nesting", 0, 4), ("clauses", 0, 12), ("columns", 1, 12))
+"""Name and range of each measure, in the order of `populora.domains.sql.runner.measures.measure_tree`. Measures may lie outside."""
+
+REASONS = (
+    "malformed_database", "value_coerced", "malformed_table", "not_one_select", "unparsable_statement", "forbidden_construct",
+    "unknown_name", "statement_error", "too_many_steps", "too_many_rows", "unsupported_value", "banned_construct",
+)  # fmt: skip
+"""The reasons that the runner refuses with."""

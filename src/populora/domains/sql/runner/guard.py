@@ -1,0 +1,133 @@
+"""The guard: runs one statement on an in-memory database that allows nothing but reading the declared columns.
+
+Its layers do not rely on each other. An authoriser denies every act but SELECT, READ of declared columns, and functions of a list. A
+progress handler stops a statement after a fixed number of steps of SQLite's virtual machine, on any computer the same. Limits bound values,
+results and statements. The heap is bounded, and temporary tables stay in memory. The sandbox is around all this.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+
+from populora.domains.sql.runner.database import Table
+from populora.domains.sql.runner.lexer import MAX_CHARS
+from populora.domains.sql.runner.literals import Row, check_shown, rounded
+from populora.domains.sql.runner.statement import Statement
+from populora.sandbox.runner import Refused
+
+MAX_STEPS, STRIDE = 200_000, 1000
+"""Steps of SQLite's virtual machine that a statement may take, and those between two looks at them."""
+MAX_ROWS = 1000
+"""Most rows of a result."""
+HEAP_BYTES = 64 << 20
+"""Memory of SQLite in this process."""
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 2000, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * MAX_CHARS, sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100, sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20, sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50, sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}  # fmt: skip
+FUNCTIONS = frozenset(
+    "abs avg char coalesce count cume_dist dense_rank first_value glob group_concat hex ifnull iif instr lag last_value lead length "
+    "like lower ltrim max min nth_value ntile nullif percent_rank quote rank replace round row_number rtrim substr "
+    "substring sum total trim typeof unicode upper".split()
+)
+"""Functions that depend on their arguments alone, and not on how SQLite was compiled."""
+
+_UNREAD = re.compile(r"unrecognized token|incomplete input|.*: syntax error$")
+
+
+def run_statement(statement: Statement, tables: list[Table], reverse_scans: bool = False) -> list[Row]:
+    """Run a statement on a database of its own; ``reverse_scans`` lets SQLite walk through tables backwards where no order is asked for.
+
+    Raises `Refused`, and `MemoryError` where the heap does not suffice.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA hard_heap_limit = {HEAP_BYTES}")
+        connection.execute(f"PRAGMA reverse_unordered_selects = {int(reverse_scans)}")
+        connection.text_factory = _text
+        _fill(connection, tables)
+        for limit, value in LIMITS.items():
+            connection.setlimit(limit, value)
+        authorise, denied = _authoriser(tables, statement.shared_tables)
+        connection.set_authorizer(authorise)
+        connection.set_progress_handler(_step_counter(), STRIDE)
+        try:
+            rows = connection.execute(statement.text).fetchmany(MAX_ROWS + 1)
+        except sqlite3.Error as error:
+            raise Refused("forbidden_construct" if denied else _reason(error)) from error
+    if len(rows) > MAX_ROWS:
+        raise Refused("too_many_rows")
+    return [tuple(rounded(check_shown(value)) for value in row) for row in rows]
+
+
+def _fill(connection: sqlite3.Connection, tables: list[Table]) -> None:
+    """Create the tables. Their names have been checked (`database.parse_inputs`): letters, digits and underscores."""
+    for name, columns, rows in tables:
+        declared = ", ".join(f'"{column}" {kind}' for column, kind in columns)
+        connection.execute(f'CREATE TABLE "{name}" ({declared})')
+        connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)  # noqa: S608 - checked
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Refused("unsupported_value") from error
+
+
+def _authoriser(tables: list[Table], shared_tables: Iterable[str]) -> tuple[Callable[..., int], list[int]]:
+    """Return the authoriser, and a list of the acts that it has denied.
+
+    A table of which no column is used, as by count(*), is read as the column without a name. SQLite asks so for a common table expression
+    too, but never for its columns.
+    """
+    columns = {name: {""} for name in shared_tables if not name.startswith("sqlite_")}
+    columns |= {name.lower(): {"", *(column.lower() for column, _ in declared)} for name, declared, _ in tables}
+    denied: list[int] = []
+
+    def authorise(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
+        match action:
+            case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_RECURSIVE:
+                return sqlite3.SQLITE_OK
+            case sqlite3.SQLITE_READ if (second or "").lower() in columns.get((first or "").lower(), ()):
+                return sqlite3.SQLITE_OK
+            case sqlite3.SQLITE_FUNCTION if (second or "").lower() in FUNCTIONS:
+                return sqlite3.SQLITE_OK
+        denied.append(action)
+        return sqlite3.SQLITE_DENY
+
+    return authorise, denied
+
+
+def _step_counter() -> Callable[[], bool]:
+    looks = 0
+
+    def stop() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks * STRIDE >= MAX_STEPS
+
+    return stop
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """Name an error of SQLite, by its code, or by its message where SQLite has one code for all."""
+    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF:
+        case sqlite3.SQLITE_AUTH:
+            return "forbidden_construct"
+        case sqlite3.SQLITE_INTERRUPT:
+            return "too_many_steps"
+        case sqlite3.SQLITE_ERROR:
+            return _reason_of_message(str(error))
+    return "statement_error"
+
+
+def _reason_of_message(message: str) -> str:
+    if message.startswith(("no such table", "no such column", "unknown database")):
+        return "unknown_name"
+    if message.startswith("no such function"):
+        return "forbidden_construct"  # one that another build of SQLite has
+    return "unparsable_statement" if _UNREAD.match(message) else "statement_error"
