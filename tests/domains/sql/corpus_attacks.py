@@ -1,6 +1,6 @@
 """The hostile corpus of SQL, first half: what a statement reaches for, and what it costs."""
 
-from tests.domains.sql.corpus_case import COUNT, FAILED, MEMORY, NO_NAME, NO_SELECT, NUMBERS, REFUSED, STEPS, UNREAD, WIDE, statements
+from tests.domains.sql.corpus_case import COUNT, FAILED, LONG, MEMORY, NO_NAME, NO_SELECT, NUMBERS, REFUSED, STEPS, UNREAD, WIDE, statements
 
 statements(
     "does something else than reading",
@@ -213,7 +213,7 @@ statements(
         "sums": "SELECT " + "1 + " * 12000 + "1",
         "minus signs": "SELECT " + "- " * 4000 + "1",
         "not": "SELECT " + "NOT " * 3000 + "1",
-        "in list": "SELECT a FROM t WHERE a IN (" + ", ".join(map(str, range(12000))) + ")",
+        "in list": "SELECT a FROM t WHERE a IN (" + ", ".join(map(str, range(9000))) + ")",
         "compound selects": " UNION ALL ".join("SELECT 1" for _ in range(700)),
         "joined tables": "SELECT count(*) FROM " + ", ".join(f"t x{number}" for number in range(70)),
         "common table expressions": "WITH " + ", ".join(f"c{i} AS (SELECT 1)" for i in range(3000)) + " SELECT 1",
@@ -251,4 +251,21 @@ statements(
     FAILED,
     STEPS,
     database=WIDE,
+)
+statements(
+    "takes long in one step",
+    {
+        "instr": "SELECT sum(instr(a || x.i, substr(a, 1, 450) || 'b')) FROM t, n x, n y",
+        "replace": "SELECT count(replace(substr(a, 1, 890) || x.i, substr(a, 1, 400) || 'b', 'c')) FROM t, n x, n y",
+        "like": "SELECT sum(a || x.i LIKE '" + "%a_" * 16 + "b') FROM t, n x, n y",
+        "trim": "SELECT count(trim(a, substr(a, 1, 90) || x.i)) FROM t, n x, n y",
+        "quote": "SELECT count(quote(a || x.i)) FROM t, n x, n y",
+        "many long values": "SELECT count(DISTINCT a || x.i || y.i) FROM t, n x, n y",
+        "many long rows": "SELECT a || x.i || y.i FROM t, n x, n y ORDER BY 1 LIMIT 1",
+        "many long groups": "SELECT count(*) FROM (SELECT a || x.i FROM t, n x, n y GROUP BY a || x.i, y.i)",
+    },
+    STEPS,
+    MEMORY,
+    FAILED,
+    database=LONG,
 )

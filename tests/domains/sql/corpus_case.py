@@ -10,6 +10,7 @@ ROWS = "t(a,b)\n1,'x'\n2,NULL\n3,'y'"
 PAIRS = "t(k,v)\n'p',1\n'p',2\n'q',2\n'q',1"
 NUMBERS = "t(a)\n" + "\n".join(map(str, range(60)))
 WIDE = "t(a)\n" + "\n".join(f"'{'ab' * 200}{number}'" for number in range(20))
+LONG = f"t(a)\n'{'a' * 900}'\nn(i)\n" + "\n".join(map(str, range(900)))
 
 
 @dataclass(frozen=True)

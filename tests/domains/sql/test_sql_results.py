@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.domains.sql.corpus_case import CASES
 from tests.domains.sql.test_sql_corpus import outcome
 
 from populora.domains.sql import runner
@@ -149,6 +150,11 @@ def test_a_statement_stops_at_the_same_step_at_every_run():
         return low
 
     assert longest() == longest() > 1000
+
+
+def test_a_statement_that_doubles_while_it_is_prepared_ends_at_the_bound_of_the_heap():
+    case = next(case for case in CASES if case.tries == "doubles at each level")
+    assert outcome(case.statement, case.database) == ("error", "memory", "")
 
 
 def test_reading_a_declared_column_in_any_case_and_quotes_is_allowed():

@@ -16,6 +16,9 @@ from populora.domains.sql.runner.literals import Row, check_shown, rounded
 from populora.domains.sql.runner.statement import Statement
 from populora.sandbox.runner import Refused
 
+if sqlite3.sqlite_version_info < (3, 31):  # an older one ignores the limit of its heap without an error
+    raise ImportError(f"the domain of SQL needs SQLite 3.31 or newer, and this Python has {sqlite3.sqlite_version}")
+
 MAX_STEPS, STRIDE = 200_000, 1000
 """Steps of SQLite's virtual machine that a statement may take, and those between two looks at them."""
 MAX_ROWS = 1000
@@ -23,7 +26,7 @@ MAX_ROWS = 1000
 HEAP_BYTES = 64 << 20
 """Memory of SQLite in this process."""
 LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: 2000, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * MAX_CHARS, sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_LENGTH: 1000, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * MAX_CHARS, sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100, sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20, sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50, sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
