@@ -1,4 +1,4 @@
-"""Results of statements: those of an independent SQLite connection, in the order that the statement gives, within bounds."""
+"""Results of statements: those of an independent SQLite connection, and the bounds of the guard."""
 
 import sqlite3
 from collections import Counter
@@ -6,13 +6,12 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.domains.sql.corpus_case import CASES
+from tests.domains.sql.corpus_case import CASES, ROWS
 from tests.domains.sql.test_sql_corpus import outcome
 
 from populora.domains.sql import runner
 from populora.sandbox.runner import Multiset, Refused
 
-ROWS = "t(a,b)\n1,'x'\n2,NULL\n3,'y'"
 VALUES = st.none() | st.integers(-3, 3) | st.sampled_from([0.5, -1.25, 2.0, "x", "", "X y", "it's", "1"])
 BLANKS = st.sampled_from([" ", "  ", "\n", "\t", " /* ' ; */ ", ' -- " ;\n', "/**/"])
 OPERANDS = st.sampled_from(["a", "b", "1", "-2", "NULL", "'x'", "0.5", "length ( b )", "coalesce ( a , 0 )", "abs ( a )", "a || b"])
@@ -89,46 +88,6 @@ def test_rows_are_those_of_an_independent_connection_whatever_the_layout(stateme
 def test_any_statement_gets_a_result_or_a_reason(words):
     kind, reason, _ = outcome(" ".join(["select", *words]), ROWS)
     assert kind in ("ok", "rejected_nondeterministic") or reason
-
-
-@pytest.mark.parametrize(
-    ("statement", "ordered"),
-    [
-        ("SELECT a FROM t ORDER BY a", True), ("SELECT a FROM t UNION SELECT a FROM t ORDER BY 1", True),
-        ("WITH s AS (SELECT a FROM t) SELECT a FROM s ORDER BY a", True), ("SELECT a FROM t", False),
-        ("SELECT a FROM (SELECT a FROM t ORDER BY a)", False), ("SELECT a, rank() OVER (ORDER BY a) FROM t", False),
-        ("WITH s AS (SELECT a FROM t ORDER BY a) SELECT a FROM s", False),
-        ("SELECT a FROM t WHERE a IN (SELECT a FROM t ORDER BY a)", False),
-        ("SELECT a AS \"order\" FROM t", False), ("SELECT 'order by' FROM t -- order by a", False),
-    ],
-)  # fmt: skip
-def test_only_the_outermost_order_by_makes_a_sequence(statement, ordered):
-    result = runner.load(statement, ())(ROWS, 0)
-    assert isinstance(result, Multiset) is not ordered and len(result) == 3
-
-
-@pytest.mark.parametrize("statement", ["SELECT a FROM t WHERE a = 1", "SELECT count(*) FROM t", "SELECT a FROM t WHERE a > 9"])
-def test_at_most_one_row_is_a_sequence(statement):
-    assert type(runner.load(statement, ())(ROWS, 0)) is list
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT a FROM t LIMIT 1",
-        "SELECT a FROM t LIMIT 1 OFFSET 1",
-        "SELECT group_concat(b) FROM t",
-        "SELECT a FROM t ORDER BY b IS NULL LIMIT 1",
-    ],
-)
-def test_a_result_that_depends_on_the_physical_order_differs_at_the_second_call(statement):
-    call = runner.load(statement, ())
-    assert runner.write_output(call(ROWS, 0)) == runner.write_output(call(ROWS, 2)) != runner.write_output(call(ROWS, 1))
-
-
-def test_a_sum_of_reals_does_not_depend_on_the_order_of_rows():
-    database = "t(a)\n0.1\n0.2\n0.3\n1e-3\n7.7"
-    assert outcome("SELECT sum(a), avg(a), total(a) FROM t", database) == ("ok", "", "8.301,1.6602,8.301")
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(1000, "ok"), (1001, "error")])

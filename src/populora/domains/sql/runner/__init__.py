@@ -1,8 +1,9 @@
 """The runner of SQL (`populora.sandbox.runner`): a program is one SELECT of SQLite, an input a small database, an output its rows.
 
 The rows are a sequence if the outermost SELECT has ORDER BY, else a multiset. A result must not depend on the physical order of the rows:
-the second call puts those of each table in two other orders. It needs Python 3.11 for the limits and error codes of SQLite, and
-SQLite 3.31 for the limit of its heap.
+the second call puts those of each table in other orders, and lets SQLite walk through tables backwards.
+
+It needs Python 3.11 for the limits and error codes of SQLite, and SQLite 3.31 for the limit of its heap.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +19,15 @@ from populora.sandbox.runner import Multiset, Refused
 __all__ = ["load", "measure", "parse_inputs", "parse_output", "write_inputs", "write_output"]
 
 
+MOVES = (1, 2, 3)
+"""Places by which the rows of each table are moved in further runs."""
+
+
 def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
     """Read a statement; ``rules`` are banned constructs, as `read_statement` takes them.
 
-    An odd repetition runs it twice: on the rows in reverse, which turns every tie, and on the rows moved by one place, which leaves none
-    in its place. Where these two results differ it returns both texts, which equal no result. Raises `Refused`.
+    An odd repetition runs it on the rows in other orders (`_rearranged`). Where their results differ it returns their texts, which equal no
+    result. Raises `Refused`.
     """
     statement = read_statement(program, rules)
 
@@ -31,11 +36,10 @@ def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
         _check_names(statement, database)
         if repetition % 2 == 0:
             return _result(statement, run_statement(statement, database))
-        backwards = run_statement(statement, [(name, columns, rows[::-1]) for name, columns, rows in database])
-        moved = [(name, columns, rows[1:] + rows[:1]) for name, columns, rows in database]
-        results = [_result(statement, rows) for rows in (backwards, run_statement(statement, moved, reverse_scans=True))]
-        texts = list(map(write_output, results))
-        return results[0] if texts[0] == texts[1] else texts
+        results = [_result(statement, run_statement(statement, tables)) for tables in _rearranged(database)]
+        results.append(_result(statement, run_statement(statement, database, reverse_scans=True)))
+        texts = sorted(set(map(write_output, results)))
+        return results[0] if len(texts) == 1 else texts
 
     return call
 
@@ -48,6 +52,17 @@ def measure(program: str) -> tuple[tuple[int, int, int, int], str]:
 
 def _result(statement: Statement, rows: list[Row]) -> list[Row] | Multiset:
     return rows if statement.ordered or len(rows) <= 1 else Multiset(rows)
+
+
+def _rearranged(database: list[Table]) -> list[list[Table]]:
+    """Put the rows of each table in other orders: reversed, which turns every tie, and moved, as a reversal keeps the row in the middle."""
+    orders = [[(name, columns, rows[::-1]) for name, columns, rows in database]]
+    return orders + [[(name, columns, _moved(rows, places)) for name, columns, rows in database] for places in MOVES]
+
+
+def _moved(rows: list[Row], places: int) -> list[Row]:
+    at = places % len(rows) if rows else 0
+    return rows[at:] + rows[:at]
 
 
 def _check_names(statement: Statement, database: list[Table]) -> None:
