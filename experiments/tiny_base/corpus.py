@@ -6,38 +6,17 @@ executed line with its effect; for code_i guess by guess). How many of each ther
 ``mixtures.py``.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from experiments.tiny_base.describe import LEVELS, describe
+from experiments.tiny_base.documents import Document, Piece, answer, fenced, weighted
 from experiments.tiny_base.grammar import parameters
 from experiments.tiny_base.mixtures import MESSAGES, Mixture
 from experiments.tiny_base.samples import MAX_BUDGET, Sample, draw_sample, inputs_text, spread_arguments
+from experiments.tiny_base.sql.corpus import draw_document as sql_document
 
 from populora.core.rng import stream
 from populora.core.types import Problem, TaskType
 from populora.tasks.render import PromptSet, load_prompts, propose_prompt, solve_prompt
-
-Piece = tuple[str, float]
-"""Text of a response and its loss weight."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """One training document; the loss on the prompt is light."""
-
-    kind: str
-    prompt: str
-    pieces: tuple[Piece, ...]
-
-    @property
-    def response(self) -> str:
-        return "".join(text for text, _ in self.pieces)
-
-
-def _weighted(rng: np.random.Generator, weights: dict):
-    total = sum(weights.values())
-    return list(weights)[int(rng.choice(len(weights), p=[weight / total for weight in weights.values()]))]
 
 
 def bindings(sample: Sample, index: int) -> list[tuple[str, str]]:
@@ -85,25 +64,16 @@ def search(rng: np.random.Generator, sample: Sample, trace: str, mixture: Mixtur
     return pieces
 
 
-def fenced(tag: str, text: str) -> str:
-    return f"```{tag}\n{text}\n```"
-
-
-def answer(content: str) -> str:
-    """The end of a response."""
-    return f"</think><answer>{content}</answer>"
-
-
 def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, prompts: PromptSet, mixture: Mixture) -> Document:
     """A solver's document."""
     kind = f"solve {task}"
     if task is TaskType.CODE_F:
         half = prompts.code_f_inputs // 2
         shown = tuple(sample.example(index) for index in range(half))
-        message = describe(sample.source, _weighted(rng, dict(zip(LEVELS, MESSAGES, strict=True))))
+        message = describe(sample.source, weighted(rng, dict(zip(LEVELS, MESSAGES, strict=True))))
         problem = Problem("", task, sample.source, shown, message=message)
         return Document(kind, solve_prompt(prompts, problem), ((answer(fenced("python", sample.source)), 1.0),))
-    style = _weighted(rng, mixture.styles)
+    style = weighted(rng, mixture.styles)
     thought = reasoning(rng, task, sample, style, mixture)
     example = sample.example(0)
     content = fenced("input", example.inputs) if task is TaskType.CODE_I else fenced("output", example.output)
@@ -123,7 +93,7 @@ def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, p
         # In ascending order: a writer who goes upwards hardly ever repeats an input, which would make the proposal invalid.
         chosen = spread_arguments(rng, sample) if mixture.spread_inputs else sample.arguments
         inputs = "\n".join(fenced("input", inputs_text(values)) for values in sorted(chosen, key=repr))
-        message = describe(sample.source, _weighted(rng, message_weights(sample.budget, mixture)))
+        message = describe(sample.source, weighted(rng, message_weights(sample.budget, mixture)))
         content = f"{inputs}\n{fenced('message', message)}"
     else:
         new = draw_sample(rng, min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET))
@@ -134,9 +104,13 @@ def propose_document(rng: np.random.Generator, task: TaskType, sample: Sample, p
 
 def draw_document(rng: np.random.Generator, prompts: PromptSet, mixture: Mixture) -> Document:
     """One random document of the mixture."""
-    role, name = _weighted(rng, mixture.kinds).split()
+    if mixture.other and rng.random() < mixture.other_share:
+        mixture = mixture.other
+    role, name = weighted(rng, mixture.kinds).split()
+    if name.startswith("sql_"):
+        return sql_document(rng, role, name, mixture)
     budgets = mixture.solve_budgets if role == "solve" and mixture.solve_budgets else mixture.budgets
-    task, sample = TaskType(name), draw_sample(rng, _weighted(rng, budgets))
+    task, sample = TaskType(name), draw_sample(rng, weighted(rng, budgets))
     document = solve_document if role == "solve" else propose_document
     return document(rng, task, sample, prompts, mixture)
 

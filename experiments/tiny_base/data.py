@@ -64,6 +64,10 @@ class PretrainConfig:
     """Processes of one thread each that share every batch; their gradients are summed."""
     prompt_weight: float = 0.03
     """Loss weight of prompt tokens."""
+    languages: tuple[str, ...] = ("python",)
+    """Whose tokens the tokenizer has: ``python``, or ``python`` and ``sql``."""
+    start: str = ""
+    """A base to start from, as `BaseConfig.path`: its tokens keep their embeddings. Empty: from scratch."""
 
     @property
     def shards(self) -> int:
@@ -97,9 +101,9 @@ def mixture_of(config: PretrainConfig, index: int) -> Mixture:
     return MIXTURES[stage.phases[int(np.searchsorted(ends, place, side="right"))][0]]
 
 
-def tokenised(documents: list[Document], prompt_weight: float) -> list[Row]:
+def tokenised(documents: list[Document], prompt_weight: float, languages: tuple[str, ...] = ("python",)) -> list[Row]:
     """Documents as rows; each ends with the end-of-text token, which weighs what the piece before it does."""
-    tokenizer: Any = build_tokenizer()
+    tokenizer: Any = build_tokenizer(languages)
     prompts = tokenizer([document.prompt for document in documents])["input_ids"]
     pieces = iter(tokenizer([text for document in documents for text, _ in document.pieces])["input_ids"])
     rows = []
@@ -115,7 +119,8 @@ def tokenised(documents: list[Document], prompt_weight: float) -> list[Row]:
 
 def shard_batches(config: PretrainConfig, index: int) -> list[Batch]:
     """Batches of one shard: documents sorted by length, cut at ``batch_tokens``, shuffled by a named stream."""
-    rows = tokenised(draw_shard(config.seed, index, config.shard_documents, mixture_of(config, index)), config.prompt_weight)
+    documents = draw_shard(config.seed, index, config.shard_documents, mixture_of(config, index))
+    rows = tokenised(documents, config.prompt_weight, config.languages)
     rows = sorted((row for row in rows if len(row.tokens) <= config.context), key=lambda row: len(row.tokens))
     batches: list[Batch] = []
     start = 0
@@ -149,7 +154,7 @@ def corpus_digest(config: PretrainConfig) -> str:
 
     It also differs between Python versions that print syntax trees in another way, and with them the held-out split.
     """
-    digest = hashlib.sha256(build_tokenizer().backend_tokenizer.to_str().encode())
+    digest = hashlib.sha256(build_tokenizer(config.languages).backend_tokenizer.to_str().encode())
     phases = [phase for stage in config.stages for phase in stage.phases]
     for index in np.cumsum([0, *(count for _, count in phases[:-1])]).tolist():  # the first shard of every phase
         for document in draw_shard(config.seed, index, 64, mixture_of(config, index)):

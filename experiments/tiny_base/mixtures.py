@@ -4,7 +4,8 @@ Early, most answers reason, because that is how a small model learns to execute 
 the finished base reasons only as a minority habit that pays: room for RL to learn.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 MAX_TRACE_CHARS = 320
 MESSAGES = (45, 30, 25)
@@ -44,6 +45,9 @@ class Mixture:
     long_messages: tuple[int, int, int] = MESSAGES
     """Weights of the levels of detail (`describe.LEVELS`) at which a proposal of code_f tells a program of the smallest
     and of the largest budget; in between they are interpolated."""
+    other: "Mixture | None" = None
+    other_share: float = 0.0
+    """Another mixture that this share of the documents comes from, such as one of another language."""
 
 
 _KINDS = ("solve code_o", "solve code_i", "solve code_f", "propose code_o", "propose code_i", "propose code_f")
@@ -93,7 +97,37 @@ SUMMARISING = Mixture(
 """In the fourth stage: proposals of code_f that tell a short program whole and leave out more of a long one. With the same detail at
 all lengths short programs with vague messages paid best: of the long ones most were solved by nobody. Programs to solve are
 shorter than those to propose from."""
+_SQL_KINDS: tuple[str, ...] = ("solve sql_o", "solve sql_i", "solve sql_f", "propose sql_o", "propose sql_i", "propose sql_f")
+_SQL: dict[str, Any] = {
+    "budgets": _ALL_BUDGETS, "wrong_guesses": (0.5, 0.35, 0.15), "search_chars": 355, "wrong_arguments_weight": 0.0,
+    "wrong_names_weight": 0.0, "last_guess_checked": False, "spread_inputs": True,
+}  # fmt: skip
+
+
+def _sql(*weights: int, direct: int, **options: Any) -> Mixture:
+    kinds: dict[str, int] = dict(zip(_SQL_KINDS, weights, strict=True))
+    return Mixture(kinds, {"direct": direct, "full": 100 - direct}, **(_SQL | options))
+
+
+SQL_SHORT = _sql(46, 20, 14, 7, 7, 6, direct=12, budgets=SHORT.budgets)
+"""SQL goes the same way: first short statements, nearly always with reasoning."""
+SQL_REASONING = _sql(34, 26, 16, 8, 8, 8, direct=18)
+"""Then everything, at all lengths."""
+SQL_SETTLED = _sql(
+    22, 22, 14, 14, 15, 13, direct=47, propose_weight=1.0, wrong_names_weight=1.0, solve_budgets=SUMMARISING.solve_budgets,
+    short_messages=SUMMARISING.short_messages, long_messages=SUMMARISING.long_messages,
+)  # fmt: skip
+"""Last, about half of the answers are direct, and longer statements are told in less detail."""
+
+
+def _both(mixture: Mixture) -> Mixture:
+    """A quarter of Python, as that base last saw it: enough to keep what it knows."""
+    return replace(mixture, other=SUMMARISING, other_share=0.25)
+
+
 MIXTURES = {
     "short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED,
     "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED, "summarising": SUMMARISING,
+    "sql_short": SQL_SHORT, "sql_reasoning": SQL_REASONING, "sql_settled": SQL_SETTLED,
+    "both_short": _both(SQL_SHORT), "both_reasoning": _both(SQL_REASONING), "both_settled": _both(SQL_SETTLED),
 }  # fmt: skip

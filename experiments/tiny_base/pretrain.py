@@ -27,9 +27,11 @@ from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 from torch.multiprocessing.spawn import ProcessRaisedException, spawn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from populora.core.config import BaseConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.files import disk_errors, write_file
 from populora.core.rng import stream_key
+from populora.engine.model.loading import load_base
 from populora.sandbox.jail import die_with_parent
 
 Model = Any
@@ -47,6 +49,17 @@ def new_model(config: PretrainConfig, vocabulary: int) -> Model:
         eos_token_id=1, bos_token_id=None, dtype="float32",
     )  # fmt: skip
     return Qwen2ForCausalLM(shape)
+
+
+def start_from(model: Model, path: str) -> None:
+    """Take over the weights of a base of the same shape whose tokens are the first of this model's. Raises `BaseModelError`."""
+    base, tokenizer = load_base(BaseConfig(path=path))
+    weights, known = base.state_dict(), len(tokenizer)
+    embedding = model.get_input_embeddings().weight
+    with torch.no_grad():
+        embedding[:known] = weights["model.embed_tokens.weight"][:known]
+    tied = {"model.embed_tokens.weight": embedding, "lm_head.weight": embedding}
+    model.load_state_dict({**weights, **tied})
 
 
 def make_optimizers(model: Model, config: PretrainConfig) -> list[torch.optim.Optimizer]:
@@ -89,7 +102,7 @@ def pretrain(config: PretrainConfig, folder: Path, device: str = "cpu", progress
     _cut_log(folder / "training_log.jsonl", first)
     if first < config.shards:
         _run_workers(config, folder, device, first, progress)
-    model = new_model(config, vocabulary_size(build_tokenizer()))
+    model = new_model(config, vocabulary_size(build_tokenizer(config.languages)))
     model.load_state_dict(_checked(checkpoint, config)["model"])
     return model
 
@@ -130,7 +143,7 @@ def _work(rank: int, parent: int, config: PretrainConfig, folder: Path, device: 
     die_with_parent(parent)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=config.workers)
-    model = new_model(config, vocabulary_size(build_tokenizer())).to(device)
+    model = new_model(config, vocabulary_size(build_tokenizer(config.languages))).to(device)
     optimizers = make_optimizers(model, config)
     state = _resume(folder / "checkpoint.pt", config, model, optimizers, device)
     started = time.time()
@@ -194,6 +207,8 @@ def _checked(path: Path, config: PretrainConfig, device: str = "cpu") -> dict:
 def _resume(path: Path, config: PretrainConfig, model: Model, optimizers: list[torch.optim.Optimizer], device: str) -> dict[str, int]:
     """Counters of the checkpoint, or of the start."""
     if not path.exists():
+        if config.start:
+            start_from(model, config.start)
         return {"shards": 0, "step": 0, "tokens": 0, "stage_began": 0}
     saved = _checked(path, config, device)
     model.load_state_dict(saved["model"])

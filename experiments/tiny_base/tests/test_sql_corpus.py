@@ -1,0 +1,157 @@
+"""Documents of SQL: deterministic, right, short enough, and disjoint from the held-out statements."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from experiments.tiny_base.corpus import draw_shard
+from experiments.tiny_base.mixtures import MIXTURES, SQL_REASONING, SQL_SETTLED
+from experiments.tiny_base.sql.corpus import prompts, propose_document, sample_for, solve_document
+from experiments.tiny_base.sql.execution import execute
+from experiments.tiny_base.sql.samples import draw_sample, held_out
+from experiments.tiny_base.sql.tables import Table, rows_text
+from experiments.tiny_base.tests.test_sql_statements import result_of
+from experiments.tiny_base.tokenizer import SQL, build_tokenizer
+
+from populora.core.rng import stream
+from populora.tasks.parsing import answer_text, is_formatted
+
+TOKENIZER = build_tokenizer(("python", "sql"))
+SEARCHING = replace(SQL_SETTLED, styles={"full": 1})
+
+
+@pytest.fixture(scope="module")
+def shard():
+    return draw_shard(3, 0, 600, SQL_SETTLED)
+
+
+def fences(text, tag):
+    return re.findall(rf"```{tag}\n(.*?)\n```", text, re.DOTALL)
+
+
+def test_a_shard_is_a_function_of_seed_and_index(shard):
+    assert draw_shard(3, 0, 600, SQL_SETTLED) == shard
+    assert draw_shard(3, 1, 50, SQL_SETTLED) != shard[:50]
+    assert draw_shard(4, 0, 50, SQL_SETTLED) != shard[:50]
+
+
+def test_every_document_fits_into_a_prompt_and_a_response(shard):
+    for document in shard:
+        assert is_formatted(document.response)
+        assert len(TOKENIZER(document.prompt)["input_ids"]) <= 256
+        assert len(TOKENIZER(document.response)["input_ids"]) < 224
+    assert len({document.kind for document in shard}) == 6
+
+
+def test_no_held_out_statement_is_in_the_corpus(shard):
+    statements = [text for document in shard for text in fences(document.prompt + document.response, "sql")]
+    assert len(statements) > 500 and not any(map(held_out, statements))
+
+
+def test_answers_are_right(shard):
+    """SQLite runs the statements of the documents on the databases of the documents."""
+    checked = Counter()
+    for document in shard:
+        answer = answer_text(document.response)
+        if document.kind == "solve sql_o":
+            (statement,), (database,), (output,) = (
+                fences(document.prompt, "sql"),
+                fences(document.prompt, "input"),
+                fences(answer, "output"),
+            )
+        elif document.kind == "solve sql_i":
+            (statement,), (database,), (output,) = (
+                fences(document.prompt, "sql"),
+                fences(answer, "input"),
+                fences(document.prompt, "output"),
+            )
+        elif document.kind == "solve sql_f":
+            (statement,), databases, outputs = fences(answer, "sql"), fences(document.prompt, "input"), fences(document.prompt, "output")
+            database, output = databases[1], outputs[1]
+            assert len(databases) == len(outputs) == prompts().code_f_inputs // 2
+        else:
+            continue
+        rows, expected = result_of(statement, database), [] if output == "no rows" else output.split("\n")
+        assert rows == expected if " ORDER BY " in statement else Counter(rows) == Counter(expected)
+        checked[document.kind] += 1
+    assert min(checked.values()) > 30
+
+
+def test_proposals_can_be_executed_and_those_of_sql_f_have_different_databases_and_outputs(shard):
+    for document in shard:
+        role, name = document.kind.split()
+        if role == "propose":
+            databases = fences(document.response, "input")
+            statement = fences(document.prompt if name == "sql_f" else document.response, "sql")[0]
+            outputs = {tuple(sorted(result_of(statement, database))) for database in databases}
+            assert len(set(databases)) == (prompts().code_f_inputs if name == "sql_f" else 1)
+            assert name != "sql_f" or len(outputs) >= 2
+
+
+def test_a_proposal_is_about_as_large_as_its_reference():
+    rng = stream(5, "coupled")
+    lengths = []
+    for budget in (1, 8):
+        sample = draw_sample(rng, budget)
+        answers = [fences(propose_document(rng, "sql_o", sample, SQL_SETTLED).response, "sql")[0] for _ in range(60)]
+        lengths.append(sum(map(len, answers)) / 60)
+    assert lengths[1] > 2 * lengths[0]
+
+
+@pytest.mark.parametrize(("mixture", "direct"), [(SQL_REASONING, 0.18), (SQL_SETTLED, 0.47)])
+def test_share_of_direct_answers(mixture, direct):
+    rng = stream(5, "styles")
+    sample = sample_for(rng, "sql_o", 3)
+    responses = [solve_document(rng, "sql_o", sample, mixture).response for _ in range(1000)]
+    assert sum(response.startswith("</think>") for response in responses) / 1000 == pytest.approx(direct, abs=0.05)
+
+
+def test_reasoning_about_sql_i_guesses_until_the_output_fits_and_learns_no_wrong_value():
+    sample = draw_sample(stream(5, "guesses"), 3)
+    guesses = Counter()
+    for index in range(60):
+        document = solve_document(stream(index, "a"), "sql_i", sample, SEARCHING)
+        thought = document.response.partition("</think>")[0]
+        parts = thought.split("\n\n")
+        guesses[len(parts)] += 1
+        wrong_rows = [line for part in parts[:-1] for line in part.split("\n") if "=" in line]
+        zero = "".join(text for text, weight in document.pieces if weight == 0)
+        assert bool(wrong_rows) == bool(zero) or thought == ""
+    assert guesses[1] > 10 and guesses[2] > 10
+
+
+def test_reasoning_binds_every_column_of_every_row_and_ends_before_the_answer():
+    for index in range(30):
+        sample = draw_sample(stream(index, "bind"), 1 + index % 8)
+        response = solve_document(stream(1, "a"), "sql_o", sample, SEARCHING).response
+        for table in sample.databases[0]:
+            for row in table.rows:
+                bound = Table(table.name, table.columns, (row,))
+                assert bound_text(bound) in response
+        assert answer_text(response) == f"```output\n{rows_text(execute(sample.statement, sample.databases[0]).rows)}\n```"
+
+
+def bound_text(table):
+    return ",".join(f"{name}={'NULL' if value is None else repr(value)}" for name, value in zip(table.columns, table.rows[0], strict=True))
+
+
+def test_documents_of_python_keep_their_tokens_and_those_of_sql_have_their_own():
+    before = build_tokenizer()
+    assert TOKENIZER.get_vocab().items() >= before.get_vocab().items()
+    for name in ("reasoning", "summarising"):
+        for document in draw_shard(0, 0, 300, MIXTURES[name]):
+            text = document.prompt + document.response
+            assert TOKENIZER(text)["input_ids"] == before(text)["input_ids"]
+    assert all(len(TOKENIZER(token)["input_ids"]) == 1 for token in SQL)
+
+
+def test_every_token_of_sql_occurs(shard):
+    documents = [*shard, *draw_shard(3, 5, 1500, SQL_REASONING)]
+    ids = {token for document in documents for token in TOKENIZER(document.prompt + document.response)["input_ids"]}
+    assert not [token for token in SQL if TOKENIZER(token)["input_ids"][0] not in ids]
+
+
+def test_a_mixture_of_both_languages_has_a_quarter_of_python():
+    kinds = Counter("sql" in document.kind for document in draw_shard(3, 0, 800, MIXTURES["both_settled"]))
+    assert kinds[False] / 800 == pytest.approx(0.25, abs=0.05)
