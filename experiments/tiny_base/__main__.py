@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +50,8 @@ def problems(arguments: Sequence[str]) -> int:
 class Build:
     """Pretrain the tiny base from scratch and write the folder that ships. Hours on two cores; goes on where it stopped."""
 
+    recipe: str = "python"
+    """``python``, or ``both`` for one base of Python and SQL."""
     out: Path = Path("build/tiny")
     work: Path = Path("build/tiny-work")
     """Checkpoints and the training log."""
@@ -61,9 +63,11 @@ def build(arguments: Sequence[str]) -> int:
     """make the tiny base again, from scratch"""
     chosen = parse(Build, arguments, "build", program=PROGRAM)  # before the imports: --help needs no torch
     from experiments.tiny_base import build as building
-    from experiments.tiny_base.data import PretrainConfig
+    from experiments.tiny_base.recipes import RECIPES
 
-    config = PretrainConfig(seed=chosen.seed)
+    if chosen.recipe not in RECIPES:
+        raise ConfigError(f"--recipe: expected one of {', '.join(RECIPES)}, got '{chosen.recipe}'")
+    config = replace(RECIPES[chosen.recipe], seed=chosen.seed)
     print(building.build(config, chosen.work, chosen.out, chosen.device, print))
     return 0
 

@@ -120,14 +120,14 @@ SQL_SETTLED = _sql(
 """Last, about half of the answers are direct, and longer statements are told in less detail."""
 
 
-def _both(mixture: Mixture) -> Mixture:
-    """A quarter of Python, as that base last saw it: enough to keep what it knows."""
-    return replace(mixture, other=SUMMARISING, other_share=0.25)
+def _both(mixture: Mixture, share: float) -> Mixture:
+    """Python beside it, as the tiny base last saw it, so that what it knows is kept."""
+    return replace(mixture, other=SUMMARISING, other_share=share)
 
 
 MIXTURES = {
     "short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED,
     "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED, "summarising": SUMMARISING,
     "sql_short": SQL_SHORT, "sql_reasoning": SQL_REASONING, "sql_settled": SQL_SETTLED,
-    "both_short": _both(SQL_SHORT), "both_reasoning": _both(SQL_REASONING), "both_settled": _both(SQL_SETTLED),
+    "both_short": _both(SQL_SHORT, 0.2), "both_reasoning": _both(SQL_REASONING, 0.25), "both_settled": _both(SQL_SETTLED, 0.35),
 }  # fmt: skip

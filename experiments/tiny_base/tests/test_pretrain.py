@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import platform
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ from experiments.tiny_base.build import build
 from experiments.tiny_base.corpus import draw_shard
 from experiments.tiny_base.data import PretrainConfig, Stage, corpus_digest, mixture_of, shard_batches, tokenised
 from experiments.tiny_base.mixtures import GUESSING, MIXTURES, REASONING, SETTLED
-from experiments.tiny_base.pretrain import learning_rate, loss_of, new_model, pretrain
+from experiments.tiny_base.pretrain import learning_rate, loss_of, new_model, pretrain, start_from
+from experiments.tiny_base.recipes import RECIPES
 from experiments.tiny_base.tokenizer import build_tokenizer, vocabulary_size
 
 from populora.core.config import BaseConfig
 from populora.core.errors import RunDirectoryError
-from populora.engine.model.loading import load_base
+from populora.engine.model.loading import base_folder, load_base
 
 STAGE = Stage(4e-3, (("short", 1), ("final", 1)), decay_shards=1)
 SMALL = PretrainConfig(
@@ -163,3 +165,23 @@ def test_a_stage_begins_with_fresh_optimisers_also_after_a_stop(tmp_path):
     torch.save(saved, tmp_path / "first" / "checkpoint.pt")
     for left, right in zip(whole.parameters(), pretrain(config, tmp_path / "first").parameters(), strict=True):
         assert torch.equal(left, right)
+
+
+def test_a_base_of_two_languages_starts_with_the_weights_of_the_first():
+    both = RECIPES["both"]
+    base, tokenizer = load_base(BaseConfig())
+    model = new_model(both, vocabulary_size(build_tokenizer(both.languages)))
+    new_rows = model.get_input_embeddings().weight.detach().clone()[len(tokenizer) :]
+    start_from(model, both.start)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    tokens = torch.tensor([tokenizer("<solve><code_o>```python\ndef f(x):\n    return x + 1\n```\n")["input_ids"]])
+    with torch.no_grad():
+        assert torch.allclose(model.eval()(tokens).logits[..., : len(tokenizer)], base(tokens).logits[..., : len(tokenizer)], atol=1e-5)
+    assert torch.equal(model.get_input_embeddings().weight[len(tokenizer) :], new_rows)
+    assert torch.equal(model.model.layers[2].mlp.up_proj.weight, base.model.layers[2].mlp.up_proj.weight)
+
+
+def test_the_recipe_of_the_shipped_base_draws_the_same_corpus_as_ever():
+    recipe = json.loads((base_folder(BaseConfig()) / "recipe.json").read_text())
+    if recipe["python"].split(".")[:2] == platform.python_version().split(".")[:2]:
+        assert corpus_digest(RECIPES["python"]) == recipe["corpus"]

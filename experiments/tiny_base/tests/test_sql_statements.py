@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
 from populora.core.rng import stream
+from populora.domains.sql import runner
 
 VALUE = r"NULL|-?\d+|'\w*'"
 TOLD = re.compile(r"(?:[a-z]|[A-Z]+\([a-z*]\))=(?=NULL|-?\d|')")
@@ -80,6 +81,16 @@ def test_results_are_those_of_sqlite_whatever_the_order_of_the_rows(seed):
         else:
             assert Counter(rows) == Counter(again) == Counter(expected) and not run.ordered
             assert run.canonical == execute(sample.statement, turned).canonical
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_the_runner_of_sql_accepts_every_statement_and_writes_the_same_texts(seed):
+    sample = draw_sample(stream(seed, "runner"), 1 + seed % 8)
+    call = runner.load(sample.source, ())
+    for example in map(sample.example, range(len(sample.databases))):
+        assert runner.write_inputs(runner.parse_inputs(example.inputs)) == example.inputs
+        assert {runner.write_output(call(example.inputs, repetition)) for repetition in (0, 1)} == {example.output}
 
 
 @given(seed=st.integers(0, 2**32))
