@@ -20,7 +20,7 @@ from benchmarks.speed.replay import Replay, ReplayedStep, before_step, check_sam
 
 from populora.core.config import Config
 from populora.core.config_file import load_config
-from populora.sandbox.pool import limits_of
+from populora.domains.registry import sandbox_limits
 
 TOLERANCE = 1e-4
 """Largest distance of the two steps' adapters, as a share of the update's length. Single weights differ by more of theirs: where a
@@ -108,7 +108,7 @@ def plain_step(plain: PlainModel, replay: Replay, step: ReplayedStep, responses:
     plain.restore(replay.adapters)
     phases = {
         "sample": timed(lambda: sample(plain, responses, ROWS, config.selfplay.max_response_tokens)),
-        "verify": timed(lambda: run_all(programs_of(step), config.sandbox.workers, limits_of(config.sandbox))),
+        "verify": timed(lambda: run_all(programs_of(step), config.sandbox.workers, sandbox_limits(config))),
         "train": timed(lambda: train(plain, step.rows, config.learner)),
     }
     seconds = {phase: wall for phase, (_, wall, _) in phases.items()}

@@ -76,10 +76,10 @@ def problem(name: str, task: TaskType, author: str, step: int) -> Problem:
 def proposals_of(step: int) -> tuple[Proposal, ...]:
     """T0: three valid (code_o twice, the same program; code_f) and one malformed; T1: one valid code_i, one that timed out."""
     valid = [
-        ("T0", CODE_O, 0, Measures(5, 1, 2, 1, "a")),
-        ("T0", CODE_O, 0, Measures(5, 1, 2, 1, "a")),
-        ("T0", CODE_F, 1, Measures(9, 9, 90, 9, "a")),
-        ("T1", CODE_I, 0, Measures(7, 3, 4, 2, "b")),
+        ("T0", CODE_O, 0, Measures((5, 1, 2, 1), "a")),
+        ("T0", CODE_O, 0, Measures((5, 1, 2, 1), "a")),
+        ("T0", CODE_F, 1, Measures((9, 9, 90, 9), "a")),
+        ("T1", CODE_I, 0, Measures((7, 3, 4, 2), "b")),
     ]
     made = []
     for index, (author, task, group, measures) in enumerate(valid):
@@ -149,7 +149,7 @@ def make_record() -> Callable[..., Any]:
             "seconds": {"propose": 2.0, "solve": 3.0, "update": 5.0}, "overlapped": {"judge": 1.5},
             "tokens": {"propose": 100, "solve": 60, "update": 160},
             "coverage": {"coverage": 0.01, "total_problems": 41.0}, "repeats": frozenset({f"{step}-1"}),
-            "held_out": {"S0/all": 0.5, "S1/all": 0.7, "S0/tokens": 30.0},
+            "held_out": {"S0/all": 0.5, "S1/all": 0.7, "S0/tokens": 30.0}, "domains": ("python",),
         }  # fmt: skip
         return SimpleNamespace(**{**fields, **changes})
 

@@ -78,7 +78,7 @@ def test_a_configuration_with_a_value_of_the_wrong_type_is_refused_by_name(tmp_p
 def test_the_verifier_refuses_what_is_no_text_and_a_solution_without_pairs():
     verifier = populora.Verifier(allow_weak=True)
     try:
-        with pytest.raises(ConfigError, match=r"expected Python source as text, such as '42', got 42 \(int\)"):
+        with pytest.raises(ConfigError, match=r"expected programs and values as text, such as '42', got 42 \(int\)"):
             verifier.check_answer(42, "42")  # type: ignore[arg-type]
         for pairs in ([], ["12"], "12"):
             with pytest.raises(ConfigError, match="expected at least one pair of texts"):

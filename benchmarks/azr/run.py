@@ -17,7 +17,7 @@ from statistics import fmean
 from benchmarks.first_run.summarise import differences
 from benchmarks.measuring import POPULORA, machine, options, write_results
 
-from populora.core.types import TASK_TYPES
+from populora.core.types import CODE_TYPES
 from populora.runs.metrics_log import read_log
 
 ARMS = {
@@ -29,10 +29,10 @@ ARMS = {
 """Preset and further settings of each arm."""
 QUARTERS = (
     "teacher/difficulty", "teacher/loc", "teacher/cyclomatic", "student/solve_rate", "teacher/validity",
-    *(f"teacher/validity/{task}" for task in TASK_TYPES), "student/response_length",
+    *(f"teacher/validity/{task}" for task in CODE_TYPES), "student/response_length",
 )  # fmt: skip
 """Metrics whose means over the first and the last quarter of the steps are kept."""
-HELD_OUT = ("held_out/accuracy", *(f"held_out/A0/{task}" for task in TASK_TYPES))
+HELD_OUT = ("held_out/accuracy", *(f"held_out/A0/{task}" for task in CODE_TYPES))
 """Metrics that are kept after the first step and after the last."""
 TOKENS = ("tokens/propose", "tokens/solve", "tokens/update")
 """Tokens of a step, of which the run's sums are kept: sampled as proposer, sampled as solver, trained on."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.measuring import POPULORA, machine, options, write_results
 
-from populora.core.types import TASK_TYPES
+from populora.core.types import CODE_TYPES
 from populora.runs.metrics_log import read_log
 
 ARMS = ("batch", "prompt")
@@ -30,7 +30,7 @@ GROUPS = ("--selfplay.prompts-per-type", "4", "--selfplay.samples-per-prompt", "
 BY_TYPE = ("teacher/validity", "student/format_rate")
 METRICS = (
     "teacher/difficulty", "teacher/rho_zero", "teacher/reward", "teacher/loc", "student/solve_rate", "student/response_length", *BY_TYPE,
-    *(f"{name}/{task}" for name in BY_TYPE for task in TASK_TYPES),
+    *(f"{name}/{task}" for name in BY_TYPE for task in CODE_TYPES),
 )  # fmt: skip
 Line = Mapping[str, float]
 

@@ -104,7 +104,7 @@ def run_mixed(pool: SandboxPool, count: int, verdicts: dict[str, Counter[str]]) 
     for start in range(0, count, CHUNK):
         numbers = range(start, min(count, start + CHUNK))
         programs = [mixed(number) for number in numbers]
-        jobs = [Job("run", text, ("1",), banned_imports=TasksConfig().banned_imports) for _, text in programs]
+        jobs = [Job("run", text, ("1",), rules=TasksConfig().banned_imports) for _, text in programs]
         for number, (sort, _), verdict in zip(numbers, programs, pool.run(jobs, twice=True), strict=True):
             wrong = sort == "trivial" and verdict.ok and not is_value(verdict, number + 1)
             verdicts[sort]["ok, wrong value" if wrong else f"{verdict.kind} {verdict.reason}".strip()] += 1

@@ -13,12 +13,13 @@ import torch
 from benchmarks.measuring import timed
 
 from populora.core.config import Config
+from populora.domains.registry import sandbox_limits
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import Learner
 from populora.engine.learning.update import UpdateStats
 from populora.runs.checkpoint import Checkpoint
 from populora.runs.step_record import StepRecord
-from populora.sandbox.pool import Expected, SandboxPool, limits_of
+from populora.sandbox.pool import Expected, SandboxPool
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.tasks.verifier import TaskVerifier
 from populora.training.loop import build_run
@@ -101,7 +102,7 @@ class Replay:
 def before_step(config: Config, step: int) -> Iterator[Replay]:
     """Open a run of ``config`` that has done all steps before ``step``."""
     box = config.sandbox
-    with build_run(config) as run, RecordingPool(limits_of(box), box.workers, box.allow_weak) as pool:
+    with build_run(config) as run, RecordingPool(sandbox_limits(config), box.workers, box.allow_weak) as pool:
         run.learner = learner = RecordingLearner(run.learner)
         fill_buffer(run)
         while run.step < step - 1:

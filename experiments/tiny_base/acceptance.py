@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Measures, Problem, Proposal, TaskType
+from populora.core.types import CODE_TYPES, Measures, Problem, Proposal, TaskType
+from populora.domains.registry import load_domain
 from populora.tasks.parsing import reasons
 from populora.training.matchmaking import match
 from populora.training.propose import proposal_requests
@@ -26,7 +27,7 @@ CONSTRUCTS = {
     "string": r"'", "list": r"(^|[^\w\])])\[", "dict": r"\{|\bd\[", "tuple": r"(return|=) \(\w+, |tuple\(",
 }  # fmt: skip
 """How the text of a program shows that it uses each. Programs of a model are never parsed in this process."""
-MEASURES = ("loc", "cyclomatic", "ast_depth", "variables")
+MEASURES = load_domain("python").metric_names
 RARE = 0.01
 
 
@@ -51,7 +52,7 @@ class Scored:
 
 def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     """Propose, solve and score once, with references from ``references`` beside the seeds."""
-    measures = run.verifier.measures([problem.program for problem in references])
+    measures = run.verifier.measures(references)
     for problem, measure in zip(references, measures, strict=True):
         run.buffer.add(problem, measure.fingerprint)
     matchups = match(run.population, run.config, 1)
@@ -67,7 +68,7 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
         if p.problem and p.measures:
             direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (False, True))
             program = None if p.task is TaskType.CODE_F else (p.problem.program, p.measures)
-            scored.append(Scored(p.task, p.measures.loc, True, "", rho, reward, direct, reasoned, program))
+            scored.append(Scored(p.task, p.measures.values[MEASURES.index("loc")], True, "", rho, reward, direct, reasoned, program))
         else:
             scored.append(Scored(p.task, _rejected_lines(p, sources[p.author, p.group]), False, p.rejection, rho, reward))
     return scored
@@ -81,7 +82,7 @@ def _rejected_lines(proposal: Proposal, shown: str) -> int:
 
 def report(scored: Sequence[Scored], seed: int = 0) -> dict[str, dict]:
     """Per type: validity (all, longest quarter), solve rate, histogram of rho, reward by lines and its slope; and `variety`."""
-    by_task = {task.value: _of_type([item for item in scored if item.task is task], seed) for task in TASK_TYPES}
+    by_task = {task: _of_type([item for item in scored if item.task is task], seed) for task in CODE_TYPES}
     return {**by_task, "programs": variety([item.program for item in scored if item.program])}
 
 
@@ -91,7 +92,7 @@ def variety(written: Sequence[tuple[str, Measures]]) -> dict[str, dict]:
     return {
         "constructs": {name: round(float(share), 4) for name, share in shares.items()},
         "quantiles": {
-            name: [float(q) for q in np.quantile([getattr(measures, name) for _, measures in written], (0.05, 0.5, 0.95))]
+            name: [float(q) for q in np.quantile([measures.values[MEASURES.index(name)] for _, measures in written], (0.05, 0.5, 0.95))]
             for name in MEASURES
         },
     }
@@ -168,7 +169,7 @@ def passed(results: dict[str, dict]) -> dict[str, bool]:
         "programs use every construct": all(share >= RARE for share in programs["constructs"].values()),
         "programs grow and shrink on every measure": all(low < high for low, _, high in programs["quantiles"].values()),
     }
-    for task in TASK_TYPES:
+    for task in CODE_TYPES:
         measured = results[task]
         checks[f"{task} valid >= 0.95"] = measured["valid"] >= 0.95
         checks[f"{task} valid, longest quarter >= 0.90"] = measured["valid_longest_quarter"] >= 0.90

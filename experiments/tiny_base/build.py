@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from populora.core.errors import RunDirectoryError
 from populora.core.files import disk_errors
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Example, Problem, TaskType
+from populora.core.types import CODE_TYPES, Example, Problem, TaskType
 from populora.engine.model.loading import torch_device
 from populora.tasks.render import fill, load_prompts
 
@@ -94,7 +94,7 @@ def seed_problems(seed: int) -> list[Problem]:
     rng = stream(seed, "seed-problems")
     return [
         problem_of(rng, task, f"seed-{task}-{index}", "seed", draw_sample(rng, SEED_BUDGETS[index % len(SEED_BUDGETS)]))
-        for task in TASK_TYPES
+        for task in CODE_TYPES
         for index in range(SEEDS_PER_TYPE)
     ]
 
@@ -104,7 +104,7 @@ def held_out_problems(seed: int) -> list[Problem]:
     rng = stream(seed, "held-out-problems")
     return [
         problem_of(rng, task, f"held-{task}-{level}-{index}", f"level-{level}", draw_sample(rng, level, evaluation=True))
-        for task in TASK_TYPES
+        for task in CODE_TYPES
         for level in HELD_OUT_LEVELS
         for index in range(HELD_OUT_PER_CELL)
     ]
@@ -114,8 +114,8 @@ def retention_problems() -> list[Problem]:
     """Problems for the retention benchmark: 24 of each task for each of four seeds, of 2 to 4 statements."""
     problems = []
     for seed in range(RETENTION_SEEDS):
-        for task in TASK_TYPES:
-            rng = stream(seed, "retention", "pool", task.value)
+        for task in CODE_TYPES:
+            rng = stream(seed, "retention", "pool", task)
             for index in range(RETENTION_POOL):
                 sample = draw_sample(rng, int(rng.choice(RETENTION_BUDGETS)))
                 problems.append(problem_of(rng, task, f"{seed}-{task}-{index}", "generator", sample))

@@ -14,7 +14,7 @@ from scipy import stats
 
 from populora.core.config import Config
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Problem
+from populora.core.types import CODE_TYPES, Problem
 from populora.tasks.parsing import reasons
 from populora.training.evaluation import load_held_out
 from populora.training.loop import build_run
@@ -39,7 +39,7 @@ def greedy_score(run: Run, slot: int, problems: Sequence[Problem]) -> Score:
     """Greedy accuracy of one slot."""
     requests = [solve_request(run, problem, slot, 1, ("greedy", index)) for index, problem in enumerate(problems)]
     attempts = [attempt for (attempt,) in solve(run, requests, temperature=0.0)]
-    right = {task.value: np.mean([a.correct for a in attempts if a.problem.task is task]) for task in TASK_TYPES}
+    right = {task: np.mean([a.correct for a in attempts if a.problem.task is task]) for task in CODE_TYPES}
     accuracy = {name: round(float(value), 4) for name, value in (*right.items(), ("all", np.mean([a.correct for a in attempts])))}
     thinking = [reasons(attempt.generation.text) for attempt in attempts]
     return Score(accuracy, round(float(np.mean([len(a.generation.tokens) for a in attempts])), 2), round(float(np.mean(thinking)), 4))
@@ -51,7 +51,7 @@ def train_alone(run: Run, steps: int, per_type: int, samples: int, log: Callable
         rng = stream(run.config.seed, "room", step)
         problems = [
             problem_of(rng, task, f"room-{step}-{task}-{index}", "generator", draw_sample(rng, int(rng.choice(LEVELS))))
-            for task in TASK_TYPES
+            for task in CODE_TYPES
             for index in range(per_type)
         ]
         requests = [solve_request(run, problem, 0, samples, ("room", step, index)) for index, problem in enumerate(problems)]

@@ -42,7 +42,8 @@ def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run, capsys)
     for fact in (
         "T0 against S0  solved 0.50, predicted 0.60: T0 wins", "T1 against S1  nothing to solve",
         "T0  code_o  1-0  asks for the output  solved 0.50",
-        "reward +0.50", "return x * 2", "f(3) → 6", "f(2) → 4  hidden", "message  doubles", "2 lines, cyclomatic 1, depth 5, 1 variable",
+        "reward +0.50", "return x * 2", "f(3) → 6", "f(2) → 4  hidden", "message  doubles",
+        "AST depth 5, cyclomatic 1, lines of code 2, variables 1",
         "think</think> <answer>6</answer>", "✗ S0  reward -1.00  format", "✓ S0  ×2  reward +1.00",
         "void: the gold value did not reproduce",
         "? S1", "4 of 4 valid problems shown", "2 proposals rejected: format 1, out_of_resources 1", "while True",

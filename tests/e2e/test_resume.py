@@ -17,9 +17,10 @@ from small_run import SMALL, Silent, contents, toml_of
 from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
 from populora.core.errors import RunDirectoryError
 from populora.core.rng import stream
+from populora.domains.registry import load_domain
 from populora.runs.checkpoint import load_checkpoint
 from populora.runs.metrics_log import TIMINGS, read_log
-from populora.tasks.coverage import RANGES
+from populora.tasks.coverage import ranges_of
 from populora.training.loop import resume, train
 
 BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkpoint_every=2)
@@ -104,7 +105,8 @@ def test_what_cannot_be_restored_leaves_the_run_as_it_was(undisturbed, tmp_path,
     shutil.copytree(undisturbed, folder)
     shutil.rmtree(max((folder / "checkpoints").iterdir()))  # the log goes beyond what is left
     before = contents(folder)
-    monkeypatch.setattr("populora.tasks.coverage.RANGES", RANGES + 1.0)
+    ranges = ranges_of(load_domain("python"))
+    monkeypatch.setattr("populora.tasks.coverage.ranges_of", lambda domain: ranges + 1.0)
     with pytest.raises(RunDirectoryError, match="tessellation"):
         resume(folder, Silent())
     assert contents(folder) == before

@@ -11,14 +11,14 @@ import pytest
 
 from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig, TasksConfig
 from populora.core.errors import BaseModelError, ConfigError, RunDirectoryError
-from populora.core.types import TASK_TYPES
+from populora.core.types import CODE_TYPES
 from populora.engine.model.loading import base_folder
 from populora.tasks.render import load_prompts
 from populora.training.buffer import read_problems
 from populora.training.loop import build_run
 from populora.training.run import Run
 from populora.training.seed_buffer import fill_buffer, seed_file
-from populora.training.seed_proposals import IDENTITY
+from populora.training.seed_proposals import identity_problem
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def refuse_to_sample(run: Run, monkeypatch) -> None:
 def test_the_base_writes_its_own_seeds(config):
     with build_run(config) as run:
         fill_buffer(run)
-        for task in TASK_TYPES:
+        for task in CODE_TYPES:
             problems = run.buffer.problems(task)
             assert len(problems) == 8 and {problem.author for problem in problems} == {"seed"}
             assert all(problem.task is task for problem in problems)
-        ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
+        ids = [problem.id for task in CODE_TYPES for problem in run.buffer.problems(task)]
         assert len(set(ids)) == len(ids)
 
 
@@ -120,7 +120,7 @@ def test_other_tasks_prompts_or_limits_have_other_seeds_but_the_way_answers_are_
         runs = [
             run,
             rounded,
-            replace(run, prompts=load_prompts("azr")),
+            replace(run, prompts={"python": load_prompts("azr")}),
             *(replace(run, config=replace(config, **other)) for other in others),
         ]
         files = [seed_file(run) for run in runs]
@@ -165,8 +165,8 @@ def test_the_identity_program_is_stored_once(config):
     roomy = replace(config, selfplay=replace(config.selfplay, buffer_size=512))  # nothing is dropped
     with build_run(roomy) as run:
         fill_buffer(run)
-        again = replace(IDENTITY, id="again")
-        assert not run.buffer.add(again, run.verifier.measures([again.program])[0].fingerprint)
+        again = replace(identity_problem(CODE_TYPES[1]), id="again")
+        assert not run.buffer.add(again, run.verifier.measures([again])[0].fingerprint)
 
 
 @pytest.mark.parametrize("bad", ['{"id":', '{"id": "s1", "task": "code_x", "program": "", "shown": [], "hidden": []}'])

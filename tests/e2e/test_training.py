@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.core.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
-from populora.core.types import TASK_TYPES
+from populora.core.types import CODE_TYPES
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import base_folder
 from populora.engine.model.packing import PromptGroup, pack
@@ -201,5 +201,5 @@ def test_peft_loads_the_members_and_gives_our_log_probabilities(undisturbed):
 def test_ids_are_unique_in_the_buffer(tmp_path):
     with build_run(SMALL) as run:
         fill_buffer(run)
-        ids = [problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)]
+        ids = [problem.id for task in CODE_TYPES for problem in run.buffer.problems(task)]
         assert len(set(ids)) == len(ids)

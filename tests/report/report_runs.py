@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from populora.core.config import Config, PopulationConfig, SelfplayConfig
 from populora.core.rng import stream
 from populora.core.types import (
-    TASK_TYPES,
+    CODE_TYPES,
     Attempt,
     Example,
     Generation,
@@ -125,7 +125,7 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
 def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program: str) -> tuple[Proposal, ...]:
     proposals: list[Proposal] = []
     for author in teachers:
-        for group, task in enumerate(TASK_TYPES):
+        for group, task in enumerate(CODE_TYPES):
             for sample in range(3):
                 name, valid = f"{step}-{author}-{group}-{sample}", rng.random() < 0.75
                 problem = measures = None
@@ -134,7 +134,7 @@ def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program
                     hidden = (Example("2", str(2 + number)),) if task is TaskType.CODE_F else ()
                     text = program or f"def f(x):\n    return x + {number}.123456"
                     problem = Problem(name, task, text, (Example("3", str(3 + number)),), hidden, "adds", author, step)
-                    measures = Measures(*(int(value) for value in rng.integers(1, 18, 4)), f"print {number}")
+                    measures = Measures(tuple(int(value) for value in rng.integers(1, 18, 4)), f"print {number}")
                 rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
                 text = _said(rng, program or f"proposal {name}")
                 proposals.append(Proposal(author, task, group, text, True, problem, rejection, measures))

@@ -23,8 +23,8 @@ def make_log(steps: int = 32, noise: float = 0.02, **changes: float) -> list[dic
         ({"difficulty": 0.2}, "Problems got harder: 42% of the attempts at them failed in the first 8 steps, 58% in the last 8."),
         ({"difficulty": -0.2}, "Problems got easier: 38% of the attempts"),
         ({"difficulty": 0.01}, "Problems did not clearly get harder or easier: 4"),
-        ({"loc": 2.0}, "Programs got longer: 5.2 lines in the first 8 steps, 6.8 in the last 8."),
-        ({"loc": -2.0}, "Programs got shorter: 4.8 lines in the first 8 steps, 3.2 in the last 8."),
+        ({"loc": 2.0}, "Programs got longer: 5.2 lines of code in the first 8 steps, 6.8 in the last 8."),
+        ({"loc": -2.0}, "Programs got shorter: 4.8 lines of code in the first 8 steps, 3.2 in the last 8."),
         ({}, "Programs did not clearly get longer or shorter: 5.0 lines"),
     ],
 )

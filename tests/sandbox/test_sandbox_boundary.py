@@ -10,13 +10,14 @@ SOURCE = Path(str(files("populora")))
 EVALUATE = {"eval", "exec", "compile", "__import__", "ast.parse", "ast.literal_eval"}
 UNPACK = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "runpy"}
 MAY = {
-    "sandbox/child.py": "runs in the process that the sandbox forks for a program",
+    "sandbox/python_runner.py": "runs in the process that the sandbox forks for a program",
     "sandbox/expressions.py": "the same",
     "sandbox/zygote.py": "loads harnesses, which are files of ours",
     "evals/harness/code_harness.py": "is loaded by the sandbox, and runs in the process that it forks",
     "evals/harness/cruxeval_harness.py": "the same",
     "evals/harness/livecodebench_harness.py": "the same",
     "sandbox/complexity.py": "is loaded by that process",
+    "sandbox/child.py": "runs there, and fingerprints normal forms",
 }
 
 

@@ -44,14 +44,14 @@ def test_one_failing_call_fails_the_job(best):
     ],
 )  # fmt: skip
 def test_banned_imports_are_a_domain_rule(best, program, banned):
-    job = Job("run", f"{program}\ndef f(x): return x", ("1",), banned_imports=("random", "os.path", "sys.exit"))
+    job = Job("run", f"{program}\ndef f(x): return x", ("1",), rules=("random", "os.path", "sys.exit"))
     verdict = best.run([job])[0]
     assert (verdict.reason == "banned_import") == banned
 
 
 def test_parse_reads_literals_and_argument_lists(best):
     jobs = [
-        Job("parse", texts=(" [1, 2.50]", "{'b', 'a'}")), Job("parse", texts=("1, [2]", ""), as_arguments=True),
+        Job("parse", texts=(" [1, 2.50]", "{'b', 'a'}")), Job("parse", texts=("1, [2]", ""), as_inputs=True),
         Job("parse", texts=("1, 2",)),
         Job("parse", texts=("",)), Job("parse", texts=("1", "f(1)")), Job("parse", texts=("x" * 70000,)), Job("parse", texts=("9" * 5000,)),
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_measure_parses_and_never_executes(best):
     commented = "# a\ndef f(x):\n    '''doc'''\n    if x:\n        y = 1  # b\n    return x\n"
     plain, with_comments, bomb, broken = best.run([Job("measure", text) for text in (source, commented, "while True: pass", "def")])
     assert plain.measures is not None and with_comments.measures is not None and bomb.ok
-    assert (plain.measures.cyclomatic, plain.measures.loc, plain.measures.variables) == (2, 4, 1)
+    assert plain.measures.values[1:] == (2, 4, 1)
     assert plain.measures.fingerprint == with_comments.measures.fingerprint
     assert outcome(broken) == "error syntax"
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.sandbox.child import JobError, _arguments, _evaluate, _literal, _tag
 from populora.sandbox.protocol import Job, Limits, decode_reply
+from populora.sandbox.python_runner import _arguments, _evaluate, _literal
+from populora.sandbox.runner import Refused
+from populora.sandbox.trees import tree_of
 from populora.sandbox.values import value_from_tree
 
 scalars = (
@@ -29,7 +31,7 @@ values = st.recursive(
 
 
 def crossed(value: object):
-    return value_from_tree(_tag(value, [1e9]))
+    return value_from_tree(tree_of(value, [1e9]))
 
 
 def same_types(left: object, right: object) -> bool:
@@ -105,7 +107,7 @@ def test_sets_are_written_in_one_order_whatever_the_hash_seed():
 
 
 def test_arguments_are_written_without_their_parentheses():
-    tree = _tag(_evaluate(_arguments("[1, 2], 'a' # note")), [1e9])
+    tree = tree_of(_evaluate(_arguments("[1, 2], 'a' # note")), [1e9])
     assert value_from_tree(tree, as_arguments=True).literal == "[1, 2], 'a'"
     assert value_from_tree(["t"], as_arguments=True).literal == ""
 
@@ -133,13 +135,13 @@ def test_arguments_are_written_without_their_parentheses():
     ],
 )
 def test_what_is_no_literal_is_refused(text):
-    with pytest.raises(JobError, match="not_a_literal"):
+    with pytest.raises(Refused, match="not_a_literal"):
         _evaluate(_literal(text))
 
 
 @pytest.mark.parametrize("text", ["1), (2", "1)(2", "1).g(2", "x=1", "*[1]", "1) or (26", "1\n)\nf(2", "0) if 1 else (1", "**{}"])
 def test_arguments_cannot_leave_their_parentheses(text):
-    with pytest.raises(JobError, match="not_a_literal"):
+    with pytest.raises(Refused, match="not_a_literal"):
         _evaluate(_arguments(text))
 
 
@@ -180,8 +182,8 @@ def test_depth_is_bounded_on_both_sides():
     tree: list = ["l"]
     for _ in range(61):
         deep, tree = [deep], ["l", tree]
-    with pytest.raises(JobError, match="unsupported_value"):
-        _tag(deep, [1e9])
+    with pytest.raises(Refused, match="unsupported_value"):
+        tree_of(deep, [1e9])
     with pytest.raises(ValueError, match="nested"):
         value_from_tree(tree)
 
@@ -197,5 +199,5 @@ def test_a_shared_value_of_exponential_size_is_refused_early():
     value: object = []
     for _ in range(50):
         value = [value, value]
-    with pytest.raises(JobError, match="output_limit"):
-        _tag(value, [400])
+    with pytest.raises(Refused, match="output_limit"):
+        tree_of(value, [400])

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from populora.core.errors import PopuloraError, RunDirectoryError
 from populora.core.rng import stream
+from populora.domains.registry import load_domain
 from populora.sandbox.complexity import measure
 from populora.tasks import coverage
-from populora.tasks.coverage import CELLS, RANGES, Archive, cells_of, centroids, lloyd, normalise
+from populora.tasks.coverage import CELLS, Archive, cells_of, centroids, lloyd, normalise, ranges_of
 
+PYTHON = load_domain("python")
+RANGES = ranges_of(PYTHON)
 descriptors = st.lists(st.tuples(*(st.integers(int(low), int(high)) for low, high in RANGES)), max_size=40)
 
 
@@ -27,7 +30,7 @@ def test_cells_equal_those_of_pyribs():
 
     points = np.random.default_rng(1).uniform(RANGES[:, 0] - 5, RANGES[:, 1] + 5, (10_000, 4))
     oracle = CVTArchive(solution_dim=1, centroids=centroids().astype(np.float64), ranges=[(0.0, 1.0)] * 4)
-    assert (cells_of(points) == oracle.index_of(normalise(points))).all()
+    assert (cells_of(points, PYTHON) == oracle.index_of(normalise(points, RANGES))).all()
 
 
 @pytest.mark.slow
@@ -37,30 +40,30 @@ def test_coverage_of_10_000_random_programs_is_that_of_a_pyribs_archive():
     rng = stream(0, "test", "coverage")
     measured = [measure(random_program(rng, 1 + index % 8)) for index in range(10_000)]
     descriptors = [(program.ast_depth, program.cyclomatic, program.loc, program.variables) for program in measured]
-    ours = Archive()
+    ours = Archive(PYTHON)
     ours.add(descriptors)
     oracle = CVTArchive(solution_dim=1, centroids=centroids().astype(np.float64), ranges=[(0.0, 1.0)] * 4)
-    oracle.add(np.zeros((10_000, 1)), np.arange(10_000.0), normalise(descriptors))
+    oracle.add(np.zeros((10_000, 1)), np.arange(10_000.0), normalise(descriptors, RANGES))
     assert ours.filled == oracle.stats.num_elites > 50
     assert ours.summary()["coverage"] == pytest.approx(oracle.stats.coverage)
 
 
 def test_normalise_maps_the_ranges_to_the_unit_cube_and_clips():
     corners = np.stack([RANGES[:, 0], RANGES[:, 1], RANGES[:, 1] + 100, RANGES[:, 0] - 100])
-    assert normalise(corners).tolist() == [[0.0] * 4, [1.0] * 4, [1.0] * 4, [0.0] * 4]
+    assert normalise(corners, RANGES).tolist() == [[0.0] * 4, [1.0] * 4, [1.0] * 4, [0.0] * 4]
 
 
 def test_every_cell_can_be_reached_by_whole_numbers():
     axes = np.meshgrid(*(np.arange(low, high + 1) for low, high in RANGES), indexing="ij")
-    assert len(np.unique(cells_of(np.stack([axis.ravel() for axis in axes], axis=1)))) == CELLS
+    assert len(np.unique(cells_of(np.stack([axis.ravel() for axis in axes], axis=1), PYTHON))) == CELLS
 
 
 @given(st.lists(descriptors, max_size=5))
 def test_archive_counts_as_a_plain_dictionary_would(batches):
-    archive, cells, everything = Archive(), set(), []
+    archive, cells, everything = Archive(PYTHON), set(), []
     for batch in batches:
         archive.add(batch)
-        cells |= set(cells_of(batch).tolist())
+        cells |= set(cells_of(batch, PYTHON).tolist())
         everything += batch
     assert archive.summary() == {
         "coverage": len(cells) / 4096,
@@ -72,9 +75,9 @@ def test_archive_counts_as_a_plain_dictionary_would(batches):
 
 @given(descriptors, descriptors)
 def test_restored_archive_goes_on_as_the_original(before, after):
-    original = Archive()
+    original = Archive(PYTHON)
     original.add(before)
-    restored = Archive.restore(original.state())
+    restored = Archive.restore(original.state(), PYTHON)
     original.add(after)
     restored.add(after)
     assert original.summary() == restored.summary()
@@ -83,13 +86,13 @@ def test_restored_archive_goes_on_as_the_original(before, after):
 
 
 def test_archive_of_another_tessellation_is_refused(monkeypatch):
-    state = Archive().state()
-    monkeypatch.setattr(coverage, "RANGES", RANGES * 2)
+    state = Archive(PYTHON).state()
+    monkeypatch.setattr(coverage, "ranges_of", lambda domain: RANGES * 2)
     with pytest.raises(RunDirectoryError, match="not be comparable"):
-        Archive.restore(state)
+        Archive.restore(state, PYTHON)
 
 
 @pytest.mark.parametrize("wrong", [[(1, 2, 3)], [1, 2, 3, 4], [[(1, 2, 3, 4)]]])
 def test_descriptor_of_another_shape_is_refused(wrong):
     with pytest.raises(PopuloraError, match="shape"):
-        Archive().add(wrong)
+        Archive(PYTHON).add(wrong)

@@ -10,7 +10,7 @@ from experiments.tiny_base.samples import draw_sample
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from populora.core.types import TASK_TYPES, TaskType
+from populora.core.types import CODE_TYPES, TaskType
 from populora.tasks.parsing import (
     ProposalText,
     answer_text,
@@ -23,7 +23,7 @@ from populora.tasks.parsing import (
 )
 from populora.tasks.render import load_prompts
 
-I, O, F = TASK_TYPES
+I, O, F = CODE_TYPES
 MIXTURE = replace(REASONING, styles={"direct": 1, "brief": 1, "full": 1})
 PIECES = (
     "<think>",
@@ -217,7 +217,7 @@ def test_a_rendered_code_f_proposal_round_trips(inputs, message):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(TASK_TYPES))
+@given(st.integers(0, 2**32), st.sampled_from(CODE_TYPES))
 def test_the_documents_of_the_tiny_base_round_trip(seed, task: TaskType):
     rng, prompts = np.random.default_rng(seed), load_prompts("compact")
     sample = draw_sample(rng, budget=3)
@@ -236,7 +236,7 @@ def test_the_documents_of_the_tiny_base_round_trip(seed, task: TaskType):
      "input(" * 50_000, "# input:" * 50_000, "<input>" * 50_000, "the input is" * 50_000],
 )  # fmt: skip
 def test_long_hostile_texts_are_read_in_linear_time(text):
-    for task in TASK_TYPES:  # a quadratic reader would take minutes here
+    for task in CODE_TYPES:  # a quadratic reader would take minutes here
         assert is_formatted(text) is False
         assert isinstance(parse_proposal(task, text, 2), str)
         parse_solution(task, text)
@@ -257,7 +257,7 @@ def test_a_lenient_reader_finds_answers_outside_fences_as_azr_does(task, answer,
     assert search_solution(task, answer) == expected
 
 
-@given(hostile_text, st.sampled_from(TASK_TYPES))
+@given(hostile_text, st.sampled_from(CODE_TYPES))
 def test_no_text_raises(text, task):
     is_formatted(text)
     assert isinstance(parse_proposal(task, answer_text(text), 2), (str, ProposalText))

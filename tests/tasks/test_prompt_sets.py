@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
-from populora.core.types import TASK_TYPES, Example, Problem, TaskType
+from populora.core.errors import ConfigError
+from populora.core.types import CODE_TYPES, Example, Problem, TaskType
 from populora.tasks.render import load_prompts, propose_prompt, solve_prompt
 
-I, O, F = TASK_TYPES
+I, O, F = CODE_TYPES
 PLACEHOLDER = re.compile(r"\{(references|program|inputs|output|pairs|message|index|inputs_wanted)\}")
 PROGRAM, MESSAGE = "def f(secret_parameter):\n    return secret_parameter", "a secret message"
 PROBLEM = Problem("p", I, PROGRAM, (Example("'secret input'", "'secret output'"),))
@@ -22,7 +23,7 @@ both_sets = pytest.mark.parametrize("prompts", [load_prompts("azr"), load_prompt
 
 
 def all_prompts(prompts, problem: Problem, induction: Problem) -> list[str]:
-    proposing = [propose_prompt(prompts, task, [problem] * prompts.references) for task in TASK_TYPES]
+    proposing = [propose_prompt(prompts, task, [problem] * prompts.references) for task in CODE_TYPES]
     return [*proposing, *(solve_prompt(prompts, replace(problem, task=task)) for task in (I, O)), solve_prompt(prompts, induction)]
 
 
@@ -77,7 +78,7 @@ def test_the_azr_set_states_what_the_verifier_demands():
 
 
 def test_an_unknown_prompt_set_is_an_error():
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConfigError, match="has no prompts"):
         load_prompts("none")
 
 

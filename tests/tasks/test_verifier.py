@@ -7,7 +7,8 @@ import pytest
 
 from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
 from populora.core.errors import SandboxFault
-from populora.core.types import TASK_TYPES, Example, Generation, Measures, Problem, TaskType, VerdictKind
+from populora.core.types import CODE_TYPES, Example, Generation, Measures, Problem, TaskType, VerdictKind
+from populora.domains.registry import load_domain
 from populora.sandbox.protocol import Job, Value, Verdict
 from populora.tasks import jobs
 from populora.tasks.attempts import SolveRequest
@@ -15,7 +16,7 @@ from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import TaskVerifier
 
-I, O, F = TASK_TYPES
+I, O, F = CODE_TYPES
 TASKS = TasksConfig()
 PROGRAM = "def f(x):\n    return x + 1"
 SOURCE = Problem("source", O, PROGRAM, (Example("3", "4"),))
@@ -31,7 +32,7 @@ def value(text: str) -> Value:
 
 
 def run_job(program: str, inputs: tuple[str, ...]) -> Job:
-    return jobs.run_job(program, inputs, TASKS)
+    return jobs.run_job(load_domain("python"), program, inputs, TASKS)
 
 
 class ScriptedPool:
@@ -50,7 +51,7 @@ class ScriptedPool:
 
     def default(self, job: Job) -> Verdict:
         if job.mode == "measure":
-            return Verdict(VerdictKind.OK, measures=Measures(1, 1, 2, 1, job.program))
+            return Verdict(VerdictKind.OK, measures=Measures((1, 1, 2, 1), job.program))
         if not all("".join(text.split()).isalnum() for text in job.texts):
             return NOT_LITERAL
         texts = job.texts if job.mode == "parse" else [str(int(text) + 1) for text in job.texts]
@@ -65,7 +66,7 @@ def ok(*texts: str) -> Verdict:
 
 
 def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> TaskVerifier:
-    return TaskVerifier(pool, replace(load_prompts("compact"), code_f_inputs=4), TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
+    return TaskVerifier(pool, {"python": replace(load_prompts("compact"), code_f_inputs=4)}, TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
 
 
 def generation(text: str) -> Generation:
@@ -120,7 +121,7 @@ def test_a_valid_proposal_becomes_a_problem_with_the_computed_output(task):
     (proposal,) = validate(verifier(pool), proposed(task, inputs=" 3 "))
     assert proposal.problem == Problem("p-0", task, PROGRAM, (Example("3", "4"),), author="T0", step=7)
     assert (proposal.author, proposal.group, proposal.formatted, proposal.rejection) == ("T0", 0, True, "")
-    assert proposal.measures == Measures(1, 1, 2, 1, PROGRAM)
+    assert proposal.measures == Measures((1, 1, 2, 1), PROGRAM)
 
 
 def test_all_proposals_share_two_batches_and_everything_is_asked_twice():
@@ -128,7 +129,7 @@ def test_all_proposals_share_two_batches_and_everything_is_asked_twice():
     validate(verifier(pool), *(proposed(inputs=str(n)) for n in range(20)), described("1", "2", "3", "4"))
     assert [twice for _, twice in pool.batches] == [True, True]
     assert {job.mode for job in pool.batches[1][0]} == {"run"} and len(pool.batches[1][0]) == 21
-    assert all(job.banned_imports == AZR_BANNED_IMPORTS for job in pool.batches[1][0])
+    assert all(job.rules == AZR_BANNED_IMPORTS for job in pool.batches[1][0])
 
 
 def test_an_unformatted_proposal_is_rejected_before_anything_runs():
@@ -147,7 +148,7 @@ def test_a_program_that_cannot_be_measured_is_rejected_and_never_run():
 
 @pytest.mark.parametrize("smuggled", ["'</think>'", "'```'", "'Assistant:'"])
 def test_markup_that_appears_only_when_values_are_written_out_is_rejected(smuggled):
-    parse, run = Job("parse", texts=("3",), as_arguments=True), run_job(PROGRAM, ("3",))
+    parse, run = Job("parse", texts=("3",), as_inputs=True), run_job(PROGRAM, ("3",))
     for job in (parse, run):
         (proposal,) = validate(verifier(ScriptedPool({job: [ok(smuggled)]})), proposed())
         assert proposal.rejection == "contains_markup"
@@ -204,7 +205,7 @@ def test_a_problem_that_no_prompt_could_show_is_rejected(task, shown_as):
             prompts.append(prompt)
             return len(prompts) <= longest
 
-        subject = TaskVerifier(ScriptedPool(), replace(load_prompts("compact"), code_f_inputs=4), TASKS, 0, fits)
+        subject = TaskVerifier(ScriptedPool(), {"python": replace(load_prompts("compact"), code_f_inputs=4)}, TASKS, 0, fits)
         (proposal,) = validate(subject, response)
         assert (proposal.problem, proposal.measures, proposal.rejection) == (None, None, "prompt_too_long") and proposal.formatted
 
@@ -212,7 +213,7 @@ def test_a_problem_that_no_prompt_could_show_is_rejected(task, shown_as):
 # -- judging -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", TASK_TYPES)
+@pytest.mark.parametrize("task", CODE_TYPES)
 def test_a_right_answer_is_correct(task):
     (result,) = judge(verifier(ScriptedPool()), attempt(problem(task), SOLUTION[task], from_buffer=True))
     assert (result.correct, result.formatted, result.reason, result.void, result.from_buffer) == (True, True, "", False, True)
@@ -249,7 +250,7 @@ def test_code_f_runs_the_answer_on_hidden_inputs_only_and_all_must_match():
 
 def test_equal_answers_run_once_and_after_the_gold_values():
     pool = ScriptedPool()
-    entries = [attempt(problem(task, f"{task}"), SOLUTION[task].replace("3", "9") if task is I else SOLUTION[task]) for task in TASK_TYPES]
+    entries = [attempt(problem(task, f"{task}"), SOLUTION[task].replace("3", "9") if task is I else SOLUTION[task]) for task in CODE_TYPES]
     results = judge(verifier(pool), *entries * 8)
     assert [result.correct for result in results] == [False, True, True] * 8
     gold, answers = (jobs for jobs, _ in pool.batches)
@@ -317,7 +318,7 @@ def test_a_lasting_fault_of_the_sandbox_stops_instead_of_paying():
 
 @pytest.mark.parametrize(("extraction", "correct"), [("strict", False), ("lenient", True)])
 def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_always_noticed(extraction, correct):
-    subject = TaskVerifier(ScriptedPool(), load_prompts("compact"), TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
+    subject = TaskVerifier(ScriptedPool(), {"python": load_prompts("compact")}, TasksConfig(extraction=extraction), 0)  # type: ignore[arg-type]
     texts = ["the output is 4.", fenced("output", "4"), " "]
     loose, fenced_one, nothing = judge(subject, *(attempt(problem(O), text) for text in texts))
     assert (loose.correct, loose.lenient, loose.reason) == (correct, True, "" if correct else "no_answer")
@@ -327,5 +328,7 @@ def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_a
 
 def test_azrs_fixed_halves_hide_the_last_pairs():
     prompts = replace(load_prompts("compact"), code_f_inputs=4)
-    (fixed,) = validate(TaskVerifier(ScriptedPool(), prompts, TasksConfig(code_f_split="fixed"), 0), described("1", "2", "3", "4"))
+    (fixed,) = validate(
+        TaskVerifier(ScriptedPool(), {"python": prompts}, TasksConfig(code_f_split="fixed"), 0), described("1", "2", "3", "4")
+    )
     assert [pair.inputs for pair in fixed.problem.shown] == ["1", "2"] and [pair.inputs for pair in fixed.problem.hidden] == ["3", "4"]

@@ -9,7 +9,7 @@ from experiments.tiny_base.mixtures import REASONING
 from experiments.tiny_base.samples import draw_sample
 
 from populora.core.config import TasksConfig
-from populora.core.types import TASK_TYPES, Example, Generation, Problem, TaskType
+from populora.core.types import CODE_TYPES, Example, Generation, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Limits
 from populora.tasks.attempts import SolveRequest
@@ -17,7 +17,7 @@ from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
 from populora.tasks.verifier import TaskVerifier
 
-I, O, F = TASK_TYPES
+I, O, F = CODE_TYPES
 ADD = "def f(x):\n    return x + 1"
 SOURCE = Problem("source", O, ADD, (Example("3", "4"),))
 MIXTURE = replace(REASONING, styles={"direct": 1, "brief": 1, "full": 1})
@@ -31,7 +31,7 @@ def pool():
 
 @pytest.fixture(scope="module")
 def verifier(pool) -> TaskVerifier:
-    return TaskVerifier(pool, load_prompts("compact"), TasksConfig(), seed=0)
+    return TaskVerifier(pool, {"python": load_prompts("compact")}, TasksConfig(), seed=0)
 
 
 def generation(content: str) -> Generation:
@@ -70,7 +70,7 @@ def returning(expression: str) -> str:
 # -- the tiny base's own documents ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", TASK_TYPES)
+@pytest.mark.parametrize("task", CODE_TYPES)
 def test_documents_of_the_tiny_base_are_valid_and_their_solutions_correct(verifier, task):
     rng, prompts = np.random.default_rng(5), load_prompts("compact")
     proposals, attempts = [], []
@@ -101,7 +101,7 @@ def replied(thought: str, *parts: str) -> Generation:
 
 
 def test_replies_in_the_style_of_the_azr_prompts_become_problems_and_are_judged(pool):
-    judge = TaskVerifier(pool, load_prompts("azr"), TasksConfig(), 0)
+    judge = TaskVerifier(pool, {"python": load_prompts("azr")}, TasksConfig(), 0)
     program = "def helper(word):\n    return word[::-1]\n\n\ndef f(word, times):\n    return helper(word) * times"
     told = fenced("message", "The first argument is a word.")
     ten = [fenced("input", f"'ab{letter}', {n}") for n, letter in enumerate("cdefghijkl", start=1)]
@@ -223,7 +223,7 @@ def test_hostile_answers_are_never_correct(verifier, problem, tag, texts):
 def test_code_o_compares_values(pool, gold, answer, python, strict):
     problem = Problem("o", O, returning(gold), (Example("3", gold),))
     for equality, correct in (("python", python), ("strict", strict)):
-        judge = TaskVerifier(pool, load_prompts("compact"), TasksConfig(equality=equality), 0)
+        judge = TaskVerifier(pool, {"python": load_prompts("compact")}, TasksConfig(equality=equality), 0)
         ((result,),) = judge.judge([attempt(problem, fenced("output", answer))])
         assert result.correct is correct
 

@@ -7,7 +7,7 @@ import pytest
 from small_run import SMALL
 
 from populora.core.config import PopulationConfig
-from populora.core.types import TASK_TYPES, Attempt, Example, Generation, Problem, Proposal
+from populora.core.types import CODE_TYPES, Attempt, Example, Generation, Problem, Proposal
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.matchmaking import match
@@ -102,8 +102,8 @@ def test_a_student_without_a_teacher_trains_on_problems_of_the_buffer(make_run):
 def test_where_the_buffer_lacks_problems_too_each_is_in_the_batch_once_and_the_batch_is_smaller(make_run):
     with make_run(PopulationConfig(2, 2)) as run:
         fill_buffer(run)
-        kept = {run.buffer.problems(task)[0].id for task in TASK_TYPES}
-        run.buffer.discard({problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)} - kept)
+        kept = {run.buffer.problems(task)[0].id for task in CODE_TYPES}
+        run.buffer.discard({problem.id for task in CODE_TYPES for problem in run.buffer.problems(task)} - kept)
         _, attempted, trained, rows = scripted(run, 0)
     assert attempted == dict.fromkeys(("S0", "S1"), 3 * ATTEMPTS) and trained["S0"] == trained["S1"] == 3 * ATTEMPTS
     weights = {row.slot: abs(row.advantage) for row in rows}

@@ -5,7 +5,8 @@ from collections import Counter
 from types import SimpleNamespace
 
 from populora.core.rng import stream
-from populora.core.types import Example, Problem, TaskType
+from populora.core.types import CODE_TYPES, Example, Problem, TaskType
+from populora.domains.registry import load_domain
 from populora.tasks.coverage import Archive
 from populora.training.buffer import ProblemBuffer
 from populora.training.step import store_problems
@@ -16,7 +17,7 @@ def problem(index, task=TaskType.CODE_O, message=""):
 
 
 def filled(count, capacity=100, task=TaskType.CODE_O):
-    buffer = ProblemBuffer(capacity)
+    buffer = ProblemBuffer(capacity, CODE_TYPES)
     for index in range(count):
         buffer.add(problem(index, task), f"print-{index}")
     return buffer
@@ -30,7 +31,7 @@ def test_a_program_is_stored_once_a_type():
 
 
 def test_code_f_counts_the_message_too():
-    buffer = ProblemBuffer(10)
+    buffer = ProblemBuffer(10, CODE_TYPES)
     assert buffer.add(problem(0, TaskType.CODE_F, "adds"), "same")
     assert buffer.add(problem(0, TaskType.CODE_F, "sums"), "same")
     assert not buffer.add(problem(0, TaskType.CODE_F, "sums"), "same")
@@ -67,23 +68,23 @@ def test_code_f_draws_its_program_from_both_other_types():
 def test_state_survives_json():
     buffer = filled(4)
     buffer.add(problem(0, TaskType.CODE_F, "adds"), "same")
-    restored = ProblemBuffer(100)
+    restored = ProblemBuffer(100, CODE_TYPES)
     restored.restore(json.loads(json.dumps(buffer.state())))
-    assert all(restored.problems(task) == buffer.problems(task) for task in TaskType)
+    assert all(restored.problems(task) == buffer.problems(task) for task in CODE_TYPES)
     assert restored.state() == buffer.state()
 
 
 def test_repeats_are_programs_that_the_buffer_held_from_this_step_or_before(make_record):
-    run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
+    run = SimpleNamespace(buffer=ProblemBuffer(8, CODE_TYPES), archives={"python": Archive(load_domain("python"))}, valid_counts={})
     assert store_problems(run, make_record(1).proposals, frozenset()) == {"1-1"}  # the second of two equal code_o programs
     assert store_problems(run, make_record(2).proposals, frozenset()) == {"2-0", "2-1", "2-2", "2-3"}
     assert run.valid_counts == {"T0": {"code_o": [4, 4], "code_f": [2, 4]}, "T1": {"code_i": [2, 4]}}
-    assert run.archive.summary()["total_problems"] == 6
+    assert run.archives["python"].summary()["total_problems"] == 6
 
 
 def test_void_problems_are_neither_stored_nor_repeats_nor_valid_and_leave_the_buffer(make_record):
-    run = SimpleNamespace(buffer=ProblemBuffer(8), archive=Archive(), valid_counts={})
+    run = SimpleNamespace(buffer=ProblemBuffer(8, CODE_TYPES), archives={"python": Archive(load_domain("python"))}, valid_counts={})
     assert store_problems(run, make_record(1).proposals, frozenset({"1-1"})) == frozenset()
-    assert run.archive.summary()["total_problems"] == 2 and run.valid_counts["T0"] == {"code_o": [1, 2], "code_f": [1, 2]}
+    assert run.archives["python"].summary()["total_problems"] == 2 and run.valid_counts["T0"] == {"code_o": [1, 2], "code_f": [1, 2]}
     store_problems(run, (), frozenset({"1-0"}))
     assert run.buffer.problems(TaskType.CODE_O) == []

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from small_run import SMALL
 
-from populora.core.types import TASK_TYPES, Generation, Proposal, Rating
+from populora.core.types import CODE_TYPES, Generation, Proposal, Rating
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.population import Population
@@ -18,7 +18,7 @@ from populora.training.step import store_problems
 REJECTED = [
     Proposal(teacher, task, 0, Generation("text", (1,), (2,), (-0.1,), 0.0, True), True, None, "error:syntax")
     for teacher in ("T0", "T1")
-    for task in TASK_TYPES
+    for task in CODE_TYPES
 ]
 MOMENTS = ("first_moment", "second_moment", "steps")
 
@@ -31,7 +31,7 @@ def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
         for name in ("master", "first_moment", "second_moment"):
             getattr(run.bank, name).add_(torch.rand(run.bank.master.shape, generator=generator))
         run.bank.steps += 7
-        run.archive.add([(3, 2, 4, 1)])
+        run.archives["python"].add([(3, 2, 4, 1)])
         rated = (replace(member, rating=Rating(20.0 + index, 1.0 + index)) for index, member in enumerate(run.population.members))
         run.population = Population(tuple(rated))
         store_problems(run, REJECTED, frozenset())

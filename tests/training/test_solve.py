@@ -8,7 +8,7 @@ from small_run import SMALL
 
 from populora.core.config import PopulationConfig
 from populora.core.errors import PopuloraError
-from populora.core.types import TASK_TYPES, Example, Generation, Matchup, Problem, Proposal, TaskType
+from populora.core.types import CODE_TYPES, Example, Generation, Matchup, Problem, Proposal, TaskType
 from populora.training.buffer import ProblemBuffer
 from populora.training.loop import build_run
 from populora.training.propose import proposal_requests
@@ -29,19 +29,19 @@ def run():
 
 def proposals(author: str, task: TaskType, groups: dict[int, int]) -> list[Proposal]:
     """Valid proposals: so many of each prompt."""
-    names = [(group, f"{author}-{task.value}-{group}-{number}") for group, count in groups.items() for number in range(count)]
+    names = [(group, f"{author}-{task}-{group}-{number}") for group, count in groups.items() for number in range(count)]
     problem = Problem("", task, "def f(a):\n    return a", (Example("1", "1"),), (Example("2", "2"),), "message", author)
     return [Proposal(author, task, group, SAID, True, replace(problem, id=name)) for group, name in names]
 
 
 def test_a_student_attempts_every_problem_of_its_teacher_and_trains_on_those_of_different_prompts_first(run):
-    offered = [proposal for task in TASK_TYPES for proposal in proposals("T0", task, {0: 5, 1: 1, 2: 1})]
+    offered = [proposal for task in CODE_TYPES for proposal in proposals("T0", task, {0: 5, 1: 1, 2: 1})]
     others = proposals("T1", TaskType.CODE_O, {9: 4})
     requests, trained = student_requests(run, 1, [Matchup("T0", "S0", 0.5)], [*offered, *others])
     assert {request.problem.id for request in requests if request.student == "S0" and not request.from_buffer} == {
         proposal.problem.id for proposal in offered
     }
-    for task in TASK_TYPES:
+    for task in CODE_TYPES:
         groups = [proposal.group for proposal in offered if ("S0", proposal.problem.id) in trained and proposal.task is task]
         assert sorted(groups) == [0, 1, 2]
 
@@ -50,9 +50,9 @@ def test_a_batch_that_lacks_problems_is_filled_from_the_buffer(run):
     offered = proposals("T0", TaskType.CODE_O, {0: 1})
     requests, trained = student_requests(run, 1, [Matchup("T0", "S0", 0.5)], offered)
     batch = [request for request in requests if request.student == "S0"]
-    assert Counter(request.problem.task for request in batch) == dict.fromkeys(TASK_TYPES, PROMPTS)
+    assert Counter(request.problem.task for request in batch) == dict.fromkeys(CODE_TYPES, PROMPTS)
     assert sum(request.from_buffer for request in batch) == 3 * PROMPTS - 1 and len(trained) == 2 * 3 * PROMPTS
-    stored = {problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)}
+    stored = {problem.id for task in CODE_TYPES for problem in run.buffer.problems(task)}
     assert {request.problem.id for request in batch if request.from_buffer} <= stored
 
 
@@ -70,13 +70,13 @@ def agent():
 
 @pytest.mark.parametrize(("step", "fresh"), [(5, {"code_i": 0, "code_o": 2, "code_f": 3}), (6, {}), (1, {})])
 def test_by_azrs_schedule_the_agent_trains_on_problems_of_the_step_before_and_then_on_any(agent, step, fresh):
-    offered = [proposal for task in TASK_TYPES for proposal in proposals("A0", task, {0: 1, 1: 1, 2: 1, 3: 1})]
+    offered = [proposal for task in CODE_TYPES for proposal in proposals("A0", task, {0: 1, 1: 1, 2: 1, 3: 1})]
     requests, trained = student_requests(agent, step, [Matchup("A0", "A0", 0.5)], offered)
     rated, practised = ([request for request in requests if request.from_buffer is kind] for kind in (False, True))
     assert [request.problem for request in rated] == [proposal.problem for proposal in offered]
     assert {request.samples for request in rated} == {SMALL.selfplay.rho_samples} and {request.samples for request in practised} == {1}
     assert trained == {("A0", request.problem.id) for request in practised}
-    assert Counter(request.problem.task for request in practised) == dict.fromkeys(TASK_TYPES, PROMPTS)
+    assert Counter(request.problem.task for request in practised) == dict.fromkeys(CODE_TYPES, PROMPTS)
     if fresh:
         assert Counter(request.problem.task for request in practised if request.problem.step == 4) == Counter(fresh)
 
@@ -89,12 +89,12 @@ def test_other_steps_draw_other_problems_of_the_buffer(agent):
 
 def test_a_teacher_has_as_many_prompts_of_each_type(run):
     prompts = Counter((request.author, request.task) for request in proposal_requests(run, 1))
-    assert prompts == {(teacher, task): PROMPTS for teacher in ("T0", "T1") for task in TASK_TYPES}
+    assert prompts == {(teacher, task): PROMPTS for teacher in ("T0", "T1") for task in CODE_TYPES}
 
 
 def test_a_buffer_without_problems_to_show_is_one_clear_error(run):
     with pytest.raises(PopuloraError, match="no problem of code_i to show"):
-        proposal_requests(replace(run, buffer=ProblemBuffer(8)), 1)
+        proposal_requests(replace(run, buffer=ProblemBuffer(8, CODE_TYPES)), 1)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from small_run import SMALL
 
 from populora.core.config import EvaluationConfig, EvolutionConfig
-from populora.core.types import TASK_TYPES
+from populora.core.types import CODE_TYPES
 from populora.runs.step_record import StepRecord
 from populora.training.loop import build_run
 from populora.training.seed_buffer import fill_buffer
@@ -42,7 +42,7 @@ def step(request):
         fill_buffer(run)
 
         def stored():
-            return {problem.id for task in TASK_TYPES for problem in run.buffer.problems(task)}
+            return {problem.id for task in CODE_TYPES for problem in run.buffer.problems(task)}
 
         before = stored()
         for place, name in ((run.buffer, "references"), (run.buffer, "draw"), (run.verifier, "judge"), (run.learner, "update")):

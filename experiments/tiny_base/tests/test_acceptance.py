@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from experiments.tiny_base.acceptance import Scored, passed, report, variety
 
-from populora.core.types import TASK_TYPES, Measures
+from populora.core.types import CODE_TYPES, Measures
 
 PROGRAMS = [
     (
         "def g(m):\n    return m + 1\n\ndef f(a):\n    b = [v for v in a]\n    for v in a:\n        b.append(g(v))\n    return (b, a)",
-        Measures(9, 3, 6, 2, ""),
+        Measures((9, 3, 6, 2), ""),
     ),
-    ("def f(s, d):\n    if s in d:\n        d['a'] = 1\n    return s", Measures(6, 2, 4, 1, "")),
-    ("def f(x):\n    return x + 1", Measures(4, 1, 2, 0, "")),
+    ("def f(s, d):\n    if s in d:\n        d['a'] = 1\n    return s", Measures((6, 2, 4, 1), "")),
+    ("def f(x):\n    return x + 1", Measures((4, 1, 2, 0), "")),
 ]
 
 
@@ -29,21 +29,21 @@ def rising(task, slope=0.05):
 
 
 def test_a_base_whose_harder_problems_pay_passes():
-    items = [item for task in TASK_TYPES for item in rising(task)]
+    items = [item for task in CODE_TYPES for item in rising(task)]
     assert all(passed(report(items)).values())
 
 
 def test_falling_rewards_fail_the_slope_alone():
-    items = [item for task in TASK_TYPES for item in rising(task, slope=-0.05)]
+    items = [item for task in CODE_TYPES for item in rising(task, slope=-0.05)]
     failed = [name for name, holds in passed(report(items)).items() if not holds]
-    assert failed == [f"{task.value} reward rises with lines" for task in TASK_TYPES]
+    assert failed == [f"{task} reward rises with lines" for task in CODE_TYPES]
 
 
 def test_invalid_long_programs_fail_the_longest_quarter_and_turn_the_slope():
-    items = rising(TASK_TYPES[0]) + [scored(TASK_TYPES[0], 12, valid=False) for _ in range(8)]
-    items += [item for task in TASK_TYPES[1:] for item in rising(task)]
+    items = rising(CODE_TYPES[0]) + [scored(CODE_TYPES[0], 12, valid=False) for _ in range(8)]
+    items += [item for task in CODE_TYPES[1:] for item in rising(task)]
     results = report(items)
-    measured = results[TASK_TYPES[0].value]
+    measured = results[CODE_TYPES[0]]
     assert measured["valid"] == round(180 / 188, 4) and measured["rejections"] == {"error:syntax": 8}
     assert measured["longest_quarter_from_lines"] == 8 and measured["valid_longest_quarter"] == round(44 / 52, 4)
     checks = passed(results)
@@ -51,12 +51,12 @@ def test_invalid_long_programs_fail_the_longest_quarter_and_turn_the_slope():
 
 
 def test_a_missing_rate_fails():
-    items = [scored(task, 2 + index % 8, rho=0.5, reward=0.1 * index) for task in TASK_TYPES for index in range(40)]
+    items = [scored(task, 2 + index % 8, rho=0.5, reward=0.1 * index) for task in CODE_TYPES for index in range(40)]
     assert not passed(report(items))["code_o problems at every rate"]
 
 
 def failed_with(direct, reasoned):
-    items = [replace(item, direct=direct, reasoned=reasoned) for task in TASK_TYPES for item in rising(task)]
+    items = [replace(item, direct=direct, reasoned=reasoned) for task in CODE_TYPES for item in rising(task)]
     return {name.removeprefix("code_o ") for name, holds in passed(report(items)).items() if not holds and name.startswith("code_o")}
 
 
@@ -72,6 +72,6 @@ USES, GROWS = "programs use every construct", "programs grow and shrink on every
 
 @pytest.mark.parametrize(("kept", "failed"), [(PROGRAMS, set()), (PROGRAMS[1:], {USES}), (PROGRAMS[:1] * 50, {USES, GROWS})])
 def test_programs_must_use_every_construct_and_differ(kept, failed):
-    results = report([item for task in TASK_TYPES for item in rising(task)])
+    results = report([item for task in CODE_TYPES for item in rising(task)])
     checks = passed({**results, "programs": variety(kept)})
     assert {name for name in (USES, GROWS) if not checks[name]} == failed

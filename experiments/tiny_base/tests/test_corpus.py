@@ -13,7 +13,7 @@ from experiments.tiny_base.samples import draw_sample, held_out, inputs_text, sp
 from experiments.tiny_base.trace import Program
 
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, TaskType
+from populora.core.types import CODE_TYPES, TaskType
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution, reasons
 from populora.tasks.render import load_prompts
 
@@ -70,7 +70,7 @@ def test_held_out_problems_are_held_out_and_right():
 
 def test_seeds_are_of_every_type_and_never_held_out():
     problems = seed_problems(0)
-    assert Counter(problem.task for problem in problems) == dict.fromkeys(TASK_TYPES, 128)
+    assert Counter(problem.task for problem in problems) == dict.fromkeys(CODE_TYPES, 128)
     assert not any(held_out(problem.program) for problem in problems[::10])
 
 

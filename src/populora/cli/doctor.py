@@ -29,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         ("machine", _machine),
         ("sandbox", _sandbox),
         ("tiny base", _tiny_base),
+        ("domains", _domains),
         ("computation", _computation),
     ):
         try:
@@ -73,6 +74,17 @@ def _tiny_base() -> str:
     size = sum(parameter.numel() for parameter in model.parameters())
     described = f"{size / 1e6:.1f} M parameters, {len(tokenizer)} tokens, context {model.config.max_position_embeddings}"
     return f"{described}; in {base_folder(BaseConfig())}"
+
+
+def _domains() -> str:
+    """List the domains that `domains` can name, each after its runner ran a program in the sandbox."""
+    from populora.domains.registry import domain_names, load_domain, package_of, runners_of
+    from populora.sandbox.pool import SandboxPool
+    from populora.sandbox.protocol import Limits
+
+    names = domain_names()
+    with SandboxPool(Limits(runners=runners_of(names)), workers=1, allow_weak=True):
+        return "\n".join(f"{name} {load_domain(name).version} ({package_of(name)})" for name in names)
 
 
 def _computation() -> str:

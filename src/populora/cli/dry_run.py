@@ -10,7 +10,7 @@ from populora.core.invocation import pasteable
 from populora.engine.planning.hardware import CPU
 from populora.engine.planning.planner import check_fits
 from populora.runs.loggers import check_loggers
-from populora.tasks.render import load_prompts
+from populora.tasks.render import prompts_of
 from populora.training.evaluation import held_out_suite
 from populora.training.evolution import check_operators
 
@@ -26,12 +26,12 @@ def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
     check_operators(config)
     check_loggers(config.track)
     held_out_suite(config)
-    prompts = load_prompts(config.base.prompts, config.tasks)
+    prompts = ", ".join(f"{prompt_set.name} {prompt_set.version}" for prompt_set in prompts_of(config).values())
     plan = plan_run(config, gpu, gpus)
     if plan.hardware.name != CPU:  # the memory of a CPU is only printed: the system shares it and may swap
         check_fits(plan)
     console = Console(highlight=False)
-    console.print(f"would run: {config.steps} steps into {folder}, prompts {prompts.name} {prompts.version}", soft_wrap=True)
+    console.print(f"would run: {config.steps} steps into {folder}, prompts {prompts}", soft_wrap=True)
     for part in render_plan(plan):
         console.print(part)
     for line in CHECKS:

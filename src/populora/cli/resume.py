@@ -38,4 +38,4 @@ def main(arguments: Sequence[str]) -> int:
 
     from populora.training.loop import resume
 
-    return run_displayed(folder, config.steps, lambda display, stop: resume(folder, display, stop, cluster), read_log(folder))
+    return run_displayed(folder, config, lambda display, stop: resume(folder, display, stop, cluster), read_log(folder))

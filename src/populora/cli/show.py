@@ -18,7 +18,8 @@ from rich.text import Text
 
 from populora.cli.arguments import parse
 from populora.core.errors import ConfigError
-from populora.core.types import TaskType
+from populora.core.types import Kind, TaskType
+from populora.domains.registry import domain_of
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import latest_run
 from populora.runs.style import ROLE_COLOURS, plural, printable
@@ -27,7 +28,7 @@ from populora.runs.tables import read_table
 
 Row = Mapping[str, Any]
 TEACHER, STUDENT = ROLE_COLOURS["teacher"], ROLE_COLOURS["student"]
-SOUGHT = {"code_i": "input", "code_o": "output", "code_f": "function"}
+SOUGHT = {Kind.INPUT: "input", Kind.OUTPUT: "output", Kind.PROGRAM: "program"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Show:
     student: Annotated[str | None, tyro.conf.arg(metavar="MEMBER")] = None
     """Only answers of this student, such as `S1`."""
     task: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
-    """Only one task type: `code_i`, `code_o` or `code_f`."""
+    """Only one task type, such as `code_i`, `code_o` or `code_f`."""
     limit: Annotated[int, tyro.conf.arg(metavar="K")] = 5
     """Number of problems, and of rejected proposals, to print; 0 for all."""
 
@@ -53,14 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     args = parse(Show, arguments, "show")
     console = Console(highlight=False)
     run = args.run or latest_run()
-    read_config(run)
+    tasks = read_config(run).task_types
     if args.step == 0:
         if selectors := [name for name in ("teacher", "student", "task") if getattr(args, name) is not None]:
             raise ConfigError(f"--{selectors[0]} selects from one step: expected --step N with it.")
         print_summary(console, summarise(run))
         return 0
-    if args.task is not None and args.task not in list(TaskType):
-        raise ConfigError(f"--task is '{args.task}': expected one of {', '.join(TaskType)}.")
+    if args.task is not None and args.task not in tasks:
+        raise ConfigError(f"--task is '{args.task}': expected one of {', '.join(tasks)}.")
     if args.limit < 0:
         raise ConfigError(f"--limit is {args.limit}: expected a number of problems, or 0 for all.")
     tables = {name: read_table(run, name, [args.step]).to_pylist() for name in ("proposals", "problems", "attempts", "matchups")}
@@ -109,22 +110,26 @@ def _matchup(row: Row) -> Text:
 
 
 def _problem(proposal: Row, problem: Row, attempts: Sequence[Row]) -> RenderableType:
-    rho = "void: the gold value did not reproduce" if proposal["rho"] is None else f"solved {proposal['rho']:.2f}"
+    task, rho = (
+        TaskType(proposal["task"]),
+        "void: the gold value did not reproduce" if proposal["rho"] is None else f"solved {proposal['rho']:.2f}",
+    )
     title = Text.assemble(
         (proposal["author"], f"bold {TEACHER}"),
-        f"  {proposal['task']}  {proposal['problem_id']}  asks for the {SOUGHT[proposal['task']]}  {rho}  reward {_reward(proposal)}",
+        f"  {task}  {proposal['problem_id']}  asks for the {SOUGHT[task.kind]}  {rho}  reward {_reward(proposal)}",
     )
-    lines, variables = plural(proposal["loc"], "line"), plural(proposal["variables"], "variable")
-    measures = f"{lines}, cyclomatic {proposal['cyclomatic']}, depth {proposal['ast_depth']}, {variables}"
-    program = Syntax(printable(problem["program"]), "python", theme="ansi_dark", background_color="default")
-    examples = [_example(example, note) for side, note in (("shown", ""), ("hidden", "  hidden")) for example in problem[side]]
+    domain = domain_of(task)
+    measures = ", ".join(f"{metric.label} {proposal[metric.name]}" for metric in domain.metrics)
+    program = Syntax(printable(problem["program"]), domain.lexer, theme="ansi_dark", background_color="default")
+    examples = [_example(domain.call, example, note) for side, note in (("shown", ""), ("hidden", "  hidden")) for example in problem[side]]
     message = [Text.assemble(("message  ", "dim"), printable(problem["message"]))] if problem["message"] else []
     heading = Rule(title, align="left", style="dim")
     return Group(Text(), heading, program, *examples, *message, Text(measures, "dim"), *_answers(attempts))
 
 
-def _example(example: Row, note: str) -> Text:
-    return Text.assemble(("f", "bold"), f"({printable(example['inputs'])}) → {printable(example['output'])}", (note, "dim"))
+def _example(call: str, example: Row, note: str) -> Text:
+    inputs = call.replace("{inputs}", printable(example["inputs"]))
+    return Text.assemble(f"{inputs} → {printable(example['output'])}", (note, "dim"))
 
 
 def _answers(attempts: Sequence[Row]) -> Iterator[RenderableType]:

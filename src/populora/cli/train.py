@@ -22,6 +22,7 @@ from populora.core.presets import DEFAULT, preset_names, read_preset, settings_f
 from populora.runs.directory import RUNS, check_free, free_folder
 from populora.runs.display import Display, PlainDisplay
 from populora.runs.summary import Summary
+from populora.sandbox.runner import PYTHON
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from populora.training.loop import train
 
-    return run_displayed(folder, args.settings.steps, lambda display, stop: train(args.settings, folder, display, stop))
+    return run_displayed(folder, args.settings, lambda display, stop: train(args.settings, folder, display, stop))
 
 
 def preset_list(names: Sequence[str]) -> str:
@@ -82,23 +83,24 @@ def open_display(
     history: Sequence[Mapping[str, float]] = (),
     stopping: Callable[[], bool] = lambda: False,
     console: Console | None = None,
+    domains: tuple[str, ...] = (PYTHON,),
 ) -> Display:
     """Open a live table on a terminal that can draw blocks, else plain lines. ``history`` is the metrics log of a resumed run."""
     console = console or Console(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal and console.encoding.lower().startswith("utf"):
         from populora.runs.live import LiveDisplay
 
-        return LiveDisplay(folder, steps, history, stopping, console)
+        return LiveDisplay(folder, steps, history, stopping, console, domains)
     return PlainDisplay(folder, steps, stopping, console)
 
 
 def run_displayed(
-    folder: Path, steps: int, work: Callable[[Display, Callable[[], bool]], Summary], history: Sequence[Mapping[str, float]] = ()
+    folder: Path, config: Config, work: Callable[[Display, Callable[[], bool]], Summary], history: Sequence[Mapping[str, float]] = ()
 ) -> int:
     """Do ``work`` under a display; print how to continue if it was stopped. Returns the exit code."""
     resume = f"`{command('resume', folder)}`"
     try:
-        with two_stage_interrupt() as stop, open_display(folder, steps, history, stop) as display:
+        with two_stage_interrupt() as stop, open_display(folder, config.steps, history, stop, domains=config.domains) as display:
             summary = work(display, stop)
     except KeyboardInterrupt:
         remedy = f"{resume} continues from the last checkpoint" if (folder / "config.json").exists() else "nothing was written yet"

@@ -7,6 +7,8 @@ names and impossible combinations are errors before any work starts (`config_che
 from dataclasses import dataclass, field
 from typing import Literal
 
+from populora.core.types import TaskType, task_types
+
 AZR_BANNED_IMPORTS = (
     "logging", "random", "multiprocessing", "pebble", "subprocess", "threading", "datetime", "time", "hashlib", "hmac", "bcrypt",
     "os.sys", "os.path", "sys.exit", "os.environ", "calendar",
@@ -95,12 +97,12 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class TasksConfig:
-    """Rules of the three tasks, after Absolute Zero (AZR)."""
+    """Rules of the tasks, after Absolute Zero (AZR). What is said of code_i, code_o and code_f holds for those kinds of any domain."""
 
     references: int = 0
     """Programs shown to a proposer of code_i and code_o (K); 0 takes the prompt set's number, 6 in ``azr`` and 1 in ``compact``."""
     code_f_inputs: int = 0
-    """Inputs that a proposer of code_f gives; 0 takes the prompt set's number, 10 in ``azr`` and 6 in ``compact``."""
+    """Inputs that a proposer of code_f gives; 0 takes the prompt set's number, 10 in ``azr`` and 6 in ``compact`` (Python)."""
     code_f_split: Literal["seeded", "fixed"] = "seeded"
     """The half of code_f's pairs that is hidden: drawn for each problem, or always the last ones (AZR)."""
     extraction: Literal["strict", "lenient"] = "strict"
@@ -108,7 +110,7 @@ class TasksConfig:
     equality: Literal["python", "strict"] = "python"
     """How two outputs are compared: by Python's ``==`` (AZR), or with equal types as well."""
     banned_imports: tuple[str, ...] = AZR_BANNED_IMPORTS
-    """Modules that a program may not import. This is a rule of the task; the sandbox protects the machine."""
+    """Modules that a Python program may not import. This is a rule of the task; the sandbox protects the machine."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,9 @@ class ClusterConfig:
 class Config:
     """All settings of a run."""
 
+    domains: tuple[str, ...] = ("python",)
+    """Languages of the programs: ``python``, ``sql``, or an installed package's (`populora doctor` lists them). Members learn the tasks of
+    all of them."""
     seed: int = 0
     steps: int = 200
     threads: int = 0
@@ -262,3 +267,8 @@ class Config:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    @property
+    def task_types(self) -> tuple[TaskType, ...]:
+        """The task types of all domains, three of each."""
+        return task_types(self.domains)

@@ -70,6 +70,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (not e.every or p.single_agent or all(len(set(ranks)) < 2 for ranks in (c.lora.ranks[: p.teachers], c.lora.ranks[p.teachers :])),
          f"lora.ranks is {c.lora.ranks}: evolution breeds within a role, whose members need one rank; set evolution.every = 0"),
         (bool(c.lora.targets), "lora.targets is empty: name at least one linear module, such as 'q_proj'"),
+        (len(set(c.domains)) == len(c.domains) > 0, f"domains is {c.domains}: expected at least one, each once"),
         (c.tasks.code_f_inputs != 1, "tasks.code_f_inputs is 1: expected at least 2 (half of them are hidden), or 0 for the prompt set's"),
         (all(word.isascii() and word.strip() for word in c.tasks.banned_imports),
          f"tasks.banned_imports is {c.tasks.banned_imports}: expected names of modules"),

@@ -1,27 +1,63 @@
 """The vocabulary of populora: frozen dataclasses that every layer shares.
 
 Program text, inputs and outputs are model text: they are carried as strings and never evaluated outside the sandbox.
-Inputs are the argument list without its parentheses (``[1, 2], 3``), outputs are Python literals (``[1, 2]``).
+In Python inputs are the argument list without its parentheses (``[1, 2], 3``), outputs are literals (``[1, 2]``).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 
-class TaskType(StrEnum):
-    """The three Absolute Zero code tasks (paper, section 2)."""
+class Kind(StrEnum):
+    """The three kinds of task of Absolute Zero (paper, section 2), whatever the language of the programs."""
 
-    CODE_I = "code_i"
+    INPUT = "i"
     """Infer an input: program and output are given."""
-    CODE_O = "code_o"
+    OUTPUT = "o"
     """Infer the output: program and input are given."""
-    CODE_F = "code_f"
-    """Infer the function: half of the input/output pairs and a message are given."""
+    PROGRAM = "f"
+    """Infer the program: half of the input/output pairs and a message are given."""
 
 
-TASK_TYPES = (TaskType.CODE_I, TaskType.CODE_O, TaskType.CODE_F)
+class TaskType(str):
+    """A kind of task in one domain, ``<domain>_<kind>``, such as ``sql_i``. Those of Python are the paper's ``code_i``, ``code_o`` and
+    ``code_f``. Equal types are one object. Raises ``ValueError`` for other names.
+    """
+
+    CODE_I: ClassVar["TaskType"]
+    CODE_O: ClassVar["TaskType"]
+    CODE_F: ClassVar["TaskType"]
+    domain: str
+    kind: Kind
+
+    _types: ClassVar[dict[str, "TaskType"]] = {}
+
+    def __new__(cls, name: str) -> "TaskType":
+        if name not in cls._types:
+            if not re.fullmatch(r"[a-z][a-z0-9]{0,19}_[iof]", name):
+                raise ValueError(f"expected a task type such as 'code_i' or 'sql_o', got {name!r}")
+            task = super().__new__(cls, name)
+            prefix, _, kind = name.partition("_")
+            task.domain, task.kind = "python" if prefix == "code" else prefix, Kind(kind)
+            cls._types[str(name)] = task
+        return cls._types[name]
+
+    def __reduce__(self) -> tuple[type["TaskType"], tuple[str]]:
+        return TaskType, (str(self),)
+
+
+def task_types(domains: Iterable[str]) -> tuple[TaskType, ...]:
+    """Return the task types of these domains in order, three of each."""
+    prefixes = ("code" if domain == "python" else domain for domain in domains)
+    return tuple(TaskType(f"{prefix}_{kind}") for prefix in prefixes for kind in Kind)
+
+
+CODE_TYPES = task_types(["python"])
+"""The paper's task types."""
+TaskType.CODE_I, TaskType.CODE_O, TaskType.CODE_F = CODE_TYPES
 
 
 class Role(StrEnum):
@@ -47,7 +83,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True)
 class Example:
-    """One input/output pair of a program, both as Python literal text."""
+    """One input/output pair of a program, both in the canonical text of their domain (in Python, literals)."""
 
     inputs: str
     output: str
@@ -55,7 +91,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Problem:
-    """A validated problem. ``code_i`` and ``code_o`` have one shown example; ``code_f`` has shown and hidden ones.
+    """A validated problem. Kinds ``i`` and ``o`` have one shown example; kind ``f`` has shown and hidden ones.
 
     ``id`` is unique in a run; ``author`` is the member id that proposed it (``"seed"`` for seeds).
     """
@@ -105,12 +141,9 @@ class Generation:
 
 @dataclass(frozen=True)
 class Measures:
-    """The four complexity metrics of a program and the SHA-256 of its normalised AST (`populora.sandbox.complexity`)."""
+    """The complexity of a program, by the four metrics of its domain in their order, and the SHA-256 of the program's normal form."""
 
-    ast_depth: int
-    cyclomatic: int
-    loc: int
-    variables: int
+    values: tuple[int, ...]
     fingerprint: str
 
 

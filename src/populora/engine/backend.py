@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from populora.core.config import Config
+from populora.domains.registry import sandbox_limits
 from populora.engine.learning.learner import InProcessLearner, Learner
 from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
 from populora.engine.model.bank import LoraBank
@@ -18,7 +19,7 @@ from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sampler import Sampler
 from populora.engine.sampling.vllm import VllmSampler, check_vllm
 from populora.sandbox.layers import Tier
-from populora.sandbox.pool import Judge, SandboxPool, limits_of
+from populora.sandbox.pool import Judge, SandboxPool
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def local_backend(config: Config) -> Iterator[Backend]:
     check_context(config, adapted.context)
     box = config.sandbox
     with (
-        SandboxPool(limits_of(box), box.workers, box.allow_weak) as pool,
+        SandboxPool(sandbox_limits(config), box.workers, box.allow_weak) as pool,
         _open_sampler(config, tokenizer, adapted) as sampler,
     ):
         yield Backend(tokenizer, sampler, InProcessLearner(adapted, config.learner), adapted.bank, pool, pool.tier, base)

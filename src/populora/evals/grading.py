@@ -74,7 +74,7 @@ class GradingJob:
 
     def facts(self) -> dict[str, Any]:
         """Collect everything that decides the verdicts, in addition to the completions."""
-        limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in ("harness", "packages")}
+        limits = {name: value for name, value in asdict(self.settings.limits).items() if name not in ("harness", "packages", "runners")}
         return {
             "benchmark": self.benchmark.name, "data_sha256": self.data_sha256, "is_solution": self.is_solution,
             "versions": versions(("populora", *self.settings.libraries)), "limits": limits, "times": dict(self.settings.times),

@@ -61,7 +61,7 @@ def _highlights(study: Study) -> list[str]:
     if not study.main:
         return []
     run = study.main.runs[0]
-    sentences = highlights(read_log(run.folder), run.config.evaluation.problems_per_type)
+    sentences = highlights(read_log(run.folder), run.config.evaluation.problems_per_type, run.config.domains)
     prefix = f"{run.name}: " if sum(len(arm.runs) for arm in study.arms) > 1 else ""
     return [prefix + sentence for sentence in sentences]
 

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from rich.console import Console
 
-from populora.core.types import TASK_TYPES
+from populora.core.types import task_types
+from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 from populora.runs.style import describe_evolution, format_duration
 from populora.runs.summary import Summary, print_summary
@@ -79,19 +80,25 @@ class PlainDisplay(AbstractContextManager):
 
 
 def step_line(record: StepRecord, metrics: Mapping[str, float], steps: int, left: float) -> str:
-    """Return ``step  12/30  9.8s  solve 0.52 (i 0.61 o 0.49 f 0.47)  valid 0.93  difficulty 0.48  loc 5.3 …`` in plain ASCII."""
+    """Return ``step  12/30  9.8s  solve 0.52 (i 0.61 o 0.49 f 0.47)  valid 0.93  difficulty 0.48  loc 5.3 …`` in plain ASCII.
+
+    Several domains have their task types in full, and their own shares of valid problems.
+    """
 
     def value(name: str, digits: int = 2) -> str:
         return f"{metrics[name]:.{digits}f}" if name in metrics else "-"
 
-    types = " ".join(f"{task.value[-1]} {value(f'student/solve_rate/{task.value}')}" for task in TASK_TYPES)
+    several = len(record.domains) > 1
+    types = " ".join(f"{task if several else task.kind} {value(f'student/solve_rate/{task}')}" for task in task_types(record.domains))
+    valid = " ".join(f"{domain} {value(f'teacher/validity/{domain}')}" for domain in record.domains)
+    sizes = [load_domain(domain).shown[0] for domain in record.domains]
     parts = [
         f"step {record.step:>{len(str(steps))}}/{steps}",
         f"{sum(record.seconds.values()):.1f}s",
         f"solve {value('student/solve_rate')} ({types})",
-        f"valid {value('teacher/validity')}",
+        f"valid {value('teacher/validity')}" + (f" ({valid})" if several else ""),
         f"difficulty {value('teacher/difficulty')}",
-        f"loc {value('teacher/loc', 1)}",
+        *(f"{size} {value(f'teacher/{size}', 1)}" for size in dict.fromkeys(sizes)),
         f"tokens T {value('teacher/response_length', 0)} S {value('student/response_length', 0)}",
     ]
     if "rating/mu/teacher" in metrics:

@@ -8,8 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, variance
 
-from populora.core.types import TASK_TYPES
+from populora.core.types import Kind
+from populora.domains.registry import load_domain
 from populora.runs.style import plural
+from populora.sandbox.runner import PYTHON
 
 MIN_STEPS = 12
 """The first and the last quarter are compared: at least three steps each."""
@@ -19,25 +21,38 @@ TRENDS = (
         "teacher/difficulty", "Problems", "harder", "easier",
         "{first:.0%} of the attempts at them failed in the first {steps} steps, {last:.0%} in the last {steps}",
     ),
-    ("teacher/loc", "Programs", "longer", "shorter", "{first:.1f} lines in the first {steps} steps, {last:.1f} in the last {steps}"),
 )  # fmt: skip
 """Metric, its subject, the words for a rise and a fall, and the sentence about its means."""
+SIZES = "{{first:.1f}} {label} in the first {{steps}} steps, {{last:.1f}} in the last {{steps}}"
 
 Log = Sequence[Mapping[str, float]]
 
 
-def highlights(log: Log, problems_per_type: int) -> list[str]:
+def highlights(log: Log, problems_per_type: int, domains: Sequence[str] = (PYTHON,)) -> list[str]:
     """Describe difficulty, program length, held-out accuracy and children, in as many sentences as ``log`` (metrics.jsonl) has data for.
 
-    ``problems_per_type``: held-out problems of each task type, 0 if unknown.
+    ``problems_per_type``: held-out problems of each task type, 0 if unknown. A domain without any valid problem in the last quarter of the
+    steps is named.
     """
     if not log:
         return []
     if len(log) < MIN_STEPS:
         return [f"{plural(len(log), 'step')}: too few to see a change, which takes {MIN_STEPS}."]
-    sentences = [_trend(log, *trend) for trend in TRENDS]
-    sentences += [_held_out_accuracy(log, len(TASK_TYPES) * problems_per_type), _children(log)]
+    sentences = [_trend(log, *trend) for trend in TRENDS] + [_size(log, domain, len(domains) > 1) for domain in domains]
+    sentences += [_invalid(log, domain) for domain in domains if len(domains) > 1]
+    sentences += [_held_out_accuracy(log, len(Kind) * len(domains) * problems_per_type), _children(log)]
     return [sentence for sentence in sentences if sentence]
+
+
+def _size(log: Log, name: str, several: bool) -> str:
+    domain = load_domain(name)
+    subject, metric = f"Programs in {name}" if several else "Programs", domain.shown[0]
+    return _trend(log, f"teacher/{metric}", subject, "longer", "shorter", SIZES.format(label=domain.label(metric)))
+
+
+def _invalid(log: Log, domain: str) -> str:
+    last = [line.get(f"teacher/validity/{domain}", 0.0) for line in log[-(len(log) // 4) :]]
+    return "" if any(last) else f"No valid problem of {domain} in the last {len(last)} steps: its teachers have lost the task."
 
 
 def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) -> str:

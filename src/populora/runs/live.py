@@ -20,17 +20,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from populora.core.types import TASK_TYPES, Matchup, Member, Role
+from populora.core.types import Matchup, Member, Role, task_types
+from populora.domains.registry import load_domain
 from populora.runs.display import Eta
 from populora.runs.highlights import Log
 from populora.runs.step_record import StepRecord
 from populora.runs.style import CAPTIONS, PHASES, ROLE_COLOURS, describe_evolution, format_duration, format_metric, sparkline
 from populora.runs.summary import Summary, print_summary
+from populora.sandbox.runner import PYTHON
 
-SHOWN = (
-    "student/solve_rate", "teacher/difficulty", "teacher/validity", "teacher/loc", "teacher/cyclomatic",
-    "teacher/response_length", "student/response_length", "archive/coverage",
-)  # fmt: skip
+FIRST = ("student/solve_rate", "teacher/difficulty", "teacher/validity")
+LAST = ("teacher/response_length", "student/response_length", "archive/coverage")
+"""Metrics above and below the complexity metrics of the domains."""
 TREND, BAR, LEADS = 10, 9, 40
 """Cells of a sparkline and of a bar of ratings; matchups in the line of leads."""
 MATCHUP_COLUMNS: dict[str, Literal["left", "center", "right"]] = {
@@ -53,6 +54,7 @@ class View:
     matchups: tuple[Matchup, ...] = ()
     births: tuple[str, ...] = ()
     stopping: bool = False
+    domains: tuple[str, ...] = (PYTHON,)
 
     def __rich__(self) -> RenderableType:
         """Draw the whole screen, for any width from 60 columns on."""
@@ -65,8 +67,10 @@ class View:
 class LiveDisplay(AbstractContextManager):
     """Draws the live table twice a second until it is closed."""
 
-    def __init__(self, folder: Path, steps: int, history: Log, stopping: Callable[[], bool], console: Console):
-        self._view = View(folder, steps, tuple(history))
+    def __init__(
+        self, folder: Path, steps: int, history: Log, stopping: Callable[[], bool], console: Console, domains: tuple[str, ...] = (PYTHON,)
+    ):
+        self._view = View(folder, steps, tuple(history), domains=domains)
         self._eta, self._stopping, self._console = Eta(steps), stopping, console
         self._started = time.monotonic()
         self._live = Live(console=console, refresh_per_second=2, transient=True, get_renderable=self._now)
@@ -121,14 +125,16 @@ def _phases(view: View) -> Text:
 
 
 def _metrics(view: View) -> Table:
-    columns = [Column(caption, justify="right", min_width=7) for caption in ("all", *(task.value for task in TASK_TYPES))]
+    tasks, domains = task_types(view.domains), [load_domain(name) for name in view.domains]
+    columns = [Column(caption, justify="right", min_width=7) for caption in ("all", *tasks)]
     table = Table(Column(no_wrap=True), *columns, Column(" trend", no_wrap=True), box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     now = view.history[-1]
-    for name in SHOWN:
+    complexity = {f"teacher/{metric}": domain.label(metric) for domain in domains for metric in domain.shown}
+    for name in (*FIRST, *complexity, *LAST):
         trace = [line[name] for line in view.history if name in line]
-        names = (name, *(f"{name}/{task.value}" for task in TASK_TYPES))
+        names = (name, *(f"{name}/{task}" for task in tasks))
         values = (format_metric(name, now[key]) if key in now else "" for key in names)
-        table.add_row(CAPTIONS[name], *values, f" {sparkline(trace, TREND)}")
+        table.add_row(complexity.get(name) or CAPTIONS[name], *values, f" {sparkline(trace, TREND)}")
     return table
 
 

@@ -1,12 +1,13 @@
 """The paper's metrics of one step (Figures 3 to 5 and the appendices on coverage, types, diagnostics, length): pure.
 
-The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type``, as in ``student/solve_rate/S1/code_o``.
+The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type``, as in ``student/solve_rate/S1/code_o``. In a run
+of several domains also ``/domain``, as in ``teacher/validity/sql``; complexity metrics have the names that their domain gives them.
 ``teacher/…`` is about proposing and ``student/…`` about solving: the single agent ``A0`` appears under both. A metric that is undefined in
 a step is omitted, such as the difficulty of a teacher without valid problems. A metric over all members is the mean over their samples.
 
 Readings: metrics of answers count the attempts at the step's own problems (``rho``'s attempts), without void ones and without those
 that only fill a batch. Difficulty is 1 - mean rho over the teacher's valid problems. Complexity and duplicates (programs that the buffer
-held already) count the programs that were written in the step. code_f is given its program, so it has entries of its own (``/code_f``).
+held already) count the programs that were written in the step. Kind ``f`` is given its program, so it has entries of its own (``/code_f``).
 """
 
 from collections import Counter, defaultdict
@@ -17,10 +18,10 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from populora.core.types import TaskType
+from populora.core.types import Kind, TaskType
+from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 
-COMPLEXITY = ("ast_depth", "cyclomatic", "loc", "variables")
 UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "skipped")
 
 Row = Mapping[str, Any]
@@ -28,7 +29,8 @@ Row = Mapping[str, Any]
 
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
     """Compute all metrics of a step but its timing. ``tables`` are the step's rows."""
-    values = {**_teaching(tables["proposals"]), **_solving(tables["attempts"]), **_matchups(tables["matchups"])}
+    values = {**_teaching(tables["proposals"], record.domains), **_solving(tables["attempts"], record.domains)}
+    values |= _matchups(tables["matchups"])
     values |= {**_ratings(tables["ratings"]), **_evolution(record), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
     values |= {f"held_out/{name}": value for name, value in record.held_out.items()}
@@ -46,13 +48,13 @@ def step_timing(record: StepRecord) -> dict[str, float]:
     return timing | {f"tokens_per_second/{phase}": rate for phase, rate in rates.items()}
 
 
-def _teaching(proposals: Sequence[Row]) -> dict[str, float]:
+def _teaching(proposals: Sequence[Row], domains: Sequence[str]) -> dict[str, float]:
     scored = [row for row in proposals if row["reward"] is not None]
     rated = [row for row in scored if row["rho"] is not None]
     valid = [row for row in proposals if row["valid"]]
-    written = [row for row in valid if row["task"] != TaskType.CODE_F]
-    described = [row for row in valid if row["task"] == TaskType.CODE_F]
-    spread = partial(_spread, "teacher", "author")
+    written = [row for row in valid if row["task"].kind is not Kind.PROGRAM]
+    described = [row for row in valid if row["task"].kind is Kind.PROGRAM]
+    spread = partial(_spread, "teacher", "author", domains)
     values = {
         **spread("validity", proposals, lambda row: row["valid"]),
         **spread("format_rate", proposals, lambda row: row["formatted"]),
@@ -67,21 +69,21 @@ def _teaching(proposals: Sequence[Row]) -> dict[str, float]:
         **spread("zero_variance", _groups(scored, "author", "group"), lambda row: row["equal"]),
         **_reasons("teacher/rejected", (row["rejection"] for row in proposals if row["rejection"])),
     }
-    for name in COMPLEXITY:
-        of_code_f = spread(name, described, itemgetter(name))
-        values |= {key: value for key, value in of_code_f.items() if key.endswith(TaskType.CODE_F.value)}
-        values |= spread(name, written, itemgetter(name))
+    for name in dict.fromkeys(name for domain in domains for name in load_domain(domain).metric_names):
+        of_kind_f = spread(name, [row for row in described if row.get(name) is not None], itemgetter(name))
+        values |= {key: value for key, value in of_kind_f.items() if key.endswith(f"_{Kind.PROGRAM}")}
+        values |= spread(name, [row for row in written if row.get(name) is not None], itemgetter(name))
     return values
 
 
-def _solving(attempts: Sequence[Row]) -> dict[str, float]:
+def _solving(attempts: Sequence[Row], domains: Sequence[str]) -> dict[str, float]:
     counted = [row for row in attempts if not (row["void"] or row["filled"])]
     trained = [row for row in attempts if row["trained"]]
-    spread = partial(_spread, "student", "student")
+    spread = partial(_spread, "student", "student", domains)
     return {
         **spread("solve_rate", counted, lambda row: row["correct"]),
         # Format failures by the problem's author: they count as unsolved, so they would pay the teacher.
-        **_spread("teacher", "author", "rho_format_fail", counted, lambda row: not row["formatted"]),
+        **_spread("teacher", "author", domains, "rho_format_fail", counted, lambda row: not row["formatted"]),
         **spread("format_rate", counted, lambda row: row["formatted"]),
         # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
         **spread("lenient", counted, lambda row: row["lenient"]),
@@ -152,14 +154,18 @@ def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
 
 
 def _spread(
-    role: str, member: str, metric: str, rows: Iterable[Row], value: Callable[[Row], float], by_token: bool = False
+    role: str, member: str, domains: Sequence[str], metric: str, rows: Iterable[Row], value: Callable[[Row], float], by_token: bool = False
 ) -> dict[str, float]:
-    """Average over all rows or their tokens: together, by type, by the member in the column ``member``, and by both."""
+    """Average over all rows or their tokens: together, by type, by the member in the column ``member``, and by both.
+
+    Where there are several ``domains``, also by domain."""
     by_key: Mapping[str, list[Row]] = defaultdict(list)
     name = f"{role}/{metric}"
     for row in rows:
         if row["response_tokens"] or not by_token:
-            for key in (name, f"{name}/{row['task']}", f"{name}/{row[member]}", f"{name}/{row[member]}/{row['task']}"):
+            task: TaskType = row["task"]
+            of_domain = [f"{name}/{task.domain}"] if len(domains) > 1 else []
+            for key in (name, f"{name}/{task}", *of_domain, f"{name}/{row[member]}", f"{name}/{row[member]}/{task}"):
                 by_key[key].append(row)
     return {
         key: fmean([float(value(row)) for row in rows], [row["response_tokens"] for row in rows] if by_token else None)

@@ -47,3 +47,5 @@ class StepRecord:
     """Ids of valid problems whose program the buffer held already."""
     held_out: dict[str, float]
     """Empty if no evaluation was due."""
+    domains: tuple[str, ...]
+    """Those of the run, also where one has no proposal in this step."""

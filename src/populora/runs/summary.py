@@ -53,7 +53,7 @@ def summarise(folder: Path, stopped: bool = False) -> Summary:
         last=_means(log[-quarter:]),
         best=_best(ends),
         children=int(sum(line.get("evolution/children", 0.0) for line in log)),
-        highlights=tuple(highlights(log, config.evaluation.problems_per_type)),
+        highlights=tuple(highlights(log, config.evaluation.problems_per_type, config.domains)),
     )
 
 

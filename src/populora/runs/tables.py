@@ -5,6 +5,7 @@ once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` re
 Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
 
 A step in which children were born also holds ``parents``, a PEFT folder each, from which `populora replay RUN` breeds them again.
+``proposals`` has a column for each complexity metric of the run's domains; it is null for programs of other domains.
 ``problems`` holds every problem that the step's attempts or valid proposals name, older ones from the buffer too; the others refer to it by
 ``problem_id``.
 """
@@ -12,7 +13,8 @@ A step in which children were born also holds ``parents``, a PEFT folder each, f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,8 @@ import pyarrow.parquet as pq
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import step_folder, steps_in, write_folder
-from populora.core.types import Generation, Lineage, Measures
+from populora.core.types import Generation, Lineage, Proposal
+from populora.domains.registry import domain_of, load_domain
 from populora.runs.step_record import StepRecord
 
 if TYPE_CHECKING:
@@ -34,15 +37,12 @@ _RESPONSE = [
     ("entropy", pa.float64()), ("mean_logprob", pa.float64()), ("formatted", pa.bool_()),
 ]  # fmt: skip
 _EXAMPLES = pa.list_(pa.struct([("inputs", pa.string()), ("output", pa.string())]))
-_MEASURES = [
-    ("ast_depth", pa.int32()), ("cyclomatic", pa.int32()), ("loc", pa.int32()), ("variables", pa.int32()), ("fingerprint", pa.string()),
-]  # fmt: skip
 
 SCHEMAS = {
     "proposals": pa.schema([
         ("step", pa.int32()), ("author", pa.string()), ("task", pa.string()), ("group", pa.int32()), *_RESPONSE,
         ("valid", pa.bool_()), ("rejection", pa.string()), ("problem_id", pa.string()), ("rho", pa.float64()),
-        ("reward", pa.float64()), ("advantage", pa.float64()), *_MEASURES, ("repeat", pa.bool_()),
+        ("reward", pa.float64()), ("advantage", pa.float64()), ("fingerprint", pa.string()), ("repeat", pa.bool_()),
     ]),
     "problems": pa.schema([
         ("step", pa.int32()), ("problem_id", pa.string()), ("author", pa.string()), ("born", pa.int32()), ("task", pa.string()),
@@ -69,12 +69,13 @@ SCHEMAS = {
         ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
     ]),
 }  # fmt: skip
+"""Columns of each table, but for the complexity metrics of ``proposals``, which follow ``advantage``."""
 
 
 def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
     """Write the tables of a step, and the parents of its children, into the run ``folder``; return the rows. Raises `RunDirectoryError`."""
     rows = step_rows(record)
-    files = {f"{name}.parquet": _parquet(rows[name], schema) for name, schema in SCHEMAS.items()}
+    files = {f"{name}.parquet": _parquet(rows[name], schema_of(name, record.domains)) for name in SCHEMAS}
     files |= {
         f"{PARENTS}/{name}/{file}": data for name, folder_files in record.evolution.parents.items() for file, data in folder_files.items()
     }
@@ -88,15 +89,21 @@ def recorded_steps(folder: Path) -> list[int]:
 
 
 def read_table(folder: Path, name: str, steps: Iterable[int] | None = None, columns: Sequence[str] = ()) -> pa.Table:
-    """Read some columns of a table (a key of `SCHEMAS`) over some steps, by default all. Raises `RunDirectoryError`."""
+    """Read some columns of a table (a key of `SCHEMAS`) over some steps, by default all. Raises `RunDirectoryError`.
+
+    A column that `SCHEMAS` does not have is a complexity metric of a domain.
+    """
     recorded = recorded_steps(folder)
     chosen = recorded if steps is None else list(steps)
     for step in chosen:
         if step not in recorded:
             span = f"steps {recorded[0]} to {recorded[-1]}" if recorded else "no finished step"
             raise RunDirectoryError(f"'{folder}' has no record of step {step}: it holds {span}.")
-    schema = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
-    tables = [_read(step_folder(folder / FOLDER, step) / f"{name}.parquet", schema) for step in chosen]
+    files = [step_folder(folder / FOLDER, step) / f"{name}.parquet" for step in chosen]
+    names = columns or (_columns(files[0]) if files else SCHEMAS[name].names)
+    known = SCHEMAS[name]
+    schema = pa.schema([known.field(column) if column in known.names else pa.field(column, pa.int32()) for column in names])
+    tables = [_read(file, schema) for file in files]
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
@@ -111,16 +118,16 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of a step as rows of plain values; keys are those of `SCHEMAS`, without the column ``step``."""
     proposals = [
         {
-            "author": p.author, "task": p.task.value, "group": p.group, **_response(p.generation, p.formatted),
+            "author": p.author, "task": p.task, "group": p.group, **_response(p.generation, p.formatted),
             "valid": p.problem is not None, "rejection": p.rejection, "problem_id": p.problem.id if p.problem else None,
-            "rho": rho, "reward": reward, "advantage": advantage, **_measures(p.measures),
+            "rho": rho, "reward": reward, "advantage": advantage, **_measures(p),
             "repeat": p.problem.id in record.repeats if p.problem else None,
         }
         for p, rho, reward, advantage in zip(record.proposals, record.rhos, record.teacher_rewards, record.teacher_advantages, strict=True)
     ]  # fmt: skip
     attempts = [
         {
-            "student": a.student, "author": a.problem.author, "task": a.problem.task.value, "problem_id": a.problem.id,
+            "student": a.student, "author": a.problem.author, "task": a.problem.task, "problem_id": a.problem.id,
             **_response(a.generation, a.formatted), "correct": a.correct, "reason": a.reason, "void": a.void,
             "filled": a.from_buffer, "lenient": a.lenient, "trained": trained, "reward": reward, "advantage": advantage,
         }
@@ -133,7 +140,7 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
         "proposals": proposals,
         "problems": [
             {
-                "problem_id": p.id, "author": p.author, "born": p.step, "task": p.task.value, "program": p.program, "message": p.message,
+                "problem_id": p.id, "author": p.author, "born": p.step, "task": p.task, "program": p.program, "message": p.message,
                 "shown": list(map(vars, p.shown)), "hidden": list(map(vars, p.hidden)),
             }
             for p in {problem.id: problem for problem in named}.values()
@@ -163,8 +170,23 @@ def _response(generation: Generation, formatted: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measures(measures: Measures | None) -> dict[str, Any]:
-    return {name: getattr(measures, name) if measures else None for name, _ in _MEASURES}
+def _measures(proposal: Proposal) -> dict[str, Any]:
+    if proposal.measures is None:
+        return {"fingerprint": None}
+    return {
+        **dict(zip(domain_of(proposal.task).metric_names, proposal.measures.values, strict=True)),
+        "fingerprint": proposal.measures.fingerprint,
+    }
+
+
+def schema_of(name: str, domains: Iterable[str]) -> pa.Schema:
+    """Return the schema of a table in a run of these domains."""
+    metrics = dict.fromkeys(metric for domain in domains for metric in load_domain(domain).metric_names)
+    if name != "proposals":
+        return SCHEMAS[name]
+    fields = list(SCHEMAS[name])
+    place = SCHEMAS[name].get_field_index("advantage") + 1
+    return pa.schema([*fields[:place], *(pa.field(metric, pa.int32()) for metric in metrics), *fields[place:]])
 
 
 def _parquet(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
@@ -184,9 +206,20 @@ def _encodable(value: Any) -> Any:
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
+    with _open(path) as file:
+        return file.read(schema.names).select(schema.names).cast(schema)
+
+
+def _columns(path: Path) -> list[str]:
+    with _open(path) as file:
+        return file.schema_arrow.names
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with path.open("rb") as file:  # a path need not be UTF-8, which pyarrow asks of it
-            return pq.ParquetFile(file).read(schema.names).select(schema.names).cast(schema)
+            yield pq.ParquetFile(file)
     except (OSError, KeyError, pa.ArrowException) as error:
         remedy = "Restore it from a backup, or remove its folder to leave the step out."
         raise RunDirectoryError(f"cannot read '{path}': {error}. {remedy}") from error

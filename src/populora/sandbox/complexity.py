@@ -51,14 +51,21 @@ def measure(source: str) -> ProgramComplexity:
 
 def program_fingerprint(source: str) -> str:
     """Compute the SHA-256 (hex) of the AST without positions, comments, layout and docstrings. Raises as `measure` does."""
+    return fingerprint(normal_form(source))
+
+
+def fingerprint(normal_form: str) -> str:
+    """Compute the SHA-256 (hex) of a text, which may have lone surrogates."""
+    return _sha256(normal_form.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def normal_form(source: str) -> str:
+    """Write the AST as a text without positions, comments, layout and docstrings. Raises as `measure` does."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and node.body and _is_string(node.body[0]):
             del node.body[0]
-    digest = _sha256()
-    for node in ast.walk(tree):
-        digest.update(_skeleton(node).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    return "".join(map(_skeleton, ast.walk(tree)))
 
 
 def _skeleton(node: ast.AST) -> str:

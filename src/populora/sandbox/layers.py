@@ -15,9 +15,10 @@ import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from populora.core.errors import SandboxUnavailableError
+from populora.sandbox.runner import Runner
 
 Tier = Literal["full", "standard", "weak"]
 _TIERS: dict[Tier, frozenset[str]] = {
@@ -128,3 +129,21 @@ def package_folders(packages: Iterable[str]) -> list[str]:
         locations = [Path(location).resolve() for location in spec.submodule_search_locations]
         folders += [*locations, *(location.with_name(f"{name}.libs") for location in locations)]
     return [str(folder) for folder in folders if folder.is_dir()]
+
+
+def runner_settings(runner: Runner) -> dict[str, Any]:
+    """Describe a runner for the zygote: where its module is, the folder that it needs to see, and its control job.
+
+    Raises `SandboxUnavailableError` for a module that is not there, or that is in no package.
+    """
+    package = runner.module.rpartition(".")[0]
+    try:
+        spec = importlib.util.find_spec(runner.module) if package else None
+    except ImportError as error:
+        raise SandboxUnavailableError(f"the runner '{runner.module}' of the domain '{runner.domain}' cannot be found: {error}") from error
+    if spec is None or spec.origin is None:
+        raise SandboxUnavailableError(f"the domain '{runner.domain}' needs a runner inside a package, such as 'a.b', got '{runner.module}'")
+    file = Path(spec.origin).resolve()
+    outermost = file.parents[runner.module.count(".") + (file.name == "__init__.py")]
+    job = {"program": runner.control[0], "texts": runner.control[1:], "rules": [], "domain": runner.domain}
+    return {"domain": runner.domain, "module": runner.module, "folder": str(outermost), "visible": str(file.parent), "job": job}

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from populora.core.errors import SandboxUnavailableError
-from populora.sandbox.layers import Isolation, interpreter_command, package_folders
+from populora.sandbox.layers import Isolation, interpreter_command, package_folders, runner_settings
 from populora.sandbox.protocol import Limits
 from populora.sandbox.zygote import BUSY_SHARE
 
@@ -64,15 +64,19 @@ class Zygote:
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self.served = 0
         self._submitted, self._reports = 0, bytearray()  # jobs that are not collected, and the reports that came early
-        packages = package_folders(limits.packages)
+        packages = list(dict.fromkeys([*limits.packages, *(name for runner in limits.runners for name in runner.packages)]))
+        folders, runners = package_folders(packages), [runner_settings(runner) for runner in limits.runners]
         self._control, theirs = socket.socketpair()
         settings = {
             "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
-            "harness": [Path(file).read_text("utf-8") for file in limits.harness],
+            "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runners": runners,
         }  # fmt: skip
         with theirs:
             arguments, environment = interpreter_command(
-                ["zygote", str(theirs.fileno()), json.dumps(settings)], index + 1, isolation.bubblewrap, packages
+                ["zygote", str(theirs.fileno()), json.dumps(settings)],
+                index + 1,
+                isolation.bubblewrap,
+                [*folders, *(runner["visible"] for runner in runners)],
             )
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

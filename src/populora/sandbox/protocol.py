@@ -13,14 +13,15 @@ from typing import Any, Literal
 
 from populora.core.errors import ConfigError
 from populora.core.types import Measures, VerdictKind
-from populora.sandbox.values import TooLong, Value, value_from_tree
+from populora.sandbox.runner import PYTHON, Runner
+from populora.sandbox.values import TooLong, Value, value_from_tree, value_of_domain
 
 REASONS = frozenset(
     "syntax not_a_literal no_entry_point banned_import output_limit unsupported_value memory signal "
-    "exit_without_result source_limit".split()
+    "exit_without_result source_limit undeclared_reason".split()
 )
-"""Reasons of ``error``, in addition to ``exception:<TypeName>`` with the nearest built-in type. ``timeout`` has ``cpu`` and
-``wall``, ``blocked`` has ``seccomp``."""
+"""Reasons of ``error``, in addition to those that a domain's runner declares and ``exception:<TypeName>`` with the nearest built-in type.
+``timeout`` has ``cpu`` and ``wall``, ``blocked`` has ``seccomp``."""
 
 _EXCEPTION = re.compile(r"exception:[A-Za-z]{1,40}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -48,6 +49,8 @@ class Limits:
     harness: tuple[str, ...] = ()
     """Python files of this package, loaded in order into the module ``harness`` before programs are forked; they may import
     ``packages``."""
+    runners: tuple[Runner, ...] = ()
+    """Domains whose programs can run, in addition to Python."""
 
     def __post_init__(self) -> None:
         for name in ("cpu_seconds", "wall_seconds", "memory_mb", "max_output_chars", "max_source_chars"):
@@ -69,17 +72,18 @@ PROFILES = {
 class Job:
     """A job for a sandbox child.
 
-    ``run`` calls ``f`` of ``program`` once for every text, an argument list of literals such as ``"[1, 2], 3"``. ``parse`` reads
-    each text as one literal, or as an argument list with ``as_arguments``. ``measure`` computes the program's complexity and
-    never executes it.
+    ``run`` runs ``program`` once for every text of inputs: for Python, it calls ``f`` on an argument list of literals such as
+    ``"[1, 2], 3"``. ``parse`` reads each text as an output, or with ``as_inputs`` as inputs. ``measure`` computes the program's complexity
+    and never executes it.
     """
 
     mode: Literal["run", "parse", "measure"]
     program: str = ""
     texts: tuple[str, ...] = ()
-    as_arguments: bool = False
-    banned_imports: tuple[str, ...] = ()
-    """``run``: a rule of the task, not a protection. A word bans every import with that component, ``a.b`` also the attribute."""
+    as_inputs: bool = False
+    rules: tuple[str, ...] = ()
+    """``run``: what the task bans, in the words of the domain's runner; not a protection."""
+    domain: str = PYTHON
 
 
 @dataclass(frozen=True)
@@ -127,20 +131,34 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
     match result:
         case {"kind": "error", "reason": str(reason)} if reason in REASONS or _EXCEPTION.fullmatch(reason):
             return Verdict(VerdictKind.ERROR, reason)
+        case {"kind": "error", "reason": str(reason)} if job.domain != PYTHON:
+            declared = next(runner.reasons for runner in limits.runners if runner.domain == job.domain)
+            return Verdict(VerdictKind.ERROR, reason if reason in declared else "undeclared_reason")
         case {"kind": "rejected_nondeterministic"} if job.mode == "run":
             return Verdict(VerdictKind.REJECTED_NONDETERMINISTIC, "calls_differ")
         case {"kind": "ok", "values": list(trees)} if job.mode != "measure" and len(trees) == len(job.texts):
             longest = limits.max_output_chars if job.mode == "run" else 4 * limits.max_source_chars
             try:
-                values = tuple(value_from_tree(tree, longest=longest, as_arguments=job.as_arguments) for tree in trees)
+                values = _values(trees, result.get("texts"), job, longest)
             except TooLong:
                 return Verdict(VerdictKind.ERROR, "output_limit")
             return Verdict(VerdictKind.OK, values=values, doubtful=result.get("doubtful") is True)
-        case {"kind": "ok", "measures": [int(depth), int(cyclomatic), int(loc), int(variables), str(fingerprint)]} if (
-            job.mode == "measure" and _FINGERPRINT.fullmatch(fingerprint)
+        case {"kind": "ok", "measures": [int(), int(), int(), int(), str(fingerprint)]} if job.mode == "measure" and _FINGERPRINT.fullmatch(
+            fingerprint
         ):
-            return Verdict(VerdictKind.OK, measures=Measures(depth, cyclomatic, loc, variables, fingerprint))
+            return Verdict(VerdictKind.OK, measures=Measures(tuple(result["measures"][:-1]), fingerprint))
     raise ValueError("not a result of this job")
+
+
+def _values(trees: list[Any], texts: Any, job: Job, longest: int) -> tuple[Value, ...]:
+    """Build the values of trees; of a domain that writes its own texts, with those. Raises `ValueError`, and `TooLong` for long ones."""
+    if job.domain == PYTHON:
+        return tuple(value_from_tree(tree, longest=longest, as_arguments=job.as_inputs) for tree in trees)
+    if not isinstance(texts, list) or len(texts) != len(trees) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text for each value")
+    if max(map(len, texts), default=0) > longest:
+        raise TooLong("too long")
+    return tuple(value_of_domain(tree, text) for tree, text in zip(trees, texts, strict=True))
 
 
 def settle(first: Verdict, second: Verdict) -> Verdict:

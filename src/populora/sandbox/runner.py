@@ -18,6 +18,9 @@ runs may be luck; it is then compared in more processes.
 
 from dataclasses import dataclass
 
+PYTHON = "python"
+"""The domain whose runner every sandbox has (`populora.sandbox.python_runner`)."""
+
 
 class Refused(Exception):
     """The verdict is ``error``; the text is its reason."""
@@ -36,3 +39,5 @@ class Runner:
     packages: tuple[str, ...] = ()
     """Third-party packages that the module imports."""
     reasons: tuple[str, ...] = ()
+    control: tuple[str, str] = ("", "")
+    """A harmless program and an input for it. A sandbox that cannot run them does not start."""

@@ -2,7 +2,7 @@
 
 A tree is JSON: None, booleans and strings are themselves; ``["i", "12"]`` int, ``["f", "0.5"]`` float,
 ``["c", "0.0", "1.0"]`` complex, ``["y", "00ff"]`` bytes in hex, ``["l", …]`` list, ``["t", …]`` tuple, ``["s", …]`` set,
-``["z", …]`` frozenset, ``["d", k, v, …]`` dict.
+``["z", …]`` frozenset, ``["d", k, v, …]`` dict. Domains other than Python also have ``["m", …]``, a `Multiset`.
 Literal and both canonical texts come from the same tree, so a forged reply cannot show one value and compare as another.
 """
 
@@ -22,13 +22,26 @@ class Value:
     """One value. Two values are the same if the chosen canonical texts are equal."""
 
     literal: str
-    """Python literal text; of an argument list: without its parentheses. Infinity is ``1e999``, sets are sorted."""
+    """The text that prompts show. In Python: literal text; of an argument list without its parentheses; infinity is ``1e999``, sets are
+    sorted. Other domains write their own."""
     canonical: str
     """Type-tagged text: ``1``, ``True`` and ``1.0`` differ (strict equality)."""
     comparable: str
     """Text under Python's ``==``: ``True == 1 == 1.0``, ``-0.0 == 0.0``, a set equals its frozenset."""
     text: str | None = None
     """The string itself, where the value is one."""
+    unordered: "Value | None" = None
+    """The elements of a list as a multiset (in domains other than Python): it matches a multiset as well as the same list."""
+
+    @property
+    def is_multiset(self) -> bool:
+        """Whether the order of its elements means nothing."""
+        return self.canonical.startswith("m[")
+
+    @property
+    def comparables(self) -> tuple[str, ...]:
+        """The ``comparable`` texts of all values that this one matches."""
+        return (self.comparable, self.unordered.comparable) if self.unordered else (self.comparable,)
 
 
 class TooLong(ValueError):
@@ -49,6 +62,21 @@ def value_from_tree(tree: Any, *, longest: float = math.inf, as_arguments: bool 
     if not value.canonical.startswith("t["):
         raise ValueError("an argument list is a tuple")
     return replace(value, literal=value.literal[1:-1].removesuffix(","))
+
+
+def value_of_domain(tree: Any, text: str) -> Value:
+    """Build a value with the ``text`` that the runner of its domain wrote. Raises `ValueError` as `value_from_tree`."""
+    match tree:
+        case [("l" | "m") as tag, *items]:
+            parts = [_value(item, 1, [math.inf]) for item in items]
+            unordered = _multiset(text, parts)
+            return unordered if tag == "m" else replace(_sequence(tag, parts, items), literal=text, unordered=unordered)
+    return replace(value_from_tree(tree), literal=text)
+
+
+def _multiset(text: str, parts: list[Value]) -> Value:
+    canonical, comparable = (",".join(sorted(texts)) for texts in ([p.canonical for p in parts], [p.comparable for p in parts]))
+    return Value(text, f"m[{canonical}]", f"m[{comparable}]")
 
 
 def _value(tree: Any, depth: int, room: list[float]) -> Value:

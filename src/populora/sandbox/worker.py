@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import contains
 
 from populora.core.errors import SandboxFault, SandboxUnavailableError
 from populora.core.types import VerdictKind
@@ -48,7 +49,8 @@ class Unit:
             return False
         if self.expected is None or not first.ok or first.doubtful:
             return True
-        return tuple(value.comparable for value in first.values) in self.expected
+        matched = [value.comparables for value in first.values]
+        return any(all(map(contains, matched, texts)) for texts in self.expected)
 
 
 class Worker:
@@ -63,12 +65,14 @@ class Worker:
     def start(self) -> None:
         for index in _PAIR:
             self._zygotes[index] = Zygote(self._isolation, self._limits, index)
-        ((verdict,),) = self.judge([Unit([_CONTROL], twice=True)])
-        if not verdict.ok:
-            raise SandboxUnavailableError(
-                f"the sandbox does not run a harmless program under {self._limits}: {verdict.kind} {verdict.reason}. "
-                f"Raise the limits, or report the machine's layers: {self._isolation.report}"
-            )
+        controls = [_CONTROL] + [Job("run", runner.control[0], runner.control[1:], domain=runner.domain) for runner in self._limits.runners]
+        verdicts = self.judge([Unit([job], twice=True) for job in controls])
+        for job, (verdict,) in zip(controls, verdicts, strict=True):
+            if not verdict.ok:
+                raise SandboxUnavailableError(
+                    f"the sandbox does not run a harmless program of '{job.domain}' under {self._limits}: {verdict.kind} {verdict.reason}. "
+                    f"Raise the limits, or report the machine's layers: {self._isolation.report}"
+                )
 
     def close(self) -> None:
         for zygote in self._zygotes.values():

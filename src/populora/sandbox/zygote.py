@@ -36,31 +36,31 @@ _decode = json.JSONDecoder().raw_decode  # `json.loads` also runs regular expres
 _JOB = 3  # the job's socket in the child
 
 REHEARSALS = 16
-REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts": ["1"], "banned_imports": ["random"]}
+REHEARSAL = {"mode": "run", "program": "def f(x):\n    return [x + 1]", "texts": ["1"], "rules": ["random"], "domain": "python"}
 """Done a few times before the first program, so that caches are filled and the interpreter has specialised its code."""
 
 
 def serve_jobs(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
-    ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (folders) and ``harness`` (sources). Each
-    job is one byte with the job's socket, and several may wait in line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as
-    ``<id?``.
+    ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (names), ``folders`` (theirs), ``harness``
+    (sources) and ``runners`` (folder, module, domain and control). Each job is one byte with the job's socket, and several may wait in
+    line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
     limits, layers = settings["limits"], settings["layers"]
     # Above every file of ours: the control socket has the number that it had in the trainer.
     jailed = Jailed(limits, max(jail.OPEN_FILES, control + 1), limits["threads"] and "seccomp" in layers, "namespaces" in layers)
-    _preload(limits["packages"], settings["packages"], settings["harness"], settings["index"])
+    _preload(settings)
     outer, jailed.call_filter = jail.filters(jailed.threads) if "seccomp" in layers else (None, None)
     jail.drop_privileges(become_nobody="seccomp" not in layers)
     if "namespaces" not in layers:
         jail.die_with_parent(settings["parent"])  # bubblewrap sees to it itself: the parent's number means nothing in there
     if "landlock" in layers:
-        jail.restrict_files(settings["packages"])
+        jail.restrict_files(settings["folders"])
     jail.limit_memory_and_files(limits)
     wakeup = _notice_endings()
-    _settle_memory(limits, settings["index"])
+    _settle_memory(settings)
     if outer:
         outer.load()
     os.dup2(1, 2)  # stderr was for failures up to here; from now on all three are the null device
@@ -99,22 +99,35 @@ class Jailed:
     call_filter: jail.Filter | None = None
 
 
-def _preload(packages: list[str], folders: list[str], harness: list[str], index: int) -> None:
+def _preload(settings: dict[str, Any]) -> None:
     """Import modules for all children, after the surroundings are settled, as modules keep the functions that they find."""
-    surroundings.set_surroundings(index)
+    surroundings.set_surroundings(settings["index"])
     for name in PRELOADED:
         importlib.import_module(name)
-    sys.path += {os.path.dirname(folder) for folder in folders}
-    for name in packages:
+    places = {os.path.dirname(folder) for folder in settings["folders"]}
+    sys.path += places
+    for name in settings["packages"]:
         importlib.import_module(name)
-    if harness:
+    if settings["harness"]:
         sys.modules["harness"] = types.ModuleType("harness")
-    for source in harness:
+    for source in settings["harness"]:
         exec(compile(source, "<harness>", "exec", dont_inherit=True), vars(sys.modules["harness"]))  # noqa: S102 - files of ours
-    sys.path[:] = [entry for entry in sys.path if entry not in {os.path.dirname(folder) for folder in folders}]
+    for runner in settings["runners"]:
+        child.RUNNERS[runner["domain"]] = _load_runner(runner["folder"], runner["module"])
+    sys.path[:] = [entry for entry in sys.path if entry not in places]
     os.environ.clear()  # it was for the interpreter and the packages
-    for name in [name for name in sys.modules if name.partition(".")[0] == "populora"]:
+    hidden = {"populora", *(runner["module"].partition(".")[0] for runner in settings["runners"])}
+    for name in [name for name in sys.modules if name.partition(".")[0] in hidden]:
         del sys.modules[name]  # loaded, but not to be found by a program
+
+
+def _load_runner(folder: str, module: str) -> types.ModuleType:
+    """Import a module below ``folder``, the place of its outermost package. The packages around it are only declared, and not executed."""
+    path = module.split(".")
+    for depth in range(1, len(path)):
+        package = sys.modules.setdefault(".".join(path[:depth]), types.ModuleType(".".join(path[:depth])))
+        package.__path__ = [os.path.join(folder, *path[:depth])]
+    return importlib.import_module(module)
 
 
 def _notice_endings() -> int:
@@ -127,14 +140,18 @@ def _notice_endings() -> int:
     return wakeup
 
 
-def _settle_memory(limits: dict[str, Any], index: int) -> None:
-    """Bring the memory that children touch into its final shape: every page that a child writes to is copied."""
+def _settle_memory(settings: dict[str, Any]) -> None:
+    """Bring the memory that children touch into its final shape: every page that a child writes to is copied.
+
+    Runners measure and run their control program, so that what they import late is there before the jail is closed.
+    """
+    controls = [{**runner["job"], "mode": mode} for runner in settings["runners"] for mode in ("measure", "run")]
     for _ in range(REHEARSALS):
-        request = _decode(json.dumps({"calls": 2, "jobs": [REHEARSAL]}))[0]
-        json.dumps([child.perform(job, request["calls"], limits) for job in request["jobs"]])
+        request = _decode(json.dumps({"calls": 2, "jobs": [REHEARSAL, *controls]}))[0]
+        json.dumps([child.perform(job, request["calls"], settings["limits"]) for job in request["jobs"]])
     gc.collect()
     gc.freeze()
-    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(index + 1))
+    _ballast.extend(kind(size) for kind in (bytes, _smallest) for size in range(480) for _ in range(settings["index"] + 1))
 
 
 def _smallest(_: int) -> object:

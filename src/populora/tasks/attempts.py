@@ -1,16 +1,17 @@
 """Grade solver responses from the sandbox's verdicts.
 
-code_o compares the answered literal with the gold output. code_i runs the problem's program on the answered arguments; any input
-with the right output counts. code_f runs the answered program on the hidden inputs, all of which must match. A child process that
-parses or runs an answer never holds the gold value.
+Kind ``o`` compares the answered output with the gold one. Kind ``i`` runs the problem's program on the answered input; any input with the
+right output counts. Kind ``f`` runs the answered program on the hidden inputs, all of which must match. A child process that parses or
+runs an answer never holds the gold value.
 """
 
 from dataclasses import dataclass
 
 from populora.core.config import TasksConfig
-from populora.core.types import Attempt, Generation, Problem, Request, TaskType
+from populora.core.types import Attempt, Generation, Kind, Problem, Request, TaskType
+from populora.domains.registry import domain_of
 from populora.sandbox.protocol import Job, Value, Verdict
-from populora.tasks.jobs import Key, Verdicts, key_of, reason_of, run_job
+from populora.tasks.jobs import Key, Verdicts, key_of, parse_job, reason_of, run_job
 from populora.tasks.parsing import answer_text, is_formatted, parse_solution, search_solution
 
 
@@ -48,10 +49,10 @@ def read_answer(task: TaskType, response: str, lenient: bool) -> Answer:
 
 def gold_jobs(problem: Problem, tasks: TasksConfig) -> tuple[Job, Job]:
     """Build the jobs that run the program on all its inputs again and parse the recorded outputs."""
-    pairs = problem.shown + problem.hidden
+    pairs, domain = problem.shown + problem.hidden, domain_of(problem.task)
     return (
-        run_job(problem.program, tuple(pair.inputs for pair in pairs), tasks),
-        Job("parse", texts=tuple(pair.output for pair in pairs)),
+        run_job(domain, problem.program, tuple(pair.inputs for pair in pairs), tasks),
+        parse_job(domain, tuple(pair.output for pair in pairs)),
     )
 
 
@@ -59,18 +60,19 @@ def expected_values(problem: Problem, gold: Verdicts, tasks: TasksConfig) -> tup
     """Return the values of a correct answer, or None if the program does not return the recorded outputs again."""
     computed, recorded = (gold[job] for job in gold_jobs(problem, tasks))
     key = key_of(tasks)
-    if not (computed.ok and recorded.ok and _keys(computed.values, key) == _keys(recorded.values, key)):
+    if not (computed.ok and recorded.ok and _match(recorded.values, computed.values, key)):
         return None
-    return recorded.values[len(problem.shown) :] if problem.task is TaskType.CODE_F else recorded.values
+    return computed.values[len(problem.shown) :] if problem.task.kind is Kind.PROGRAM else computed.values
 
 
 def answer_job(problem: Problem, answer: str, tasks: TasksConfig) -> Job:
     """Build the job that runs or parses this answer."""
-    if problem.task is TaskType.CODE_O:
-        return Job("parse", texts=(answer,))
-    if problem.task is TaskType.CODE_I:
-        return run_job(problem.program, (answer,), tasks)
-    return run_job(answer, tuple(pair.inputs for pair in problem.hidden), tasks)
+    domain = domain_of(problem.task)
+    if problem.task.kind is Kind.OUTPUT:
+        return parse_job(domain, (answer,))
+    if problem.task.kind is Kind.INPUT:
+        return run_job(domain, problem.program, (answer,), tasks)
+    return run_job(domain, answer, tuple(pair.inputs for pair in problem.hidden), tasks)
 
 
 def grade_attempt(
@@ -78,7 +80,8 @@ def grade_attempt(
 ) -> Attempt:
     """Grade one response. ``expected`` is that of `expected_values`, ``answers`` holds the verdicts of `answer_job`.
 
-    Reasons other than "" (correct): ``format``, ``no_answer``, ``wrong``, ``gold_not_reproduced``, the sandbox's.
+    Reasons other than "" (correct): ``format``, ``no_answer``, ``wrong`` (or what the domain calls it), ``gold_not_reproduced``, the
+    sandbox's.
     """
     problem = request.problem
     if expected is None:
@@ -86,18 +89,22 @@ def grade_attempt(
     elif answer.text is None:
         reason = "no_answer" if answer.formatted else "format"
     else:
-        reason = explain_mismatch(answers[answer_job(problem, answer.text, tasks)], expected, key_of(tasks))
+        reason = explain_mismatch(problem.task, answers[answer_job(problem, answer.text, tasks)], expected, key_of(tasks))
     return Attempt(
         request.student, problem, generation, answer.formatted, reason == "", reason, expected is None, request.from_buffer, answer.lenient
     )
 
 
-def explain_mismatch(verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:
+def explain_mismatch(task: TaskType, verdict: Verdict, expected: tuple[Value, ...], key: Key) -> str:
     """Return the reason why an answer is not correct; empty if its values are the expected ones."""
     if not verdict.ok:
         return reason_of(verdict)
-    return "" if _keys(verdict.values, key) == _keys(expected, key) else "wrong"
+    differing = (pair for pair in zip(verdict.values, expected, strict=True) if not _match(pair[:1], pair[1:], key))
+    answer, right = next(differing, (None, None))
+    return domain_of(task).explain(answer.literal, right.literal) if answer and right else ""
 
 
-def _keys(values: tuple[Value, ...], key: Key) -> list[str]:
-    return [key(value) for value in values]
+def _match(values: tuple[Value, ...], expected: tuple[Value, ...], key: Key) -> bool:
+    """Tell whether each value is the expected one; a list is also an expected multiset of its elements."""
+    pairs = zip(values, expected, strict=True)
+    return all(key(wanted) in (key(value), value.unordered and key(value.unordered)) for value, wanted in pairs)

@@ -5,17 +5,19 @@ again, and in another process than the answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError
-from populora.core.types import Example, Problem, TaskType
+from populora.core.types import Example, Problem, task_types
+from populora.domains.registry import load_domain, runners_of
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
+from populora.sandbox.protocol import PROFILES, Limits, Verdict
+from populora.sandbox.runner import PYTHON
 from populora.tasks.attempts import answer_job, explain_mismatch
-from populora.tasks.jobs import key_of, run_job
+from populora.tasks.jobs import key_of, parse_job, run_job
 
 ANY_IMPORT = TasksConfig(banned_imports=())
 """Banned imports are a rule of training; here only the sandbox restricts programs."""
@@ -54,14 +56,17 @@ class Verifier:
         tier: Tier | None = None,
         tasks: TasksConfig = ANY_IMPORT,
         twice: bool = True,
+        domain: str = PYTHON,
     ):
-        """Start a sandbox whose ``limits`` bound a program's time, memory and output.
+        """Start a sandbox for programs of ``domain`` whose ``limits`` bound a program's time, memory and output.
 
         ``twice`` runs each program in two processes that differ in hash seed, address layout and clock, with two calls in each.
         Unequal values are ``rejected_nondeterministic``. ``tasks`` defines equality and banned imports. Raises
         `SandboxUnavailableError` where this machine's kernel cannot confine programs, unless ``allow_weak``, or lacks ``tier``.
         """
-        self._pool, self._tasks, self._twice = SandboxPool(limits, workers, allow_weak, tier), tasks, twice
+        self._domain, self._tasks, self._twice = load_domain(domain), tasks, twice
+        self._input_task, self._output_task, self._program_task = task_types([domain])
+        self._pool = SandboxPool(replace(limits, runners=runners_of([domain])), workers, allow_weak, tier)
         self.tier = self._pool.tier
 
     def __enter__(self) -> Self:
@@ -75,39 +80,44 @@ class Verifier:
         self._pool.close()
 
     def run_program(self, program: str, inputs: str) -> Verdict:
-        """Compute ``f(<inputs>)``. ``inputs`` is an argument list of literals without its parentheses.
+        """Run a program on ``inputs``: in Python, compute ``f(<inputs>)`` for an argument list of literals without its parentheses.
 
         Like the other methods, raises `ConfigError` for an argument that is not text, and `SandboxFault` if the sandbox fails.
         """
         _check_texts(program, inputs)
-        return self._pool.run([run_job(program, (inputs,), self._tasks)], twice=self._twice)[0]
+        return self._pool.run([run_job(self._domain, program, (inputs,), self._tasks)], twice=self._twice)[0]
 
     def check_input(self, program: str, answer: str, output: str) -> Check:
         """Check a code_i answer, an argument list of literals: ``f(<answer>)`` of the program must equal ``output``."""
-        return self._check(Problem("", TaskType.CODE_I, program, (Example("", output),)), answer)
+        return self._check(Problem("", self._input_task, program, (Example("", output),)), answer)
 
     def check_answer(self, answer: str, output: str) -> Check:
         """Check a code_o answer: the two literals must have equal values. No program runs."""
-        return self._check(Problem("", TaskType.CODE_O, "", (Example("", output),)), answer)
+        return self._check(Problem("", self._output_task, "", (Example("", output),)), answer)
 
     def check_solution(self, answer: str, pairs: Sequence[tuple[str, str]]) -> Check:
         """Check a code_f answer: the program must give the right output for every (inputs, output) of ``pairs``, at least one."""
         if isinstance(pairs, str) or not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             raise ConfigError(f"pairs: expected at least one pair of texts, such as [('1', '2')], got {pairs!r}")
-        return self._check(Problem("", TaskType.CODE_F, "", (), tuple(Example(inputs, output) for inputs, output in pairs)), answer)
+        return self._check(Problem("", self._program_task, "", (), tuple(Example(inputs, output) for inputs, output in pairs)), answer)
 
     def _check(self, problem: Problem, answer: str) -> Check:
         pairs = problem.shown + problem.hidden
         _check_texts(problem.program, answer, *(text for pair in pairs for text in (pair.inputs, pair.output)))
-        (gold,) = self._pool.run([Job("parse", texts=tuple(pair.output for pair in pairs))])
+        (gold,) = self._pool.run([parse_job(self._domain, tuple(pair.output for pair in pairs))])
         if not gold.ok:
             return Check(gold, False, f"expected_output:{gold.reason}")
         (verdict,) = self._pool.run([answer_job(problem, answer, self._tasks)], twice=self._twice)
-        kind = explain_mismatch(verdict, gold.values, key_of(self._tasks)) if verdict.ok else verdict.reason
-        return Check(verdict, verdict.ok and kind == "", kind)
+        if not verdict.ok:
+            return Check(verdict, False, verdict.reason)
+        # The caller's text does not say whether its order means something: the program does.
+        pairs_of_values = zip(gold.values, verdict.values, strict=True)
+        expected = tuple(right.unordered if value.is_multiset and right.unordered else right for right, value in pairs_of_values)
+        kind = explain_mismatch(problem.task, verdict, expected, key_of(self._tasks))
+        return Check(verdict, kind == "", kind)
 
 
 def _check_texts(*arguments: object) -> None:
     for argument in arguments:
         if not isinstance(argument, str):
-            raise ConfigError(f"expected Python source as text, such as '42', got {argument!r} ({type(argument).__name__})")
+            raise ConfigError(f"expected programs and values as text, such as '42', got {argument!r} ({type(argument).__name__})")

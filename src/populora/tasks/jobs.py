@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from populora.core.config import TasksConfig
 from populora.core.types import VerdictKind
+from populora.domains.declaration import Domain
 from populora.sandbox.protocol import Job, Value, Verdict
 
 Verdicts = Mapping[Job, Verdict]
@@ -17,14 +18,19 @@ def key_of(tasks: TasksConfig) -> Key:
     return attrgetter("canonical" if tasks.equality == "strict" else "comparable")
 
 
-def run_job(program: str, inputs: tuple[str, ...], tasks: TasksConfig) -> Job:
-    """Build the job that calls the program's ``f`` on each argument list."""
-    return Job("run", program=program, texts=inputs, banned_imports=tasks.banned_imports)
+def run_job(domain: Domain, program: str, inputs: tuple[str, ...], tasks: TasksConfig) -> Job:
+    """Build the job that runs the program on each input."""
+    return Job("run", program=program, texts=inputs, rules=domain.rules(tasks), domain=domain.name)
 
 
-def measure_job(program: str) -> Job:
+def parse_job(domain: Domain, texts: tuple[str, ...], as_inputs: bool = False) -> Job:
+    """Build the job that reads outputs or inputs."""
+    return Job("parse", texts=texts, as_inputs=as_inputs, domain=domain.name)
+
+
+def measure_job(domain: Domain, program: str) -> Job:
     """Build the job that computes the program's complexity and fingerprint without running it."""
-    return Job("measure", program=program)
+    return Job("measure", program=program, domain=domain.name)
 
 
 def reason_of(verdict: Verdict) -> str:

@@ -1,34 +1,33 @@
 """Parse responses: format check, proposals, solutions. String work in linear time; nothing is evaluated here.
 
-The rules are those of the Absolute Zero Reasoner (AZR): the first python fence and first input fence of a code_i or code_o proposal,
-the last n input fences and first message fence of a code_f proposal, the last fitting fence of a solution; a fence without a
-language counts as python. Deviations: fences are read one after the other, so an input fence before the program is not mistaken for
-it; functions are neither renamed nor counted (the entry point is a top-level ``f``, helpers are allowed); markup inside a proposal
-is a rejection, because it would break the students' prompts. Only fences count as answers unless a setting turns on
-`search_solution`, AZR's search outside them.
+The rules are those of the Absolute Zero Reasoner (AZR), whose fence ``python`` becomes that of the domain: the first program fence and
+first input fence of a code_i or code_o proposal, the last n input fences and first message fence of a code_f proposal, the last fitting
+fence of a solution; in Python a fence without a language counts as a program. Deviations: fences are read one after the other, so an
+input fence before the program is not mistaken for it; functions are neither renamed nor counted (the entry point is a top-level ``f``,
+helpers are allowed); markup inside a proposal is a rejection, because it would break the students' prompts. Only fences count as answers
+unless a setting turns on `search_solution`, AZR's search outside them.
 """
 
 import re
 from dataclasses import dataclass
 
-from populora.core.types import Measures, TaskType
+from populora.core.types import Kind, Measures, TaskType
+from populora.domains.registry import domain_of
 
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
 _MARKUP = re.compile(
     r"</?(?:think|answer)>|```|Assistant:"  # markup of the parser and the conversation template
-    r"|<(?:propose|solve|code_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of the tiny base and of chat models
+    r"|<(?:propose|solve|[a-z0-9]+_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of tiny bases and of chat models
 )
-_PYTHON = ("python", "")
-_NAMES = {TaskType.CODE_I: "input", TaskType.CODE_O: "output"}
+_NAMES = {Kind.INPUT: "input", Kind.OUTPUT: "output"}
 _MARKS = (r"#\s?{}:", r"\b{}\(", r"<{}>", r"\bthe {} is:?")
 _CLOSING = {"(": ")", ">": "</"}
-_SOLUTION_FENCES = {TaskType.CODE_I: ("input",), TaskType.CODE_O: ("output",), TaskType.CODE_F: _PYTHON}
 
 
 @dataclass(frozen=True)
 class ProposalText:
-    """The parts of a proposal. ``program`` is parsed for code_i and code_o, ``message`` for code_f; the others are empty."""
+    """The parts of a proposal. ``program`` is parsed for kinds ``i`` and ``o``, ``message`` for kind ``f``; the others are empty."""
 
     program: str
     inputs: tuple[str, ...]
@@ -73,20 +72,21 @@ def parse_proposal(task: TaskType, answer: str, code_f_inputs: int) -> ProposalT
     """
     if not answer.strip():
         return "no_answer"
-    text = _inputs_and_message(answer, code_f_inputs) if task is TaskType.CODE_F else _program_and_input(answer)
+    domain = domain_of(task)
+    text = _inputs_and_message(answer, code_f_inputs) if task.kind is Kind.PROGRAM else _program_and_input(answer, domain.fences)
     if isinstance(text, str):
         return text
     if not all(text.inputs):
         return "no_input"
     if has_markup(text.program, text.message, *text.inputs):
         return "contains_markup"
-    if any(len(part.splitlines()) > 1 for part in text.inputs):
+    if domain.one_line_inputs and any(len(part.splitlines()) > 1 for part in text.inputs):
         return "multiline_input"
     return text
 
 
-def _program_and_input(answer: str) -> ProposalText | str:
-    programs, inputs = _fences(answer, _PYTHON), _fences(answer, ("input",))
+def _program_and_input(answer: str, tags: tuple[str, ...]) -> ProposalText | str:
+    programs, inputs = _fences(answer, tags), _fences(answer, ("input",))
     if not any(programs[:1]):
         return "no_program"
     return ProposalText(programs[0], (inputs[0],)) if inputs else "no_input"
@@ -107,26 +107,27 @@ def has_markup(*texts: str) -> bool:
 
 
 def parse_solution(task: TaskType, answer: str) -> str | None:
-    """Return the last fence that fits the task: input (code_i), output (code_o), python (code_f). ``None`` if it is missing.
+    """Return the last fence that fits the task: input, output or program. ``None`` if it is missing.
 
     An empty input fence is an empty list of arguments, ``""``; an empty output or program is ``None``.
     """
-    fences = _fences(answer, _SOLUTION_FENCES[task])
-    if not fences or not (fences[-1] or task is TaskType.CODE_I):
+    tags = {Kind.INPUT: ("input",), Kind.OUTPUT: ("output",), Kind.PROGRAM: domain_of(task).fences}
+    fences = _fences(answer, tags[task.kind])
+    if not fences or not (fences[-1] or task.kind is Kind.INPUT):
         return None
     return fences[-1]
 
 
 def search_solution(task: TaskType, answer: str) -> str:
-    """Search for an answer to code_i or code_o outside fences, as AZR does. Returns an empty text for code_f.
+    """Search for an answered input or output outside fences, as AZR does. Returns an empty text for kind ``f``.
 
     It is the text after the last ``# Input:``, else in ``input(…)``, in an ``<input>`` tag, after "the input is" to the end of the
     line, else the whole text.
     """
-    if task not in _NAMES:
+    if task.kind not in _NAMES:
         return ""
     for mark in _MARKS:
-        for last in [*re.finditer(mark.format(_NAMES[task]), answer, re.IGNORECASE)][-1:]:
+        for last in [*re.finditer(mark.format(_NAMES[task.kind]), answer, re.IGNORECASE)][-1:]:
             closing, tail = _CLOSING.get(last[0][-1], "\n"), answer[last.end() :]
             content = tail.partition("\n")[0].rpartition(closing)[0] if closing == ")" else tail.partition(closing)[0]
             if content.strip().rstrip("."):

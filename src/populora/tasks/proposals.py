@@ -1,7 +1,7 @@
 """The stages that turn a proposer's text into a problem: read the text, check inputs and complexity, add the outputs.
 
-Each stage returns the next stage's value, or the name of a rejection. Readings of AZR (docs/decisions.md): inputs are literals
-that a sandbox child parses, kept as it writes them back, so that white space and comments cannot carry a message to the student;
+Each stage returns the next stage's value, or the name of a rejection. Readings of AZR (docs/decisions.md): a sandbox child parses the
+inputs, and they are kept as it writes them back, so that white space and comments cannot carry a message to the student;
 code_f hides a seeded half of its pairs and needs distinct inputs and at least two distinct outputs.
 """
 
@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from populora.core.config import TasksConfig
 from populora.core.rng import stream
-from populora.core.types import Example, Problem, Request, TaskType
+from populora.core.types import Example, Kind, Problem, Request, TaskType
+from populora.domains.declaration import Domain
+from populora.domains.registry import domain_of
 from populora.sandbox.protocol import Job
-from populora.tasks.jobs import Key, Verdicts, key_of, measure_job, reason_of, run_job
+from populora.tasks.jobs import Key, Verdicts, key_of, measure_job, parse_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText, answer_text, has_markup, is_formatted, leaks_program, parse_proposal
 
 
@@ -39,24 +41,24 @@ def read_proposal(request: ProposalRequest, response: str, code_f_inputs: int) -
     if not is_formatted(response):
         return "format"
     text = parse_proposal(request.task, answer_text(response), code_f_inputs)
-    if isinstance(text, str) or request.task is not TaskType.CODE_F:
+    if isinstance(text, str) or request.task.kind is not Kind.PROGRAM:
         return text
     if leaks_program(text.message, request.source.program):
         return "message_leaks_program"
     return replace(text, program=request.source.program)
 
 
-def check_jobs(text: ProposalText) -> tuple[Job, Job]:
+def check_jobs(domain: Domain, text: ProposalText) -> tuple[Job, Job]:
     """Build the jobs of the second stage: measure the program, parse the inputs."""
-    return measure_job(text.program), Job("parse", texts=text.inputs, as_arguments=True)
+    return measure_job(domain, text.program), parse_job(domain, text.inputs, as_inputs=True)
 
 
-def check_inputs(text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalText | str:
+def check_inputs(domain: Domain, text: ProposalText, verdicts: Verdicts, key: Key) -> ProposalText | str:
     """Add the program's measures and write the inputs as the sandbox does, the second stage.
 
     Rejections: sandbox reasons, ``duplicate_inputs``, ``contains_markup`` (an escape such as ``\\x3c`` can hide it before).
     """
-    measured, parsed = (verdicts[job] for job in check_jobs(text))
+    measured, parsed = (verdicts[job] for job in check_jobs(domain, text))
     for verdict in (measured, parsed):
         if not verdict.ok:
             return reason_of(verdict)
@@ -74,7 +76,7 @@ def build_problem(
     ``seed`` hides half of code_f's pairs if the request has no seed and ``tasks`` want a drawn half.
     Rejections: sandbox reasons, ``constant_outputs``, ``contains_markup`` (a program can put it together as it runs).
     """
-    verdict = verdicts[run_job(text.program, text.inputs, tasks)]
+    verdict = verdicts[run_job(domain_of(request.task), text.program, text.inputs, tasks)]
     if not verdict.ok:
         return reason_of(verdict)
     if has_markup(*(value.literal for value in verdict.values)):
@@ -82,7 +84,7 @@ def build_problem(
     pairs = tuple(Example(inputs, value.literal) for inputs, value in zip(text.inputs, verdict.values, strict=True))
     shown, hidden = pairs, ()
     problem_id = request.sample_id(sample)
-    if request.task is TaskType.CODE_F:
+    if request.task.kind is Kind.PROGRAM:
         if len(set(map(key_of(tasks), verdict.values))) < 2:
             return "constant_outputs"
         drawn = seed if request.seed is None else request.seed

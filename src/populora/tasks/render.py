@@ -1,25 +1,27 @@
-"""Render the prompts of proposers and solvers from versioned data files (``prompts/*.toml``).
+"""Render the prompts of proposers and solvers from the versioned data files of a domain (``prompts/*.toml``).
 
-Two sets ship: ``azr`` (R1-style, for real models; after the Absolute Zero Reasoner) and ``compact`` (for the tiny base).
+A set is named ``azr`` (R1-style, for real models; after the Absolute Zero Reasoner) or ``compact`` (for a tiny base).
 Both open the ``<think>`` tag inside the prompt, so a response is ``…</think> <answer>…</answer>`` in either.
 """
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 
-from populora.core.config import TasksConfig
-from populora.core.types import Problem, TaskType
+from populora.core.config import Config, TasksConfig
+from populora.core.errors import ConfigError
+from populora.core.types import Kind, Problem, TaskType
+from populora.domains.registry import load_domain
+from populora.sandbox.runner import PYTHON
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class PromptSet:
-    """One prompt file. ``references`` is K of AZR; ``code_f_inputs`` the number of inputs a code_f proposer gives."""
+    """One prompt file. ``references`` is K of AZR; ``code_f_inputs`` the number of inputs a proposer of kind ``f`` gives."""
 
     name: str
     version: int
@@ -32,17 +34,29 @@ class PromptSet:
     pair: dict[str, str]
 
 
+Prompts = Mapping[str, PromptSet]
+"""The prompt sets of a run by domain."""
+
+
 @cache
-def load_prompts(name: str, tasks: TasksConfig | None = None) -> PromptSet:
-    """Load a shipped prompt set and apply the settings. Raises ``FileNotFoundError`` for an unknown name."""
-    text = files("populora.tasks").joinpath("prompts").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    shipped, tasks = PromptSet(**tomllib.loads(text)), tasks or TasksConfig()
-    banned = ", ".join(tasks.banned_imports) or "(none)"
+def load_prompts(name: str, tasks: TasksConfig | None = None, domain: str = PYTHON) -> PromptSet:
+    """Load a domain's prompt set and apply the settings. Raises `ConfigError` if the domain does not have it."""
+    declaration, tasks = load_domain(domain), tasks or TasksConfig()
+    shipped = PromptSet(**tomllib.loads(declaration.prompts(name)))
+    rules = ", ".join(declaration.rules(tasks)) or "(none)"
     return replace(
         shipped, references=tasks.references or shipped.references, code_f_inputs=tasks.code_f_inputs or shipped.code_f_inputs,
-        propose={task: fill(template, banned_imports=banned) for task, template in shipped.propose.items()},
-        solve={task: fill(template, banned_imports=banned) for task, template in shipped.solve.items()},
+        propose={task: fill(template, rules=rules) for task, template in shipped.propose.items()},
+        solve={task: fill(template, rules=rules) for task, template in shipped.solve.items()},
     )  # fmt: skip
+
+
+def prompts_of(config: Config) -> Prompts:
+    """Load the prompt sets of a run. Raises `ConfigError` if a domain lacks its set, or if they end answers differently."""
+    prompts = {domain: load_prompts(config.base.prompts, config.tasks, domain) for domain in config.domains}
+    if len({prompt_set.stop for prompt_set in prompts.values()}) > 1:
+        raise ConfigError(f"the prompt sets '{config.base.prompts}' of {', '.join(config.domains)} have different `stop` texts")
+    return prompts
 
 
 def fill(template: str, **values: object) -> str:
@@ -51,8 +65,8 @@ def fill(template: str, **values: object) -> str:
 
 
 def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Problem]) -> str:
-    """Render the prompt of a proposer: up to K references for code_i and code_o, the one program to describe for code_f."""
-    if task is TaskType.CODE_F:
+    """Render the prompt of a proposer: up to K references for kinds ``i`` and ``o``, the one program to describe for kind ``f``."""
+    if task.kind is Kind.PROGRAM:
         return fill(prompts.propose[task], program=references[0].program, inputs_wanted=prompts.code_f_inputs)
     shown = "".join(
         fill(prompts.reference[task], index=index, program=reference.program, **_pair(reference))
@@ -64,9 +78,9 @@ def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Prob
 def solve_prompt(prompts: PromptSet, problem: Problem) -> str:
     """Render the prompt of a solver. The side that has to be inferred is not among the values for the template."""
     task, example = problem.task, problem.shown[0]
-    if task is TaskType.CODE_I:
+    if task.kind is Kind.INPUT:
         return fill(prompts.solve[task], program=problem.program, output=example.output)
-    if task is TaskType.CODE_O:
+    if task.kind is Kind.OUTPUT:
         return fill(prompts.solve[task], program=problem.program, inputs=example.inputs)
     pairs = "".join(
         fill(prompts.pair[task], index=index, inputs=pair.inputs, output=pair.output) for index, pair in enumerate(problem.shown)

@@ -1,4 +1,4 @@
-"""The verifier validates proposals and judges attempts for code_i, code_o and code_f. Only the sandbox decides.
+"""The verifier validates proposals and judges attempts for the three tasks of any domain. Only the sandbox decides.
 
 Task semantics are those of the Absolute Zero Reasoner (AZR); `populora.tasks.proposals` and `populora.tasks.attempts` list the
 deviations. This process only moves text and compares keys that the sandbox made. Gold values are computed again when attempts are
@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
 from populora.core.types import Attempt, Generation, Measures, Problem, Proposal, TaskType, VerdictKind
+from populora.domains.registry import domain_of
 from populora.sandbox.pool import Expected, Judge
 from populora.sandbox.protocol import Job, Verdict
 from populora.tasks.attempts import SolveRequest, answer_job, expected_values, gold_jobs, grade_attempt, read_answer
 from populora.tasks.jobs import Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText
 from populora.tasks.proposals import ProposalRequest, build_problem, check_inputs, check_jobs, read_proposal
-from populora.tasks.render import PromptSet, propose_prompt, solve_prompt
+from populora.tasks.render import Prompts, propose_prompt, solve_prompt
 
 
 class TaskVerifier:
@@ -27,7 +28,7 @@ class TaskVerifier:
     whether a prompt is within the run's limit.
     """
 
-    def __init__(self, pool: Judge, prompts: PromptSet, tasks: TasksConfig, seed: int, fits: Callable[[str], bool] = lambda prompt: True):
+    def __init__(self, pool: Judge, prompts: Prompts, tasks: TasksConfig, seed: int, fits: Callable[[str], bool] = lambda prompt: True):
         self._pool, self._prompts, self._tasks, self._seed, self._fits = pool, prompts, tasks, seed, fits
 
     def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
@@ -37,10 +38,23 @@ class TaskVerifier:
         in the pool's queue, because students wait for the problems. Raises `SandboxFault` when the sandbox itself fails on a job twice.
         """
         samples = [(request, index, generation) for request, generations in responses for index, generation in enumerate(generations)]
-        texts = [read_proposal(request, generation.text, self._prompts.code_f_inputs) for request, _, generation in samples]
-        verdicts = self._run((job for text in texts if isinstance(text, ProposalText) for job in check_jobs(text)), urgent=True)
-        texts = [text if isinstance(text, str) else check_inputs(text, verdicts, key_of(self._tasks)) for text in texts]
-        runs = (run_job(text.program, text.inputs, self._tasks) for text in texts if isinstance(text, ProposalText))
+        domains = [domain_of(request.task) for request, _, _ in samples]
+        texts = [
+            read_proposal(request, generation.text, self._prompts[request.task.domain].code_f_inputs) for request, _, generation in samples
+        ]
+        checks = (
+            job for domain, text in zip(domains, texts, strict=True) if isinstance(text, ProposalText) for job in check_jobs(domain, text)
+        )
+        verdicts = self._run(checks, urgent=True)
+        texts = [
+            text if isinstance(text, str) else check_inputs(domain, text, verdicts, key_of(self._tasks))
+            for domain, text in zip(domains, texts, strict=True)
+        ]
+        runs = (
+            run_job(domain, text.program, text.inputs, self._tasks)
+            for domain, text in zip(domains, texts, strict=True)
+            if isinstance(text, ProposalText)
+        )
         verdicts = self._run(runs, urgent=True)
         proposals = iter([self._proposal(*sample, text, verdicts) for sample, text in zip(samples, texts, strict=True)])
         return [[next(proposals) for _ in generations] for _, generations in responses]
@@ -70,10 +84,11 @@ class TaskVerifier:
             for (request, generations), of_problem, values in zip(responses, answers, expected, strict=True)
         ]
 
-    def measures(self, programs: Sequence[str]) -> list[Measures]:
+    def measures(self, problems: Sequence[Problem]) -> list[Measures]:
         """Compute complexity and fingerprint of each program. Raises `SandboxFault` for a program that cannot be measured."""
-        verdicts = self._run(map(measure_job, programs))
-        measured = [verdicts[measure_job(program)] for program in programs]
+        jobs = [measure_job(domain_of(problem.task), problem.program) for problem in problems]
+        verdicts = self._run(jobs)
+        measured = [verdicts[job] for job in jobs]
         for verdict in measured:
             if not verdict.ok:
                 raise SandboxFault(f"expected a program that validation accepts, got one that cannot be measured ({reason_of(verdict)})")
@@ -91,9 +106,10 @@ class TaskVerifier:
 
     def _can_be_shown(self, problem: Problem) -> bool:
         """Check the last stage of validation: a solver's prompt fits, and so do the proposers' prompts with this problem as reference."""
-        referring = () if problem.task is TaskType.CODE_F else (problem.task, TaskType.CODE_F)
-        prompts = [propose_prompt(self._prompts, task, [problem]) for task in referring]
-        return all(map(self._fits, [solve_prompt(self._prompts, problem), *prompts]))
+        prompts, program_task = self._prompts[problem.task.domain], domain_of(problem.task).task_types[-1]
+        referring: tuple[TaskType, ...] = () if problem.task is program_task else (problem.task, program_task)
+        of_proposers = [propose_prompt(prompts, task, [problem]) for task in referring]
+        return all(map(self._fits, [solve_prompt(prompts, problem), *of_proposers]))
 
     def _run(self, jobs: Iterable[Job], expected: Expected | None = None, urgent: bool = False) -> dict[Job, Verdict]:
         """Return the verdicts of the distinct jobs, on which two processes agree: a program cannot tell validation from grading.

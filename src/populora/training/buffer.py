@@ -5,7 +5,7 @@ There is one per run (reading 7). A program whose normalised AST the buffer of i
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from populora.core.errors import BaseModelError
-from populora.core.types import TASK_TYPES, Example, Problem, TaskType
+from populora.core.types import Example, Kind, Problem, TaskType
 
 
 class ProblemBuffer:
     """Valid problems by task type, oldest first."""
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int, tasks: Iterable[TaskType]):
         self.capacity = capacity
-        self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in TASK_TYPES}
+        self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in tasks}
 
     def add(self, problem: Problem, fingerprint: str) -> bool:
-        """Store a problem and return True, unless its program is there already; code_f compares message and inputs as well."""
+        """Store a problem and return True, unless its program is there already; kind ``f`` compares message and inputs as well."""
         inputs = "|".join(sorted(example.inputs for example in (*problem.shown, *problem.hidden)))  # independent of which half is hidden
-        key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task is TaskType.CODE_F else fingerprint
+        key = f"{fingerprint}:{problem.message}:{inputs}" if problem.task.kind is Kind.PROGRAM else fingerprint
         entries = self._entries[problem.task]
         if key in entries:
             return False
@@ -45,9 +45,10 @@ class ProblemBuffer:
         return list(self._entries[task].values())
 
     def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
-        """Draw up to ``count`` references for a proposer; for code_f, one problem of code_i or code_o."""
-        if task is TaskType.CODE_F:
-            return _choose([*self.problems(TaskType.CODE_I), *self.problems(TaskType.CODE_O)], 1, rng)
+        """Draw up to ``count`` references for a proposer; for kind ``f``, one problem of the domain's other kinds."""
+        if task.kind is Kind.PROGRAM:
+            written = [other for other in self._entries if other.domain == task.domain and other is not task]
+            return _choose([problem for other in written for problem in self.problems(other)], 1, rng)
         return self.draw(task, count, rng)
 
     def draw(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
@@ -56,10 +57,10 @@ class ProblemBuffer:
 
     def state(self) -> dict[str, Any]:
         """Return plain values for the checkpoint."""
-        return {task.value: [[key, asdict(problem)] for key, problem in entries.items()] for task, entries in self._entries.items()}
+        return {task: [[key, asdict(problem)] for key, problem in entries.items()] for task, entries in self._entries.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._entries = {task: {key: problem_from(value) for key, value in state[task.value]} for task in TASK_TYPES}
+        self._entries = {task: {key: problem_from(value) for key, value in state[task]} for task in self._entries}
 
 
 def _choose(problems: list[Problem], count: int, rng: np.random.Generator) -> list[Problem]:

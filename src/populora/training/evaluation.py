@@ -1,10 +1,11 @@
 """Held-out evaluation inside training: greedy accuracy of every solver on a fixed suite that ships with the base."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from populora.core.config import BaseConfig, Config
 from populora.core.errors import ConfigError
-from populora.core.types import TASK_TYPES, Problem
+from populora.core.types import CODE_TYPES, Problem, TaskType
 from populora.engine.model.loading import base_folder
 from populora.training.buffer import read_problems
 from populora.training.run import Run
@@ -17,14 +18,14 @@ def evaluation_due(config: Config, step: int) -> bool:
     return every > 0 and (step % every == 0 or step in (1, config.steps))
 
 
-def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
+def load_held_out(base: BaseConfig, per_type: int, tasks: Sequence[TaskType] = CODE_TYPES) -> list[Problem]:
     """Load ``per_type`` problems of each type from the base's suite, spread evenly over its levels. Raises `ConfigError`."""
     file = base_folder(base) / "held_out.jsonl"
     if not file.exists():
         raise ConfigError(f"the base '{base.path}' has no held-out suite ('{file.name}' beside its weights): set evaluation.every = 0")
     problems = read_problems(file)
     suite: list[Problem] = []
-    for task in TASK_TYPES:
+    for task in tasks:
         of_task = [problem for problem in problems if problem.task is task]
         if len(of_task) < per_type:
             raise ConfigError(
@@ -36,7 +37,7 @@ def load_held_out(base: BaseConfig, per_type: int) -> list[Problem]:
 
 def held_out_suite(config: Config) -> list[Problem]:
     """Load the problems of a run's evaluation; none where it is off. Raises `ConfigError`."""
-    return load_held_out(config.base, config.evaluation.problems_per_type) if config.evaluation.every else []
+    return load_held_out(config.base, config.evaluation.problems_per_type, config.task_types) if config.evaluation.every else []
 
 
 def evaluate_if_due(run: Run, step: int) -> dict[str, float]:
@@ -52,7 +53,7 @@ def evaluate_if_due(run: Run, step: int) -> dict[str, float]:
     results: dict[str, float] = {}
     for member in run.population.solvers:
         attempts_of_member = [attempt for attempt in attempts if attempt.student == member.id]
-        for task in TASK_TYPES:
+        for task in run.config.task_types:
             results[f"{member.id}/{task}"] = fmean(attempt.correct for attempt in attempts_of_member if attempt.problem.task is task)
         results[f"{member.id}/all"] = fmean(attempt.correct for attempt in attempts_of_member)
         results[f"{member.id}/tokens"] = fmean(len(attempt.generation.tokens) for attempt in attempts_of_member)

@@ -14,7 +14,8 @@ from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
 from populora.core.files import digest
 from populora.core.installed import processor
-from populora.core.types import Member, TaskType
+from populora.core.types import Kind, Member
+from populora.domains.registry import load_domain
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
@@ -27,7 +28,7 @@ from populora.runs.metrics_log import truncate_logs, write_step
 from populora.runs.step_record import StepRecord
 from populora.runs.summary import Summary, summarise
 from populora.tasks.coverage import Archive, tessellation_sha256
-from populora.tasks.render import load_prompts, solve_prompt
+from populora.tasks.render import prompts_of
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.evaluation import held_out_suite
@@ -82,7 +83,8 @@ def build_run(config: Config) -> Iterator[Run]:
     check(config)
     check_operators(config)
     check_loggers(config.track)
-    suite, prompts, population = held_out_suite(config), load_prompts(config.base.prompts, config.tasks), initial_population(config)
+    domains = {name: load_domain(name) for name in config.domains}
+    suite, prompts, population = held_out_suite(config), prompts_of(config), initial_population(config)
     with (cluster_backend if config.cluster.learners else local_backend)(config) as backend:
         backend.bank.initialise(config.seed, config.lora.ranks)
 
@@ -100,15 +102,16 @@ def build_run(config: Config) -> Iterator[Run]:
             fingerprints={
                 "base_sha256": backend.base_sha256,
                 "tokenizer_sha256": digest(repr(sorted(backend.tokenizer.get_vocab().items())).encode()),
-                "prompts": f"{prompts.name} {prompts.version}",
+                "domains": ", ".join(f"{domain.name} {domain.version}" for domain in domains.values()),
+                "prompts": ", ".join(f"{prompt_set.name} {prompt_set.version}" for prompt_set in prompts.values()),
                 **({"held_out_sha256": digest(repr(suite).encode())} if suite else {}),
-                "tessellation_sha256": tessellation_sha256().tobytes().hex(),
+                "tessellation_sha256": ", ".join(tessellation_sha256(domain).tobytes().hex() for domain in domains.values()),
                 "sandbox": backend.tier,
             },
             computation={"processor": processor(), "decoder": backend.sampler.decoder, **backend.learner.computation},
             population=population,
-            buffer=ProblemBuffer(config.selfplay.buffer_size),
-            archive=Archive(),
+            buffer=ProblemBuffer(config.selfplay.buffer_size, config.task_types),
+            archives={name: Archive(domain) for name, domain in domains.items()},
             held_out=suite,
         )
         run.sync_weights()
@@ -144,7 +147,8 @@ def check_sync(run: Run, members: Sequence[Member]) -> None:
 
     The probes are the newest problems: late in a run, members are so sure of the oldest that a difference would hardly show.
     """
-    prompts = [solve_prompt(run.prompts, problem) for problem in run.buffer.problems(TaskType.CODE_O)[-SYNC_CHECK_PROMPTS:]]
+    outputs = next(task for task in run.config.task_types if task.kind is Kind.OUTPUT)
+    prompts = [run.solve_prompt(problem) for problem in run.buffer.problems(outputs)[-SYNC_CHECK_PROMPTS:]]
     check_adapter_sync(run.learner, run.sampler, run.bank, prompts, [member.slot for member in members])
 
 

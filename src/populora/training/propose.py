@@ -2,7 +2,7 @@
 
 from populora.core.errors import ConfigError, PopuloraError
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Member, Problem, TaskType
+from populora.core.types import Member, Problem, TaskType
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import propose_prompt
 from populora.training.run import Run
@@ -13,7 +13,7 @@ def proposal_requests(run: Run, step: int) -> list[ProposalRequest]:
     settings = run.config.selfplay
     requests: list[ProposalRequest] = []
     for member in run.population.proposers:
-        for task_index, task in enumerate(TASK_TYPES):
+        for task_index, task in enumerate(run.config.task_types):
             for group in range(task_index * settings.prompts_per_type, (task_index + 1) * settings.prompts_per_type):
                 prompt, references = _fitting_prompt(run, step, member, task, group)
                 requests.append(
@@ -36,11 +36,12 @@ def proposal_requests(run: Run, step: int) -> list[ProposalRequest]:
 def _fitting_prompt(run: Run, step: int, member: Member, task: TaskType, group: int) -> tuple[str, list[Problem]]:
     """Draw references until the prompt fits (as AZR), with one fewer after every tenth draw."""
     rng = stream(run.config.seed, "references", step, member.id, group)
-    for draw in range(10 * run.prompts.references):
-        references = run.buffer.references(task, run.prompts.references - draw // 10, rng)
+    prompts = run.prompts[task.domain]
+    for draw in range(10 * prompts.references):
+        references = run.buffer.references(task, prompts.references - draw // 10, rng)
         if not references:
             raise PopuloraError(f"the buffer has no problem of {task} to show to a proposer: all were void. Start a run with more seeds")
-        prompt = propose_prompt(run.prompts, task, references)
+        prompt = propose_prompt(prompts, task, references)
         if run.fits(prompt):
             return prompt, references
     raise ConfigError(
@@ -51,5 +52,5 @@ def _fitting_prompt(run: Run, step: int, member: Member, task: TaskType, group: 
 
 def check_prompts(run: Run) -> None:
     """Raise `ConfigError` unless a proposer's prompt of each type fits: before a run begins rather than in its first step."""
-    for task in TASK_TYPES:
+    for task in run.config.task_types:
         _fitting_prompt(run, 0, run.population.members[0], task, 0)

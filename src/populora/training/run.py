@@ -15,12 +15,13 @@ import torch
 
 from populora.core.config import Config
 from populora.core.types import Generation, Lineage, Member, Problem, Rating, Request, Role
+from populora.domains.registry import load_domain
 from populora.engine.learning.learner import Learner
 from populora.engine.model.bank import LoraBank
 from populora.engine.sampling.sampler import RequestSource, Sampler
 from populora.runs.checkpoint import Checkpoint
 from populora.tasks.coverage import Archive
-from populora.tasks.render import PromptSet
+from populora.tasks.render import Prompts, solve_prompt
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.population import Population
@@ -35,7 +36,7 @@ class Run:
     """Everything that a run carries from step to step. ``step`` counts the finished steps."""
 
     config: Config
-    prompts: PromptSet
+    prompts: Prompts
     sampler: Sampler
     learner: Learner
     bank: LoraBank
@@ -44,12 +45,13 @@ class Run:
     fits: Callable[[str], bool]
     """Return True for a prompt of at most ``selfplay.max_prompt_tokens``."""
     fingerprints: dict[str, str]
-    """Base, tokenizer, prompts, held-out suite and sandbox tier: a resume must find them unchanged."""
+    """Base, tokenizer, domains, prompts, held-out suite and sandbox tier: a resume must find them unchanged."""
     computation: dict[str, str]
     """What computes: processor, decoder, the learner's attention and products. On a change the results may differ in the last bits."""
     population: Population
     buffer: ProblemBuffer
-    archive: Archive
+    archives: dict[str, Archive]
+    """By domain."""
     held_out: list[Problem]
     """Problems that every solver is evaluated on; empty where evaluation is off."""
     step: int = 0
@@ -60,14 +62,23 @@ class Run:
         """Send the adapters of these slots (default: all) to the sampler."""
         self.sampler.sync_weights(self.bank, range(self.bank.slots) if slots is None else slots)
 
+    def solve_prompt(self, problem: Problem) -> str:
+        """Render the prompt of a solver."""
+        return solve_prompt(self.prompts[problem.task.domain], problem)
+
+    @property
+    def stop(self) -> str:
+        """The text that ends a response, the same in all domains."""
+        return next(iter(self.prompts.values())).stop
+
     def sample(self, requests: Sequence[AnyRequest], temperature: float = 1.0) -> list[tuple[AnyRequest, list[Generation]]]:
         """Pair each request with its responses. Temperature 1 is the policy that the learner differentiates, 0 is greedy."""
-        generations = self.sampler.generate(requests, self.config.selfplay.max_response_tokens, temperature, self.prompts.stop)
+        generations = self.sampler.generate(requests, self.config.selfplay.max_response_tokens, temperature, self.stop)
         return list(zip(requests, generations, strict=True))
 
     def stream(self, source: RequestSource) -> Iterator[tuple[Request, list[Generation]]]:
         """Sample as `sample` does, for requests that arrive while others are sampled."""
-        return self.sampler.stream(source, self.config.selfplay.max_response_tokens, 1.0, self.prompts.stop)
+        return self.sampler.stream(source, self.config.selfplay.max_response_tokens, 1.0, self.stop)
 
 
 class PhaseTimer:
@@ -87,11 +98,15 @@ class PhaseTimer:
 
 def snapshot(run: Run) -> Checkpoint:
     """Copy everything that the coming steps depend on, except the configuration and the base."""
-    archive = {f"archive.{name}": torch.from_numpy(np.array(values)) for name, values in run.archive.state().items()}
+    archives = {
+        f"archive.{domain}.{name}": torch.from_numpy(np.array(values))
+        for domain, archive in run.archives.items()
+        for name, values in archive.state().items()
+    }
     bank = run.bank.state()
     return Checkpoint(
         step=run.step,
-        tensors={**{f"bank.{name}": bank[name] for name in OPTIMISER}, **archive},
+        tensors={**{f"bank.{name}": bank[name] for name in OPTIMISER}, **archives},
         state={
             "members": [asdict(member) for member in run.population.members],
             "buffer": run.buffer.state(),
@@ -107,12 +122,15 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     def part(prefix: str) -> dict[str, torch.Tensor]:
         return {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
 
-    archive = Archive.restore({name: tensor.numpy() for name, tensor in part("archive.").items()})
+    archives = {
+        name: Archive.restore({key: tensor.numpy() for key, tensor in part(f"archive.{name}.").items()}, load_domain(name))
+        for name in run.archives
+    }
     population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
     for member in population.members:
         run.bank.load(member.slot, checkpoint.adapters[member.id])
     run.bank.restore({**run.bank.state(), **part("bank.")})
-    run.archive, run.population = archive, population
+    run.archives, run.population = archives, population
     run.buffer.restore(checkpoint.state["buffer"])
     run.valid_counts = copy.deepcopy(checkpoint.state["valid_counts"])
     run.step = checkpoint.step

@@ -15,9 +15,8 @@ from pathlib import Path
 from populora.core.errors import ConfigError, RunDirectoryError, SandboxFault
 from populora.core.files import digest, json_bytes, user_cache
 from populora.core.installed import versions
-from populora.core.types import TASK_TYPES
+from populora.domains.registry import sandbox_limits
 from populora.engine.model.loading import base_folder
-from populora.sandbox.pool import limits_of
 from populora.training.buffer import read_problems
 from populora.training.run import Run
 from populora.training.seed_proposals import VERSION, Seeds, count_seeds, propose_seeds
@@ -29,14 +28,14 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> 
     ``remark`` receives where the base's own are kept. Raises `ConfigError` for a file that ships too few and for prompts that do not fit,
     `BaseModelError` for a damaged file and for a base that cannot propose enough valid problems.
     """
-    file, wanted = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds
+    file, wanted, tasks = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds, run.config.task_types
     seeds = _read(run, file) if file.exists() else _base_seeds(run, remark)
-    for task, count in count_seeds(seeds).items():
+    for task, count in count_seeds(seeds, tasks).items():
         if count < wanted:
             raise ConfigError(f"selfplay.seeds is {wanted}, but '{file.name}' of the base has {count} problems of {task}: lower it")
         for problem, fingerprint in [seed for seed in seeds if seed[0].task is task][:wanted]:
             run.buffer.add(problem, fingerprint)
-    return digest(repr([run.buffer.problems(task) for task in TASK_TYPES]).encode())
+    return digest(repr([run.buffer.problems(task) for task in tasks]).encode())
 
 
 def seed_file(run: Run) -> Path:
@@ -52,7 +51,8 @@ def seed_file(run: Run) -> Path:
         "prompts": repr(run.prompts),
         "tokens": [config.selfplay.max_prompt_tokens, config.selfplay.max_response_tokens],
         "tasks": tasks,
-        "sandbox": [run.fingerprints["sandbox"], asdict(limits_of(config.sandbox))],
+        "domains": [run.fingerprints["domains"], *config.domains],
+        "sandbox": [run.fingerprints["sandbox"], asdict(sandbox_limits(config))],
     }
     folder = Path(os.environ.get("POPULORA_SEEDS") or user_cache() / "seeds")
     return folder / f"{digest(json_bytes(facts))[:16]}.jsonl"
@@ -66,7 +66,7 @@ def _base_seeds(run: Run, remark: Callable[[str], None]) -> Seeds:
         return _read(run, file, "remove it, and the base proposes its seeds again") if file.exists() else []
 
     def enough() -> bool:
-        return min(count_seeds(seeds).values()) >= run.config.selfplay.seeds
+        return min(count_seeds(seeds, run.config.task_types).values()) >= run.config.selfplay.seeds
 
     seeds = kept()
     if not enough():
@@ -82,7 +82,7 @@ def _base_seeds(run: Run, remark: Callable[[str], None]) -> Seeds:
 def _read(run: Run, file: Path, *remedy: str) -> Seeds:
     problems = read_problems(file, *remedy)
     try:
-        measures = run.verifier.measures([problem.program for problem in problems])
+        measures = run.verifier.measures(problems)
     except SandboxFault as error:
         raise SandboxFault(f"'{file}': {error}") from error
     return [(problem, measured.fingerprint) for problem, measured in zip(problems, measures, strict=True)]

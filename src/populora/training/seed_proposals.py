@@ -8,33 +8,34 @@ with the problems of an undisturbed one.
 import json
 import re
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 from populora.core.errors import BaseModelError
 from populora.core.files import write_file
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Example, Problem, TaskType
+from populora.core.types import Kind, Problem, TaskType
+from populora.domains.registry import domain_of
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import propose_prompt
 from populora.training.buffer import ProblemBuffer
 from populora.training.propose import check_prompts
 from populora.training.run import Run
 
-IDENTITY = Problem("identity", TaskType.CODE_O, "def f(x):\n    return x", (Example("'Hello world'", "'Hello world'"),), author="seed")
 MAX_ROUNDS, PROMPTS_PER_ROUND = 64, 64
 SEED = 0
 VERSION = 1
 """Of these rules. Others make other seeds."""
 Seeds = list[tuple[Problem, str]]
 """Problems in the order in which they were made, each with the fingerprint of its program."""
-_NAME = re.compile(r"seed-code_[iof]-(\d+)-\d+-\d+")
+_NAME = re.compile(r"seed-[a-z0-9]+_[iof]-(\d+)-\d+-\d+")
 """Id of a seed: its task type, round, prompt and sample."""
 
 
-def count_seeds(seeds: Seeds) -> dict[TaskType, int]:
+def count_seeds(seeds: Seeds, tasks: Iterable[TaskType]) -> dict[TaskType, int]:
     """Count the problems of each type."""
-    return {task: sum(problem.task is task for problem, _ in seeds) for task in TASK_TYPES}
+    return {task: sum(problem.task is task for problem, _ in seeds) for task in tasks}
 
 
 def propose_seeds(run: Run, file: Path, seeds: Seeds) -> Seeds:
@@ -42,25 +43,33 @@ def propose_seeds(run: Run, file: Path, seeds: Seeds) -> Seeds:
 
     Raises `ConfigError` for prompts that do not fit, `BaseModelError` when the base cannot propose enough valid problems.
     """
-    fingerprint, wanted = run.verifier.measures([IDENTITY.program])[0].fingerprint, run.config.selfplay.seeds
-    identities = [(replace(IDENTITY, id=f"identity-{task}", task=task), fingerprint) for task in (TaskType.CODE_I, TaskType.CODE_O)]
+    wanted, tasks = run.config.selfplay.seeds, run.config.task_types
+    problems = [identity_problem(task) for task in tasks if task.kind is not Kind.PROGRAM]
+    measures = run.verifier.measures(problems)
+    identities = [(problem, measured.fingerprint) for problem, measured in zip(problems, measures, strict=True)]
     for identity in identities:
         run.buffer.add(*identity)
     check_prompts(run)
-    seeds, pool = [*seeds] or identities, ProblemBuffer(sys.maxsize)
+    seeds, pool = [*seeds] or identities, ProblemBuffer(sys.maxsize, tasks)
     for seed in seeds:
         pool.add(*seed)
     for round_index in range(_rounds(seeds), MAX_ROUNDS):
         seeds += _propose_round(run, pool, round_index)
         write_file(file, "".join(f"{json.dumps(asdict(problem))}\n" for problem, _ in seeds).encode())
-        if min(count_seeds(seeds).values()) >= wanted:
+        if min(count_seeds(seeds, tasks).values()) >= wanted:
             return seeds
-    counts = {task.value: number for task, number in count_seeds(seeds).items()}
+    counts = {str(task): number for task, number in count_seeds(seeds, tasks).items()}
     lower = f"Lower selfplay.seeds to {fewest}, use" if (fewest := min(counts.values())) else "Use"
     raise BaseModelError(
         f"seeding stopped after {MAX_ROUNDS} rounds: expected {wanted} valid problems of each type from the base, got {counts}. "
         f"{lower} a stronger base, or put a seeds.jsonl into its folder."
     )
+
+
+def identity_problem(task: TaskType) -> Problem:
+    """Return the problem of a domain's identity program for this task."""
+    program, example = domain_of(task).identity
+    return Problem(f"identity-{task}", task, program, (example,), author="seed")
 
 
 def _propose_round(run: Run, pool: ProblemBuffer, round_index: int) -> Seeds:
@@ -69,15 +78,17 @@ def _propose_round(run: Run, pool: ProblemBuffer, round_index: int) -> Seeds:
     References are the problems of earlier rounds. In the first these are the identity alone, which is too little for code_f.
     """
     requests: list[ProposalRequest] = []
-    for task in TASK_TYPES if round_index else (TaskType.CODE_I, TaskType.CODE_O):
-        rng = stream(SEED, "seeding", task.value, round_index)
+    for task in run.config.task_types:
+        if task.kind is Kind.PROGRAM and not round_index:
+            continue
+        rng, prompts = stream(SEED, "seeding", task, round_index), run.prompts[task.domain]
         for index in range(PROMPTS_PER_ROUND):
-            references = pool.references(task, run.prompts.references, rng)
+            references = pool.references(task, prompts.references, rng)
             request = ProposalRequest(
-                prompt=propose_prompt(run.prompts, task, references),
+                prompt=propose_prompt(prompts, task, references),
                 slot=-1,
                 samples=1,
-                key=("seeding", task.value, round_index, index),
+                key=("seeding", task, round_index, index),
                 seed=SEED,
                 author="seed",
                 task=task,

@@ -10,15 +10,14 @@ from itertools import islice
 import numpy as np
 
 from populora.core.rng import stream
-from populora.core.types import TASK_TYPES, Attempt, Matchup, Member, Problem, Proposal, TaskType
+from populora.core.types import Attempt, Matchup, Member, Problem, Proposal, TaskType
 from populora.tasks.attempts import SolveRequest
-from populora.tasks.render import solve_prompt
 from populora.training.run import Run
 
 
 def solve_request(run: Run, problem: Problem, slot: int, samples: int, key: tuple[str | int, ...], student: str = "") -> SolveRequest:
     """Build a request for ``samples`` attempts of one slot's adapter at a problem; ``key`` names their random stream."""
-    return SolveRequest(solve_prompt(run.prompts, problem), slot, samples, key, student, problem)
+    return SolveRequest(run.solve_prompt(problem), slot, samples, key, student, problem)
 
 
 def solve(run: Run, requests: Sequence[SolveRequest], temperature: float = 1.0) -> list[list[Attempt]]:
@@ -30,7 +29,7 @@ def student_request(run: Run, step: int, student: Member, problem: Problem, from
     """Build the request for a student's attempts at a problem in this step."""
     settings = run.config.selfplay
     samples = (from_buffer and settings.previous_step_attempts) or settings.rho_samples
-    prompt, key = solve_prompt(run.prompts, problem), ("solve", step, student.id, problem.id)
+    prompt, key = run.solve_prompt(problem), ("solve", step, student.id, problem.id)
     return SolveRequest(prompt, student.slot, samples, key, student.id, problem, from_buffer)
 
 
@@ -47,7 +46,7 @@ def student_requests(
     for student in run.population.solvers:
         offered = problems_of_matched_teacher(student, matchups, proposals)
         batch = [student_request(run, step, student, proposal.problem) for proposal in offered if proposal.problem]
-        for task in TASK_TYPES:
+        for task in run.config.task_types:
             chosen, past = training_problems(run, step, student, task, [proposal for proposal in offered if proposal.task is task])
             batch += [student_request(run, step, student, problem, from_buffer=True) for problem in past]
             trained |= {(student.id, problem.id) for problem in (*chosen, *past)}
@@ -69,7 +68,7 @@ def training_problems(
     Returns them, and problems from the buffer where they are too few (reading 5). By AZR's schedule all come from the buffer.
     """
     count = run.config.selfplay.prompts_per_type
-    rng = stream(run.config.seed, "train-problems", step, student.id, task.value)
+    rng = stream(run.config.seed, "train-problems", step, student.id, task)
     if run.config.selfplay.previous_step_attempts:
         return [], problems_of_previous_step(run, step, task, rng)
     shuffled = [offered[int(index)] for index in rng.permutation(len(offered))]
@@ -79,7 +78,7 @@ def training_problems(
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
     chosen = [proposal.problem for proposal in ordered[:count] if proposal.problem]
     past = run.buffer.draw(task, 4 * (count - len(chosen)), rng)
-    fitting = [problem for problem in past if run.fits(solve_prompt(run.prompts, problem))]
+    fitting = [problem for problem in past if run.fits(run.solve_prompt(problem))]
     return chosen, fitting[: count - len(chosen)]
 
 
@@ -88,5 +87,5 @@ def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.rando
     stored = run.buffer.problems(task)
     shuffled = [stored[int(index)] for index in rng.permutation(len(stored))]
     ordered = sorted(shuffled, key=lambda problem: problem.step < step - 1)
-    fitting = (problem for problem in ordered if run.fits(solve_prompt(run.prompts, problem)))
+    fitting = (problem for problem in ordered if run.fits(run.solve_prompt(problem)))
     return list(islice(fitting, run.config.selfplay.prompts_per_type))

@@ -13,7 +13,7 @@ self-calibration), the rollouts of both roles train the one adapter, and there a
 
 from collections.abc import Callable, Sequence
 
-from populora.core.types import Measures, Proposal, TaskType
+from populora.core.types import Kind, Proposal
 from populora.runs.step_record import StepRecord
 from populora.training.evaluation import evaluate_if_due
 from populora.training.evolution import evolve_if_due
@@ -76,29 +76,38 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         seconds={**rollouts.seconds, **timer.seconds},
         overlapped=rollouts.verification_seconds,
         tokens={**rollouts.tokens, "update": trained_tokens},
-        coverage=run.archive.summary(),
+        coverage=coverage_of(run),
         repeats=repeats,
         held_out=held_out,
+        domains=config.domains,
     )
 
 
 def store_problems(run: Run, proposals: Sequence[Proposal], void: frozenset[str]) -> frozenset[str]:
-    """Put valid problems into the buffer, and the programs of code_i and code_o into the archive. Remove void problems.
+    """Put valid problems into the buffer, and the programs that were written into their domain's archive. Remove void problems.
 
     Counts each author's valid proposals of each type for culling. Returns the ids of problems whose program the buffer already held.
     """
     run.buffer.discard(void)
     repeats: set[str] = set()
-    written: list[Measures] = []
+    written: dict[str, list[tuple[int, ...]]] = {domain: [] for domain in run.archives}
     for proposal in proposals:
         valid = proposal.problem is not None and proposal.problem.id not in void
-        counts = run.valid_counts.setdefault(proposal.author, {}).setdefault(proposal.task.value, [0, 0])
+        counts = run.valid_counts.setdefault(proposal.author, {}).setdefault(proposal.task, [0, 0])
         counts[0] += valid
         counts[1] += 1
         if valid and proposal.problem and proposal.measures:
             if not run.buffer.add(proposal.problem, proposal.measures.fingerprint):
                 repeats.add(proposal.problem.id)
-            if proposal.task is not TaskType.CODE_F:
-                written.append(proposal.measures)
-    run.archive.add([(m.ast_depth, m.cyclomatic, m.loc, m.variables) for m in written])
+            if proposal.task.kind is not Kind.PROGRAM:
+                written[proposal.task.domain].append(proposal.measures.values)
+    for domain, archive in run.archives.items():
+        archive.add(written[domain])
     return frozenset(repeats)
+
+
+def coverage_of(run: Run) -> dict[str, float]:
+    """Return the summary of the run's archive, or of each archive as ``name/domain`` where there are several domains."""
+    if len(run.archives) == 1:
+        return next(iter(run.archives.values())).summary()
+    return {f"{name}/{domain}": value for domain, archive in run.archives.items() for name, value in archive.summary().items()}

@@ -9,6 +9,7 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.errors import ClusterError
+from populora.domains.registry import sandbox_limits
 from populora.engine.backend import Backend
 from populora.engine.cluster.actor_pool import ActorKind, ActorPool, Call, CallMember
 from populora.engine.cluster.cluster_learner import ClusterLearner
@@ -21,7 +22,6 @@ from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActo
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import load_tokenizer
 from populora.engine.planning.planner import check_context
-from populora.sandbox.pool import limits_of
 
 ENGINE_CALLS = 10_000
 """Concurrent calls of an engine: an eager stream makes one for each request."""
@@ -77,7 +77,7 @@ def _verifier_pool(config: Config, cluster: RayCluster) -> ActorPool:
     box = config.sandbox
     kind = ActorKind("verifier", VerifierActor, box.workers, concurrency=VERIFIER_CALLS)
     places = [[place] for place in cluster.placement.verifiers]
-    arguments = limits_of(box), box.workers, box.allow_weak
+    arguments = sandbox_limits(config), box.workers, box.allow_weak
     return ActorPool(cluster, kind, places, lambda index, call: call("open", *arguments), config.cluster.wait_seconds)
 
 

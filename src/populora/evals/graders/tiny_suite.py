@@ -39,7 +39,7 @@ class CachedJudge:
 
 def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
-    verifier = TaskVerifier(pool, load_prompts("compact"), TasksConfig(extraction="lenient"), seed=0)
+    verifier = TaskVerifier(pool, {"python": load_prompts("compact")}, TasksConfig(extraction="lenient"), seed=0)
     request = SolveRequest("", -1, 1, (), student="", problem=problem_from(dict(item.fields)))
     ((attempt,),) = verifier.judge([(request, [Generation(completion, (), (), (), 0.0)])])
     modes = {"strict": attempt.correct and not attempt.lenient, "lenient": attempt.correct}

@@ -19,7 +19,6 @@ from populora.core.rng import stream
 from populora.core.types import Attempt, Problem, TaskType
 from populora.evals.retention.settings import RetentionConfig
 from populora.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from populora.tasks.render import solve_prompt
 from populora.training.buffer import read_problems
 from populora.training.run import Run
 from populora.training.solve import solve, solve_request
@@ -50,7 +49,7 @@ class Trainer:
     def __init__(self, config: RetentionConfig, run: Run) -> None:
         self.config, self.run = config, run
         file = Path(config.problems or SHIPPED)
-        fitting = [problem for problem in read_problems(file) if run.fits(solve_prompt(run.prompts, problem))]
+        fitting = [problem for problem in read_problems(file) if run.fits(run.solve_prompt(problem))]
         self._pools = {task: [problem for problem in fitting if problem.task is task] for task in map(TaskType, config.parents)}
         needed = max(config.prompts, config.parent_prompts, config.initial_problems)
         for task, problems in self._pools.items():
@@ -62,7 +61,7 @@ class Trainer:
 
     def draw(self, task: TaskType, count: int, stream_name: StreamName) -> list[Problem]:
         """Draw different problems of a task; the same stream name gives the same problems."""
-        draws = stream(self.run.config.seed, "retention", "problems", task.value, *stream_name)
+        draws = stream(self.run.config.seed, "retention", "problems", task, *stream_name)
         return [self._pools[task][int(index)] for index in draws.choice(len(self._pools[task]), count, replace=False)]
 
     def evaluate(self, adapters: Sequence[TrainedAdapter], stream_name: StreamName) -> Counts:
@@ -112,7 +111,7 @@ class Trainer:
 
 def _counts(adapter: TrainedAdapter, groups: Sequence[Sequence[Attempt]]) -> dict[str, list[int]]:
     """Count the correct samples of each problem, by task."""
-    counts: dict[str, list[int]] = {task.value: [] for task in adapter.tasks}
+    counts: dict[str, list[int]] = {task: [] for task in adapter.tasks}
     for group in groups:
-        counts[group[0].problem.task.value].append(sum(attempt.correct for attempt in group))
+        counts[group[0].problem.task].append(sum(attempt.correct for attempt in group))
     return counts

@@ -1,0 +1,99 @@
+"""The declaration of a domain: all that the trainer knows about a language of programs. Data, and a few pure functions of texts."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+
+from populora.core.config import TasksConfig
+from populora.core.errors import ConfigError
+from populora.core.types import Example, TaskType, task_types
+from populora.sandbox.runner import Runner
+
+AXES = 4
+"""Number of metrics of a domain: the coverage archive of the paper has four axes."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of a program's complexity: a column of the records, a curve of the report, an axis of the archive."""
+
+    name: str
+    label: str
+    """Such as ``cyclomatic complexity``."""
+    low: float
+    high: float
+    """The range that the archive divides into cells; values outside count as its ends."""
+
+
+def no_rules(tasks: TasksConfig) -> tuple[str, ...]:
+    """Ban nothing."""
+    return ()
+
+
+def wrong(answer: str, expected: str) -> str:
+    """Name every wrong output ``wrong``."""
+    return "wrong"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """An executable language. Raises `ConfigError` if a part is not as described."""
+
+    name: str
+    """Lower case; its task types are ``<name>_i``, ``<name>_o`` and ``<name>_f``."""
+    version: str
+    """A run resumes only under the same version."""
+    package: str
+    """The Python package with the prompts: ``prompts/azr.toml``, and ``prompts/compact.toml`` for a tiny base."""
+    runner: Runner
+    fences: tuple[str, ...]
+    """Languages of the fence that holds a program; an empty one is a fence without a language."""
+    metrics: tuple[Metric, ...]
+    """The four that the runner's ``measure`` returns, in its order."""
+    identity: tuple[str, Example]
+    """A simple program with an input and its output: what a base without seed problems starts from."""
+    shown: tuple[str, ...]
+    """Names of the metrics that the terminal shows: first the one that stands for a program's size."""
+    one_line_inputs: bool = False
+    """Refuse inputs of several lines."""
+    call: str = "{inputs}"
+    """How a program's input is printed: ``f({inputs})`` in Python."""
+    lexer: str = "text"
+    """The language's name for highlighting."""
+    rules: Callable[[TasksConfig], tuple[str, ...]] = no_rules
+    """What programs may not use, in the words of the runner."""
+    explain: Callable[[str, str], str] = wrong
+    """Name the reason why an answered output (text) is not the expected one (text)."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9]{0,19}", self.name) or self.name == "code":
+            raise ConfigError(f"domain name {self.name!r}: expected lower-case letters and digits, such as 'sql'")
+        if self.runner.domain != self.name:
+            raise ConfigError(f"domain '{self.name}': its runner is of '{self.runner.domain}'")
+        if len({metric.name for metric in self.metrics}) != AXES:
+            raise ConfigError(f"domain '{self.name}': expected {AXES} different metrics, got {[metric.name for metric in self.metrics]}")
+        if not self.shown or not set(self.shown) <= set(self.metric_names):
+            raise ConfigError(f"domain '{self.name}': expected names of its metrics in `shown`, got {self.shown}")
+        for metric in self.metrics:
+            if not metric.low < metric.high:
+                raise ConfigError(f"domain '{self.name}', metric '{metric.name}': expected low below high, got {metric.low}, {metric.high}")
+
+    def label(self, metric: str) -> str:
+        """Return the label of one of the metrics."""
+        return next(each.label for each in self.metrics if each.name == metric)
+
+    @property
+    def task_types(self) -> tuple[TaskType, ...]:
+        return task_types([self.name])
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return tuple(metric.name for metric in self.metrics)
+
+    def prompts(self, name: str) -> str:
+        """Read a prompt file (TOML). Raises `ConfigError` if the domain has none of that name."""
+        file = files(self.package).joinpath("prompts", f"{name}.toml")
+        if not file.is_file():
+            raise ConfigError(f"base.prompts is '{name}', but the domain '{self.name}' has no prompts/{name}.toml in '{self.package}'")
+        return file.read_text(encoding="utf-8")

@@ -1,0 +1,82 @@
+"""The registry of domains. A third-party domain is a `Domain` behind an entry point of group ``populora.domains``:
+
+    [project.entry-points."populora.domains"]
+    calculator = "calculator_domain:DOMAIN"
+
+Entry points are loaded when a name that is not built in is asked for, never at import.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from populora.core.config import Config
+from populora.core.errors import ConfigError, did_you_mean
+from populora.core.types import TaskType
+from populora.domains import python, sql
+from populora.domains.declaration import Domain
+from populora.sandbox.pool import limits_of
+from populora.sandbox.protocol import Limits
+from populora.sandbox.runner import PYTHON, Runner
+
+GROUP = "populora.domains"
+BUILT_IN = {domain.name: domain for domain in (python.DOMAIN, sql.DOMAIN)}
+
+
+@cache
+def load_domain(name: str) -> Domain:
+    """Return the domain of that name. Raises `ConfigError` if there is none, or if its package is broken."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    installed = entry_points(group=GROUP)
+    matching = [entry for entry in installed if entry.name == name]
+    if not matching:
+        known = [*BUILT_IN, *sorted(entry.name for entry in installed)]
+        raise ConfigError(f"there is no domain '{name}'.{did_you_mean(name, known)} Installed: {', '.join(known)}.")
+    if len(matching) > 1:
+        raise ConfigError(f"the domain '{name}' is in several packages: {', '.join(map(_package, matching))}. Uninstall all but one.")
+    return _load(matching[0])
+
+
+def domain_of(task: TaskType) -> Domain:
+    """Return the domain of a task type."""
+    return load_domain(task.domain)
+
+
+def domain_names() -> list[str]:
+    """List the names of all domains, built-in ones first."""
+    return [*BUILT_IN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(BUILT_IN))]
+
+
+def package_of(name: str) -> str:
+    """Return the distribution and version that a domain comes from."""
+    entry = next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
+    return "populora" if name in BUILT_IN or entry is None else _package(entry)
+
+
+def runners_of(domains: Iterable[str]) -> tuple[Runner, ...]:
+    """Return the runners that a sandbox needs for these domains beside its own, that of Python."""
+    loaded = [load_domain(name) for name in domains if name != PYTHON]
+    return tuple(replace(domain.runner, control=(domain.identity[0], domain.identity[1].inputs)) for domain in loaded)
+
+
+def sandbox_limits(config: Config) -> Limits:
+    """Return the sandbox limits of a run, with the runners of its domains."""
+    return replace(limits_of(config.sandbox), runners=runners_of(config.domains))
+
+
+def _load(entry: EntryPoint) -> Domain:
+    try:
+        domain = entry.load()
+    except Exception as error:
+        raise ConfigError(f"the domain '{entry.name}' of {_package(entry)} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(domain, Domain):
+        raise ConfigError(f"the domain '{entry.name}' of {_package(entry)}: '{entry.value}' is no Domain, but {type(domain).__name__}")
+    if domain.name != entry.name:
+        raise ConfigError(f"the domain '{entry.name}' of {_package(entry)} calls itself '{domain.name}': the names must be equal")
+    return domain
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else f"'{entry.value}'"

@@ -1,0 +1,37 @@
+"""The domain of SQL: a program is one SELECT of SQLite, an input a small database, an output the rows of the result.
+
+Results compare as multisets of rows, unless the outermost SELECT has ORDER BY. The text of a database is a line ``name(column,column)`` for
+each table, followed by a line of literals for each row (`populora.domains.sql.runner.database`).
+"""
+
+import re
+
+from populora.core.types import Example
+from populora.domains.declaration import Domain, Metric
+from populora.domains.sql.names import MEASURES, REASONS
+from populora.sandbox.runner import Runner
+
+_TEXT = re.compile(r"'(?:[^']|'')*'")
+
+
+def explain(answer: str, expected: str) -> str:
+    """Name a wrong result ``wrong_width`` if its rows have another number of columns, else ``wrong``."""
+    return "wrong" if "no rows" in (answer, expected) or _width(answer) == _width(expected) else "wrong_width"
+
+
+def _width(rows: str) -> int:
+    return _TEXT.sub("", rows.partition("\n")[0]).count(",")
+
+
+DOMAIN = Domain(
+    name="sql",
+    version="1",
+    package="populora.domains.sql",
+    runner=Runner("sql", "populora.domains.sql.runner", packages=("sqlglot",), reasons=REASONS),
+    fences=("sql", "sqlite"),
+    metrics=tuple(Metric(name, name, low, high) for name, low, high in MEASURES),
+    identity=("SELECT a FROM t", Example("t(a)\n1\n2", "1\n2")),
+    shown=("clauses", "nesting"),
+    lexer="sql",
+    explain=explain,
+)
