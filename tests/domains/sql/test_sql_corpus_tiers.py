@@ -27,8 +27,9 @@ def judged(request) -> dict[Case | str, Verdict]:
         pytest.skip(str(error))
     with SandboxPool(LIMITS, 2, tier=request.param) as pool:
         jobs = [Job("run", case.statement, (case.database,), domain="sql") for case in CASES]
-        verdicts = dict(zip(CASES, pool.run(jobs, twice=True), strict=True))
-        return verdicts | dict(zip(("sql", "python"), pool.run([CONTROL, PYTHON_CONTROL], twice=True), strict=True))
+        verdicts: dict[Case | str, Verdict] = dict(zip(CASES, pool.run(jobs, twice=True), strict=True))
+        verdicts["sql"], verdicts["python"] = pool.run([CONTROL, PYTHON_CONTROL], twice=True)
+        return verdicts
 
 
 @pytest.mark.parametrize("group", GROUPS)
