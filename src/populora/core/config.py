@@ -20,7 +20,7 @@ class BaseConfig:
     """The frozen base model."""
 
     path: str = "tiny"
-    """``tiny`` (ships in the package) or a folder / hub name that transformers can load."""
+    """``tiny`` (Python) or ``tiny_sql`` (Python and SQL), which ship in the package, or a folder / hub name that transformers can load."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
     kernels: Literal["auto", "torch"] = "auto"

@@ -10,7 +10,7 @@ from populora.adapters.peft_settings import CONFIG_FILE, read_settings
 from populora.core.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import read_json
-from populora.engine.model.loading import TINY, base_folder
+from populora.engine.model.loading import EMBEDDED, base_folder
 from populora.evals.eval_records import EvalModel
 from populora.runs.checkpoint import saved_members
 from populora.runs.directory import CONFIG, FACTS, config_hash, read_config
@@ -83,12 +83,12 @@ def _find(name: str, members: str, base: str, step: int | None) -> EvalModels:
     if (folder / CONFIG_FILE).is_file():
         return EvalModels(_default_config(base or _base_of(folder)), (EvalModel(folder.resolve().name, "adapter", folder),))
     mistyped = folder.parent != Path() and folder.parent.is_dir()  # a path, not a name on the hub
-    if name == TINY or (folder / CONFIG).is_file() or (not folder.exists() and _HUB_NAME.fullmatch(name) and not mistyped):
+    if name in EMBEDDED or (folder / CONFIG).is_file() or (not folder.exists() and _HUB_NAME.fullmatch(name) and not mistyped):
         if base not in ("", name):
             raise ConfigError(f"'{name}' is a base itself: leave out --base '{base}', or name an adapter or a run")
         return EvalModels(_default_config(name), (EvalModel(BASE, BASE),))
     missing = f"has none of {FACTS}, {CONFIG_FILE} and {CONFIG}" if folder.is_dir() else "is no folder"
-    raise ConfigError(f"'{name}': expected a run, a PEFT adapter, or a base ('{TINY}', a folder or a hub name); it {missing}")
+    raise ConfigError(f"'{name}': expected a run, a PEFT adapter, or a base ({', '.join(EMBEDDED)}, a folder or a hub name); it {missing}")
 
 
 def _find_members(run: Path, members: str, base: str, step: int | None) -> EvalModels:
@@ -106,14 +106,14 @@ def _find_members(run: Path, members: str, base: str, step: int | None) -> EvalM
 
 
 def _base_of(adapter: Path) -> str:
-    """Read the base model that an adapter's settings name. For the package's own folder that is ``tiny``."""
+    """Read the base model that an adapter's settings name. For the package's own folders that is the name of the base."""
     path = read_settings(adapter).get("base_model_name_or_path")
     if not isinstance(path, str) or not path:
         raise AdapterError(f"'{adapter / CONFIG_FILE}' names no base (base_model_name_or_path): say with --base which one it is for")
-    return TINY if Path(path) == base_folder(BaseConfig(path=TINY)) else path
+    return next((name for name in EMBEDDED if Path(path) == base_folder(BaseConfig(path=name))), path)
 
 
 def _default_config(base: str) -> Config:
-    if base == TINY:
-        return Config(base=BaseConfig(path=TINY, prompts="compact"), selfplay=TINY_LIMITS)
+    if base in EMBEDDED:
+        return Config(base=BaseConfig(path=base, prompts="compact"), selfplay=TINY_LIMITS)
     return Config(base=BaseConfig(path=base, prompts="azr"))

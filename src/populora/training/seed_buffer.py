@@ -31,6 +31,8 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> 
     file, wanted, tasks = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds, run.config.task_types
     seeds = _read(run, file) if file.exists() else _base_seeds(run, remark)
     for task, count in count_seeds(seeds, tasks).items():
+        if not count and wanted:
+            raise ConfigError(f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}'")
         if count < wanted:
             raise ConfigError(f"selfplay.seeds is {wanted}, but '{file.name}' of the base has {count} problems of {task}: lower it")
         for problem, fingerprint in [seed for seed in seeds if seed[0].task is task][:wanted]:

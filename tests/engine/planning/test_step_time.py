@@ -124,3 +124,8 @@ def test_gpus_of_a_learner_train_together_and_verifiers_judge_together(paper, pl
     whole = planned(replace(paper(), cluster=ClusterConfig(learners=8, engines=8)))
     shared = planned(replace(paper(), cluster=ClusterConfig(learners=2, shards=4, engines=8, verifiers=4)))
     assert shared.seconds.train == whole.seconds.train and shared.seconds.verdicts == whole.seconds.verdicts / 4
+
+
+def test_each_domain_has_prompts_of_its_own(paper, planned):
+    alone, both = (planned(replace(paper(), domains=domains)).work for domains in (("python",), ("python", "sql")))
+    assert (both.proposals.prompts, both.trained.rows) == (2 * alone.proposals.prompts, 2 * alone.trained.rows)

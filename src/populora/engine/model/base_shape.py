@@ -22,9 +22,9 @@ def _read(config: BaseConfig) -> ModelShape:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from populora.engine.model.loading import TINY, base_folder
+    from populora.engine.model.loading import EMBEDDED, base_folder
 
-    path = str(base_folder(config)) if config.path == TINY else config.path
+    path = str(base_folder(config)) if config.path in EMBEDDED else config.path
     try:
         base_config = AutoConfig.from_pretrained(path)
         with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Load the frozen base model and its tokenizer, from the package (``tiny``) or anywhere transformers can load from."""
+"""Load the frozen base model and its tokenizer, from the package (`EMBEDDED`) or anywhere transformers can load from."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,14 +15,17 @@ from transformers.utils.logging import disable_progress_bar
 from populora.core.config import BaseConfig
 from populora.core.errors import BaseModelError
 
-TINY = "tiny"
+TINY, TINY_SQL = "tiny", "tiny_sql"
+EMBEDDED = {TINY: "tiny_base", TINY_SQL: "tiny_sql_base"}
+"""Folders of the bases that ship in the package: one speaks Python, the other Python and SQL."""
 ALIGNMENT = 64
 """Bytes: torch's allocator places each tensor at a multiple of it."""
 
 
 def base_folder(config: BaseConfig) -> Path:
-    """Return the folder of the base's files, if they are on this disk: in the package for ``tiny``, else the path itself."""
-    return Path(str(files("populora.engine.model").joinpath("tiny_base"))) if config.path == TINY else Path(config.path)
+    """Return the folder of the base's files, if they are on this disk: in the package for an embedded one, else the path itself."""
+    embedded = EMBEDDED.get(config.path)
+    return Path(str(files("populora.engine.model").joinpath(embedded))) if embedded else Path(config.path)
 
 
 def base_name(config: BaseConfig) -> str:
@@ -80,12 +83,12 @@ def base_fingerprint(model: Any) -> str:
 
 def _source(config: BaseConfig) -> str:
     folder = base_folder(config)
-    if config.path == TINY and not (folder / "config.json").is_file():
+    if config.path in EMBEDDED and not (folder / "config.json").is_file():
         raise BaseModelError(
-            f"the tiny base is missing from the package (expected {folder}/config.json). Reinstall populora, or set "
+            f"the base '{config.path}' is missing from the package (expected {folder}/config.json). Reinstall populora, or set "
             "base.path to another model."
         )
-    return str(folder) if config.path == TINY else config.path
+    return str(folder) if config.path in EMBEDDED else config.path
 
 
 @contextmanager

@@ -63,13 +63,13 @@ class StepWork:
 
 
 def step_work(config: Config, assumed: Assumptions) -> StepWork:
-    """Count the texts of a step. A proposer answers ``3 prompts_per_type`` prompts. A solver attempts all valid problems of its teachers
-    and fills up to ``3 prompts_per_type`` from the buffer; it trains on that many (readings 3 to 5). With
+    """Count the texts of a step. A proposer answers ``prompts_per_type`` prompts of each type. A solver attempts all valid problems of its
+    teachers and fills up to ``prompts_per_type`` of each from the buffer; it trains on that many (readings 3 to 5). With
     ``selfplay.previous_step_attempts`` it trains on as many problems of the step before, and on no attempt at the others."""
     play, lengths = config.selfplay, (assumed.prompt_tokens, assumed.response_tokens)
     population = config.population
     proposers, solvers = (1, 1) if population.single_agent else (population.teachers, population.students)
-    prompts = 3 * play.prompts_per_type
+    prompts = len(config.task_types) * play.prompts_per_type
     proposed = proposers * prompts * play.samples_per_prompt
     valid, apart = assumed.valid * proposed, solvers * prompts * play.previous_step_attempts
     problems = valid + solvers * prompts if apart else max(valid, solvers * prompts)
