@@ -1,8 +1,6 @@
-"""The runner of SQL inside the sandbox: the hostile corpus in the tiers that models may train on, values, and measures."""
+"""The runner of SQL inside the sandbox: values, databases and measures. The hostile corpus is in test_sql_corpus_tiers.py."""
 
 import pytest
-import tests.domains.sql.corpus  # noqa: F401 - it adds the cases
-from tests.domains.sql.corpus_case import CASES, holds
 
 from populora.core.errors import SandboxUnavailableError
 from populora.core.types import VerdictKind
@@ -26,25 +24,6 @@ def pool(request):
 
 def run(pool, program, *inputs):
     return pool.run([Job("run", program, inputs, domain="sql")], twice=True)[0]
-
-
-def wrong_verdicts(pool, cases):
-    """The cases with a verdict that is not accepted."""
-    verdicts = pool.run([Job("run", case.statement, (case.database,), domain="sql") for case in cases], twice=True)
-    texts = [verdict.values[0].literal if verdict.values else "" for verdict in verdicts]
-    triples = zip(cases, verdicts, texts, strict=True)
-    return [
-        (case.tries, case.name, verdict) for case, verdict, text in triples if not holds(case, verdict.kind.value, verdict.reason, text)
-    ]
-
-
-def test_a_sample_of_the_corpus_gets_accepted_verdicts(pool):
-    assert wrong_verdicts(pool, CASES[::8]) == []
-
-
-@pytest.mark.slow
-def test_every_case_of_the_corpus_gets_an_accepted_verdict(pool):
-    assert wrong_verdicts(pool, CASES) == []
 
 
 def test_results_match_as_multisets_unless_the_statement_orders(pool):
