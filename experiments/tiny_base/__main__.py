@@ -77,6 +77,8 @@ class Acceptance:
     """Validity, solve rate and reward by length of the base's own proposals."""
 
     base: str = "tiny"
+    domain: str = "python"
+    """``python`` or ``sql``."""
     out: Path = RESULTS / "acceptance.json"
     prompts_per_type: int = 3840
     seed: int = 0
@@ -95,7 +97,8 @@ def acceptance(arguments: Sequence[str]) -> int:
     from populora.training.seed_buffer import fill_buffer
 
     config = Config(
-        seed=chosen.seed, threads=chosen.threads, base=BaseConfig(path=chosen.base), lora=LoraConfig(rank=8, alpha=16.0),
+        seed=chosen.seed, threads=chosen.threads, domains=(chosen.domain,), base=BaseConfig(path=chosen.base),
+        lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
         selfplay=SelfplayConfig(
             prompts_per_type=chosen.prompts_per_type, samples_per_prompt=1, rho_samples=8, max_prompt_tokens=256,
@@ -104,9 +107,9 @@ def acceptance(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     with build_run(config) as run:
         fill_buffer(run)
-        scored = play(run, load_held_out(config.base, per_type=216))
-    results = report(scored, chosen.seed)
-    checks = passed(results)
+        scored = play(run, load_held_out(config.base, per_type=216, tasks=config.task_types))
+    results = report(scored, chosen.domain, chosen.seed)
+    checks = passed(results, chosen.domain)
     _write(chosen.out, {"command": _settings(chosen), "base_sha256": run.fingerprints["base_sha256"], "passed": checks, "results": results})
     return 0 if all(checks.values()) else 1
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -19,13 +19,14 @@ from experiments.tiny_base.describe import LEVELS, describe
 from experiments.tiny_base.mixtures import MESSAGES
 from experiments.tiny_base.pretrain import Model, pretrain
 from experiments.tiny_base.samples import HELD_OUT_ONE_IN, Sample, draw_sample, inputs_text
+from experiments.tiny_base.sql.problems import draw_problem
 from experiments.tiny_base.tokenizer import save_tokenizer
 from safetensors import SafetensorError
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import disk_errors
 from populora.core.rng import stream
-from populora.core.types import CODE_TYPES, Example, Problem, TaskType
+from populora.core.types import CODE_TYPES, Example, Problem, TaskType, task_types
 from populora.engine.model.loading import torch_device
 from populora.tasks.render import fill, load_prompts
 
@@ -61,10 +62,10 @@ def _write(config: PretrainConfig, model: Model, work: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     model.to("cpu", torch.float32).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)  # safetensors writes for the owner alone
-    save_tokenizer(out)
+    save_tokenizer(out, config.languages)
     shutil.copyfile(work / "training_log.jsonl", out / "training_log.jsonl")
-    write_problems(out / "seeds.jsonl", seed_problems(config.seed))
-    write_problems(out / "held_out.jsonl", held_out_problems(config.seed))
+    write_problems(out / "seeds.jsonl", seed_problems(config.seed, config.languages))
+    write_problems(out / "held_out.jsonl", held_out_problems(config.seed, config.languages))
     weights = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     recipe = {
         "config": asdict(config), "corpus": corpus_digest(config), "weights_sha256": weights,
@@ -81,7 +82,8 @@ def model_card(config: PretrainConfig, model: Model, work: Path) -> str:
         **asdict(config), "parameters": f"{model.num_parameters():,}", "vocabulary": model.config.vocab_size,
         "tokens": f"{last['tokens']:,}", "direct": mixture_of(config, config.shards - 1).styles["direct"], "held_out": HELD_OUT_ONE_IN,
     }  # fmt: skip
-    template = files("experiments.tiny_base").joinpath("model_card.md").read_text(encoding="utf-8")
+    name = "model_card_both.md" if "sql" in config.languages else "model_card.md"
+    template = files("experiments.tiny_base").joinpath(name).read_text(encoding="utf-8")
     return fill(template, **values)
 
 
@@ -89,22 +91,33 @@ def write_problems(path: Path, problems: list[Problem]) -> None:
     path.write_text("".join(json.dumps(asdict(problem)) + "\n" for problem in problems), encoding="utf-8")
 
 
-def seed_problems(seed: int) -> list[Problem]:
+def seed_problems(seed: int, languages: Sequence[str] = ("python",)) -> list[Problem]:
     """Short problems of each type for the start of a run's buffer."""
-    rng = stream(seed, "seed-problems")
-    return [
-        problem_of(rng, task, f"seed-{task}-{index}", "seed", draw_sample(rng, SEED_BUDGETS[index % len(SEED_BUDGETS)]))
+    budgets = [SEED_BUDGETS[index % len(SEED_BUDGETS)] for index in range(SEEDS_PER_TYPE)]
+    rng, sql_rng = stream(seed, "seed-problems"), stream(seed, "seed-problems", "sql")
+    problems = [
+        problem_of(rng, task, f"seed-{task}-{index}", "seed", draw_sample(rng, budget))
         for task in CODE_TYPES
-        for index in range(SEEDS_PER_TYPE)
+        for index, budget in enumerate(budgets)
+    ]
+    sql_types = task_types(["sql"]) if "sql" in languages else ()
+    return problems + [
+        draw_problem(sql_rng, task, f"seed-{task}-{index}", "seed", budget) for task in sql_types for index, budget in enumerate(budgets)
     ]
 
 
-def held_out_problems(seed: int) -> list[Problem]:
+def held_out_problems(seed: int, languages: Sequence[str] = ("python",)) -> list[Problem]:
     """The held-out suite: `HELD_OUT_PER_CELL` problems for each level and type, of programs never pretrained on."""
-    rng = stream(seed, "held-out-problems")
-    return [
+    rng, sql_rng = stream(seed, "held-out-problems"), stream(seed, "held-out-problems", "sql")
+    problems = [
         problem_of(rng, task, f"held-{task}-{level}-{index}", f"level-{level}", draw_sample(rng, level, evaluation=True))
         for task in CODE_TYPES
+        for level in HELD_OUT_LEVELS
+        for index in range(HELD_OUT_PER_CELL)
+    ]
+    return problems + [
+        draw_problem(sql_rng, task, f"held-{task}-{level}-{index}", f"level-{level}", level, evaluation=True)
+        for task in (task_types(["sql"]) if "sql" in languages else ())
         for level in HELD_OUT_LEVELS
         for index in range(HELD_OUT_PER_CELL)
     ]

@@ -4,10 +4,6 @@ A solver of sql_i answers with the smallest part of a database that still gives 
 it tells rows of its own choice as the trace of an execution would.
 """
 
-import tomllib
-from functools import cache
-from importlib.resources import files
-
 import numpy as np
 from experiments.tiny_base.describe import LEVELS
 from experiments.tiny_base.documents import Document, Piece, answer, fenced, weighted
@@ -17,17 +13,15 @@ from experiments.tiny_base.sql.execution import Rejected, Run, trace_text
 from experiments.tiny_base.sql.samples import PROBES, Sample, draw_sample, needed, run_on, smallest
 from experiments.tiny_base.sql.tables import database_text, rows_text
 
-from populora.tasks.render import PromptSet, fill
+from populora.tasks.render import PromptSet, fill, load_prompts
 
 MAX_INPUTS_CHARS = 165
 """Longest text of all databases of a sql_f problem."""
 
 
-@cache
 def prompts() -> PromptSet:
     """The compact prompts of SQL."""
-    text = files("populora").joinpath("domains", "sql", "prompts", "compact.toml").read_text(encoding="utf-8")
-    return PromptSet(**tomllib.loads(text))
+    return load_prompts("compact", domain="sql")
 
 
 def draw_document(rng: np.random.Generator, role: str, name: str, mixture: Mixture) -> Document:

@@ -30,34 +30,38 @@ def rising(task, slope=0.05):
 
 def test_a_base_whose_harder_problems_pay_passes():
     items = [item for task in CODE_TYPES for item in rising(task)]
-    assert all(passed(report(items)).values())
+    assert all(passed(report(items, "python"), "python").values())
 
 
 def test_falling_rewards_fail_the_slope_alone():
     items = [item for task in CODE_TYPES for item in rising(task, slope=-0.05)]
-    failed = [name for name, holds in passed(report(items)).items() if not holds]
+    failed = [name for name, holds in passed(report(items, "python"), "python").items() if not holds]
     assert failed == [f"{task} reward rises with lines" for task in CODE_TYPES]
 
 
 def test_invalid_long_programs_fail_the_longest_quarter_and_turn_the_slope():
     items = rising(CODE_TYPES[0]) + [scored(CODE_TYPES[0], 12, valid=False) for _ in range(8)]
     items += [item for task in CODE_TYPES[1:] for item in rising(task)]
-    results = report(items)
+    results = report(items, "python")
     measured = results[CODE_TYPES[0]]
     assert measured["valid"] == round(180 / 188, 4) and measured["rejections"] == {"error:syntax": 8}
     assert measured["longest_quarter_from_lines"] == 8 and measured["valid_longest_quarter"] == round(44 / 52, 4)
-    checks = passed(results)
+    checks = passed(results, "python")
     assert checks["code_i valid >= 0.95"] and not checks["code_i valid, longest quarter >= 0.90"]
 
 
 def test_a_missing_rate_fails():
     items = [scored(task, 2 + index % 8, rho=0.5, reward=0.1 * index) for task in CODE_TYPES for index in range(40)]
-    assert not passed(report(items))["code_o problems at every rate"]
+    assert not passed(report(items, "python"), "python")["code_o problems at every rate"]
 
 
 def failed_with(direct, reasoned):
     items = [replace(item, direct=direct, reasoned=reasoned) for task in CODE_TYPES for item in rising(task)]
-    return {name.removeprefix("code_o ") for name, holds in passed(report(items)).items() if not holds and name.startswith("code_o")}
+    return {
+        name.removeprefix("code_o ")
+        for name, holds in passed(report(items, "python"), "python").items()
+        if not holds and name.startswith("code_o")
+    }
 
 
 def test_reasoning_must_be_a_habit_of_the_few_and_pay():
@@ -72,6 +76,6 @@ USES, GROWS = "programs use every construct", "programs grow and shrink on every
 
 @pytest.mark.parametrize(("kept", "failed"), [(PROGRAMS, set()), (PROGRAMS[1:], {USES}), (PROGRAMS[:1] * 50, {USES, GROWS})])
 def test_programs_must_use_every_construct_and_differ(kept, failed):
-    results = report([item for task in CODE_TYPES for item in rising(task)])
-    checks = passed({**results, "programs": variety(kept)})
+    results = report([item for task in CODE_TYPES for item in rising(task)], "python")
+    checks = passed({**results, "programs": variety(kept, "python")}, "python")
     assert {name for name in (USES, GROWS) if not checks[name]} == failed
