@@ -28,7 +28,7 @@ def load_held_out(base: BaseConfig, per_type: int, tasks: Sequence[TaskType] = C
     for task in tasks:
         of_task = [problem for problem in problems if problem.task is task]
         if not of_task:
-            raise ConfigError(f"the held-out suite of the base '{base.path}' has no {task}: choose a base for its domain, or evaluation.every = 0")
+            raise ConfigError(f"the held-out suite of '{base.path}' has no {task}: choose a base for its domain, or evaluation.every = 0")
         if len(of_task) < per_type:
             raise ConfigError(
                 f"evaluation.problems_per_type is {per_type}, but '{file.name}' of the base has {len(of_task)} problems of {task}: lower it"
