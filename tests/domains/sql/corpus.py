@@ -70,7 +70,6 @@ statements(
         "ties in a window": "SELECT a, row_number() OVER (ORDER BY a > 0) FROM t",
         "first value": "SELECT DISTINCT first_value(a) OVER (ORDER BY a > 0 ROWS UNBOUNDED PRECEDING) FROM t",
         "lag": "SELECT a, lag(a) OVER () FROM t",
-        "order of a subquery": "WITH s AS MATERIALIZED (SELECT a FROM t ORDER BY a) SELECT a FROM s LIMIT 1",
     },
     CHANCE,
 )
@@ -86,6 +85,13 @@ statements(
     },
     CHANCE,
     database=PAIRS,
+)
+
+statements(
+    "depends on the order of a subquery, as some versions of SQLite do",
+    {"order of a subquery": "WITH s AS MATERIALIZED (SELECT a FROM t ORDER BY a) SELECT a FROM s LIMIT 1"},
+    CHANCE,
+    "ok 1",
 )
 
 statements(

@@ -8,6 +8,7 @@ from tests.domains.sql.corpus_case import CASES, Case, holds
 
 from populora.domains.sql import runner
 from populora.domains.sql.names import REASONS
+from populora.domains.sql.runner import guard
 from populora.sandbox.runner import Refused
 
 
@@ -33,3 +34,12 @@ def test_a_case_gets_an_accepted_verdict(case: Case):
     kind, reason, text = outcome(case.statement, case.database)
     assert holds(case, kind, reason, text), (kind, reason, text[:200], case.accepted)
     assert reason in ("", "memory", *REASONS)
+
+
+def test_without_the_authoriser_the_corpus_would_notice(monkeypatch):
+    """The negative control: what SQLite does by itself is not what the corpus accepts."""
+    names = "sqlite_master rowid sqlite_version date current_timestamp changes unlikely json zeroblob json_each dbstat".split()
+    cases = [case for case in CASES if case.name in names and case.tries.startswith(("reads", "calls"))]
+    assert len(cases) == len(names) and all(holds(case, *outcome(case.statement, case.database)) for case in cases)
+    monkeypatch.setattr(guard, "_authoriser", lambda *_: (None, []))
+    assert [case.name for case in cases if holds(case, *outcome(case.statement, case.database))] == []
