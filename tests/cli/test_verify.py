@@ -57,6 +57,29 @@ def test_each_role_gets_its_result():
     ]
 
 
+def test_a_flag_chooses_the_language_of_the_programs():
+    database = "t(a,b)\n1,'x'\n2,NULL"
+    results = verify(
+        lines(
+            {"id": 1, "role": "program", "program": "SELECT b, a FROM t", "inputs": database},
+            {"id": 2, "role": "input", "program": "SELECT a FROM t", "answer": database, "output": "2\n1"},
+            {"id": 3, "role": "answer", "program": "", "inputs": "", "answer": "1,'x'", "output": "1"},
+            {"id": 4, "role": "solution", "answer": "SELECT max(a) FROM t", "pairs": [[database, "2"], ["t(a)", "NULL"]]},
+            {"id": 5, "role": "program", "program": "ATTACH 'x' AS y", "inputs": database},
+            {"id": 6, "role": "program", "program": "SELECT a FROM t", "inputs": "t(a INTEGER)\n'1'"},
+        ),
+        "--domain", "sql",
+    )  # fmt: skip
+    assert results == [
+        {"id": 1, "verdict": "ok", "kind": "", "value": "NULL,2\n'x',1"},
+        {"id": 2, "verdict": "ok", "kind": "", "correct": True},
+        {"id": 3, "verdict": "ok", "kind": "wrong_width", "correct": False},
+        {"id": 4, "verdict": "ok", "kind": "", "correct": True},
+        {"id": 5, "verdict": "error", "kind": "not_one_select", "value": None},
+        {"id": 6, "verdict": "error", "kind": "value_coerced", "value": None},
+    ]
+
+
 MALFORMED = [
     b"nonsense\n", b"\n", b"5\n", b"[]\n", b'"a"\n', b"null\n", b"{}\n",
     b'{"role": "program"}\n', b"\xff\xfe\n",
@@ -154,7 +177,7 @@ def test_once_sees_no_difference_between_processes_and_the_default_does():
     assert [verify(lines(order), *flags)[0]["verdict"] for flags in ([], ["--once"])] == ["rejected_nondeterministic", "ok"]
 
 
-@pytest.mark.parametrize(("flag", "value"), [("workers", "0"), ("cpu-seconds", "0"), ("profile", "x")])
+@pytest.mark.parametrize(("flag", "value"), [("workers", "0"), ("cpu-seconds", "0"), ("profile", "x"), ("domain", "none")])
 def test_impossible_flags_are_errors(flag, value):
     with pytest.raises(ConfigError, match=flag.replace("-", "_").removesuffix("s")):
         main([f"--{flag}", value])

@@ -60,6 +60,38 @@ def test_an_expected_output_that_is_no_literal_is_the_callers_mistake(verifier):
         assert not check.correct and check.kind == "expected_output:not_a_literal"
 
 
+ROWS = "t(a,b)\n1,'x'\n2,NULL\n3,'x'"
+
+
+@pytest.fixture(scope="module")
+def sql():
+    with Verifier(LIMITS, allow_weak=True, domain="sql") as started:
+        yield started
+
+
+def test_statements_have_results_or_reasons(sql):
+    assert sql.run_program("SELECT b, count(*) FROM t GROUP BY b", ROWS).values[0].literal == "NULL,1\n'x',2"
+    assert sql.run_program("DELETE FROM t", ROWS).reason == "not_one_select"
+    assert sql.run_program("SELECT a FROM t", "t(a)\n1,2").reason == "malformed_database"
+    assert sql.run_program("SELECT a FROM t ORDER BY b LIMIT 2", ROWS).kind is VerdictKind.REJECTED_NONDETERMINISTIC
+
+
+def test_the_statement_says_whether_the_order_of_rows_counts(sql):
+    answer = "t(a)\n2\n1\n3"
+    assert sql.check_input("SELECT a FROM t", answer, "3\n1\n2").correct
+    assert sql.check_input("SELECT a FROM t ORDER BY a", answer, "1\n2\n3.0").correct
+    assert sql.check_input("SELECT a FROM t ORDER BY a", answer, "3\n1\n2").kind == "wrong"
+    assert sql.check_solution("SELECT a FROM t ORDER BY a", [(answer, "1\n2\n3"), (ROWS, "1\n2\n3")]).correct
+    assert sql.check_solution("SELECT a FROM t ORDER BY a", [(answer, "1\n2\n3"), (ROWS, "3\n2\n1")]).kind == "wrong"
+
+
+def test_answered_results_are_named_by_what_is_wrong_with_them(sql):
+    assert sql.check_answer("1.0,'x'", "1,'x'").correct
+    kinds = [sql.check_answer(answer, "1,'x'").kind for answer in ("1", "2,'x'", "1,x", "no rows")]
+    assert kinds == ["wrong_width", "wrong", "malformed_table", "wrong"]
+    assert sql.check_answer("1", "1,").kind == "expected_output:malformed_table"
+
+
 def test_the_expected_output_is_in_no_request_that_holds_the_answer(verifier, monkeypatch):
     from populora.sandbox.process import Zygote
 

@@ -19,6 +19,7 @@ from populora.cli.arguments import parse
 from populora.core.errors import ConfigError
 from populora.sandbox.layers import Tier
 from populora.sandbox.protocol import PROFILES
+from populora.sandbox.runner import PYTHON
 from populora.tasks.checks import ANY_IMPORT, Verifier
 
 LINES_AHEAD = 2  # per worker: enough to keep all workers busy, and a bound on memory
@@ -34,12 +35,14 @@ class Verify:
     """Judge programs and answers: JSON Lines from standard input, one result per line on standard output.
 
     {"id", "role": "program", "program", "inputs"} gives {"id", "verdict", "kind", "value"}.
-    {"id", "role": "input", "program", "answer", "output"} (code_i),
-    {"id", "role": "answer", "program", "inputs", "answer", "output"} (code_o) and
-    {"id", "role": "solution", "answer", "pairs": [[inputs, output], ...]} (code_f) give {"id", "verdict", "kind", "correct"}.
+    {"id", "role": "input", "program", "answer", "output"} (code_i, sql_i),
+    {"id", "role": "answer", "program", "inputs", "answer", "output"} (code_o, sql_o) and
+    {"id", "role": "solution", "answer", "pairs": [[inputs, output], ...]} (code_f, sql_f) give {"id", "verdict", "kind", "correct"}.
     docs/verifier.md explains the fields and results.
     """
 
+    domain: str = PYTHON
+    """Language of the programs: python, sql, or that of an installed package."""
     profile: Literal["training", "evaluation"] = "training"
     """Limits to start from: training is tight, evaluation is wide and has numpy and threads."""
     cpu_seconds: float | None = None
@@ -66,8 +69,9 @@ def main(arguments: Sequence[str]) -> int:
     changed = {name: getattr(flags, name) for name in ("cpu_seconds", "wall_seconds", "memory_mb") if getattr(flags, name) is not None}
     limits, tasks = replace(PROFILES[flags.profile], **changed), replace(ANY_IMPORT, equality=flags.equality)
     try:
-        with Verifier(limits, flags.workers, flags.allow_weak, flags.tier, tasks, twice=not flags.once) as verifier:
-            sys.stderr.write(f"populora verify: sandbox tier {verifier.tier}, profile {flags.profile}, workers {flags.workers}\n")
+        with Verifier(limits, flags.workers, flags.allow_weak, flags.tier, tasks, not flags.once, flags.domain) as verifier:
+            started = f"domain {flags.domain}, sandbox tier {verifier.tier}, profile {flags.profile}, workers {flags.workers}"
+            sys.stderr.write(f"populora verify: {started}\n")
             _answer_all(partial(answer_line, verifier), flags.workers)
     except BrokenPipeError:
         return 1

@@ -30,8 +30,8 @@ class Check:
     verdict: Verdict
     correct: bool
     kind: str
-    """Empty if it is right, else ``wrong`` or the verdict's reason. With the prefix ``expected_output:`` the caller's output is not
-    a literal, and nothing was judged."""
+    """Empty if it is right, else ``wrong``, what the domain calls a wrong output, or the verdict's reason. With the prefix
+    ``expected_output:`` the caller's output cannot be read, and nothing was judged."""
 
 
 class Verifier:
@@ -46,6 +46,16 @@ class Verifier:
     ...     code_f = verifier.check_solution(answer=program, pairs=[("1", "2"), ("5", "7")]).correct
     >>> value, code_i, code_o, code_f
     ('42', True, 'wrong', False)
+
+    In SQL a program is a SELECT, its input a small database, and its output the rows.
+
+    >>> with populora.Verifier(domain="sql") as verifier:
+    ...     statement = "SELECT a FROM t WHERE b = 'x'"
+    ...     value = verifier.run_program(statement, "t(a,b)\\n1,'x'\\n2,'y'\\n3,'x'").values[0].literal
+    ...     sql_i = verifier.check_input(statement, answer="t(a,b)\\n3,'x'\\n1,'x'", output=value).correct
+    ...     sql_o = verifier.check_answer(answer="1,'x'", output="1").kind
+    >>> value, sql_i, sql_o
+    ('1\\n3', True, 'wrong_width')
     """
 
     def __init__(
@@ -88,15 +98,15 @@ class Verifier:
         return self._pool.run([run_job(self._domain, program, (inputs,), self._tasks)], twice=self._twice)[0]
 
     def check_input(self, program: str, answer: str, output: str) -> Check:
-        """Check a code_i answer, an argument list of literals: ``f(<answer>)`` of the program must equal ``output``."""
+        """Check an answer of kind ``i`` (code_i): the program must return a value that equals ``output`` on it."""
         return self._check(Problem("", self._input_task, program, (Example("", output),)), answer)
 
     def check_answer(self, answer: str, output: str) -> Check:
-        """Check a code_o answer: the two literals must have equal values. No program runs."""
+        """Check an answer of kind ``o`` (code_o): the two texts must have equal values. No program runs."""
         return self._check(Problem("", self._output_task, "", (Example("", output),)), answer)
 
     def check_solution(self, answer: str, pairs: Sequence[tuple[str, str]]) -> Check:
-        """Check a code_f answer: the program must give the right output for every (inputs, output) of ``pairs``, at least one."""
+        """Check an answer of kind ``f`` (code_f): a program, right for every (inputs, output) of ``pairs``, at least one."""
         if isinstance(pairs, str) or not pairs or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             raise ConfigError(f"pairs: expected at least one pair of texts, such as [('1', '2')], got {pairs!r}")
         return self._check(Problem("", self._program_task, "", (), tuple(Example(inputs, output) for inputs, output in pairs)), answer)
