@@ -165,7 +165,7 @@ def test_a_long_text_of_a_runner_is_refused(runner):
         ({"module": "words_domain.missing"}, "words"),
         ({"module": "no_such_package.runner"}, "words"),
         ({"module": "words"}, "inside a package"),
-        ({"control": ("fail", "a")}, "harmless program of 'words'"),
+        ({"control": ("fail", "a")}, "domain 'words' does not run its domain's identity program 'fail' on 'a'"),
         ({"packages": ("no_such_package",)}, "no_such_package"),
     ],
 )

@@ -1,9 +1,10 @@
-"""``populora doctor``: check the machine, the sandbox, the tiny base and what computes it. Its output belongs into a bug report."""
+"""``populora doctor``: check the machine, sandbox, tiny base, what computes, and domains. Its output belongs into a bug report."""
 
 import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -16,11 +17,13 @@ from populora.core.installed import versions
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check this machine: versions, cores, sandbox, tiny base, what computes. Exits with 1 if a check fails."""
+    """Check this machine: versions, cores, sandbox, tiny base, what computes, domains. Exits with 1 if a check fails."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print one line per check; returns 0, or 1 if one failed."""
+    from populora.domains.registry import domain_names
+
     parse(Doctor, arguments, "doctor")
     console = Console(highlight=False)
     table, code = Table.grid(padding=(0, 2)), 0
@@ -29,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         ("machine", _machine),
         ("sandbox", _sandbox),
         ("tiny base", _tiny_base),
-        ("domains", _domains),
         ("computation", _computation),
+        *((f"domain {name}", partial(_domain, name)) for name in domain_names()),
     ):
         try:
             table.add_row(Text("ok", "green"), name, Text(check()))
@@ -76,15 +79,13 @@ def _tiny_base() -> str:
     return f"{described}; in {base_folder(BaseConfig())}"
 
 
-def _domains() -> str:
-    """List the domains that `domains` can name, each after its runner ran a program in the sandbox."""
-    from populora.domains.registry import domain_names, load_domain, package_of, runners_of
-    from populora.sandbox.pool import SandboxPool
-    from populora.sandbox.protocol import Limits
+def _domain(name: str) -> str:
+    """Name the version and the package of a domain, after its runner and its prompts were tried."""
+    from populora.domains.conformance import check
+    from populora.domains.registry import load_domain, packages_of
 
-    names = domain_names()
-    with SandboxPool(Limits(runners=runners_of(names)), workers=1, allow_weak=True):
-        return "\n".join(f"{name} {load_domain(name).version} ({package_of(name)})" for name in names)
+    check(load_domain(name))
+    return f"version {load_domain(name).version}, in {', '.join(packages_of(name))}"
 
 
 def _computation() -> str:

@@ -27,16 +27,15 @@ BUILT_IN = {domain.name: domain for domain in (python.DOMAIN, sql.DOMAIN)}
 @cache
 def load_domain(name: str) -> Domain:
     """Return the domain of that name. Raises `ConfigError` if there is none, or if its package is broken."""
+    packages = packages_of(name)
+    if len(packages) > 1:
+        raise ConfigError(f"the domain '{name}' is in several packages: {', '.join(packages)}. Uninstall all but one.")
     if name in BUILT_IN:
         return BUILT_IN[name]
-    installed = entry_points(group=GROUP)
-    matching = [entry for entry in installed if entry.name == name]
-    if not matching:
-        known = [*BUILT_IN, *sorted(entry.name for entry in installed)]
+    if not packages:
+        known = domain_names()
         raise ConfigError(f"there is no domain '{name}'.{did_you_mean(name, known)} Installed: {', '.join(known)}.")
-    if len(matching) > 1:
-        raise ConfigError(f"the domain '{name}' is in several packages: {', '.join(map(_package, matching))}. Uninstall all but one.")
-    return _load(matching[0])
+    return _load(*_entries(name))
 
 
 def domain_of(task: TaskType) -> Domain:
@@ -49,21 +48,29 @@ def domain_names() -> list[str]:
     return [*BUILT_IN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(BUILT_IN))]
 
 
-def package_of(name: str) -> str:
-    """Return the distribution and version that a domain comes from."""
-    entry = next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
-    return "populora" if name in BUILT_IN or entry is None else _package(entry)
+def packages_of(name: str) -> list[str]:
+    """List the distributions that have a domain of this name, such as ``populora-calculator 0.1.0``. More than one is an error."""
+    return [*(["populora"] if name in BUILT_IN else []), *map(_package, _entries(name))]
 
 
 def runners_of(domains: Iterable[str]) -> tuple[Runner, ...]:
     """Return the runners that a sandbox needs for these domains beside its own, that of Python."""
-    loaded = [load_domain(name) for name in domains if name != PYTHON]
-    return tuple(replace(domain.runner, control=(domain.identity[0], domain.identity[1].inputs)) for domain in loaded)
+    return tuple(runner_of(load_domain(name)) for name in domains if name != PYTHON)
+
+
+def runner_of(domain: Domain) -> Runner:
+    """Return the runner of a domain with its control program, and with the package that errors name."""
+    program, example = domain.identity
+    return replace(domain.runner, control=(program, example.inputs), distribution=", ".join(packages_of(domain.name)))
 
 
 def sandbox_limits(config: Config) -> Limits:
     """Return the sandbox limits of a run, with the runners of its domains."""
     return replace(limits_of(config.sandbox), runners=runners_of(config.domains))
+
+
+def _entries(name: str) -> list[EntryPoint]:
+    return [entry for entry in entry_points(group=GROUP) if entry.name == name]
 
 
 def _load(entry: EntryPoint) -> Domain:

@@ -134,16 +134,27 @@ def package_folders(packages: Iterable[str]) -> list[str]:
 def runner_settings(runner: Runner) -> dict[str, Any]:
     """Describe a runner for the zygote: where its module is, the folder that it needs to see, and its control job.
 
-    Raises `SandboxUnavailableError` for a module that is not there, or that is in no package.
+    Raises `SandboxUnavailableError` for a module that is not there or that is in no package, and for packages that it lacks.
     """
-    package = runner.module.rpartition(".")[0]
+    if "." not in runner.module:
+        raise SandboxUnavailableError(f"{runner}: expected a module inside a package, such as 'package.runner'")
     try:
-        spec = importlib.util.find_spec(runner.module) if package else None
-    except ImportError as error:
-        raise SandboxUnavailableError(f"the runner '{runner.module}' of the domain '{runner.domain}' cannot be found: {error}") from error
+        spec = importlib.util.find_spec(runner.module)
+        lacking = [name for name in runner.packages if importlib.util.find_spec(name) is None]
+    except (ImportError, ValueError) as error:
+        raise SandboxUnavailableError(f"{runner} cannot be found: {error}") from error
     if spec is None or spec.origin is None:
-        raise SandboxUnavailableError(f"the domain '{runner.domain}' needs a runner inside a package, such as 'a.b', got '{runner.module}'")
+        raise SandboxUnavailableError(f"{runner}: there is no such module")
+    if lacking:
+        raise SandboxUnavailableError(f"{runner} needs {', '.join(lacking)}, which is not installed")
     file = Path(spec.origin).resolve()
     outermost = file.parents[runner.module.count(".") + (file.name == "__init__.py")]
     job = {"program": runner.control[0], "texts": runner.control[1:], "rules": [], "domain": runner.domain}
-    return {"domain": runner.domain, "module": runner.module, "folder": str(outermost), "visible": str(file.parent), "job": job}
+    return {
+        "domain": runner.domain,
+        "module": runner.module,
+        "folder": str(outermost),
+        "visible": str(file.parent),
+        "job": job,
+        "label": str(runner),
+    }

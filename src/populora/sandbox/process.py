@@ -65,7 +65,7 @@ class Zygote:
         self.served = 0
         self._submitted, self._reports = 0, bytearray()  # jobs that are not collected, and the reports that came early
         packages = list(dict.fromkeys([*limits.packages, *(name for runner in limits.runners for name in runner.packages)]))
-        folders, runners = package_folders(packages), [runner_settings(runner) for runner in limits.runners]
+        runners, folders = [runner_settings(runner) for runner in limits.runners], package_folders(packages)
         self._control, theirs = socket.socketpair()
         settings = {
             "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,

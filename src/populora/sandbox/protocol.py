@@ -8,7 +8,7 @@ import json
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from populora.core.errors import ConfigError
@@ -49,7 +49,7 @@ class Limits:
     harness: tuple[str, ...] = ()
     """Python files of this package, loaded in order into the module ``harness`` before programs are forked; they may import
     ``packages``."""
-    runners: tuple[Runner, ...] = ()
+    runners: tuple[Runner, ...] = field(default=(), repr=False)
     """Domains whose programs can run, in addition to Python."""
 
     def __post_init__(self) -> None:

@@ -41,3 +41,8 @@ class Runner:
     reasons: tuple[str, ...] = ()
     control: tuple[str, str] = ("", "")
     """A harmless program and an input for it. A sandbox that cannot run them does not start."""
+    distribution: str = ""
+    """What errors name in addition to the domain, such as ``populora-calculator 0.1.0``."""
+
+    def __str__(self) -> str:
+        return f"the runner '{self.module}' of the domain '{self.domain}'{self.distribution and f' ({self.distribution})'}"

@@ -65,14 +65,18 @@ class Worker:
     def start(self) -> None:
         for index in _PAIR:
             self._zygotes[index] = Zygote(self._isolation, self._limits, index)
-        controls = [_CONTROL] + [Job("run", runner.control[0], runner.control[1:], domain=runner.domain) for runner in self._limits.runners]
-        verdicts = self.judge([Unit([job], twice=True) for job in controls])
-        for job, (verdict,) in zip(controls, verdicts, strict=True):
+        ((verdict,),) = self.judge([Unit([_CONTROL], twice=True)])
+        if not verdict.ok:
+            raise SandboxUnavailableError(
+                f"the sandbox does not run a harmless program under {self._limits}: {verdict.kind} {verdict.reason}. "
+                f"Raise the limits, or report the machine's layers: {self._isolation.report}"
+            )
+        for runner in self._limits.runners:
+            job = Job("run", runner.control[0], runner.control[1:], domain=runner.domain)
+            ((verdict,),) = self.judge([Unit([job], twice=True)])
             if not verdict.ok:
-                raise SandboxUnavailableError(
-                    f"the sandbox does not run a harmless program of '{job.domain}' under {self._limits}: {verdict.kind} {verdict.reason}. "
-                    f"Raise the limits, or report the machine's layers: {self._isolation.report}"
-                )
+                program = f"its domain's identity program {job.program!r} on {job.texts[0]!r}"
+                raise SandboxUnavailableError(f"{runner} does not run {program}: {verdict.kind} {verdict.reason}")
 
     def close(self) -> None:
         for zygote in self._zygotes.values():
