@@ -1,6 +1,10 @@
 """The example of docs/domains.md: small, installable, exact, and bounded."""
 
 import contextlib
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -8,10 +12,12 @@ from hypothesis import strategies as st
 from tests.domains.conftest import EXAMPLE
 
 from populora.domains.conformance import check
-from populora.domains.registry import domain_names, packages_of
+from populora.domains.registry import domain_names, load_domain, packages_of
 from populora.sandbox.protocol import Limits
 from populora.sandbox.runner import Refused
 from populora.tasks.checks import Verifier
+
+PAGE = EXAMPLE.parents[1] / "docs" / "domains.md"
 
 
 @pytest.fixture
@@ -26,9 +32,10 @@ def test_the_whole_package_has_at_most_250_lines():
     assert len(files) == 6 and sum(path.read_text().count("\n") for path in files) <= 250
 
 
-def test_its_name_and_package_are_listed_and_it_conforms(calculator):
+@pytest.mark.usefixtures("calculator")
+def test_its_name_and_package_are_listed_and_it_conforms():
     assert domain_names()[-1] == "calculator" and packages_of("calculator") == ["populora-calculator 0.1.0"]
-    check(calculator)
+    check(load_domain("calculator"))
 
 
 def test_the_verifier_judges_all_three_tasks(calculator):
@@ -40,6 +47,16 @@ def test_the_verifier_judges_all_three_tasks(calculator):
         assert verifier.check_answer(answer=" +7", output="7").correct
         assert verifier.check_solution(answer="x + x", pairs=[("x = 1", "2"), ("x = -4", "-8")]).correct
         assert verifier.check_solution(answer="y", pairs=[("x = 1", "2")]).kind == "unknown_variable"
+
+
+def test_the_verifier_answers_as_the_page_shows(calculator_folder):
+    lines = [
+        line for line in PAGE.read_text("utf-8").splitlines() if line.startswith('{"id": ') and ('"role"' in line or '"verdict"' in line)
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(calculator_folder), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "populora.cli.main", "verify", "--allow-weak", "--domain", "calculator"]
+    done = subprocess.run(command, input="\n".join(lines[::2]), env=environment, capture_output=True, text=True, check=True)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [json.loads(line) for line in lines[1::2]] and len(lines) == 6
 
 
 NAMES = ("x", "y", "long_name2")

@@ -12,6 +12,12 @@ from populora.sandbox.runner import Runner
 
 AXES = 4
 """Number of metrics of a domain: the coverage archive of the paper has four axes."""
+TAKEN = frozenset(
+    "step author task group text prompt_tokens response_tokens stopped entropy mean_logprob formatted valid rejection problem_id rho "
+    "reward advantage fingerprint repeat validity format_rate difficulty rho_zero rho_one response_length clipped duplicates "
+    "zero_variance rejected rho_format_fail".split()
+)
+"""Names that no metric may have: columns of the proposals, and other measures of them in the log."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ class Domain:
             raise ConfigError(f"domain '{self.name}': its runner is of '{self.runner.domain}'")
         if len({metric.name for metric in self.metrics}) != AXES:
             raise ConfigError(f"domain '{self.name}': expected {AXES} different metrics, got {[metric.name for metric in self.metrics]}")
+        if bad := [name for name in self.metric_names if name in TAKEN or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name)]:
+            raise ConfigError(f"domain '{self.name}', metric {bad[0]!r}: expected a name in lower case that no column of the records has")
         if not self.shown or not set(self.shown) <= set(self.metric_names):
             raise ConfigError(f"domain '{self.name}': expected names of its metrics in `shown`, got {self.shown}")
         for metric in self.metrics:

@@ -38,6 +38,18 @@ def load_domain(name: str) -> Domain:
     return _load(*_entries(name))
 
 
+def load_domains(names: Iterable[str]) -> dict[str, Domain]:
+    """Load the domains of a run. Raises `ConfigError` as `load_domain`, and if two of them would fill one column of the records."""
+    domains = {name: load_domain(name) for name in names}
+    owners: dict[str, str] = {}
+    for name, metric in ((name, metric) for name, domain in domains.items() for metric in domain.metric_names):
+        if owners.setdefault(metric, name) != name:
+            raise ConfigError(
+                f"the domains '{owners[metric]}' and '{name}' both have a metric '{metric}': train them in two runs, or rename it"
+            )
+    return domains
+
+
 def domain_of(task: TaskType) -> Domain:
     """Return the domain of a task type."""
     return load_domain(task.domain)

@@ -15,7 +15,7 @@ from populora.core.config_check import check
 from populora.core.files import digest
 from populora.core.installed import processor
 from populora.core.types import Kind, Member
-from populora.domains.registry import load_domain
+from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
@@ -83,7 +83,7 @@ def build_run(config: Config) -> Iterator[Run]:
     check(config)
     check_operators(config)
     check_loggers(config.track)
-    domains = {name: load_domain(name) for name in config.domains}
+    domains = load_domains(config.domains)
     suite, prompts, population = held_out_suite(config), prompts_of(config), initial_population(config)
     with (cluster_backend if config.cluster.learners else local_backend)(config) as backend:
         backend.bank.initialise(config.seed, config.lora.ranks)

@@ -1,0 +1,49 @@
+"""Declarations: what a `Domain` refuses, and names of metrics that would be mixed with other numbers."""
+
+from dataclasses import replace
+
+import pytest
+
+from populora.core.errors import ConfigError
+from populora.domains import Metric
+from populora.domains.declaration import TAKEN
+from populora.domains.registry import BUILT_IN, load_domain, load_domains
+from populora.runs.metrics import step_metrics
+from populora.runs.tables import SCHEMAS, step_rows
+from populora.sandbox.runner import Runner
+
+PYTHON = BUILT_IN["python"]
+METRICS = PYTHON.metrics
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "Python"}, "expected lower-case letters and digits"),
+        ({"name": "code"}, "expected lower-case letters and digits"),
+        ({"runner": Runner("sql", "a.b")}, "its runner is of 'sql'"),
+        ({"metrics": METRICS[:3]}, "expected 4 different metrics"),
+        ({"metrics": (*METRICS[:3], METRICS[0])}, "expected 4 different metrics"),
+        ({"metrics": (*METRICS[:3], Metric("reward", "reward", 0, 1))}, "metric 'reward': expected a name in lower case that no column"),
+        ({"metrics": (*METRICS[:3], Metric("a/b", "ratio", 0, 1))}, "metric 'a/b': expected a name in lower case"),
+        ({"metrics": (*METRICS[:3], Metric("size", "size", 2, 2))}, "metric 'size': expected low below high, got 2, 2"),
+        ({"shown": ("size",)}, "expected names of its metrics in `shown`"),
+        ({"shown": ()}, "expected names of its metrics in `shown`"),
+    ],
+)
+def test_an_impossible_declaration_is_refused(change, words):
+    with pytest.raises(ConfigError, match=words):
+        replace(PYTHON, **change)
+
+
+def test_no_metric_has_the_name_of_a_column_or_of_another_measure_of_proposals(make_record):
+    record = make_record()
+    measures = {name.split("/")[1] for name in step_metrics(record, step_rows(record)) if name.startswith("teacher/")}
+    assert {*SCHEMAS["proposals"].names, *measures} - set(PYTHON.metric_names) <= TAKEN
+
+
+def test_two_domains_of_a_run_may_not_share_a_metric(install_toy):
+    install_toy([("__init__.py", '"names", "variables"', '"loc", "variables"')])
+    with pytest.raises(ConfigError, match="'python' and 'toy' both have a metric 'loc'"):
+        load_domains(["python", "toy"])
+    assert list(load_domains(["sql", "toy"])) == ["sql", "toy"] and load_domain("toy").label("loc") == "variables"
