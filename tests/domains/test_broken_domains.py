@@ -9,6 +9,7 @@ from populora.cli.main import main
 from populora.core.errors import ConfigError, PopuloraError
 from populora.domains.conformance import check
 from populora.domains.registry import load_domain
+from populora.tasks.render import load_prompts
 
 INIT, RUNNER, COMPACT = "__init__.py", "runner.py", "prompts/compact.toml"
 METRIC = '        Metric("constants", "constants", 0, 8),\n'
@@ -16,6 +17,7 @@ AT_LOADING = {
     "import error": ([(INIT, '"""The domain', 'import no_such_library\n"""')], "No module named 'no_such_library'"),
     "wrong object": ([(INIT, "DOMAIN = Domain(", "DOMAIN = dict(")], "'toy_domain:DOMAIN' is no Domain, but dict"),
     "no object": ([(INIT, "DOMAIN = Domain(", "OTHER = Domain(")], "has no attribute 'DOMAIN'"),
+    "exit": ([(INIT, '"""The domain', 'raise SystemExit(3)\n"""')], "cannot be loaded: SystemExit: 3"),
     "other name": ([(INIT, '"toy"', '"joy"')], "calls itself 'joy': the names must be equal"),
     "three metrics": ([(INIT, METRIC, "")], "expected 4 different metrics, got ['depth', 'operators', 'names']"),
     "runner of another domain": ([(INIT, 'Runner("toy"', 'Runner("joy"')], "its runner is of 'joy'"),
@@ -25,6 +27,7 @@ AT_CHECKING = {
     "absent runner package": ([(INIT, "toy_domain.runner", "joy.runner")], "'joy.runner' .* cannot be found: No module named 'joy'"),
     "runner in no package": ([(INIT, "toy_domain.runner", "runner")], "expected a module inside a package, such as 'package.runner'"),
     "runner raises": ([(RUNNER, "import ast", "import ast\n1 / 0")], "cannot be imported in the sandbox: ZeroDivisionError"),
+    "runner exits": ([(RUNNER, "import ast", "import ast\nraise SystemExit(3)")], "cannot be imported in the sandbox: SystemExit: 3"),
     "undeclared import": ([(RUNNER, "import ast", "import ast\nimport numpy")], "in the sandbox: ModuleNotFoundError: .*numpy"),
     "absent package": ([(INIT, "reasons=", 'packages=("no_such_library",), reasons=')], "needs no_such_library, which is not installed"),
     "identity fails": ([(INIT, '"x = 7"', '"y = 7"')], "does not run its domain's identity program 'x' on 'y = 7': error unknown_variable"),
@@ -35,9 +38,10 @@ AT_CHECKING = {
     "text that is not canonical": ([(RUNNER, "write_output = str", "write_output = '+{}'.format")], r"expected '7', got '\+7'"),
     "chance": ([(RUNNER, "repetition: value_of", "repetition: repetition + value_of")], "rejected_nondeterministic"),
     "no package of prompts": ([(INIT, 'package="toy', 'package="joy')], "No module named 'joy_domain'"),
-    "prompts without a part": ([(COMPACT, "output\\n{output}", "output\\n")], r"compact.toml: expected {output} in 'toy_i' of \[solve\]"),
-    "prompts without a task": ([(COMPACT, "toy_f = \"<solve>", "toy_g = \"<solve>")], r"expected {message} in 'toy_f' of \[solve\]"),
-    "prompts without a table": ([(COMPACT, "[pair]", "[pairs]")], "expected code_f_inputs, name, .*pair, got .*pairs"),
+    "no part": ([(COMPACT, "output\\n{output}", "output\\n")], r"toml in 'toy_domain': expected {output} in 'toy_i' of \[solve\]"),
+    "no task": ([(COMPACT, "toy_f = \"<solve>", "toy_g = \"<solve>")], r"expected {message} in 'toy_f' of \[solve\]"),
+    "no table": ([(COMPACT, "[pair]", "[pairs]")], "prompts/compact.toml in 'toy_domain': unknown 'pairs'"),
+    "prompts of another type": ([(COMPACT, "references = 1", "references = '1'")], r"expected 'references' \(int\)"),
     "prompts that are no TOML": ([(COMPACT, "version = 1", "version = ")], "Invalid value"),
 }  # fmt: skip
 
@@ -63,6 +67,12 @@ def test_what_does_not_keep_to_the_contract_is_refused_with_the_name_of_its_pack
 def test_a_copy_of_the_example_without_a_fault_conforms(install_toy):
     install_toy()
     check(load_domain("toy"))
+
+
+def test_broken_prompts_are_refused_before_a_run_begins_as_well(install_toy):
+    install_toy(AT_CHECKING["no task"][0])
+    with pytest.raises(ConfigError, match=r"prompts/compact\.toml in 'toy_domain': expected {message} in 'toy_f' of \[solve\]"):
+        load_prompts("compact", domain="toy")
 
 
 def test_a_domain_without_prompts_is_refused(install_toy):

@@ -135,6 +135,26 @@ def test_whatever_is_no_small_computation_has_its_reason(runner, program, inputs
         runner.load(program, ())(inputs, 0)
 
 
+PARTS = [*"xy=,+-*/%()[]{}:.'\\#\n\0é 019", "**", "//", "abs(", "min(", "lambda ", "True", "x = 3"]
+
+
+def test_any_text_is_read_or_refused_for_a_declared_reason(calculator, runner):
+    identity = runner.load("x", ())
+    readers = (lambda text: runner.load(text, ())("x = 3", 0), lambda text: identity(text, 0), runner.measure, runner.parse_output)
+
+    @given(st.lists(st.sampled_from(PARTS)).map("".join) | st.text(max_size=300))
+    def read(text):
+        for reader in readers:
+            try:
+                reader(text)
+            except Refused as refusal:
+                reasons.add(str(refusal))
+
+    reasons: set[str] = set()
+    read()
+    assert {"not_an_expression", "not_bindings", "not_an_integer"} < reasons <= set(calculator.runner.reasons)
+
+
 @pytest.mark.parametrize("text", ["", "1.0", "0x10", "1 2", "1" * 17, "--1"])
 def test_an_output_is_an_integer(runner, text):
     with pytest.raises(Refused, match="not_an_integer"):

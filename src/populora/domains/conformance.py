@@ -1,25 +1,16 @@
 """The check of a domain: its prompts, and its runner in the sandbox. `populora doctor` does it for every domain, an author in a test."""
 
-import tomllib
 from functools import partial
-from importlib.resources import files
 
 from populora.core.errors import ConfigError, SandboxUnavailableError
 from populora.core.types import VerdictKind
 from populora.domains.declaration import Domain
+from populora.domains.prompt_files import prompt_sets, read_prompts
 from populora.domains.registry import packages_of, runner_of
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import REASONS, Job, Limits, Value
 from populora.sandbox.runner import PYTHON
 
-SETTINGS = {"name", "version", "references", "code_f_inputs", "stop"}
-SHOWN = {
-    "reference": {"i": ("program",), "o": ("program",)},
-    "propose": {"i": ("references",), "o": ("references",), "f": ("program",)},
-    "solve": {"i": ("program", "output"), "o": ("program", "inputs"), "f": ("message", "pairs")},
-    "pair": {"f": ("inputs", "output")},
-}
-"""The tables of a prompt set, and what each of their templates has to show."""
 REFUSALS = REASONS - {"undeclared_reason", "signal", "exit_without_result", "memory"}
 ODD_TEXTS = ("", " \n ", "(", "'", "\x00", "é", "x", "1", "1, 2", "-" * 300, "[" * 300, "9" * 5000)
 
@@ -31,7 +22,10 @@ def check(domain: Domain) -> None:
     are. Odd texts are refused for reasons that the runner declares.
     """
     try:
-        _check_prompts(domain)
+        if not prompt_sets(domain):
+            raise ConfigError(f"expected prompts/azr.toml or prompts/compact.toml in '{domain.package}', there is neither")
+        for name in prompt_sets(domain):
+            read_prompts(domain, name)
         runners = () if domain.name == PYTHON else (runner_of(domain),)
         with SandboxPool(Limits(runners=runners), 1, allow_weak=True) as pool:
             _check_identity(domain, pool)
@@ -41,20 +35,6 @@ def check(domain: Domain) -> None:
     except Exception as error:
         label = f"the domain '{domain.name}' of {', '.join(packages_of(domain.name)) or domain.package}"
         raise ConfigError(f"{label}: {error if isinstance(error, ConfigError) else repr(error)}") from error
-
-
-def _check_prompts(domain: Domain) -> None:
-    sets = [name for name in ("azr", "compact") if files(domain.package).joinpath("prompts", f"{name}.toml").is_file()]
-    if not sets:
-        raise ConfigError(f"expected prompts/azr.toml or prompts/compact.toml in '{domain.package}', there is neither")
-    for name in sets:
-        prompts = tomllib.loads(domain.prompts(name))
-        if set(prompts) != {*SETTINGS, *SHOWN}:
-            raise ConfigError(f"prompts/{name}.toml: expected {', '.join([*sorted(SETTINGS), *SHOWN])}, got {', '.join(prompts)}")
-        for table, task in ((table, task) for table in SHOWN for task in domain.task_types):
-            for part in SHOWN[table].get(task.kind, ()):
-                if f"{{{part}}}" not in prompts[table].get(task, ""):
-                    raise ConfigError(f"prompts/{name}.toml: expected {{{part}}} in '{task}' of [{table}]")
 
 
 def _check_identity(domain: Domain, pool: SandboxPool) -> None:

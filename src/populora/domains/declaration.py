@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 
 from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError
@@ -98,10 +97,3 @@ class Domain:
     @property
     def metric_names(self) -> tuple[str, ...]:
         return tuple(metric.name for metric in self.metrics)
-
-    def prompts(self, name: str) -> str:
-        """Read a prompt file (TOML). Raises `ConfigError` if the domain has none of that name."""
-        file = files(self.package).joinpath("prompts", f"{name}.toml")
-        if not file.is_file():
-            raise ConfigError(f"base.prompts is '{name}', but the domain '{self.name}' has no prompts/{name}.toml in '{self.package}'")
-        return file.read_text(encoding="utf-8")

@@ -88,7 +88,7 @@ def _entries(name: str) -> list[EntryPoint]:
 def _load(entry: EntryPoint) -> Domain:
     try:
         domain = entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"the domain '{entry.name}' of {_package(entry)} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(domain, Domain):
         raise ConfigError(f"the domain '{entry.name}' of {_package(entry)}: '{entry.value}' is no Domain, but {type(domain).__name__}")

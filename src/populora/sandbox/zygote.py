@@ -115,7 +115,7 @@ def _preload(settings: dict[str, Any]) -> None:
     for runner in settings["runners"]:
         try:
             child.RUNNERS[runner["domain"]] = _load_runner(runner["folder"], runner["module"])
-        except Exception as error:  # noqa: BLE001 - whatever a package does at its import is said in one line
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a package does at its import is said in one line
             sys.exit(f"{runner['label']} cannot be imported in the sandbox: {type(error).__name__}: {error}")
     sys.path[:] = [entry for entry in sys.path if entry not in places]
     os.environ.clear()  # it was for the interpreter and the packages

@@ -5,7 +5,6 @@ Both open the ``<think>`` tag inside the prompt, so a response is ``…</think> 
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +12,7 @@ from functools import cache
 from populora.core.config import Config, TasksConfig
 from populora.core.errors import ConfigError
 from populora.core.types import Kind, Problem, TaskType
+from populora.domains.prompt_files import read_prompts
 from populora.domains.registry import load_domain
 from populora.sandbox.runner import PYTHON
 
@@ -42,7 +42,7 @@ Prompts = Mapping[str, PromptSet]
 def load_prompts(name: str, tasks: TasksConfig | None = None, domain: str = PYTHON) -> PromptSet:
     """Load a domain's prompt set and apply the settings. Raises `ConfigError` if the domain does not have it."""
     declaration, tasks = load_domain(domain), tasks or TasksConfig()
-    shipped = PromptSet(**tomllib.loads(declaration.prompts(name)))
+    shipped = PromptSet(**read_prompts(declaration, name))
     rules = ", ".join(declaration.rules(tasks)) or "(none)"
     return replace(
         shipped, references=tasks.references or shipped.references, code_f_inputs=tasks.code_f_inputs or shipped.code_f_inputs,
