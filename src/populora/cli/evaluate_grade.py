@@ -36,7 +36,7 @@ class GradeArguments:
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE"), QUIET] = None
     """File for the verdicts on a file of completions; counts, versions and limits go into its neighbour `.json`."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="PATH"), QUIET] = None
-    """The benchmark's data file (LiveCodeBench: folder), by default downloaded. For an evaluation: the folder of all, if it has moved."""
+    """The benchmark's data file, or its folder, by default downloaded. For an evaluation: the folder of all, if it has moved."""
     completion_is_solution: tyro.conf.FlagCreatePairsOff[Annotated[bool, QUIET]] = False
     """Code benchmarks: completions are plain code, from which nothing is extracted."""
     workers: Annotated[int, tyro.conf.arg(metavar="N")] = 2
@@ -125,6 +125,10 @@ def _report(prefix: str, job: GradingJob, counts: Mapping[str, Any], faults: Seq
     if missing:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         say(f"{len(missing)} items have no completion and count as wrong: {', '.join(missing[:10])}{more}")
+    if void := counts["void"]:
+        listed = ", ".join(f"{item} ({reason})" for item, reason in list(void.items())[:10])
+        more = f" and {len(void) - 10} more, see the verdicts" if len(void) > 10 else ""
+        say(f"{name}: {len(void)} items are void and count neither as correct nor as wrong: {listed}{more}")
     if counts["passed_on_retry"]:
         say(f"passed when graded alone, after a failure: {', '.join(counts['passed_on_retry'])}")
     modes = ", ".join(f"{name} {count}" for name, count in counts["modes"].items())

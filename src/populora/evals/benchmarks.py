@@ -1,4 +1,4 @@
-"""The registry of benchmarks: the paper's ten (section 5.1), CRUXEval, and the tiny base's held-out suite (``benchmarks.toml``)."""
+"""The registry of benchmarks: the paper's ten (section 5.1), CRUXEval, Spider and BIRD, and the tiny base's suite (``benchmarks.toml``)."""
 
 import tomllib
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from populora.core.errors import ConfigError, did_you_mean
 
-Group = Literal["code", "math", "cruxeval", "tiny"]
-Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "selfplay"]
+Group = Literal["code", "math", "cruxeval", "sql", "tiny"]
+Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "execution", "selfplay"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
@@ -22,6 +22,7 @@ class Benchmark:
     group: Group
     grading: Grading
     items: int
+    """0 for a folder of the user's with any number of them."""
     id_field: str
     """Field of an item's name; items without it are named by their line number, from 0."""
     template: str

@@ -75,7 +75,8 @@ def read_arm(folder: Path, name: str, models: Sequence[EvalModel], sizes: Mappin
     """Read the verdicts of these models on the benchmarks in ``sizes``, where any has some. Raises `ConfigError`, `RunDirectoryError`."""
     scores: dict[str, dict[str, float]] = {}
     for benchmark in sizes:
-        grades = [read_records(verdict_file(folder, benchmark, model.name), Grade) for model in models]
+        records = [read_records(verdict_file(folder, benchmark, model.name), Grade) for model in models]
+        grades = [{item: grade for item, grade in of_model.items() if not grade.void} for of_model in records]
         if any(grades):
             for model, of_model in zip(models, grades, strict=True):
                 _check_items(benchmark, f"{model.name} of '{name}'", of_model, f"{models[0].name} of '{name}'", grades[0])

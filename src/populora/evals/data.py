@@ -19,6 +19,7 @@ from populora.core.files import digest, disk_errors, make_folder, user_cache, wr
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
+from populora.evals.sql_suite import is_sql_suite, load_sql_suite, suite_files
 
 
 class MissingDataError(PopuloraError):
@@ -41,10 +42,11 @@ def find_data(benchmark: Benchmark, data: str = "") -> Path:
 
 def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[Item]:
     """Load all items of a data file. Raises `ConfigError` for one that is not the pinned file (if ``verify``), and for faulty items."""
-    items = load_livecodebench(path) if benchmark.grading == "livecodebench" else _read_lines(benchmark, path, verify)
+    loader = {"livecodebench": load_livecodebench, "execution": load_sql_suite}.get(benchmark.grading)
+    items = loader(path) if loader else _read_lines(benchmark, path, verify)
     if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
         raise ConfigError(f"'{path}' has item '{twice[0]}' more than once: expected the file or the files of one release")
-    if verify and len(items) != benchmark.items:
+    if verify and benchmark.items and len(items) != benchmark.items:
         raise ConfigError(f"'{path}' has {len(items)} items: expected the {benchmark.items} of {benchmark.name} in the paper")
     return items
 
@@ -75,9 +77,10 @@ def load_pinned(benchmark: Benchmark, path: Path) -> list[Item]:
 
 
 def digest_of(path: Path) -> str:
-    """Compute the SHA-256 of a data file; for LiveCodeBench, of its files' names and digests. Raises `RunDirectoryError`."""
+    """Compute the SHA-256 of a data file; for a folder, of its files' names and digests. Raises `RunDirectoryError`."""
     if path.is_dir():
-        return digest("".join(sorted(f"{digest_of(file)}  {file.name}\n" for file in official_files(path))).encode())
+        parts = suite_files(path) if is_sql_suite(path) else official_files(path)
+        return digest("".join(sorted(f"{digest_of(file)}  {file.name}\n" for file in parts)).encode())
     with disk_errors(path, "read"), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -22,7 +22,7 @@ from populora.evals.eval_records import PRIMARY, Evaluation, modes_of
 from populora.evals.text_table import TextCell, TextRow, TextTable
 
 SELECTED = "†"
-_GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "tiny": "Tiny base"}
+_GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "sql": "SQL", "tiny": "Tiny base"}
 Blocks = list[tuple[str, list[ScoreRow]]]  # the name of each evaluation with its rows
 
 
@@ -124,6 +124,10 @@ def _incomplete(benchmarks: Sequence[str], evaluations: Sequence[Evaluation]) ->
         some = ", ".join(f"{score.model} on {BENCHMARKS[score.benchmark].title} {score.graded}/{score.items}" for score in partial[:4])
         more = f" and {len(partial) - 4} more" if len(partial) > 4 else ""
         yield f"Not graded in full, so in no mean, worst, best or aggregate: {some}{more}. In brackets: counted items, or members, of all."
+    void = {BENCHMARKS[score.benchmark].title: score.void for score in scores if score.void}
+    if void:
+        counts = ", ".join(f"{count} of {title}" for title, count in void.items())
+        yield f"Items that are void, because they are at fault themselves, count neither as correct nor as wrong: {counts}."
     absent = dict.fromkeys(BENCHMARKS[score.benchmark].title for score in scores if score.benchmark not in benchmarks)
     if absent:
         yield f"Not graded at all: {', '.join(absent)}."

@@ -62,6 +62,8 @@ class Grade:
     retry: str = ""
     """``passed`` or ``failed`` if it failed at first and was graded once more, alone."""
     completion_sha: str = ""
+    void: bool = False
+    """The item itself is at fault, such as a gold statement that fails. It counts neither as correct nor as wrong."""
 
     def is_correct(self, mode: str = PRIMARY) -> bool:
         """Tell whether the completion is correct in an extraction mode, or in the primary one if its grader does not have the mode."""
@@ -104,7 +106,7 @@ def read_records(file: Path, kind: type[Record], repair: bool = False) -> dict[s
 
 @dataclass(frozen=True)
 class Score:
-    """One model on one benchmark of ``items``: how many are graded and correct, also by extraction mode."""
+    """One model on one benchmark of ``items``: how many are graded and correct, also by extraction mode. Void ones are in no number."""
 
     model: str
     benchmark: str
@@ -112,6 +114,8 @@ class Score:
     graded: int
     items: int
     modes: Mapping[str, int]
+    void: int = 0
+    """Items that are at fault themselves."""
 
     @property
     def complete(self) -> bool:
@@ -143,10 +147,11 @@ class Evaluation:
 
 
 def score_grades(model: str, benchmark: str, grades: Collection[Grade], items: int) -> Score:
-    """Count verdicts on a benchmark of this number of items."""
-    names = dict.fromkeys(name for grade in grades for name in grade.modes)
-    modes = {name: sum(grade.is_correct(name) for grade in grades) for name in names}
-    return Score(model, benchmark, sum(grade.correct for grade in grades), len(grades), items, modes)
+    """Count verdicts on a benchmark of this number of items, void ones included."""
+    judged = [grade for grade in grades if not grade.void]
+    void, names = len(grades) - len(judged), dict.fromkeys(name for grade in judged for name in grade.modes)
+    modes = {name: sum(grade.is_correct(name) for grade in judged) for name in names}
+    return Score(model, benchmark, sum(grade.correct for grade in judged), len(judged), items - void, modes, void)
 
 
 def modes_of(evaluations: Iterable[Evaluation]) -> list[str]:

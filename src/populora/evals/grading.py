@@ -5,6 +5,7 @@ verdict depends on the machine's load. Another completion is graded anew, and so
 """
 
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -19,7 +20,7 @@ from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.eval_records import Grade, Item, append, read_records, to_lines
-from populora.evals.graders import code, cruxeval, livecodebench, mathematics, tiny_suite
+from populora.evals.graders import code, cruxeval, execution, livecodebench, mathematics, tiny_suite
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import Judge, SandboxPool
 from populora.sandbox.protocol import Limits
@@ -42,6 +43,8 @@ class GraderSettings:
     """True if completions may be plain code."""
     retry: Literal["failures", "unless_wrong", "never"] = "failures"
     """The failures that are graded a second time, one by one: all; those without a value to compare; none, if two processes agreed."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What else decides verdicts."""
 
 
 GRADERS: dict[Grading, GraderSettings] = {
@@ -52,6 +55,9 @@ GRADERS: dict[Grading, GraderSettings] = {
     "cruxeval": GraderSettings(cruxeval.grade_cruxeval, cruxeval.LIMITS, ("numpy",), retry="unless_wrong"),
     "livecodebench": GraderSettings(
         livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), {"test_seconds": livecodebench.SECONDS}, True
+    ),
+    "execution": GraderSettings(
+        execution.grade_execution, execution.LIMITS, ("sqlglot",), retry="unless_wrong", facts={"sqlite": sqlite3.sqlite_version}
     ),
     "selfplay": GraderSettings(tiny_suite.grade_tiny, tiny_suite.LIMITS, retry="never"),
 }
@@ -78,6 +84,7 @@ class GradingJob:
         return {
             "benchmark": self.benchmark.name, "data_sha256": self.data_sha256, "is_solution": self.is_solution,
             "versions": versions(("populora", *self.settings.libraries)), "limits": limits, "times": dict(self.settings.times),
+            **self.settings.facts,
         }  # fmt: skip
 
 
@@ -156,7 +163,7 @@ def _retry_failures(job: GradingJob, grades: dict[str, Grade], out: Path, pool: 
     """Grade failures once more, one after the other."""
     for item in job.items:
         first = grades[item.id]
-        decided = first.reason == "no_answer" or (first.reason == "wrong" and job.settings.retry == "unless_wrong")
+        decided = first.reason == "no_answer" or (first.reason in ("wrong", "wrong_width") and job.settings.retry == "unless_wrong")
         if not (first.retry or all(first.modes.values()) or decided):  # no modes: missing, or too long
             second = _grade_item(job, item, pool)
             _append(replace(second, retry="passed" if second.correct and not first.correct else "failed"), grades, out)
@@ -178,13 +185,15 @@ def _grade_item(job: GradingJob, item: Item, pool: GraderPool) -> Grade:
 
 
 def _count(grades: Sequence[Grade]) -> dict[str, Any]:
-    """Count the correct items, also by extraction mode, and the reasons of the others, most frequent first."""
-    modes = sorted({name for grade in grades for name in grade.modes})
-    reasons = Counter(grade.reason.partition(":")[0] for grade in grades if not grade.correct)
+    """Count the correct items, also by extraction mode, and the reasons of the others, most frequent first. Void ones count apart."""
+    judged = [grade for grade in grades if not grade.void]
+    modes = sorted({name for grade in judged for name in grade.modes})
+    reasons = Counter(grade.reason.partition(":")[0] for grade in judged if not grade.correct)
     return {
-        "items": len(grades),
-        "correct": sum(grade.correct for grade in grades),
-        "modes": {name: sum(grade.modes.get(name, False) for grade in grades) for name in modes},
+        "items": len(judged),
+        "correct": sum(grade.correct for grade in judged),
+        "modes": {name: sum(grade.modes.get(name, False) for grade in judged) for name in modes},
+        "void": {grade.item_id: grade.reason for grade in grades if grade.void},
         "missing": [grade.item_id for grade in grades if grade.reason == "missing"],
         "passed_on_retry": [grade.item_id for grade in grades if grade.retry == "passed"],
         "reasons": dict(reasons.most_common()),

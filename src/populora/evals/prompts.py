@@ -1,4 +1,4 @@
-"""Prompts of items, from versioned templates (``templates/*.toml``) with the wording of AZR's evaluation.
+"""Prompts of items, from versioned templates (``templates/*.toml``) with the wording of AZR's evaluation where it has one.
 
 Each template lists the kinds of benchmarks that it is for, and the texts that end a response. ``chat`` templates go through the base
 model's chat template with the assistant's turn begun, as evalplus does; ``raw`` ones are the whole prompt; ``solve`` takes the solver's
@@ -17,6 +17,7 @@ from populora.core.errors import ConfigError
 from populora.core.types import Example, Problem, TaskType
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.eval_records import Item
+from populora.evals.sql_suite import schema_of
 from populora.tasks.render import PromptSet, fill, load_prompts, solve_prompt
 from populora.training.buffer import problem_from
 
@@ -100,6 +101,9 @@ def _render_question(template: Template, benchmark: Benchmark, item: Item) -> st
             return fill(template.text, problem=fields["prompt"].strip())
         case "mathematics":
             return fill(template.text, question=fields["question" if "question" in fields else "problem"].strip())
+        case "execution":
+            hint = fill(template.format["with_evidence"], evidence=fields["evidence"].strip()) if fields["evidence"].strip() else ""
+            return fill(template.text, schema=schema_of(fields["path"]), evidence=hint, question=fields["question"].strip())
         case _:
             starter = fields["starter_code"]
             form = fill(template.format["with_starter" if starter else "without_starter"], starter=starter)

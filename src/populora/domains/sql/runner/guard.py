@@ -7,8 +7,10 @@ results and statements. The heap is bounded, and temporary tables stay in memory
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
 
 from populora.domains.sql.runner.database import Table
 from populora.domains.sql.runner.lexer import MAX_CHARS
@@ -41,29 +43,53 @@ FUNCTIONS = frozenset(
 _UNREAD = re.compile(r"unrecognized token|incomplete input|.*: syntax error$")
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What a statement may use: steps, rows of its result, lengths by limit of SQLite, and functions."""
+
+    steps: int = MAX_STEPS
+    rows: int = MAX_ROWS
+    lengths: Mapping[int, int] = field(default_factory=lambda: LIMITS)
+    functions: Collection[str] = FUNCTIONS
+
+
 def run_statement(statement: Statement, tables: list[Table], reverse_scans: bool = False) -> list[Row]:
     """Run a statement on a database of its own; ``reverse_scans`` lets SQLite walk through tables backwards where no order is asked for.
 
     Raises `Refused`, and `MemoryError` where the heap does not suffice.
     """
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute(f"PRAGMA hard_heap_limit = {HEAP_BYTES}")
+    with closing(open_connection(HEAP_BYTES)) as connection:
         connection.execute(f"PRAGMA reverse_unordered_selects = {int(reverse_scans)}")
         connection.text_factory = _text
         _fill(connection, tables)
-        for limit, value in LIMITS.items():
-            connection.setlimit(limit, value)
-        authorise, denied = _authoriser(tables, statement.shared_tables)
-        connection.set_authorizer(authorise)
-        connection.set_progress_handler(_step_counter(), STRIDE)
-        try:
-            rows = connection.execute(statement.text).fetchmany(MAX_ROWS + 1)
-        except sqlite3.Error as error:
-            raise Refused("forbidden_construct" if denied else _reason(error)) from error
-    if len(rows) > MAX_ROWS:
-        raise Refused("too_many_rows")
+        rows = read_rows(connection, statement, {name: [column for column, _ in columns] for name, columns, _ in tables}, Bounds())
     return [tuple(rounded(check_shown(value)) for value in row) for row in rows]
+
+
+def open_connection(heap_bytes: int) -> sqlite3.Connection:
+    """Open an empty database in memory. SQLite's heap can be lowered later in this process, but not raised."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA hard_heap_limit = {heap_bytes}")
+    return connection
+
+
+def read_rows(
+    connection: sqlite3.Connection, statement: Statement, columns: Mapping[str, Collection[str]], bounds: Bounds
+) -> list[tuple[Any, ...]]:
+    """Run a statement that may read these columns of tables. Raises `Refused` and `MemoryError`."""
+    for limit, value in bounds.lengths.items():
+        connection.setlimit(limit, value)
+    authorise, denied = _authoriser(columns, statement.shared_tables, bounds.functions)
+    connection.set_authorizer(authorise)
+    connection.set_progress_handler(_step_counter(bounds.steps), STRIDE)
+    try:
+        rows = connection.execute(statement.text).fetchmany(bounds.rows + 1)
+    except sqlite3.Error as error:
+        raise Refused("forbidden_construct" if denied else _reason(error)) from error
+    if len(rows) > bounds.rows:
+        raise Refused("too_many_rows")
+    return rows
 
 
 def _fill(connection: sqlite3.Connection, tables: list[Table]) -> None:
@@ -81,23 +107,25 @@ def _text(data: bytes) -> str:
         raise Refused("unsupported_value") from error
 
 
-def _authoriser(tables: list[Table], shared_tables: Iterable[str]) -> tuple[Callable[..., int], list[int]]:
+def _authoriser(
+    columns: Mapping[str, Collection[str]], shared_tables: Iterable[str], functions: Collection[str]
+) -> tuple[Callable[..., int], list[int]]:
     """Return the authoriser, and a list of the acts that it has denied.
 
     A table of which no column is used, as by count(*), is read as the column without a name. SQLite asks so for a common table expression
     too, but never for its columns.
     """
-    columns = {name: {""} for name in shared_tables if not name.startswith("sqlite_")}
-    columns |= {name.lower(): {"", *(column.lower() for column, _ in declared)} for name, declared, _ in tables}
+    readable = {name: {""} for name in shared_tables if not name.startswith("sqlite_")}
+    readable |= {name.lower(): {"", *(column.lower() for column in of_table)} for name, of_table in columns.items()}
     denied: list[int] = []
 
     def authorise(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
         match action:
             case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_RECURSIVE:
                 return sqlite3.SQLITE_OK
-            case sqlite3.SQLITE_READ if (second or "").lower() in columns.get((first or "").lower(), ()):
+            case sqlite3.SQLITE_READ if (second or "").lower() in readable.get((first or "").lower(), ()):
                 return sqlite3.SQLITE_OK
-            case sqlite3.SQLITE_FUNCTION if (second or "").lower() in FUNCTIONS:
+            case sqlite3.SQLITE_FUNCTION if (second or "").lower() in functions:
                 return sqlite3.SQLITE_OK
         denied.append(action)
         return sqlite3.SQLITE_DENY
@@ -105,13 +133,13 @@ def _authoriser(tables: list[Table], shared_tables: Iterable[str]) -> tuple[Call
     return authorise, denied
 
 
-def _step_counter() -> Callable[[], bool]:
+def _step_counter(steps: int) -> Callable[[], bool]:
     looks = 0
 
     def stop() -> bool:
         nonlocal looks
         looks += 1
-        return looks * STRIDE >= MAX_STEPS
+        return looks * STRIDE >= steps
 
     return stop
 
