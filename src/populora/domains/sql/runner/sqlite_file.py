@@ -74,10 +74,17 @@ def _open_file(connection: sqlite3.Connection, file: bytes) -> dict[str, list[st
         names = connection.execute(
             "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         )
-        quoted = {name: name.replace('"', '""') for (name,) in names}
-        return {name: [row[1] for row in connection.execute(f'PRAGMA table_xinfo("{text}")')] for name, text in quoted.items()}
+        return {name: _columns(connection, name) for (name,) in names.fetchall()}
     except sqlite3.Error as error:
         raise Refused("malformed_database") from error
+
+
+def _columns(connection: sqlite3.Connection, name: str) -> list[str]:
+    quoted = name.replace('"', '""')
+    try:
+        return [row[1] for row in connection.execute(f'PRAGMA table_xinfo("{quoted}")')]
+    except sqlite3.OperationalError:  # a view of a table that is not there: it has nothing to read
+        return []
 
 
 def _add_dates(connection: sqlite3.Connection, clock: list[str]) -> None:
