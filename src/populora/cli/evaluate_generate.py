@@ -13,6 +13,7 @@ import tyro
 
 from populora.cli.arguments import QUIET, parse
 from populora.cli.progress import counting
+from populora.core.config import EMBEDDED
 from populora.core.errors import ConfigError
 from populora.core.files import make_folder, step_folder
 from populora.core.installed import PACKAGES, processor, versions
@@ -91,7 +92,7 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
     """Generate; returns the folder and the exit code. Raises `PopuloraError`, also for a missing grader if they will be ``graded``."""
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
-    default = "tiny" if models and models.config.base.path == "tiny" else "code,math"
+    default = base if models and (base := models.config.base.path) in EMBEDDED else "code,math"
     benchmarks = suite([name.strip() for name in (args.suite or default).split(",")])
     for benchmark in benchmarks if graded else ():
         if message := missing_libraries(benchmark):

@@ -15,6 +15,10 @@ AZR_BANNED_IMPORTS = (
 )  # fmt: skip
 
 
+EMBEDDED = {"tiny": "tiny_base", "tiny_sql": "tiny_sql_base"}
+"""The bases that ship in the package, and their folders in ``engine/model``: one speaks Python, the other Python and SQL."""
+
+
 @dataclass(frozen=True)
 class BaseConfig:
     """The frozen base model."""

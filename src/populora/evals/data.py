@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.request import urlopen
 
+from populora.core.config import EMBEDDED
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.core.files import digest, disk_errors, make_folder, user_cache, write_file
 from populora.evals.benchmarks import FIELDS, Benchmark
@@ -29,7 +30,7 @@ class MissingDataError(PopuloraError):
 def find_data(benchmark: Benchmark, data: str = "") -> Path:
     """Find the benchmark's file or folder in ``data``, or download it if that is empty. Raises `MissingDataError`, `ConfigError`."""
     if benchmark.grading == "selfplay":
-        return Path(str(files("populora.engine.model").joinpath("tiny_base", benchmark.file)))
+        return Path(str(files("populora.engine.model").joinpath(EMBEDDED[benchmark.name], benchmark.file)))
     if not data:
         return _download(benchmark)
     path = Path(data) / benchmark.file

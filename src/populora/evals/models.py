@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from populora.adapters.peft_settings import CONFIG_FILE, read_settings
-from populora.core.config import BaseConfig, ClusterConfig, Config, SelfplayConfig
+from populora.core.config import EMBEDDED, BaseConfig, ClusterConfig, Config, SelfplayConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import read_json
-from populora.engine.model.loading import EMBEDDED, base_folder
+from populora.engine.model.loading import base_folder
 from populora.evals.eval_records import EvalModel
 from populora.runs.checkpoint import saved_members
 from populora.runs.directory import CONFIG, FACTS, config_hash, read_config

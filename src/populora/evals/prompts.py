@@ -18,6 +18,7 @@ from populora.core.types import Example, Problem, TaskType
 from populora.evals.benchmarks import Benchmark, suite
 from populora.evals.eval_records import Item
 from populora.evals.sql_suite import schema_of
+from populora.sandbox.runner import PYTHON
 from populora.tasks.render import PromptSet, fill, load_prompts, solve_prompt
 from populora.training.buffer import problem_from
 
@@ -39,7 +40,7 @@ class Template:
     response: str = ""
     format: Mapping[str, str] = field(default_factory=dict)
     prompts: PromptSet | None = None
-    """The solver's prompts, in ``solve`` only."""
+    """The solver's prompts, in ``solve`` only: those of Python. Other domains take the set of the same name."""
 
 
 @cache
@@ -94,7 +95,9 @@ def render(template: Template, benchmark: Benchmark, item: Item, tokenizer: Any)
 
 def _render_question(template: Template, benchmark: Benchmark, item: Item) -> str:
     if template.prompts is not None:
-        return solve_prompt(template.prompts, problem_of(benchmark, item))
+        problem = problem_of(benchmark, item)
+        of_python, domain = template.prompts, problem.task.domain
+        return solve_prompt(of_python if domain == PYTHON else load_prompts(of_python.name, domain=domain), problem)
     fields = item.fields
     match benchmark.grading:
         case "code":

@@ -51,7 +51,7 @@ class Submission:
     """A job under way: our end of its socket, and the bytes of its request that the socket did not take yet."""
 
     channel: socket.socket
-    pending: bytes
+    pending: memoryview
 
 
 class Zygote:
@@ -103,7 +103,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            submission = Submission(ours, _send(ours, request))
+            submission = Submission(ours, _send(ours, memoryview(request)))  # a view: what is left of a large one is not copied
             try:
                 socket.send_fds(self._control, [b"J"], [theirs.fileno()])
             except OSError as error:
@@ -127,7 +127,7 @@ class Zygote:
         self._submitted -= 1
         return ChildExit(reply[:1] == b"R", bytes(reply[1:]), *report)
 
-    def _converse(self, ours: socket.socket, pending: bytes, reply: bytearray, bound: int) -> None:
+    def _converse(self, ours: socket.socket, pending: memoryview, reply: bytearray, bound: int) -> None:
         """Send the pending bytes and receive until the report is complete."""
         deadline = time.monotonic() + self._patience
         poll = select.poll()
@@ -173,14 +173,14 @@ class Zygote:
         self._process.wait()
 
 
-def _send(channel: socket.socket, data: bytes) -> bytes:
+def _send(channel: socket.socket, data: memoryview) -> memoryview:
     """Send what the socket takes. Returns the rest, or nothing if there is no reader."""
     try:
         return data[channel.send(data) :]
     except BlockingIOError:
         return data
     except (BrokenPipeError, ConnectionResetError):
-        return b""
+        return data[:0]
 
 
 def _receive(channel: socket.socket, reply: bytearray, bound: int) -> bool:

@@ -12,12 +12,9 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from populora.core.config import BaseConfig
+from populora.core.config import EMBEDDED, BaseConfig
 from populora.core.errors import BaseModelError
 
-TINY, TINY_SQL = "tiny", "tiny_sql"
-EMBEDDED = {TINY: "tiny_base", TINY_SQL: "tiny_sql_base"}
-"""Folders of the bases that ship in the package: one speaks Python, the other Python and SQL."""
 ALIGNMENT = 64
 """Bytes: torch's allocator places each tensor at a multiple of it."""
 

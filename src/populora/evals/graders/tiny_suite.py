@@ -1,4 +1,4 @@
-"""The tiny base's held-out suite, graded by the verifier of training (`populora.tasks.verifier`).
+"""The held-out suites of the embedded bases, graded by the verifier of training (`populora.tasks.verifier`).
 
 ``strict`` is the runs' default: an answer is in its fence. ``lenient`` also extracts what AZR does in addition (``tasks.extraction``).
 """
@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from populora.core.config import TasksConfig
 from populora.core.types import Generation, VerdictKind
+from populora.domains.registry import runners_of
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.sandbox.pool import Expected, Judge
 from populora.sandbox.protocol import PROFILES, Job, Verdict
 from populora.tasks.attempts import SolveRequest
-from populora.tasks.render import load_prompts
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import problem_from
 
-LIMITS = replace(PROFILES["training"], max_output_chars=400)
+LIMITS = replace(PROFILES["training"], max_output_chars=400, runners=runners_of(["python", "sql"]))
 """The limits of a run."""
 
 
@@ -39,7 +39,7 @@ class CachedJudge:
 
 def grade_tiny(pool: Judge, benchmark: Benchmark, item: Item, completion: str) -> Grade:
     """Grade a completion. Raises `SandboxFault`."""
-    verifier = TaskVerifier(pool, {"python": load_prompts("compact")}, TasksConfig(extraction="lenient"), seed=0)
+    verifier = TaskVerifier(pool, {}, TasksConfig(extraction="lenient"), seed=0)
     request = SolveRequest("", -1, 1, (), student="", problem=problem_from(dict(item.fields)))
     ((attempt,),) = verifier.judge([(request, [Generation(completion, (), (), (), 0.0)])])
     modes = {"strict": attempt.correct and not attempt.lenient, "lenient": attempt.correct}

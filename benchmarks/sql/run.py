@@ -1,0 +1,99 @@
+"""The arms race in SQL on the base that ships: 2T+2S against the single agent, five seeds of 100 steps each.
+
+    python -m benchmarks.sql.run [--jobs 2]                 trains what is missing, resumes what stopped; a file a run in measured/
+    python -m benchmarks.sql.run --only                     trains nothing: writes results.json and table.md from these files
+
+Hypotheses, fixed before the runs: as in the paper's Python, a population's problems become harder and its statements larger than the
+agent's, and its held-out accuracy is not lower. Compared are means over the last 20 steps, with Welch's 95 % interval over seeds for one
+comparison alone. ``agent_equal`` gives the agent's two roles the same weight in its loss.
+"""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from benchmarks.first_run.summarise import differences, ends, ends_of
+from benchmarks.measuring import POPULORA, machine, options, write_results
+
+from populora.core.files import read_json
+from populora.core.types import task_types
+from populora.domains.registry import load_domain
+from populora.runs.directory import read_config
+from populora.runs.metrics_log import read_log
+
+ARMS = {"agent": ["sql_baseline"], "2t2s": ["sql"], "agent_equal": ["sql_baseline", "--learner.role-weights", "equal"]}
+"""Preset and further settings of each arm; the first is the one that others are compared with."""
+SEEDS, STEPS = 5, 100
+SQL = load_domain("sql")
+TYPES = task_types(["sql"])
+CURVES = (
+    "teacher/difficulty", *(f"teacher/{metric}" for metric in SQL.metric_names), "teacher/validity",
+    *(f"teacher/validity/{task}" for task in TYPES), "student/solve_rate", *(f"student/solve_rate/{task}" for task in TYPES),
+    "student/response_length", "teacher/response_length", "archive/coverage", "held_out/accuracy", "tokens/update",
+)  # fmt: skip
+"""Metrics of a step that are kept, compared and printed."""
+
+
+def main() -> None:
+    here = Path(__file__).parent
+    parser = options(__doc__, here)
+    parser.add_argument("--root", type=Path, default=Path("runs/sql_arms"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", nargs="*", default=sorted(ARMS), choices=sorted(ARMS), help="arms to train")
+    args = parser.parse_args()
+    (args.out / "measured").mkdir(parents=True, exist_ok=True)
+    missing = [
+        name for seed in range(SEEDS) for arm in ARMS if arm in args.only and not measured(args.out, name := f"{arm}-{seed}").exists()
+    ]
+    with ThreadPoolExecutor(args.jobs) as jobs:
+        list(jobs.map(lambda name: train(args.root / name, measured(args.out, name)), missing))
+    files = sorted((args.out / "measured").glob("*.parquet"))
+    runs = {file.stem: {name: ends(curve) for name, curve in pq.read_table(file).to_pydict().items()} for file in files}
+    first, *others = [arm for arm in ARMS if any(name.startswith(f"{arm}-") for name in runs)]
+    against = {arm: differences(runs, arm, first, CURVES) for arm in others}
+    about = {"machine": machine("populora", "torch"), "steps": STEPS, "arms": ARMS, "runs": sorted(runs)}
+    write_results(args.out / "results.json", {**about, "against_agent": against, "ends": runs})
+    (args.out / "table.md").write_text(table(runs, [first, *others], against), encoding="utf-8")
+
+
+def measured(folder: Path, name: str) -> Path:
+    return folder / "measured" / f"{name}.parquet"
+
+
+def train(folder: Path, file: Path) -> None:
+    """Train or resume one run, and keep its curves, a row a step. The base is named in the metadata."""
+    arm, seed = folder.name.rsplit("-", 1)
+    if not (folder / "config.json").exists():
+        flags = ["--seed", seed, "--steps", str(STEPS), "--threads", "1", "--out", str(folder)]
+        subprocess.run([*POPULORA, "train", *ARMS[arm], *flags], check=True, stdout=subprocess.DEVNULL)
+    elif len(read_log(folder)) < read_config(folder).steps:
+        subprocess.run([*POPULORA, "resume", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    log = read_log(folder)
+    curves = pa.table({name: [line.get(name) for line in log] for name in CURVES})
+    base = read_json(folder / "run.json")["base_sha256"]
+    pq.write_table(curves.replace_schema_metadata({"base_sha256": base}), file, compression="zstd")
+
+
+def table(runs: Mapping[str, dict], arms: Sequence[str], against: Mapping[str, dict]) -> str:
+    """Return Markdown: for each curve the means over an arm's runs of the first and the last steps, and the differences."""
+    titles = [*arms, *(f"{arm} − {arms[0]} [95 %]" for arm in against)]
+    lines = [f"| first 20 steps → last 20 | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
+    for name in CURVES:
+        means = [[sum(run[when] for run in ends_of(dict(runs), arm, name)) for when in ("first", "last")] for arm in arms]
+        counts = [len(ends_of(dict(runs), arm, name)) for arm in arms]
+        cells = [f"{first / count:.3g} → {last / count:.3g}" for (first, last), count in zip(means, counts, strict=True)]
+        cells += [_difference(entries[name]) for entries in against.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(entry: dict) -> str:
+    interval = "[{:+.3g}, {:+.3g}]".format(*entry["interval_95"]) if "interval_95" in entry else "(no interval)"
+    return f"{entry['difference']:+.3g} {interval}"
+
+
+if __name__ == "__main__":
+    main()
