@@ -10,6 +10,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,7 @@ def _empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CODE_O, CODE_I, CODE_F = TaskType.CODE_O, TaskType.CODE_I, TaskType.CODE_F
+SQL_O, SQL_I = TaskType("sql_o"), TaskType("sql_i")
 
 
 def response(text: str, tokens: int, stopped: bool = True) -> Generation:
@@ -111,6 +113,25 @@ def attempts_of(step: int, proposals: tuple[Proposal, ...]) -> tuple[Attempt, ..
 
 def member(name: str, role: Role, slot: int, mu: float) -> Member:
     return Member(name, role, slot, Rating(mu, 2.0), Lineage(name, 0, 0))
+
+
+@pytest.fixture(scope="session")
+def make_mixed_record(make_record: Callable[..., Any]) -> Callable[..., Any]:
+    """``make_mixed_record(step=1, **changes)``: that step of two domains. T0's second problem and T1's rejected proposal are of SQL."""
+
+    def make(step: int = 1, **changes: Any) -> Any:
+        record = make_record(step)
+        query = Problem(f"{step}-1", SQL_O, "SELECT a * 2 FROM t", (Example("t(a)\n3\n4", "6\n8"),), author="T0", step=step)
+        valid = replace(record.proposals[1], task=SQL_O, group=2, problem=query, measures=Measures((1, 2, 3, 4), "c"))
+        proposals = (record.proposals[0], valid, *record.proposals[2:5], replace(record.proposals[5], task=SQL_I, group=1))
+        answered = (replace(attempt, problem=query) for attempt in record.attempts[2:4])
+        attempts = (*record.attempts[:2], *answered, *record.attempts[4:])
+        coverage = {"coverage/python": 0.01, "total_problems/python": 41.0, "coverage/sql": 0.0, "total_problems/sql": 1.0}
+        held_out = {"S0/all": 0.5, "S1/all": 0.7, "S0/code_i": 0.6, "S1/code_i": 0.8, "S0/sql_o": 0.4, "S1/sql_o": 0.6, "S0/tokens": 30.0}
+        fields = {"proposals": proposals, "attempts": attempts, "coverage": coverage, "held_out": held_out, "domains": ("python", "sql")}
+        return make_record(step, **{**fields, **changes})
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,22 @@ def test_step_is_printed_with_problems_answers_verdicts_and_rewards(run, capsys)
         assert fact in text
 
 
+def test_a_step_of_two_domains_is_printed_in_their_own_words(tmp_path, make_mixed_record, capsys):
+    folder = tmp_path / "mixed"
+    with new_run(folder, replace(Config(), steps=1, domains=("python", "sql")), {}):
+        write_step(folder, make_mixed_record(1))
+    text = show(capsys, str(folder), "--step", "1")
+    for fact in (
+        "T0  sql_o  1-1  asks for the output", "SELECT a * 2 FROM t", "t(a)\n3\n4\n→\n6\n8\n", "joins 1, nesting 2, clauses 3, columns 4",
+        "f(3) → 6", "AST depth 5, cyclomatic 1, lines of code 2, variables 1",
+    ):  # fmt: skip
+        assert fact in text, fact
+    words = " ".join(text.split())
+    assert "T0 wins (python 0.25 of 2 problems, sql 1.00 of 1 problem)" in words
+    assert "no game (python 0 problems, sql 0 problems)" in words
+    assert "1-1" in show(capsys, str(folder), "--step", "1", "--task", "sql_o")
+
+
 def test_selection_by_teacher_student_task_and_limit(run, capsys):
     text = show(capsys, run, "--step", "1", "--teacher", "T1")
     assert "1-3" in text and "1-0" not in text and "T0" not in text

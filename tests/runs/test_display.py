@@ -145,6 +145,25 @@ def test_closing_table_of_a_run_that_stopped_early(tmp_path, make_record):
     assert "No step was finished." in printed_summary(finished(tmp_path / "empty", make_record, steps=0), 200)
 
 
+@pytest.mark.parametrize("width", (60, 80, 160))
+def test_live_table_of_two_domains_has_all_their_types_and_sizes(make_mixed_record, width):
+    display = LiveDisplay(Path("runs/mixed"), 30, (), lambda: False, terminal(), domains=("python", "sql"))
+    text = rendered(after_steps(display, make_mixed_record, 1, 2)._now(), max(width, 120))
+    for caption in ("code_f", "sql_i", "sql_o", "lines of code", "clauses", "nesting", "coverage of python", "coverage of sql", "0.0 %"):
+        assert caption in text, caption
+
+
+def test_closing_table_of_two_domains_has_rows_for_each(tmp_path, make_mixed_record):
+    folder = tmp_path / "run"
+    with new_run(folder, replace(Config(), steps=4, domains=("python", "sql")), {}):
+        for step in range(1, 5):
+            write_step(folder, make_mixed_record(step))
+    text = rendered(render_summary(summarise(folder)), 100)
+    rows = {line[:28].strip(): line[28:].split() for line in text.splitlines()}
+    assert rows["python: valid problems"][:2] == ["0.75", "0.75"] and rows["sql: valid problems"][:2] == ["0.50", "0.50"]
+    assert {"sql: joins", "sql: coverage", "sql: held-out accuracy", "python: lines of code", "solve rate"} <= rows.keys()
+
+
 def test_small_drawings():
     assert format_duration(151) == "2:31" and format_duration(3751) == "1:02:31"
     assert sparkline([0, 1, 2, 7], 3) == "▁▂█" and sparkline([], 3) == "" and sparkline([5, 5], 9) == "▄▄"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from populora.runs.highlights import highlights
+from populora.runs.highlights import highlights, lost_domains
 
 PROBLEMS_PER_TYPE = 216
 
@@ -67,3 +67,50 @@ def test_what_the_log_lacks_is_left_out():
 def test_a_short_run_is_not_judged():
     assert highlights(make_log(1), PROBLEMS_PER_TYPE) == ["1 step: too few to see a change, which takes 12."]
     assert len(highlights(make_log(12), PROBLEMS_PER_TYPE)) == 3
+
+
+def make_mixed_log(steps: int = 32, valid: float = 0.9, valid_at_end: float = 0.9, **changes: float) -> list[dict[str, float]]:
+    """Return such a log of Python and SQL, in which ``valid`` and in the last quarter ``valid_at_end`` of SQL's problems are valid."""
+    log = make_log(steps, **changes)
+    shares = [valid] * (steps - steps // 4) + [valid_at_end] * (steps // 4)
+    names = ("teacher/difficulty", "teacher/loc")
+    return [
+        {**line, **{f"{name}/python": line[name] for name in names}, "teacher/validity/python": 0.9, "teacher/validity/sql": share}
+        for line, share in zip(log, shares, strict=True)
+    ]
+
+
+DOMAINS = ("python", "sql")
+
+
+@pytest.mark.parametrize("steps", [1, 12, 32])
+def test_a_domain_without_any_valid_problem_is_said_first_however_short_the_run(steps):
+    log = make_mixed_log(steps, 0.0, 0.0)
+    steps_said = "1 step" if steps == 1 else f"{steps} steps"
+    assert highlights(log, PROBLEMS_PER_TYPE, DOMAINS)[0] == f"No valid problem of sql in {steps_said}, the whole run."
+    assert lost_domains(log, DOMAINS) == highlights(log, PROBLEMS_PER_TYPE, DOMAINS)[:1]
+
+
+def test_a_domain_that_was_lost_on_the_way_is_said_and_one_that_has_a_single_valid_problem_is_not():
+    assert lost_domains(make_mixed_log(32, 0.5, 0.0), DOMAINS) == [
+        "No valid problem of sql in the last 8 steps: its teachers have lost the task."
+    ]
+    assert lost_domains(make_mixed_log(32, 0.0, 0.01), DOMAINS) == [] == lost_domains(make_mixed_log(8, 0.5, 0.0), DOMAINS)
+    assert lost_domains([{**line, "teacher/validity": 0.0} for line in make_log()], ["sql"]) == [
+        "No valid problem of sql in 32 steps, the whole run."
+    ]
+    assert lost_domains(make_log(), ["python"]) == [], "nothing is known of it"
+
+
+def test_each_of_several_domains_has_its_own_sentences():
+    log = make_mixed_log(difficulty=0.2)
+    for index, line in enumerate(log):
+        line.update({"teacher/difficulty/sql": 0.8 - index / 50, "teacher/clauses/sql": 2.0 + index / 10})
+    log[0]["held_out/accuracy/sql"], log[-1]["held_out/accuracy/sql"] = 0.2, 0.5
+    sentences = highlights(log, 216, DOMAINS)
+    for sentence in (
+        "Problems in python got harder: 42%", "Problems in sql got easier: 73%", "Programs in sql got longer: 2.4 clauses",
+        "Accuracy on 648 held-out problems in sql rose: 20.0% after step 1, 50.0% after step 32.",
+    ):  # fmt: skip
+        assert any(line.startswith(sentence) for line in sentences), sentences
+    assert not any(line.startswith("Problems got") for line in sentences), "a mean over domains would hide one"

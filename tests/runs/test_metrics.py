@@ -139,6 +139,44 @@ def test_single_agent_has_the_same_names_under_its_own_id(make_record):
     assert metrics["learner/entropy/agent"] == 0.7 and metrics["matchup/played"] == 0.0
 
 
+def test_each_of_several_domains_has_its_own_means(make_mixed_record):
+    metrics = metrics_of(make_mixed_record())
+    assert metrics["teacher/validity"] == pytest.approx(4 / 6)
+    assert metrics["teacher/validity/python"] == 3 / 4 and metrics["teacher/validity/sql"] == 1 / 2
+    assert metrics["teacher/validity/T0/sql"] == 1.0 and metrics["teacher/validity/T1/sql"] == metrics["teacher/validity/sql_i"] == 0.0
+    assert metrics["teacher/difficulty/python"] == 0.75 and metrics["teacher/difficulty/sql"] == 0.0
+    assert metrics["student/solve_rate/python"] == 1 / 4 and metrics["student/solve_rate/S0/sql"] == 1.0
+    assert metrics["held_out/accuracy"] == 0.6
+    assert metrics["held_out/accuracy/python"] == 0.7 and metrics["held_out/accuracy/sql"] == 0.5
+    assert metrics["archive/coverage/sql"] == 0.0 and metrics["archive/total_problems/python"] == 41.0
+
+
+def test_complexity_metrics_are_those_of_the_programs_domain(make_mixed_record):
+    metrics = metrics_of(make_mixed_record())
+    assert metrics["teacher/joins"] == metrics["teacher/joins/sql"] == 1.0 and metrics["teacher/columns/T0/sql"] == 4.0
+    assert metrics["teacher/loc/python"] == metrics["teacher/loc"] == 3.0
+    assert not {"teacher/loc/sql", "teacher/joins/python"} & metrics.keys()
+
+
+def test_reasons_are_counted_for_each_of_several_domains(make_mixed_record):
+    metrics = metrics_of(make_mixed_record())
+    rejected = {name.removeprefix("teacher/rejected/"): value for name, value in metrics.items() if name.startswith("teacher/rejected/")}
+    assert rejected == {"format": 1.0, "format/python": 1.0, "out_of_resources": 1.0, "out_of_resources/sql": 1.0}
+    assert metrics["student/failed/wrong_value/python"] == 2.0 and "student/failed/wrong_value/sql" not in metrics
+
+
+def test_the_log_tells_from_which_domain_the_ratings_come(make_mixed_record):
+    metrics = metrics_of(make_mixed_record())
+    assert metrics["matchup/mean_rho/python"] == 0.25 and metrics["matchup/problems/python"] == 2.0
+    assert metrics["matchup/mean_rho/sql"] == 1.0 and metrics["matchup/problems/sql"] == 1.0
+    unsolved = metrics_of(make_mixed_record(rhos=(0.5, None, 0.0, None, None, None)))
+    assert unsolved["matchup/problems/sql"] == 0.0 and "matchup/mean_rho/sql" not in unsolved
+
+
+def test_a_run_of_one_domain_has_no_metric_that_names_it(make_record):
+    assert not [name for name in metrics_of(make_record()) if "python" in name or name.startswith("matchup/problems")]
+
+
 def test_timing_has_seconds_and_rates(make_record):
     timing = step_timing(make_record())
     assert timing["seconds/step"] == 10.0 and timing["seconds/solve"] == 3.0

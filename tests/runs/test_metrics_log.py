@@ -19,6 +19,30 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def test_matchups_of_several_domains_say_where_their_result_comes_from(tmp_path, make_mixed_record):
+    write_records(tmp_path, make_mixed_record(1))
+    table = read_table(tmp_path, "matchups")
+    assert table.schema == schema_of("matchups", ["python", "sql"])
+    names = ("mean_rho_python", "problems_python", "mean_rho_sql", "problems_sql")
+    assert [tuple(row[name] for name in names) for row in table.to_pylist()] == [(0.25, 2, 1.0, 1), (None, 0, None, 0)]
+    assert read_table(tmp_path, "matchups", columns=["mean_rho_sql", "step"]).to_pydict() == {"mean_rho_sql": [1.0, None], "step": [1, 1]}
+
+
+def test_a_matchup_s_domains_add_up_to_its_mean_rho(tmp_path, make_mixed_record):
+    rhos = (0.5, 0.75, 0.25, 1.0, None, None)
+    write_records(tmp_path, make_mixed_record(1, rhos=rhos))
+    for row, mean in zip(read_table(tmp_path, "matchups").to_pylist(), (0.5, 1.0), strict=True):
+        parts = [(row[f"mean_rho_{domain}"] or 0.0, row[f"problems_{domain}"]) for domain in ("python", "sql")]
+        assert sum(rho * count for rho, count in parts) / sum(count for _, count in parts) == mean
+
+
+def test_a_column_that_no_domain_of_the_run_has_is_an_error(tmp_path, make_record):
+    write_records(tmp_path, make_record(1))
+    for name, column in (("proposals", "joins"), ("matchups", "mean_rho_python")):
+        with pytest.raises(RunDirectoryError, match=column):
+            read_table(tmp_path, name, columns=["step", column])
+
+
 def test_records_come_back_as_they_were(tmp_path, make_record):
     record = make_record(3)
     write_records(tmp_path, record)

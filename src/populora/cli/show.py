@@ -4,7 +4,7 @@ Model text goes through `printable`, so that control characters are shown and no
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,7 +44,7 @@ class Show:
     student: Annotated[str | None, tyro.conf.arg(metavar="MEMBER")] = None
     """Only answers of this student, such as `S1`."""
     task: Annotated[str | None, tyro.conf.arg(metavar="TYPE")] = None
-    """Only one task type, such as `code_i`, `code_o` or `code_f`."""
+    """Only one task type, such as `code_i`, `code_o` or `sql_f`."""
     limit: Annotated[int, tyro.conf.arg(metavar="K")] = 5
     """Number of problems, and of rejected proposals, to print; 0 for all."""
 
@@ -54,23 +54,23 @@ def main(arguments: Sequence[str]) -> int:
     args = parse(Show, arguments, "show")
     console = Console(highlight=False)
     run = args.run or latest_run()
-    tasks = read_config(run).task_types
+    config = read_config(run)
     if args.step == 0:
         if selectors := [name for name in ("teacher", "student", "task") if getattr(args, name) is not None]:
             raise ConfigError(f"--{selectors[0]} selects from one step: expected --step N with it.")
         print_summary(console, summarise(run))
         return 0
-    if args.task is not None and args.task not in tasks:
-        raise ConfigError(f"--task is '{args.task}': expected one of {', '.join(tasks)}.")
+    if args.task is not None and args.task not in config.task_types:
+        raise ConfigError(f"--task is '{args.task}': expected one of {', '.join(config.task_types)}.")
     if args.limit < 0:
         raise ConfigError(f"--limit is {args.limit}: expected a number of problems, or 0 for all.")
     tables = {name: read_table(run, name, [args.step]).to_pylist() for name in ("proposals", "problems", "attempts", "matchups")}
-    for part in render_step(tables, args):
+    for part in render_step(tables, args, config.domains):
         console.print(part)
     return 0
 
 
-def render_step(tables: Mapping[str, Sequence[Row]], args: Show) -> Iterator[RenderableType]:
+def render_step(tables: Mapping[str, Sequence[Row]], args: Show, domains: Sequence[str]) -> Iterator[RenderableType]:
     """Yield the matchups, the problems with their answers, and the rejected proposals with the reasons.
 
     Raises `ConfigError` for a member that took no part in the step.
@@ -79,7 +79,7 @@ def render_step(tables: Mapping[str, Sequence[Row]], args: Show) -> Iterator[Ren
     _check_member("student", args.student, {row["student"] for row in tables["attempts"]})
     for matchup in tables["matchups"]:
         if args.teacher in (None, matchup["teacher"]) and args.student in (None, matchup["student"]):
-            yield _matchup(matchup)
+            yield _matchup(matchup, domains if len(domains) > 1 else ())
     problems = {row["problem_id"]: row for row in tables["problems"]}
     proposals = [row for row in tables["proposals"] if args.teacher in (None, row["author"]) and args.task in (None, row["task"])]
     attempts: dict[str, list[Row]] = {}
@@ -100,12 +100,16 @@ def _check_member(role: str, member: str | None, members: set[str]) -> None:
         raise ConfigError(f"--{role} is '{member}': expected one of {', '.join(sorted(members)) or 'none'}, who took part in this step.")
 
 
-def _matchup(row: Row) -> Text:
+def _matchup(row: Row, domains: Iterable[str]) -> Text:
+    """Print a matchup, and where its result comes from: of each of ``domains``, the solved share and the number of problems."""
+    solved_of = {domain: "" if row[f"mean_rho_{domain}"] is None else f"{row[f'mean_rho_{domain}']:.2f} of " for domain in domains}
+    sources = ", ".join(f"{domain} {solved}{plural(row[f'problems_{domain}'], 'problem')}" for domain, solved in solved_of.items())
     solved = f"solved {row['mean_rho']:.2f}" if row["mean_rho"] is not None else "nothing to solve"
     winners = {"teacher": f"{row['teacher']} wins", "student": f"{row['student']} wins", "neither": "neither wins", "none": "no game"}
     return Text.assemble(
         (row["teacher"], f"bold {TEACHER}"), " against ", (row["student"], f"bold {STUDENT}"),
         f"  {solved}, predicted {row['expected']:.2f}: {winners[row['outcome']]}",
+        (f"  ({sources})" if sources else "", "dim"),
     )  # fmt: skip
 
 
@@ -128,8 +132,9 @@ def _problem(proposal: Row, problem: Row, attempts: Sequence[Row]) -> Renderable
 
 
 def _example(call: str, example: Row, note: str) -> Text:
-    inputs = call.replace("{inputs}", printable(example["inputs"]))
-    return Text.assemble(f"{inputs} → {printable(example['output'])}", (note, "dim"))
+    inputs, output = call.replace("{inputs}", printable(example["inputs"])), printable(example["output"])
+    arrow = "\n→\n" if "\n" in inputs + output else " → "
+    return Text.assemble(f"{inputs}{arrow}{output}", (note, "dim"))
 
 
 def _answers(attempts: Sequence[Row]) -> Iterator[RenderableType]:

@@ -16,13 +16,7 @@ from populora.sandbox.runner import PYTHON
 MIN_STEPS = 12
 """The first and the last quarter are compared: at least three steps each."""
 MIN_STANDARD_ERRORS = 2.0
-TRENDS = (
-    (
-        "teacher/difficulty", "Problems", "harder", "easier",
-        "{first:.0%} of the attempts at them failed in the first {steps} steps, {last:.0%} in the last {steps}",
-    ),
-)  # fmt: skip
-"""Metric, its subject, the words for a rise and a fall, and the sentence about its means."""
+FAILED = "{first:.0%} of the attempts at them failed in the first {steps} steps, {last:.0%} in the last {steps}"
 SIZES = "{{first:.1f}} {label} in the first {{steps}} steps, {{last:.1f}} in the last {{steps}}"
 
 Log = Sequence[Mapping[str, float]]
@@ -31,28 +25,47 @@ Log = Sequence[Mapping[str, float]]
 def highlights(log: Log, problems_per_type: int, domains: Sequence[str] = (PYTHON,)) -> list[str]:
     """Describe difficulty, program length, held-out accuracy and children, in as many sentences as ``log`` (metrics.jsonl) has data for.
 
-    ``problems_per_type``: held-out problems of each task type, 0 if unknown. A domain without any valid problem in the last quarter of the
-    steps is named.
+    ``problems_per_type``: held-out problems of each task type, 0 if unknown. With several domains each has its own sentences, and those
+    without any valid problem come first.
     """
     if not log:
         return []
+    lost = lost_domains(log, domains)
     if len(log) < MIN_STEPS:
-        return [f"{plural(len(log), 'step')}: too few to see a change, which takes {MIN_STEPS}."]
-    sentences = [_trend(log, *trend) for trend in TRENDS] + [_size(log, domain, len(domains) > 1) for domain in domains]
-    sentences += [_invalid(log, domain) for domain in domains if len(domains) > 1]
-    sentences += [_held_out_accuracy(log, len(Kind) * len(domains) * problems_per_type), _children(log)]
-    return [sentence for sentence in sentences if sentence]
+        return [*lost, f"{plural(len(log), 'step')}: too few to see a change, which takes {MIN_STEPS}."]
+    endings = {domain: f"/{domain}" if len(domains) > 1 else "" for domain in domains}
+    sentences = [_difficulty(log, ending) for ending in endings.values()]
+    sentences += [_size(log, *part) for part in endings.items()]
+    sentences += [_held_out_accuracy(log, len(Kind) * problems_per_type, ending) for ending in endings.values()]
+    return [*lost, *(sentence for sentence in (*sentences, _children(log)) if sentence)]
 
 
-def _size(log: Log, name: str, several: bool) -> str:
+def lost_domains(log: Log, domains: Sequence[str]) -> list[str]:
+    """Name the domains without any valid problem in the whole run or, with several domains and `MIN_STEPS`, in its last quarter."""
+    sentences: list[str] = []
+    for domain in domains:
+        name = f"teacher/validity/{domain}" if len(domains) > 1 else "teacher/validity"
+        valid = [line.get(name, 0.0) > 0 for line in log if name in line or len(domains) > 1]
+        last = valid[-(len(log) // 4) :] if len(domains) > 1 and len(log) >= MIN_STEPS else valid
+        if valid and not any(valid):
+            sentences.append(f"No valid problem of {domain} in {plural(len(valid), 'step')}, the whole run.")
+        elif valid and not any(last):
+            sentences.append(f"No valid problem of {domain} in the last {len(last)} steps: its teachers have lost the task.")
+    return sentences
+
+
+def _difficulty(log: Log, ending: str) -> str:
+    return _trend(log, f"teacher/difficulty{ending}", f"Problems{_of(ending)}", "harder", "easier", FAILED)
+
+
+def _size(log: Log, name: str, ending: str) -> str:
     domain = load_domain(name)
-    subject, metric = f"Programs in {name}" if several else "Programs", domain.shown[0]
-    return _trend(log, f"teacher/{metric}", subject, "longer", "shorter", SIZES.format(label=domain.label(metric)))
+    sizes = SIZES.format(label=domain.label(domain.shown[0]))
+    return _trend(log, f"teacher/{domain.shown[0]}{ending}", f"Programs{_of(ending)}", "longer", "shorter", sizes)
 
 
-def _invalid(log: Log, domain: str) -> str:
-    last = [line.get(f"teacher/validity/{domain}", 0.0) for line in log[-(len(log) // 4) :]]
-    return "" if any(last) else f"No valid problem of {domain} in the last {len(last)} steps: its teachers have lost the task."
+def _of(ending: str) -> str:
+    return ending.replace("/", " in ")
 
 
 def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) -> str:
@@ -67,14 +80,16 @@ def _trend(log: Log, name: str, subject: str, more: str, less: str, means: str) 
     return f"{subject} {verdict}: {means.format(first=fmean(first), last=fmean(last), steps=steps)}."
 
 
-def _held_out_accuracy(log: Log, problems: int) -> str:
-    evaluations = [(int(line["step"]), line["held_out/accuracy"]) for line in log if "held_out/accuracy" in line]
+def _held_out_accuracy(log: Log, problems: int, ending: str) -> str:
+    name = f"held_out/accuracy{ending}"
+    evaluations = [(int(line["step"]), line[name]) for line in log if name in line]
     if len(evaluations) < 2 or not problems:
         return ""
     (first_step, first), (last_step, last) = evaluations[0], evaluations[-1]
     error = math.sqrt((first * (1 - first) + last * (1 - last)) / problems)
     verdict = {1: "rose", -1: "fell", 0: "did not clearly change"}[_direction(last - first, error)]
-    return f"Accuracy on {problems} held-out problems {verdict}: {first:.1%} after step {first_step}, {last:.1%} after step {last_step}."
+    subject = f"{problems} held-out problems{_of(ending)}"
+    return f"Accuracy on {subject} {verdict}: {first:.1%} after step {first_step}, {last:.1%} after step {last_step}."
 
 
 def _children(log: Log) -> str:

@@ -30,8 +30,8 @@ from populora.runs.summary import Summary, print_summary
 from populora.sandbox.runner import PYTHON
 
 FIRST = ("student/solve_rate", "teacher/difficulty", "teacher/validity")
-LAST = ("teacher/response_length", "student/response_length", "archive/coverage")
-"""Metrics above and below the complexity metrics of the domains."""
+LAST = ("teacher/response_length", "student/response_length")
+"""Metrics above and below the complexity metrics of the domains. The coverage of each domain comes last."""
 TREND, BAR, LEADS = 10, 9, 40
 """Cells of a sparkline and of a bar of ratings; matchups in the line of leads."""
 MATCHUP_COLUMNS: dict[str, Literal["left", "center", "right"]] = {
@@ -129,12 +129,16 @@ def _metrics(view: View) -> Table:
     columns = [Column(caption, justify="right", min_width=7) for caption in ("all", *tasks)]
     table = Table(Column(no_wrap=True), *columns, Column(" trend", no_wrap=True), box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     now = view.history[-1]
-    complexity = {f"teacher/{metric}": domain.label(metric) for domain in domains for metric in domain.shown}
-    for name in (*FIRST, *complexity, *LAST):
+    captions = {name: CAPTIONS[name] for name in FIRST}
+    captions |= {f"teacher/{metric}": domain.label(metric) for domain in domains for metric in domain.shown}
+    captions |= {name: CAPTIONS[name] for name in LAST}
+    several = [(f"/{domain.name}", f" of {domain.name}") for domain in domains] if len(domains) > 1 else [("", "")]
+    captions |= {f"archive/coverage{ending}": CAPTIONS["archive/coverage"] + subject for ending, subject in several}
+    for name, caption in captions.items():
         trace = [line[name] for line in view.history if name in line]
         names = (name, *(f"{name}/{task}" for task in tasks))
         values = (format_metric(name, now[key]) if key in now else "" for key in names)
-        table.add_row(complexity.get(name) or CAPTIONS[name], *values, f" {sparkline(trace, TREND)}")
+        table.add_row(caption, *values, f" {sparkline(trace, TREND)}")
     return table
 
 

@@ -1,7 +1,7 @@
 """The paper's metrics of one step (Figures 3 to 5 and the appendices on coverage, types, diagnostics, length): pure.
 
-The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type``, as in ``student/solve_rate/S1/code_o``. In a run
-of several domains also ``/domain``, as in ``teacher/validity/sql``; complexity metrics have the names that their domain gives them.
+The vocabulary is fixed: ``group/metric``, then ``/type``, ``/member`` or ``/member/type``, as in ``student/solve_rate/S1/code_o``. A run of
+several domains also has ``/domain`` and ``/member/domain``, as in ``teacher/validity/sql``. Complexity metrics have their domain's names.
 ``teacher/…`` is about proposing and ``student/…`` about solving: the single agent ``A0`` appears under both. A metric that is undefined in
 a step is omitted, such as the difficulty of a teacher without valid problems. A metric over all members is the mean over their samples.
 
@@ -18,7 +18,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from populora.core.types import Kind, TaskType
+from populora.core.types import Kind, TaskType, task_types
 from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 
@@ -30,11 +30,10 @@ Row = Mapping[str, Any]
 def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
     """Compute all metrics of a step but its timing. ``tables`` are the step's rows."""
     values = {**_teaching(tables["proposals"], record.domains), **_solving(tables["attempts"], record.domains)}
-    values |= _matchups(tables["matchups"])
+    values |= _matchups(tables["matchups"], record.domains)
     values |= {**_ratings(tables["ratings"]), **_evolution(record), **_learning(record)}
     values |= {f"archive/{name}": value for name, value in record.coverage.items()}
-    values |= {f"held_out/{name}": value for name, value in record.held_out.items()}
-    values |= _mean("held_out/accuracy", (value for name, value in record.held_out.items() if name.endswith("/all")))
+    values |= _held_out(record)
     values |= {f"tokens/{phase}": float(count) for phase, count in record.tokens.items()}
     return {name: float(value) for name, value in values.items() if isfinite(value)}
 
@@ -67,7 +66,7 @@ def _teaching(proposals: Sequence[Row], domains: Sequence[str]) -> dict[str, flo
         **spread("clipped", proposals, lambda row: not row["stopped"]),
         **spread("duplicates", [row for row in written if row["repeat"] is not None], lambda row: row["repeat"]),
         **spread("zero_variance", _groups(scored, "author", "group"), lambda row: row["equal"]),
-        **_reasons("teacher/rejected", (row["rejection"] for row in proposals if row["rejection"])),
+        **_reasons("teacher/rejected", "rejection", proposals, domains),
     }
     for name in dict.fromkeys(name for domain in domains for name in load_domain(domain).metric_names):
         of_kind_f = spread(name, [row for row in described if row.get(name) is not None], itemgetter(name))
@@ -95,16 +94,20 @@ def _solving(attempts: Sequence[Row], domains: Sequence[str]) -> dict[str, float
         **spread("filled", trained, lambda row: row["filled"]),
         **spread("void", attempts, lambda row: row["void"]),
         **spread("zero_variance", _groups(trained, "student", "problem_id"), lambda row: row["equal"]),
-        **_reasons("student/failed", (row["reason"] for row in counted if not row["correct"] and row["reason"])),
+        **_reasons("student/failed", "reason", [row for row in counted if not row["correct"]], domains),
     }
 
 
-def _matchups(matchups: Sequence[Row]) -> dict[str, float]:
+def _matchups(matchups: Sequence[Row], domains: Sequence[str]) -> dict[str, float]:
     played = [row for row in matchups if row["outcome"] != "none"]
     values = _mean("matchup/student_wins", (row["outcome"] == "student" for row in played if row["outcome"] != "neither"))
     values |= _mean("matchup/neither_wins", (row["outcome"] == "neither" for row in played))
     values |= _mean("matchup/expected", (row["expected"] for row in played))
     values |= _mean("matchup/mean_rho", (row["mean_rho"] for row in played if row["mean_rho"] is not None))
+    for domain in domains if len(domains) > 1 else ():  # where the ratings come from
+        rhos = (row[f"mean_rho_{domain}"] for row in played)
+        values |= _mean(f"matchup/mean_rho/{domain}", (rho for rho in rhos if rho is not None))
+        values |= _mean(f"matchup/problems/{domain}", (row[f"problems_{domain}"] for row in played))
     return values | {"matchup/played": float(len(played))}
 
 
@@ -112,6 +115,16 @@ def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name in ("mu", "sigma"):
         values |= _per_role(f"rating/{name}", ((row["member"], row["role"], row[name]) for row in ratings))
+    return values
+
+
+def _held_out(record: StepRecord) -> dict[str, float]:
+    values = {f"held_out/{name}": value for name, value in record.held_out.items()}
+    parts = {"held_out/accuracy": ("all",)}
+    if len(record.domains) > 1:
+        parts |= {f"held_out/accuracy/{domain}": task_types([domain]) for domain in record.domains}
+    for name, endings in parts.items():
+        values |= _mean(name, (value for key, value in record.held_out.items() if key.split("/")[1] in endings))
     return values
 
 
@@ -147,9 +160,13 @@ def _groups(rows: Iterable[Row], member: str, group: str) -> list[Row]:
     return [{**rows[0], "equal": len({row["reward"] for row in rows}) == 1} for rows in groups.values() if len(rows) > 1]
 
 
-def _reasons(name: str, reasons: Iterable[str]) -> dict[str, float]:
-    """Count by reason, such as ``timeout:cpu``, without a third part (which exception)."""
-    counts = Counter(":".join(reason.split(":")[:2]).replace(" ", "_") for reason in reasons)
+def _reasons(name: str, column: str, rows: Iterable[Row], domains: Sequence[str]) -> dict[str, float]:
+    """Count by reason, such as ``timeout:cpu``, without a third part (which exception). Of several ``domains`` each is counted, too."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row[column]:
+            reason = ":".join(row[column].split(":")[:2]).replace(" ", "_")
+            counts.update([reason, f"{reason}/{row['task'].domain}"] if len(domains) > 1 else [reason])
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
 
 
@@ -158,15 +175,16 @@ def _spread(
 ) -> dict[str, float]:
     """Average over all rows or their tokens: together, by type, by the member in the column ``member``, and by both.
 
-    Where there are several ``domains``, also by domain."""
+    Where there are several ``domains``, also by domain, and by member and domain."""
     by_key: Mapping[str, list[Row]] = defaultdict(list)
     name = f"{role}/{metric}"
     for row in rows:
         if row["response_tokens"] or not by_token:
             task: TaskType = row["task"]
-            of_domain = [f"{name}/{task.domain}"] if len(domains) > 1 else []
-            for key in (name, f"{name}/{task}", *of_domain, f"{name}/{row[member]}", f"{name}/{row[member]}/{task}"):
-                by_key[key].append(row)
+            parts = (task, task.domain) if len(domains) > 1 else (task,)
+            for key in (name, f"{name}/{row[member]}"):
+                for ending in ("", *(f"/{part}" for part in parts)):
+                    by_key[key + ending].append(row)
     return {
         key: fmean([float(value(row)) for row in rows], [row["response_tokens"] for row in rows] if by_token else None)
         for key, rows in by_key.items()

@@ -3,20 +3,19 @@
 from collections.abc import Sequence
 
 from populora.core.types import Lineage, Role
+from populora.domains.registry import load_domain
 from populora.runs.step_record import Evolution
 
 ROLE_COLOURS = {Role.TEACHER.value: "dark_orange", Role.STUDENT.value: "dodger_blue2", Role.AGENT.value: "grey70"}
 PHASES = ("matchmaking", "propose and solve", "update", "publish", "store", "evaluate", "evolve")
 
-CAPTIONS = {
+_BEFORE = {
     "student/solve_rate": "solve rate",
     "teacher/difficulty": "difficulty",
     "teacher/validity": "valid problems",
     "student/format_rate": "answer format",
-    "teacher/loc": "lines of code",
-    "teacher/cyclomatic": "cyclomatic",
-    "teacher/ast_depth": "AST depth",
-    "teacher/variables": "variables",
+}
+_AFTER = {
     "teacher/response_length": "problem tokens",
     "student/response_length": "answer tokens",
     "learner/entropy/teacher": "teacher entropy",
@@ -25,8 +24,30 @@ CAPTIONS = {
     "archive/coverage": "coverage",
     "held_out/accuracy": "held-out accuracy",
 }
+CAPTIONS = {**_BEFORE, **_AFTER}
+"""Captions of metrics by their names in the log, but for those of a domain (`domain_captions`)."""
+_OF_EACH_DOMAIN = ("student/solve_rate", "teacher/difficulty", "teacher/validity", "archive/coverage", "held_out/accuracy")
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def captions_of(domains: Sequence[str]) -> dict[str, str]:
+    """Return the captions of the metrics that sum up a run, by their names in its log."""
+    return {**_BEFORE, **domain_captions(domains), **_AFTER}
+
+
+def domain_captions(domains: Sequence[str]) -> dict[str, str]:
+    """Return the captions of the domains' complexity metrics, those first that a domain shows.
+
+    With several domains, names end in ``/domain``, and each domain also has its solve rate, difficulty, validity, coverage and accuracy.
+    """
+    captions: dict[str, str] = {}
+    for domain in map(load_domain, domains):
+        shared = {name: CAPTIONS[name] for name in _OF_EACH_DOMAIN} if len(domains) > 1 else {}
+        complexity = {f"teacher/{name}": domain.label(name) for name in dict.fromkeys((*domain.shown, *domain.metric_names))}
+        ending, subject = (f"/{domain.name}", f"{domain.name}: ") if len(domains) > 1 else ("", "")
+        captions |= {name + ending: subject + caption for name, caption in {**shared, **complexity}.items()}
+    return captions
 
 
 def format_duration(seconds: float) -> str:
@@ -39,7 +60,7 @@ def format_duration(seconds: float) -> str:
 def format_metric(name: str, value: float, signed: bool = False) -> str:
     """Format a metric with the digits that carry meaning: two for shares, one for lengths, per cent for coverage."""
     sign = "+" if signed else ""
-    if name == "archive/coverage":
+    if name.startswith("archive/coverage"):
         return f"{100 * value:{sign}.1f} %"
     return f"{value:{sign}.1f}" if name.endswith("length") else f"{value:{sign}.2f}"
 

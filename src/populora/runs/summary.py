@@ -14,7 +14,8 @@ from populora.core.types import Role
 from populora.runs.directory import read_config
 from populora.runs.highlights import highlights
 from populora.runs.metrics_log import TIMINGS, read_log
-from populora.runs.style import CAPTIONS, ROLE_COLOURS, format_duration, format_metric, plural
+from populora.runs.style import ROLE_COLOURS, captions_of, format_duration, format_metric, plural
+from populora.sandbox.runner import PYTHON
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Summary:
     best: dict[str, tuple[str, float, float]]
     children: int
     highlights: tuple[str, ...] = ()
+    domains: tuple[str, ...] = (PYTHON,)
 
 
 def summarise(folder: Path, stopped: bool = False) -> Summary:
@@ -54,6 +56,7 @@ def summarise(folder: Path, stopped: bool = False) -> Summary:
         best=_best(ends),
         children=int(sum(line.get("evolution/children", 0.0) for line in log)),
         highlights=tuple(highlights(log, config.evaluation.problems_per_type, config.domains)),
+        domains=config.domains,
     )
 
 
@@ -77,11 +80,11 @@ def render_summary(summary: Summary) -> RenderableType:
         return Group(Text(), heading, Text("No step was finished."), Text())
     columns = [Column(caption, justify="right") for caption in ("first quarter", "last quarter", "change")]
     table = Table("", *columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in CAPTIONS:
+    for name, caption in captions_of(summary.domains).items():
         if name in summary.first and name in summary.last:
             change = summary.last[name] - summary.first[name]
             ends = (format_metric(name, values[name]) for values in (summary.first, summary.last))
-            table.add_row(CAPTIONS[name], *ends, format_metric(name, change, signed=True))
+            table.add_row(caption, *ends, format_metric(name, change, signed=True))
     best = [
         Text.assemble(f"best {role}  ", (member, f"bold {ROLE_COLOURS[role]}"), f"  mu {mu:.1f}, sigma {sigma:.1f}")
         for role, (member, mu, sigma) in summary.best.items()

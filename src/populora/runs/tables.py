@@ -5,7 +5,8 @@ once, so a reader sees a whole step or none, and ``steps/*/attempts.parquet`` re
 Nothing in a file depends on the clock: equal steps give equal bytes. Text is model text: columns of strings, never evaluated.
 
 A step in which children were born also holds ``parents``, a PEFT folder each, from which `populora replay RUN` breeds them again.
-``proposals`` has a column for each complexity metric of the run's domains; it is null for programs of other domains.
+``proposals`` has a column for each complexity metric of the run's domains; it is null for programs of other domains. In a run of several
+domains ``matchups`` says where a rating comes from: ``mean_rho_sql`` over the teacher's ``problems_sql`` rated problems, for each domain.
 ``problems`` holds every problem that the step's attempts or valid proposals name, older ones from the buffer too; the others refer to it by
 ``problem_id``.
 """
@@ -16,6 +17,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -69,7 +71,7 @@ SCHEMAS = {
         ("strength", pa.string()), ("refactor", pa.string()), ("seed", pa.int64()), ("fingerprint", pa.string()),  # strength as JSON
     ]),
 }  # fmt: skip
-"""Columns of each table, but for the complexity metrics of ``proposals``, which follow ``advantage``."""
+"""Columns of each table, but for those that `schema_of` adds for the domains."""
 
 
 def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
@@ -91,7 +93,7 @@ def recorded_steps(folder: Path) -> list[int]:
 def read_table(folder: Path, name: str, steps: Iterable[int] | None = None, columns: Sequence[str] = ()) -> pa.Table:
     """Read some columns of a table (a key of `SCHEMAS`) over some steps, by default all. Raises `RunDirectoryError`.
 
-    A column that `SCHEMAS` does not have is a complexity metric of a domain.
+    A column that `SCHEMAS` does not have, that of a domain, has the type that it has in the first file.
     """
     recorded = recorded_steps(folder)
     chosen = recorded if steps is None else list(steps)
@@ -100,9 +102,10 @@ def read_table(folder: Path, name: str, steps: Iterable[int] | None = None, colu
             span = f"steps {recorded[0]} to {recorded[-1]}" if recorded else "no finished step"
             raise RunDirectoryError(f"'{folder}' has no record of step {step}: it holds {span}.")
     files = [step_folder(folder / FOLDER, step) / f"{name}.parquet" for step in chosen]
-    names = columns or (_columns(files[0]) if files else SCHEMAS[name].names)
     known = SCHEMAS[name]
-    schema = pa.schema([known.field(column) if column in known.names else pa.field(column, pa.int32()) for column in names])
+    first = _schema(files[0]) if files else known
+    types = {field.name: field.type for field in [*first, *known]}
+    schema = pa.schema([(column, types.get(column, pa.int32())) for column in columns or first.names])
     tables = [_read(file, schema) for file in files]
     return pa.concat_tables([schema.empty_table(), *tables])
 
@@ -146,7 +149,7 @@ def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
             for p in {problem.id: problem for problem in named}.values()
         ],
         "attempts": attempts,
-        "matchups": [vars(matchup) for matchup in record.matchups],
+        "matchups": [{**vars(matchup), **_sources(matchup.teacher, record)} for matchup in record.matchups],
         "ratings": [
             {
                 "member": m.id, "role": m.role.value, "slot": m.slot, "mu": m.rating.mu, "sigma": m.rating.sigma,
@@ -179,14 +182,27 @@ def _measures(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def schema_of(name: str, domains: Iterable[str]) -> pa.Schema:
-    """Return the schema of a table in a run of these domains."""
-    metrics = dict.fromkeys(metric for domain in domains for metric in load_domain(domain).metric_names)
-    if name != "proposals":
-        return SCHEMAS[name]
+def _sources(teacher: str, record: StepRecord) -> dict[str, Any]:
+    """Return the mean rho and the number of a teacher's problems in each domain of several; of one domain ``mean_rho`` tells it."""
+    sources: dict[str, Any] = {}
+    for domain in record.domains if len(record.domains) > 1 else ():
+        rated = (pair for pair in zip(record.proposals, record.rhos, strict=True) if pair[0].author == teacher)
+        rhos = [rho for proposal, rho in rated if rho is not None and proposal.task.domain == domain]
+        sources |= {f"mean_rho_{domain}": fmean(rhos) if rhos else None, f"problems_{domain}": len(rhos)}
+    return sources
+
+
+def schema_of(name: str, domains: Sequence[str]) -> pa.Schema:
+    """Return the schema of a table in a run of these domains: complexity metrics follow ``advantage``, a matchup's sources come last."""
     fields = list(SCHEMAS[name])
-    place = SCHEMAS[name].get_field_index("advantage") + 1
-    return pa.schema([*fields[:place], *(pa.field(metric, pa.int32()) for metric in metrics), *fields[place:]])
+    if name == "proposals":
+        metrics = dict.fromkeys(metric for domain in domains for metric in load_domain(domain).metric_names)
+        place = SCHEMAS[name].get_field_index("advantage") + 1
+        fields[place:place] = [pa.field(metric, pa.int32()) for metric in metrics]
+    if name == "matchups" and len(domains) > 1:
+        sources = (("mean_rho", pa.float64()), ("problems", pa.int32()))
+        fields += [pa.field(f"{source}_{domain}", kind) for domain in domains for source, kind in sources]
+    return pa.schema(fields)
 
 
 def _parquet(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
@@ -210,9 +226,9 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
         return file.read(schema.names).select(schema.names).cast(schema)
 
 
-def _columns(path: Path) -> list[str]:
+def _schema(path: Path) -> pa.Schema:
     with _open(path) as file:
-        return file.schema_arrow.names
+        return file.schema_arrow
 
 
 @contextmanager
