@@ -1,9 +1,18 @@
 """The explorer of the page, clicked and typed through: the problem's view, links and keys."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from reading import opened, title, until
+
+from populora.core.config import Config
+from populora.core.types import Example
+from populora.report.arms import arms_of
+from populora.report.figure import Study
+from populora.report.page import page
+from populora.runs.directory import new_run
+from populora.runs.metrics_log import write_step
 
 pytestmark = pytest.mark.browser
 
@@ -14,15 +23,36 @@ def entry_of(report, entry: str = "7-2") -> dict:
 
 def test_a_problem_is_shown_whole(tab, report):
     opened(tab, "7-2")
-    assert title(tab) == "T0, step 7: code_f, asks for the function"
+    assert title(tab) == "T0, step 7: code_f, asks for the program"
     text, entry = tab.inner_text("#problem"), entry_of(report)
     for part in (entry["program"], "f(3) → 6", "f(2) → 4   (hidden from the student)", "doubles", "solved never · reward of T0: 0.00"):
         assert part in text
-    for part in ("AST depth 9 · cyclomatic 9 · 90 lines · 9 variables · rho 0.00", "✗ S0 ×2: wrong_value", "reward -0.50, not trained on"):
+    for part in (
+        "AST depth 9 · cyclomatic 9 · lines of code 90 · variables 9 · rho 0.00",
+        "✗ S0 ×2: wrong_value",
+        "reward -0.50, not trained on",
+    ):
         assert part in text
     assert tab.locator("#problem pre").last.inner_text() == "proposal 2" and "populora show" in text and "--step 7 --teacher T0" in text
     opened(tab, "7-0")
     assert "✓ S0: correct" in tab.inner_text("#problem") and "✗ S0: format" in tab.inner_text("#problem")
+
+
+def test_problems_of_two_domains_are_shown_in_their_own_words(visits, tmp_path, make_mixed_record):
+    record = make_mixed_record(1)
+    hostile = replace(record.proposals[1].problem, shown=(Example("t(a)\n'$&{inputs}'", "'$1'"),))
+    proposals = (record.proposals[0], replace(record.proposals[1], problem=hostile), *record.proposals[2:])
+    attempts = tuple(replace(a, problem=hostile) if a.problem.id == "1-1" else a for a in record.attempts)
+    with new_run(tmp_path / "mixed", replace(Config(), steps=1, domains=("python", "sql")), {"sandbox": "full"}):
+        write_step(tmp_path / "mixed", make_mixed_record(1, proposals=proposals, attempts=attempts))
+    (tmp_path / "page.html").write_text(page(Study(arms_of([tmp_path / "mixed"])), []), encoding="utf-8")
+    tab = visits.open((tmp_path / "page.html").as_uri() + "#p=mixed/1-1")
+    assert title(tab) == "T0, step 1: sql_o, asks for the output"
+    assert "joins 1 · nesting 2 · clauses 3 · columns 4 · rho 1.00" in tab.inner_text("#problem")
+    assert "t(a)\n'$&{inputs}'\n→\n'$1'" in tab.locator("#problem pre").all_text_contents()
+    tab.goto(tab.url.partition("#")[0] + "#p=mixed/1-0")
+    until(tab, "document.querySelector('#problem h3').textContent.includes('code_o')")
+    assert "f(3) → 6" in tab.inner_text("#problem") and "lines of code 2" in tab.inner_text("#problem")
 
 
 def test_hostile_text_is_text(tab, report):

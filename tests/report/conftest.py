@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_runs import AGENT, CONFIG, study_of, write_run
+from report_runs import AGENT, CONFIG, MIXED, SQL, study_of, write_run
 
 from populora.report import page as module
 from populora.report.figures import make_figures
@@ -15,11 +15,16 @@ from populora.report.rendering import draw
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, make_record) -> dict[str, Path]:
-    """``pair``, ``pair-1``: 2T+2S in two seeds; ``agent``, ``agent-1``, ``agent-2``: single agents in three. To be read only."""
+    """``pair``, ``pair-1``: 2T+2S in two seeds; ``agent``, ``agent-1``, ``agent-2``: single agents in three. To be read only.
+
+    ``sql``, ``mixed``, ``mixed-1``, ``lost``: 2T+2S of SQL, of Python and SQL, and of both without any valid problem of SQL.
+    """
     root = tmp_path_factory.mktemp("runs")
     made = {"pair": CONFIG, "pair-1": replace(CONFIG, seed=1)}
     made |= {"agent": AGENT, "agent-1": replace(AGENT, seed=1), "agent-2": replace(AGENT, seed=2)}
-    return {name: write_run(root / name, make_record, config) for name, config in made.items()}
+    made |= {"sql": SQL, "mixed": MIXED, "mixed-1": replace(MIXED, seed=1)}
+    made = {name: write_run(root / name, make_record, config) for name, config in made.items()}
+    return made | {"lost": write_run(root / "lost", make_record, replace(MIXED, seed=2), lost="sql")}
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, or a single agent, in several seeds."""
+"""Runs of a few steps, written by the run log itself from drawn numbers: populations of 2T+2S, or a single agent, in several seeds.
+
+They are of Python, of SQL, or of both.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,10 +17,10 @@ import pyarrow.parquet as pq
 from populora.core.config import Config, PopulationConfig, SelfplayConfig
 from populora.core.rng import stream
 from populora.core.types import (
-    CODE_TYPES,
     Attempt,
     Example,
     Generation,
+    Kind,
     Lineage,
     Matchup,
     Measures,
@@ -38,18 +41,25 @@ from populora.runs.step_record import Evolution
 K = 4
 CONFIG = Config(steps=6, population=PopulationConfig(teachers=2, students=2), selfplay=SelfplayConfig(rho_samples=K))
 AGENT = replace(CONFIG, population=PopulationConfig(single_agent=True))
+SQL, MIXED = replace(CONFIG, domains=("sql",)), replace(CONFIG, domains=("python", "sql"))
 BORN = {3: ("T1", "m1", ("T0#0",)), 5: ("S0", "x2", ("S0#0", "S1#0"))}
 """Children by step: place, operator, parents. Another T1 is born after the last step."""
+ADD, SELECT = "def f(x):\n    return x + {}.123456", "SELECT a + {} FROM t ORDER BY a"
 REASONS = ("wrong_value", "format", "timeout:cpu", "error:exception:KeyError")
 Make = Callable[..., Any]
 
 
-def write_run(folder: Path, make_record: Make, config: Config = CONFIG, steps: int = 0, program: str = "", answer: str = "") -> Path:
-    """A run whose numbers come from its seed and sizes; ``program`` and ``answer`` stand in every problem and answer if given."""
+def write_run(
+    folder: Path, make_record: Make, config: Config = CONFIG, steps: int = 0, program: str = "", answer: str = "", lost: str = ""
+) -> Path:
+    """A run whose numbers come from its seed and sizes; ``program`` and ``answer`` stand in every problem and answer if given.
+
+    No problem of the domain ``lost`` is valid.
+    """
     steps = steps or config.steps
     with new_run(folder, replace(config, steps=max(steps, config.steps)), {"sandbox": "strict"}):
         for step in range(1, steps + 1):
-            write_step(folder, make_record(step, **_step(config, step, program, answer)))
+            write_step(folder, make_record(step, **_step(config, step, program, answer, lost)))
     return folder
 
 
@@ -90,17 +100,24 @@ def rewrite(folder: Path, name: str, step: int, change: Callable[[Any], Any]) ->
     pq.write_table(change(pq.ParquetFile(path).read()), path)
 
 
-def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any]:
+def _step(config: Config, step: int, program: str, answer: str, lost: str) -> dict[str, Any]:
     rng = stream(config.seed, "report tests", step, int(config.population.single_agent))
     teachers, students = (["A0"], ["A0"]) if config.population.single_agent else (["T0", "T1"], ["S0", "S1"])
     met = dict(zip(teachers, rng.permutation(students).tolist(), strict=True))
-    proposals = _proposals(rng, step, teachers, program)
-    attempts, rhos = _attempts(rng, met, proposals, answer)
+    proposals = _proposals(rng, step, teachers, program, config, lost)
+    attempts, rhos = _attempts(rng, met, proposals, answer, config)
     rated = list(zip(proposals, rhos, strict=True))
     means = {name: [rho for proposal, rho in rated if proposal.author == name and rho is not None] for name in teachers}
     expected = {name: float(rng.uniform(0.2, 0.8)) for name in teachers}
     none = config.population.single_agent
+    coverage = {"coverage": step / 4096, "distinct_descriptors": 2.0 * step, "total_problems": 9.0 * step, "proxy": 9 * step / 4096}
+    if len(config.domains) > 1:
+        coverage = {f"{name}/{domain}": value * (domain != lost) for domain in config.domains for name, value in coverage.items()}
+    held_out = {f"{name}/all": float(rng.random()) for name in students} if step % 3 == 0 else {}
+    if len(config.domains) > 1:
+        held_out |= {f"{name}/{task}": float(rng.random()) for name in students for task in config.task_types if step % 3 == 0}
     return {
+        "domains": config.domains,
         "proposals": proposals, "attempts": attempts, "rhos": rhos,
         "teacher_rewards": tuple(-1.0 if proposal.problem is None else None if rho is None else 1 - rho if rho else 0.0
                                  for proposal, rho in rated),
@@ -116,24 +133,25 @@ def _step(config: Config, step: int, program: str, answer: str) -> dict[str, Any
         "updates": {name: _update(rng, name == "T1" and step == 2) for name in dict.fromkeys((*teachers, *students))},
         "evolution": Evolution(() if none else _children(rng, step, config.steps)),
         "seconds": {"propose": float(rng.uniform(1, 3)), "solve": float(rng.uniform(2, 4)), "update": float(rng.uniform(1, 9))},
-        "coverage": {"coverage": step / 4096, "distinct_descriptors": 2.0 * step, "total_problems": 9.0 * step, "proxy": 9 * step / 4096},
+        "coverage": coverage,
         "repeats": frozenset(proposal.problem.id for proposal in proposals if proposal.problem and rng.random() < 0.3),
-        "held_out": {f"{name}/all": float(rng.random()) for name in students} if step % 3 == 0 else {},
+        "held_out": held_out,
     }  # fmt: skip
 
 
-def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program: str) -> tuple[Proposal, ...]:
+def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program: str, config: Config, lost: str) -> tuple[Proposal, ...]:
     proposals: list[Proposal] = []
     for author in teachers:
-        for group, task in enumerate(CODE_TYPES):
+        for group, task in enumerate(config.task_types):
             for sample in range(3):
-                name, valid = f"{step}-{author}-{group}-{sample}", rng.random() < 0.75
+                name, valid = f"{step}-{author}-{group}-{sample}", rng.random() < 0.75 and task.domain != lost
                 problem = measures = None
                 if valid:
                     number = int(rng.integers(1, 20))
-                    hidden = (Example("2", str(2 + number)),) if task is TaskType.CODE_F else ()
-                    text = program or f"def f(x):\n    return x + {number}.123456"
-                    problem = Problem(name, task, text, (Example("3", str(3 + number)),), hidden, "adds", author, step)
+                    shown, hidden = (_example(task, value, number) for value in (3, 2))
+                    text = program or (SELECT if task.domain == "sql" else ADD).format(number)
+                    pairs = (shown,), (hidden,) if task.kind is Kind.PROGRAM else ()
+                    problem = Problem(name, task, text, *pairs, "adds", author, step)
                     measures = Measures(tuple(int(value) for value in rng.integers(1, 18, 4)), f"print {number}")
                 rejection = "" if valid else str(rng.choice(["format", "timeout:cpu", "error:exception:KeyError"]))
                 text = _said(rng, program or f"proposal {name}")
@@ -141,7 +159,11 @@ def _proposals(rng: np.random.Generator, step: int, teachers: list[str], program
     return tuple(proposals)
 
 
-def _attempts(rng: np.random.Generator, met: dict[str, str], proposals: Sequence[Proposal], answer: str):
+def _example(task: TaskType, value: int, number: int) -> Example:
+    return Example(f"t(a)\n{value}\n0", f"{number}\n{value + number}") if task.domain == "sql" else Example(str(value), str(value + number))
+
+
+def _attempts(rng: np.random.Generator, met: dict[str, str], proposals: Sequence[Proposal], answer: str, config: Config):
     attempts: list[Attempt] = []
     rhos: list[float | None] = []
     for proposal in proposals:
@@ -155,7 +177,7 @@ def _attempts(rng: np.random.Generator, met: dict[str, str], proposals: Sequence
             said = _said(rng, answer or f"answer {int(rng.integers(3))}")
             attempts.append(Attempt(met[proposal.author], proposal.problem, said, True, right and not void, reason, void))
         rhos.append(None if void else fmean(correct))
-    old = Problem("0-old", TaskType.CODE_I, "def f(x):\n    return x", (Example("3", "3"),), author="seed")
+    old = Problem("0-old", config.task_types[0], "def f(x):\n    return x", (Example("3", "3"),), author="seed")
     attempts += [Attempt(student, old, _said(rng, "3"), True, True, from_buffer=True) for student in met.values()]
     return tuple(attempts), tuple(rhos)
 

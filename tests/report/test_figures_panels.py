@@ -9,12 +9,18 @@ import pytest
 from report_runs import figure_of, logged, study_of
 
 from populora.report.drawing import curves_of
-from populora.report.figure import Figure
-from populora.report.figures.metric_panels import PANEL_FIGURES, coverage_figure, panel_figures
+from populora.report.figure import Figure, MissingFigure, Study
+from populora.report.figures.coverage import coverage_figure
+from populora.report.figures.metric_panels import panel_figures
+from populora.report.figures.panel_specs import panel_specs
 from populora.report.rendering import draw
 
-SPECS = {spec.name: spec for spec in PANEL_FIGURES}
+SPECS = {spec.name: spec for spec in panel_specs(["python"])}
 COVERAGE = ("archive/coverage", "archive/proxy", "archive/distinct_descriptors", "archive/total_problems")
+
+
+def coverage_of_python(study: Study) -> Figure | MissingFigure:
+    return coverage_figure(study, "python")
 
 
 def expected(run: Path, metric: str, task: str) -> dict[tuple[str, int], float]:
@@ -74,7 +80,7 @@ def test_diagnostics_are_norm_loss_and_entropy_without_a_kl():
 
 
 def test_coverage_has_the_lines_of_the_logs_of_both_arms(runs):
-    figure = figure_of(coverage_figure, study_of(runs["pair"], runs["agent"]))
+    figure = figure_of(coverage_of_python, study_of(runs["pair"], runs["agent"]))
     assert {(row["run"], row["metric"], row["step"]): row["value"] for row in figure.rows} == {
         (run, name, line["step"]): line[name] for run in ("pair", "agent") for line in logged(runs[run]) for name in COVERAGE
     }
@@ -82,7 +88,7 @@ def test_coverage_has_the_lines_of_the_logs_of_both_arms(runs):
 
 
 def test_coverage_is_drawn_in_per_cent_over_steps_and_over_programs(runs):
-    figure = figure_of(coverage_figure, study_of(runs["pair"]))
+    figure = figure_of(coverage_of_python, study_of(runs["pair"]))
     lines = logged(runs["pair"])
     over_steps, over_programs, proxy, distinct = ([axis.lines[0].get_xdata(), axis.lines[0].get_ydata()] for axis in draw(figure).axes)
     percent = [100 * line["archive/coverage"] for line in lines]
@@ -98,5 +104,5 @@ def test_runs_of_different_tessellations_are_not_to_be_compared(copied):
         for folder, digest in zip(folders, digests, strict=False):
             facts = json.loads((folder / "run.json").read_text())
             (folder / "run.json").write_text(json.dumps({**facts, "tessellation_sha256": digest * 32}))
-        figure = figure_of(coverage_figure, study_of(*folders))
+        figure = figure_of(coverage_of_python, study_of(*folders))
         assert ("DIFFERENT TESSELLATIONS" in figure.definition) == differ

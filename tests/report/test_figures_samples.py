@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from report_runs import CONFIG, figure_of, study_of, table, the_arm, write_run
 
+from populora.domains.python import DOMAIN
 from populora.report.figures.sampled_programs import sampled_programs, samples_figure
 from populora.report.rendering import draw
 
@@ -28,7 +29,7 @@ def by_the_rule(folder: Path, step: int) -> list[tuple[Any, ...]]:
 
 
 def chosen(folder: Path) -> list[tuple[int, str, str]]:
-    return [(row["step"], row["kind"], row["problem_id"]) for row in sampled_programs(the_arm(folder))]
+    return [(row["step"], row["kind"], row["problem_id"]) for row in sampled_programs(the_arm(folder), DOMAIN)]
 
 
 def expected(folder: Path, steps: Sequence[int], third: int) -> list[tuple[int, str, str]]:
@@ -55,7 +56,7 @@ def test_the_median_of_four_steps_and_the_most_trivial_of_the_third(make_long, s
 
 
 def test_rows_hold_the_programs_and_numbers_of_the_tables(runs):
-    figure = figure_of(samples_figure, study_of(runs["pair"], runs["pair-1"], runs["agent"]))
+    figure = figure_of(lambda study: samples_figure(study, "python"), study_of(runs["pair"], runs["pair-1"], runs["agent"]))
     assert figure.runs == "the first run of each arm: baseline (1 agent): agent, seed 0; 2T+2S: pair, seed 0"
     for row in figure.rows:
         run = runs["agent" if row["author"] == "A0" else "pair"]

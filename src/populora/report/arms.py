@@ -90,9 +90,13 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
     labels: list[str] = []
     for size, ours in zip(sizes, settings, strict=True):
         others = [theirs for theirs, their_size in zip(settings, sizes, strict=True) if their_size == size]
-        differing = [f"{name} {ours[name]}" for name in ours if any(theirs[name] != ours[name] for theirs in others)]
+        differing = [f"{name} {_text(ours[name])}" for name in ours if any(theirs[name] != ours[name] for theirs in others)]
         labels.append(size + (f" ({', '.join(differing[:2])})" if differing else ""))
     return [label if labels.count(label) == 1 else f"{label} [{group[0].name}]" for label, group in zip(labels, groups, strict=True)]
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _size(run: RunData) -> str:

@@ -44,16 +44,17 @@ def members_of(log: Log, metric: str = "rating/mu") -> list[str]:
     return sorted((name for name in log.under(metric) if MEMBER.fullmatch(name)), key=member_order)
 
 
-def curves_of(arms: Iterable[Arm], metric: str, task: str = "") -> list[Curve]:
-    """Return the curves of a metric for whole runs and their members, over all task types or one.
+def curves_of(arms: Iterable[Arm], metric: str, task: str = "", domain: str = "") -> list[Curve]:
+    """Return the curves of a metric for whole runs and their members, over all task types or one, or of one domain.
 
     The whole run's value of a metric that is logged by member alone (``learner/…``) is the mean over its members.
     """
-    ending = f"/{task}" if task else ""
     curves: list[Curve] = []
     for arm in arms:
         for run in arm.runs:
-            log = run.metrics
+            if domain and domain not in run.config.domains:
+                continue
+            log, ending = run.metrics, f"/{task}" if task else run.ending(domain)
             values = {member: log.get(f"{metric}/{member}{ending}") for member in members_of(log, metric)}
             if metric + ending in log.columns:
                 values[WHOLE_RUN] = log.get(metric + ending)

@@ -14,12 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from populora.core.types import Kind, TaskType
+from populora.domains.registry import domain_of
 from populora.report.run_data import RunData
 from populora.runs.style import printable
 
 MAX_ANSWERS = 4
 MAX_TEXT = 40_000  # characters of a text: a whole answer of the paper's length
-_PROPOSAL = ("step", "author", "task", "problem_id", "valid", "rejection", "rho", "reward", "ast_depth", "cyclomatic", "loc", "variables")
+ASKED = {Kind.INPUT: "input", Kind.OUTPUT: "output", Kind.PROGRAM: "program"}
+_PROPOSAL = ("step", "author", "task", "problem_id", "valid", "rejection", "rho", "reward")
 _PROBLEM = ("problem_id", "program", "message", "shown", "hidden")
 _ANSWER = ("student", "text", "correct", "void", "reason", "reward", "trained")
 _TYPICAL = 48  # entries whose mean size predicts how many fit
@@ -27,7 +30,10 @@ Item = dict[str, Any]
 
 
 def sample_problems(run: RunData, budget: int) -> dict[str, Any]:
-    """Return the sample as plain values: ``entries``, and the numbers of all proposals, valid ones and answers of the run."""
+    """Return the sample as plain values: ``entries``, and the numbers of all proposals, valid ones and answers of the run.
+
+    ``tasks`` holds what is sought in each task type, how its programs are called, and the labels of their complexity metrics.
+    """
     order, valid = _order(run)
     first = _entries(run, order[:_TYPICAL])
     typical = max(1, len(json.dumps(first, ensure_ascii=False)) // max(1, len(first)))
@@ -40,11 +46,17 @@ def sample_problems(run: RunData, budget: int) -> dict[str, Any]:
     return {
         "run": run.name,
         "folder": shlex.quote(str(run.folder)),  # for commands that the page prints
+        "tasks": {task: _describe(task) for task in run.config.task_types},
         "entries": sorted(kept, key=lambda entry: (entry["step"], entry["author"], entry["id"])),
         "proposals": len(order),
         "valid": valid,
         "answers": run.table("attempts", ("step",)).num_rows,
     }
+
+
+def _describe(task: TaskType) -> Item:
+    domain = domain_of(task)
+    return {"asks": ASKED[task.kind], "call": domain.call, "measures": {metric.name: metric.label for metric in domain.metrics}}
 
 
 def _order(run: RunData) -> tuple[list[tuple[int, int]], int]:
@@ -85,7 +97,8 @@ def _entries(run: RunData, proposals: Sequence[tuple[int, int]]) -> list[Item]:
 
 
 def _step_entries(run: RunData, step: int, rows: list[int]) -> dict[tuple[int, int], Item]:
-    table = run.table("proposals", (*_PROPOSAL, "text"), [step])
+    measures = dict.fromkeys(name for task in run.config.task_types for name in domain_of(task).metric_names)
+    table = run.table("proposals", (*_PROPOSAL, *measures, "text"), [step])
     if len(table) <= max(rows):
         return {}
     proposals = table.take(rows).to_pylist()
@@ -111,7 +124,7 @@ def _entry(step: int, row: int, proposal: Item, problem: Item | None, answers: l
         return entry
     texts = {name: _cut(problem[name]) for name in ("program", "message")}
     examples = {side: [[_cut(example["inputs"]), _cut(example["output"])] for example in problem[side]] for side in ("shown", "hidden")}
-    measures = {name: proposal[name] for name in ("rho", "ast_depth", "cyclomatic", "loc", "variables")}
+    measures = {name: proposal[name] for name in ("rho", *domain_of(TaskType(proposal["task"])).metric_names)}
     return {**entry, **texts, **examples, **measures, "answers": _distinct_answers(answers), "of": len(answers)}
 
 

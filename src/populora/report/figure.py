@@ -37,6 +37,8 @@ class Figure:
     """The numbers as records with equal keys."""
     draw: Callable[[], Drawing]
     tables: tuple[TextTable, ...] = ()
+    domain: str = ""
+    """The domain of a figure about one of several."""
 
     def csv(self) -> str:
         """Return the records as CSV with a header. Lines end with CR LF, so that carriage returns in programs are quoted."""
@@ -55,6 +57,7 @@ class MissingFigure:
     title: str
     paper: str
     reason: str
+    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,16 @@ class Study:
     @property
     def populations(self) -> tuple[Arm, ...]:
         return tuple(arm for arm in self.arms if not arm.single_agent)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains of all runs."""
+        return tuple(dict.fromkeys(domain for arm in self.arms for run in arm.runs for domain in run.config.domains))
+
+    def within(self, identity: tuple[str, str, str], domain: str) -> tuple[tuple[str, str, str], str]:
+        """Return name, title and paper's name of a figure about one domain, and its section: as given and none if there is no other."""
+        name, title, paper = identity
+        return ((f"{name}_{domain}", f"{title}: {domain}", paper), domain) if len(self.domains) > 1 else (identity, "")
 
     @property
     def main(self) -> Arm | None:

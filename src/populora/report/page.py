@@ -21,9 +21,11 @@ from populora.report.drawing import members_of
 from populora.report.explorer import MAX_ANSWERS, sample_problems
 from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.rendering import CSS_VARIABLES, svg
-from populora.runs.highlights import highlights
+from populora.report.run_data import RunData
+from populora.runs.highlights import highlights, lost_domains
 from populora.runs.metrics_log import read_log
 from populora.runs.style import plural
+from populora.sandbox.runner import PYTHON
 
 SAMPLE_BUDGET = 16_000_000  # characters of model text in the explorer, over all runs
 
@@ -37,16 +39,18 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
     samples = [sample_problems(run, SAMPLE_BUDGET // len(runs)) for run in runs]
     blobs = [(f"explorer-{index}", _compress(json.dumps(sample))) for index, sample in enumerate(samples)]
     blobs += [(f"csv-{figure.name}", _compress(figure.csv())) for figure in figures if isinstance(figure, Figure)]
-    of_paper, beyond = ([figure for figure in figures if bool(figure.paper) == paper] for paper in (True, False))
+    whole = [figure for figure in figures if not figure.domain]
+    of_paper, beyond = ([figure for figure in whole if bool(figure.paper) == paper] for paper in (True, False))
+    of_domains = [(f"The domain {domain}", [figure for figure in figures if figure.domain == domain]) for domain in study.domains]
     return templates.get_template("page.html.jinja").render(
         title=" and ".join(dict.fromkeys(arm.label for arm in study.arms)),
-        lead=f"{plural(len(runs), 'run')} in {plural(len(study.arms), 'arm')}, up to step {max(run.metrics.last_step for run in runs)}",
+        lead=_lead(study, runs),
         highlights=_highlights(study),
         style=_template_text("page.css"),
         script=script,
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         live_version=live_version,
-        groups=[("The paper's figures", of_paper), ("Beyond the paper", beyond)],
+        groups=[("The paper's figures", of_paper), ("Beyond the paper", beyond), *(group for group in of_domains if group[1])],
         arms=study.arms,
         colours=CSS_VARIABLES,
         members=members_of(study.main.runs[0].metrics) if study.main else [],
@@ -56,14 +60,22 @@ def page(study: Study, figures: Sequence[Figure | MissingFigure], live_version: 
     )
 
 
+def _lead(study: Study, runs: Sequence[RunData]) -> str:
+    last = max(run.metrics.last_step for run in runs)
+    domains = "" if study.domains == (PYTHON,) else f", {plural(len(study.domains), 'domain')}: {', '.join(study.domains)}"
+    return f"{plural(len(runs), 'run')} in {plural(len(study.arms), 'arm')}, up to step {last}{domains}"
+
+
 def _highlights(study: Study) -> list[str]:
-    """Return the sentences of the closing summary about the first run of the main arm."""
-    if not study.main:
-        return []
-    run = study.main.runs[0]
-    sentences = highlights(read_log(run.folder), run.config.evaluation.problems_per_type, run.config.domains)
-    prefix = f"{run.name}: " if sum(len(arm.runs) for arm in study.arms) > 1 else ""
-    return [prefix + sentence for sentence in sentences]
+    """Return the sentences of the closing summary about the first run of the main arm, and of all runs what no domain may hide."""
+    runs = [run for arm in study.arms for run in arm.runs]
+    main = study.main.runs[0] if study.main else None
+    sentences: list[str] = []
+    for run in sorted(runs, key=lambda run: run is not main):
+        log, domains = read_log(run.folder), run.config.domains
+        said = highlights(log, run.config.evaluation.problems_per_type, domains) if run is main else lost_domains(log, domains)
+        sentences += [f"{run.name}: {sentence}" if len(runs) > 1 else sentence for sentence in said]
+    return sentences
 
 
 def _sample_size(samples: Sequence[dict[str, Any]]) -> str:

@@ -66,6 +66,10 @@ class RunData:
     def timings(self) -> Log:
         return self._log(TIMINGS)
 
+    def ending(self, domain: str) -> str:
+        """Return what ends the names of a domain's metrics in the log: ``/sql`` in a run of several domains, nothing in one of it alone."""
+        return f"/{domain}" if domain and len(self.config.domains) > 1 else ""
+
     def table(self, name: str, columns: Sequence[str], steps: Iterable[int] | None = None) -> pa.Table:
         """Read columns of a table (a key of `populora.runs.tables.SCHEMAS`), by default over all steps."""
         return read_table(self.folder, name, self.recorded if steps is None else steps, columns)

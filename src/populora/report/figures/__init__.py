@@ -1,26 +1,29 @@
 """The figures of a report."""
 
+from collections.abc import Mapping
+
 from populora.report.figure import Figure, MissingFigure, Study
 from populora.report.figures.arm_comparison import comparison_figure
 from populora.report.figures.compute import compute_figure, timings_figure
+from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.downstream import downstream_figures
 from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.lineage_tree import lineage_figure
 from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
-from populora.report.figures.metric_panels import coverage_figure, panel_figures
+from populora.report.figures.metric_panels import panel_figures
+from populora.report.figures.panel_specs import OF_EACH_DOMAIN
 from populora.report.figures.retention_grids import retention_figures
 from populora.report.figures.sampled_programs import samples_figure
 
 
 def make_figures(study: Study) -> list[Figure | MissingFigure]:
-    """Make every figure of a study, in the order of the page: those of the paper, then the others."""
-    panels = panel_figures(study)
+    """Make every figure of a study in the order of the page: those of the paper, the others, and those of each of several domains."""
+    panels, several = panel_figures(study), len(study.domains) > 1
     return [
         panels["dynamics"],
         panels["dynamics_per_type"],
         panels["solve_rate_by_type"],
-        panels["complexity"],
-        coverage_figure(study),
+        *([] if several else [panels["complexity"], coverage_figure(study, study.domains[0])]),
         trueskill_figure(study),
         cross_evaluation_figure(study),
         panels["population_size"],
@@ -29,11 +32,21 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
         panels["diagnostics"],
         panels["response_length"],
         compute_figure(study),
-        samples_figure(study),
+        *([] if several else [samples_figure(study, study.domains[0])]),
         lineage_figure(study),
         panels["reward_hacking"],
         reasons_figure(study),
         panels["sampler_gap"],
         timings_figure(study),
         comparison_figure(study),
+        *([panels["rating_sources"], *_of_each_domain(study, panels)] if several else []),
+    ]
+
+
+def _of_each_domain(study: Study, panels: Mapping[str, Figure | MissingFigure]) -> list[Figure | MissingFigure]:
+    names = ("complexity", *OF_EACH_DOMAIN)
+    return [
+        figure
+        for domain in study.domains
+        for figure in (coverage_figure(study, domain), samples_figure(study, domain), *(panels[f"{name}_{domain}"] for name in names))
     ]

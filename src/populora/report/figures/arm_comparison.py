@@ -9,13 +9,12 @@ from scipy import stats
 from populora.report.drawing import Drawing, legend, panels
 from populora.report.figure import Figure, MissingFigure, Study, describe_runs
 from populora.report.run_data import RunData
-from populora.runs.style import CAPTIONS
+from populora.runs.style import CAPTIONS, domain_captions
 
 FIGURE = ("comparison", "Arms compared over seeds", "")
-METRICS = (
-    "student/solve_rate", "teacher/difficulty", "teacher/validity", "teacher/loc", "teacher/cyclomatic", "teacher/ast_depth",
-    "teacher/variables", "archive/coverage", "student/response_length", "teacher/response_length", "held_out/accuracy",
-)  # fmt: skip
+FIRST = ("student/solve_rate", "teacher/difficulty", "teacher/validity")
+LAST = ("archive/coverage", "student/response_length", "teacher/response_length", "held_out/accuracy")
+"""Metrics before and after those of the domains."""
 Values = dict[str, list[float]]
 """The value of each run by arm."""
 
@@ -25,13 +24,14 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
     arms = study.arms
     if len(arms) < 2:
         return MissingFigure(*FIGURE, "it compares arms: give runs of two or more, such as `--baseline RUN`")
-    values = {metric: _values(study, metric) for metric in METRICS}
-    complete = [metric for metric in METRICS if all(values[metric].values())]
+    captions = compared_metrics(study)
+    values = {metric: _values(study, metric) for metric in captions}
+    complete = [metric for metric in captions if all(values[metric].values())]
     if not complete:
         return MissingFigure(*FIGURE, "no metric was logged in all arms")
     rows = [row for metric in complete for row in _compare(metric, values[metric])]
     first, last = last_tenth(study)
-    lacking = [metric for metric in METRICS if metric not in complete]
+    lacking = [metric for metric in captions if metric not in complete]
     left_out = f" Left out, because an arm lacks them: {', '.join(lacking)}." if lacking else ""
     if single := [arm.label for arm in arms if len(arm.runs) < 2]:
         left_out += f" No interval with {', '.join(single)}: a single run says nothing about how much seeds differ."
@@ -42,11 +42,18 @@ def comparison_figure(study: Study) -> Figure | MissingFigure:
             "metric's last value before). The bar is the arm's mean. Below, in an arm's colour: its difference "
             f"to {arms[0].label} and Welch's 95 % interval over runs, not corrected for the number of comparisons.{left_out}"
         ),
-        source=f"metrics.jsonl: {', '.join(METRICS)}",
+        source=f"metrics.jsonl: {', '.join(captions)}",
         runs=f"{describe_runs(arms)}; steps {first} to {last}",
         rows=rows,
-        draw=lambda: _draw(study, rows),
+        draw=lambda: _draw(study, rows, captions),
     )
+
+
+def compared_metrics(study: Study) -> dict[str, str]:
+    """Return captions of the metrics that are compared, by their names; of several domains each has its own, which end in its name."""
+    captions = {name: CAPTIONS[name] for name in FIRST} | domain_captions(study.domains)
+    # Runs of several domains have an archive for each of them, and none for all.
+    return captions | {name: CAPTIONS[name] for name in LAST if len(study.domains) == 1 or name != "archive/coverage"}
 
 
 def last_tenth(study: Study) -> tuple[int, int]:
@@ -56,7 +63,11 @@ def last_tenth(study: Study) -> tuple[int, int]:
 
 
 def _values(study: Study, metric: str) -> Values:
-    ends = {arm.label: [value_at_end(run, metric, last_tenth(study)) for run in arm.runs] for arm in study.arms}
+    steps, (name, _, domain) = last_tenth(study), metric.rpartition("/")
+    names = {run: metric for arm in study.arms for run in arm.runs}
+    if domain in study.domains:  # a run of this domain alone has the metric without its name
+        names = {run: name + run.ending(domain) if domain in run.config.domains else metric for run in names}
+    ends = {arm.label: [value_at_end(run, names[run], steps) for run in arm.runs] for arm in study.arms}
     return {label: [value for value in run_values if value is not None] for label, run_values in ends.items()}
 
 
@@ -94,7 +105,7 @@ def welch_interval(first: list[float], second: list[float]) -> tuple[float | Non
     return float(interval.low), float(interval.high)
 
 
-def _draw(study: Study, rows: list[dict[str, Any]]) -> Drawing:
+def _draw(study: Study, rows: list[dict[str, Any]], captions: dict[str, str]) -> Drawing:
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     drawing, axes = panels(-(-len(metrics) // 4), 4, height=1.5 + 0.13 * len(study.arms))
     for axis in axes.flat[len(metrics) :]:
@@ -102,7 +113,7 @@ def _draw(study: Study, rows: list[dict[str, Any]]) -> Drawing:
     colours = {arm.label: arm.colour for arm in study.arms}
     for axis, metric in zip(axes.flat, metrics, strict=False):
         _draw_metric(axis, [row for row in rows if row["metric"] == metric], colours)
-        axis.set_title(CAPTIONS.get(metric, metric))
+        axis.set_title(captions[metric])
     legend(drawing, study.arms)
     return drawing
 

@@ -55,7 +55,6 @@
 
   // The explorer. The list shows a part of the matching entries, from `first` up to `last`.
   const PAGE = 200, form = $("#filters"), list = $("#list");
-  const ASKED = { code_i: "input", code_o: "output", code_f: "function" };
   let runs = [], found = [], first = 0, last = PAGE;
   const answerOf = (answer) => (answer.void ? "void" : answer.correct ? "correct" : answer.reason || "wrong");
   const current = () => runs[Number(form.run.value)] ?? { entries: [] };
@@ -123,9 +122,12 @@
     list.scrollTop = 0;
   };
   const block = (title, text) => [make("h4", { textContent: title }), make("pre", { textContent: text })];
-  const problem = (entry) => {
-    const pairs = (side, note) => entry[side].map(([inputs, output]) => `f(${inputs}) → ${output}${note}`);
-    const measures = [`AST depth ${entry.ast_depth ?? "–"}`, `cyclomatic ${entry.cyclomatic ?? "–"}`, count(entry.loc, "line"), count(entry.variables, "variable"), `rho ${number(entry.rho)}`];
+  const problem = (entry, { call, measures: labels }) => {
+    const pairs = (side, note) => entry[side].map(([inputs, output]) => {
+      const called = call.split("{inputs}").join(inputs); // replace() would read marks such as $& in what a model wrote
+      return `${called}${`${inputs}${output}`.includes("\n") ? "\n→\n" : " → "}${output}${note}`;
+    });
+    const measures = [...Object.entries(labels).map(([name, label]) => `${label} ${entry[name] ?? "–"}`), `rho ${number(entry.rho)}`];
     return [
       make("pre", { textContent: entry.program }),
       make("p", { className: "measures", textContent: measures.join(" · ") }),
@@ -143,13 +145,13 @@
     $("#problem").replaceChildren(...parts);
   };
   const view = (run, entry) => {
-    const title = `${entry.author}, step ${entry.step}: ${entry.task}, asks for the ${ASKED[entry.task]}`;
+    const task = run.tasks[entry.task], title = `${entry.author}, step ${entry.step}: ${entry.task}, asks for the ${task.asks}`;
     const told = (entry.answers ?? []).reduce((sum, answer) => sum + answer.times, 0);
     const rest = entry.of > told ? [make("p", { className: "measures", textContent: `${told} of ${entry.of} answers shown` })] : [];
     fill(title,
       make("h3", { textContent: title }),
       make("p", { className: "measures" }, `${entry.verdict} · reward of ${entry.author}: ${number(entry.reward)} · `, make("a", { href: address(run, entry), textContent: "link to this problem" })),
-      ...(entry.program === undefined ? [] : problem(entry)),
+      ...(entry.program === undefined ? [] : problem(entry, task)),
       ...(entry.answers ?? []).flatMap(reply), ...rest,
       ...block(`What ${entry.author} wrote`, entry.text),
       make("p", { className: "measures" }, "Everything of this step: ", make("code", { textContent: `populora show ${run.folder} --step ${entry.step} --teacher ${entry.author}` })),
