@@ -1,6 +1,4 @@
-"""Compute the numbers of a run again from its files, without populora, and compare them with the recorded ones.
-
-    python examples/recompute.py RUN [FIGURES]
+"""Compute the numbers of a run again from its files, without populora: ``python examples/recompute.py RUN [FIGURES]``.
 
 From settings, log and tables it computes solve rates, rewards, advantages, matchups, ratings, replacements and the numbers of the main
 figures, whose CSV files `populora report RUN --figures FIGURES` writes. It prints a line for each column and metric, and exits with 1 if a
@@ -18,11 +16,10 @@ from statistics import fmean
 import numpy as np
 import pyarrow.parquet as pq
 
-COMPUTED = {
-    "proposals": ("rho", "reward", "advantage"), "attempts": ("reward", "advantage"), "matchups": ("expected", "mean_rho", "outcome"),
-    "ratings": ("member", "slot", "mu", "sigma", "generation", "born", "protected_until"), "children": ("parents", "generation", "born"),
-}  # fmt: skip
-COMPLEXITY = ("ast_depth", "cyclomatic", "loc", "variables")
+COMPUTED = {  # by table, the beginnings of columns: of matchups also mean_rho_sql and problems_sql
+    "proposals": ("rho", "reward", "advantage"), "attempts": ("reward", "advantage"), "children": ("parents", "generation", "born"),
+    "ratings": ("member", "slot", "mu", "sigma", "generation", "born", "protected_until"),
+    "matchups": ("expected", "mean_rho", "problems", "outcome")}  # fmt: skip
 differences, first = defaultdict(list), {}  # by column or metric: all of them, and where the first is that is too large
 
 
@@ -43,13 +40,12 @@ def grouped(rows, *columns):
 
 def rewards(proposals, attempts, pay):
     """Compute rho and the rewards (Eq. 1 and 2). Nobody is paid for a void problem."""
-    solved, void = defaultdict(list), {row["problem_id"] for row in attempts if row["void"]}
+    void, asked = {row["problem_id"] for row in attempts if row["void"]}, grouped(attempts, "filled", "problem_id")
     for row in attempts:
         row["reward"] = pay["malformed"] if not row["formatted"] else pay["correct"] if row["correct"] else pay["incorrect"]
-        if not row["filled"]:
-            solved[row["problem_id"]].append(row["correct"])
     for row in proposals:
-        rho = fmean(solved[row["problem_id"]]) if row["valid"] and row["problem_id"] not in void else None
+        solved = [answer["correct"] for answer in asked[False, row["problem_id"]] if row["problem_id"] not in void]
+        rho = fmean(solved) if solved else None
         valued = None if rho is None else pay["boundary"] if rho in (0, 1) else 1 - rho
         row |= {"rho": rho, "reward": valued if row["valid"] else pay["invalid_proposal"]}
 
@@ -87,16 +83,18 @@ def game(winner, loser, league):
     return [{**player, "mu": mu, "sigma": sigma} for player, mu, sigma in zip((winner, loser), mus, sigmas, strict=True)]
 
 
-def ratings(tables, members, league):
+def ratings(tables, members, league, domains):
     """Compute the matchups' expectations and outcomes, and the ratings after them."""
-    before = dict(members)
+    before, beta = dict(members), league["beta"]
     for row in tables["matchups"]:
-        teacher, student = before[row["teacher"]], before[row["student"]]
-        spread = math.sqrt(4 * league["beta"] ** 2 + 2 * student["sigma"] ** 2 + 2 * teacher["sigma"] ** 2)
-        rhos = [each["rho"] for each in tables["proposals"] if each["author"] == row["teacher"] and each["rho"] is not None]
-        row |= {"expected": math.erfc((teacher["mu"] - student["mu"]) / spread) / 2, "mean_rho": fmean(rhos) if rhos else None}
+        t, s = before[row["teacher"]], before[row["student"]]
+        row["expected"] = math.erfc((t["mu"] - s["mu"]) / math.hypot(beta, beta, s["sigma"], t["sigma"]) / math.sqrt(2)) / 2
+        rated = [each for each in tables["proposals"] if each["author"] == row["teacher"] and each["rho"] is not None]
+        for ending in [*(f"_{domain}" for domain in domains if len(domains) > 1), ""]:
+            rhos = [each["rho"] for each in rated if ending in (f"_{each['domain']}", "")]
+            row |= {f"mean_rho{ending}": fmean(rhos) if rhos else None, f"problems{ending}": len(rhos)}
         bar = row["expected"] if league["outcome"] == "expected" else league["threshold"]
-        margin = row["mean_rho"] - bar if rhos and teacher is not student else 0.0
+        margin = row["mean_rho"] - bar if rhos and t is not s else 0.0
         unpaid = league["unsolved"] == "nobody" and fmean([rho or 1.0 for rho in rhos] or [1.0]) >= bar
         row["outcome"] = "none" if abs(margin) < 1e-6 else "student" if margin > 0 else "neither" if unpaid else "teacher"
         teacher, student = members[row["teacher"]], members[row["student"]]
@@ -111,7 +109,7 @@ def evolve(children, members, interval, settings, step):
     rates, bottom, best, until = dict.fromkeys(members, 1.0), [], [], step + settings["every"] * settings["protect_newborns"]
     for (name, _), rows in grouped(interval, "author", "task").items():
         rates[name] = min(rates[name], fmean(row["rho"] is not None for row in rows))  # of the type with the fewest valid problems
-    share = settings["cull_fraction"] if interval else 0
+    share, broken = settings["cull_fraction"] if interval else 0, sum(rate < 0.1 for rate in rates.values())
     bounds = {name: member["mu"] - settings["lcb_k"] * member["sigma"] for name, member in members.items()}
     for role in ("teacher", "student"):
         names = [name for name, member in members.items() if member["role"] == role]
@@ -128,65 +126,67 @@ def evolve(children, members, interval, settings, step):
         mu, sigma = fmean(parent["mu"] for parent in rated), max(settings["child_sigma"], *(parent["sigma"] for parent in rated))
         row |= {**member, "born": step, "generation": member["generation"] + 1, "protected_until": until, "mu": mu, "sigma": sigma}
     members |= {row["member"]: {key: row[key] for key in members[row["member"]]} for row in children}
-    counts = {"children": len(culled), "spared": len(bottom) - len(culled), "broken": sum(rate < 0.1 for rate in rates.values())}
-    return {f"evolution/{name}": count for name, count in counts.items()}
+    return {"evolution/children": len(culled), "evolution/spared": len(bottom) - len(culled), "evolution/broken": broken}
 
 
-def metrics(tables, programs):
-    """Compute the metrics of a step. ``programs`` collects the measures of all that were written so far."""
+def metrics(tables, programs, domains):
+    """Compute the metrics of a step. ``programs`` collects the measures of all that were written so far, behind their domain."""
     proposals, asked = tables["proposals"], [row for row in tables["attempts"] if not row["void"] and not row["filled"]]
+    complexity = (names := list(proposals[0]))[names.index("advantage") + 1 : names.index("fingerprint")]  # null for other domains
     valued = [{**row, "difficulty": 1 - row["rho"]} for row in proposals if row["rho"] is not None]
     sources = {"teacher/validity": (proposals, "author", "valid"), "teacher/difficulty": (valued, "author", "difficulty")}
-    sources |= {f"teacher/{name}": ([row for row in proposals if row["valid"]], "author", name) for name in COMPLEXITY}
+    sources |= {f"teacher/{name}": ([row for row in proposals if row[name] is not None], "author", name) for name in complexity}
     sources |= {"student/solve_rate": (asked, "student", "correct"), "student/format_rate": (asked, "student", "formatted")}
-    values = defaultdict(list)
+    values, parts = defaultdict(list), [(), ("task",), ("domain",)][: 2 + (len(domains) > 1)]
     for metric, (rows, member, column) in sources.items():
-        written = [row for row in rows if column not in COMPLEXITY or row["task"] != "code_f"]  # code_f is given its program
-        for columns in ((), ("task",), (member,), (member, "task")):
+        written = [row for row in rows if column not in complexity or row["task"][-1] != "f"]  # kind f is given its program
+        for columns in (*parts, *((member, *part) for part in parts)):
             for group, of_group in grouped(rows if "task" in columns else written, *columns).items():
                 values["/".join((metric, *group))] = [row[column] for row in of_group]
     for key in ("role", "member"):
         values |= {f"rating/mu/{name}": [row["mu"] for row in rows] for (name,), rows in grouped(tables["ratings"], key).items()}
-    for row in tables["matchups"]:
-        values["matchup/student_wins"] += [row["outcome"] == "student"] if row["outcome"] in ("student", "teacher") else []
-    programs += [tuple(row[name] for name in COMPLEXITY) for row in valued if row["task"] != "code_f"]
-    values |= {"archive/total_problems": [len(programs)], "archive/distinct_descriptors": [len(set(programs))]}
+    played = [row for row in tables["matchups"] if row["outcome"] != "none"]
+    values["matchup/student_wins"] = [row["outcome"] == "student" for row in played if row["outcome"] != "neither"]
+    for name in [name for name in (played or [{}])[0] if name.startswith(("mean_rho", "problems_"))]:
+        metric = name.replace("mean_rho_", "mean_rho/").replace("problems_", "problems/")
+        values[f"matchup/{metric}"] = [row[name] for row in played if row[name] is not None]
+    programs += [(row["domain"], *(row[name] for name in complexity)) for row in valued if row["task"][-1] != "f"]
+    for domain in domains:
+        archive, ending = [program for program in programs if program[0] == domain], f"/{domain}" * (len(domains) > 1)
+        values |= {f"archive/total_problems{ending}": [len(archive)], f"archive/distinct_descriptors{ending}": [len(set(archive))]}
     return {name: fmean(of_name) for name, of_name in values.items() if of_name}
-
-
-def logged(run, figures):
-    """Yield file, step, name and value of the metrics in the log, and of those in the CSV files of the figures."""
-    for line in map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines()):
-        yield from (("metrics.jsonl", line["step"], name, value) for name, value in line.items())
-    compare("figures", "FIGURES", bool(figures), bool(figures and any(figures.glob("*.csv"))))  # else a wrong folder would pass
-    for file in sorted(figures.glob("*.csv")) if figures else ():
-        for row in csv.DictReader(file.read_text("utf-8").splitlines()):
-            if row.keys() >= {"metric", "member", "step", "value"}:
-                group, metric, *task = row["metric"].split("/")
-                member = [] if row["member"] == "all" else [row["member"]]
-                yield file.name, int(row["step"]), "/".join((group, metric, *member, *task)), float(row["value"])
 
 
 def main(run, figures=None):
     config, computed, programs, interval = json.loads((run / "config.json").read_text("utf-8")), {}, [], []
-    league, settings, sizes = config["league"], config["evolution"], config["population"]
+    league, settings, sizes, domains = (config[name] for name in ("league", "evolution", "population", "domains"))
     roles = ["agent"] if sizes["single_agent"] else ["teacher"] * sizes["teachers"] + ["student"] * sizes["students"]
     start = {"mu": league["mu"], "sigma": league["sigma"], "generation": 0, "born": 0, "protected_until": 0}
     members = {f"{role[0].upper()}{roles[:slot].count(role)}": {**start, "role": role, "slot": slot} for slot, role in enumerate(roles)}
     for step, folder in sorted((int(folder.name.removeprefix("step_")), folder) for folder in run.glob("steps/step_*[0-9]")):
         tables, recorded = ({name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in COMPUTED} for _ in range(2))
+        for row in tables["proposals"] + tables["attempts"]:
+            row["domain"] = "python" if row["task"].startswith("code_") else row["task"][:-2]
         rewards(tables["proposals"], tables["attempts"], config["rewards"])
         advantages(tables["proposals"], tables["attempts"], config["learner"])
-        ratings(tables, members, league)
+        ratings(tables, members, league, domains)
         interval += tables["proposals"]
         due = settings["every"] and step % settings["every"] == 0 and step < config["steps"] and not sizes["single_agent"]
-        computed[step] = metrics(tables, programs) | evolve(tables["children"], members, interval if due else [], settings, step)
+        computed[step] = metrics(tables, programs, domains) | evolve(tables["children"], members, interval if due else [], settings, step)
         interval = [] if due else interval
-        for table, column in ((table, column) for table, columns in COMPUTED.items() for column in columns):
+        for table, columns in COMPUTED.items():
             for number, (old, new) in enumerate(zip(recorded[table], tables[table], strict=True)):
-                compare(f"{table}.{column}", f"step {step}, row {number}", old[column], new[column])
+                for column in [name for name in old if name.startswith(columns)]:
+                    compare(f"{table}.{column}", f"step {step}, row {number}", old[column], new[column])
+    log = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
+    logged = [("metrics.jsonl", line["step"], name, value) for line in log for name, value in line.items()]
+    compare("figures", "FIGURES", bool(figures), bool(figures and any(figures.glob("*.csv"))))  # else a wrong folder would pass
+    for file in sorted(figures.glob("*.csv")) if figures else ():
+        for row in filter({"metric", "member", "step", "value"}.issubset, csv.DictReader(file.read_text("utf-8").splitlines())):
+            (group, metric, *part), member = row["metric"].split("/"), [row["member"]] if row["member"] != "all" else []
+            logged.append((file.name, int(row["step"]), "/".join((group, metric, *member, *part)), float(row["value"])))
     known = {"/".join(name.split("/")[:2]) for values in computed.values() for name in values}
-    for file, step, name, value in logged(run, figures):
+    for file, step, name, value in logged:
         if (metric := "/".join(name.split("/")[:2])) in known:
             compare(f"{file} {metric}", f"step {step}, {name}", value, computed[step].get(name))
     counted = sum(len(values) for name, values in differences.items() if name.startswith("metrics.jsonl"))

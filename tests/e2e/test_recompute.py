@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from mixed_run import MIXED, write_run
 from report_runs import rewrite
 from small_run import SMALL, Silent
 
@@ -37,11 +38,26 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recomputed")
     for name, config in (("population", FIVE_STEPS), ("agent", AGENT)):
         train(config, folder / name, Silent())
-        (folder / f"{name}_figures").mkdir()
-        for figure in make_figures(read_study([folder / name])):
-            if isinstance(figure, Figure):
-                (folder / f"{name}_figures" / f"{figure.name}.csv").write_text(figure.csv(), encoding="utf-8", newline="")
+        write_figures(folder, name)
     return folder
+
+
+@pytest.fixture(scope="module")
+def domain_runs(tmp_path_factory):
+    """Runs of Python and SQL, of SQL alone, and of a single agent with both; next to them the numbers of their figures."""
+    folder = tmp_path_factory.mktemp("domains")
+    single = replace(MIXED, population=PopulationConfig(single_agent=True))
+    for name, config in (("mixed", MIXED), ("sql", replace(MIXED, domains=("sql",))), ("single", single)):
+        write_run(folder / name, config)
+        write_figures(folder, name)
+    return folder
+
+
+def write_figures(folder, name):
+    (folder / f"{name}_figures").mkdir()
+    for figure in make_figures(read_study([folder / name])):
+        if isinstance(figure, Figure):
+            (folder / f"{name}_figures" / f"{figure.name}.csv").write_text(figure.csv(), encoding="utf-8", newline="")
 
 
 @pytest.fixture
@@ -49,6 +65,11 @@ def copied(runs, tmp_path):
     for name in ("population", "population_figures"):
         shutil.copytree(runs / name, tmp_path / name, symlinks=True)
     return tmp_path
+
+
+@pytest.fixture
+def mixed(domain_runs, tmp_path):
+    return Path(shutil.copytree(domain_runs / "mixed", tmp_path / "mixed"))
 
 
 def run_script(name, *arguments):
@@ -77,6 +98,49 @@ def test_every_number_of_a_run_follows_from_its_files(runs, name):
     assert counts["proposals.reward"] == counts["proposals.advantage"] == {"population": 90, "agent": 45}[name]
     assert counts["metrics.jsonl student/solve_rate"] > 20 and counts["complexity.csv teacher/cyclomatic"] > 5
     assert (counts.get("children.parents", 0) >= 2) is (name == "population")
+
+
+@pytest.mark.parametrize("name", ["mixed", "sql", "single"])
+def test_every_number_of_a_run_of_other_domains_follows_from_its_files(domain_runs, capsys, name):
+    assert recompute(domain_runs / name, domain_runs / f"{name}_figures") == 0
+    counts = checked_values(capsys.readouterr().out)
+    assert counts["metrics.jsonl teacher/joins"] > 20 and counts["matchups.expected"] == {"single": 3}.get(name, 6)
+    columns = {column for column in counts if column.startswith("matchups.") and column.endswith(("_python", "_sql"))}
+    domains = [] if name == "sql" else ["python", "sql"]
+    assert columns == {f"matchups.{column}_{domain}" for column in ("mean_rho", "problems") for domain in domains}
+    assert counts["metrics.jsonl archive/total_problems"] == 3 * max(1, len(domains))
+    figures = {"sql": "complexity.csv teacher/joins"}.get(name, "complexity_sql.csv teacher/joins")
+    assert counts[figures] > 5 and (name != "mixed" or counts["rating_sources.csv matchup/mean_rho"] == 6)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "change", "named"),
+    [
+        ("matchups", "mean_rho_sql", lambda value: value + 1e-6, "matchups.mean_rho_sql"),
+        ("matchups", "problems_python", lambda value: value + 1, "matchups.problems_python"),
+        ("proposals", "joins", lambda value: 9 if value is None else None, "metrics.jsonl teacher/joins"),
+        ("proposals", "valid", lambda value: not value, "metrics.jsonl teacher/validity"),
+    ],
+)
+def test_a_changed_value_of_a_domain_is_found(mixed, capsys, table, column, change, named):
+    rewrite(mixed, table, 2, changed(column, change))
+    assert recompute(mixed) == 1
+    assert f"{named}: " in "".join(line for line in capsys.readouterr().out.splitlines(keepends=True) if "DIFFERS" in line)
+
+
+def test_answers_in_sql_get_their_verdicts_again_also_with_rows_in_another_order(domain_runs):
+    done = run_script("regrade.py", domain_runs / "mixed")
+    assert done.returncode == 0, done.stdout
+    assert done.stderr.count("populora verify: domain ") == 2 and min(checked_values(done.stdout).values()) > 100
+
+
+def test_a_changed_verdict_and_a_changed_output_of_sql_are_found(mixed):
+    rewrite(mixed, "attempts", 1, changed("correct", lambda value: not value))
+    rewrite(mixed, "problems", 2, changed("shown", lambda pairs: [{**pair, "output": pair["output"] + "\n7"} for pair in pairs]))
+    done = run_script("regrade.py", mixed)
+    lines = {line.partition(":")[0]: line for line in done.stdout.splitlines() if line[0] != " "}
+    assert done.returncode == 1 and lines["attempts.correct"].endswith(" 1 differ") and lines["problems.output"].endswith(" 1 differ")
+    assert "'role': 'solution'" in done.stdout and "SELECT" in done.stdout
 
 
 def changed(column, change):
