@@ -1,13 +1,16 @@
 """Runs of an installed domain, by itself and together with Python. populora's sources know nothing of it."""
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from small_run import SMALL, Silent, contents
-from tests.domains.conftest import forget_domains
+from tests.domains.conftest import EXAMPLE, forget_domains
 from tests.domains.scripted import script
 
 from populora.cli.main import main
@@ -58,12 +61,15 @@ def test_the_calculator_trains_on_seeds_of_its_own_and_is_shown(config, tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_resumes_to_the_same_bytes(config, tmp_path):
+def test_a_run_resumes_to_the_same_bytes_and_is_reported(config, tmp_path):
     train(config, tmp_path / "undisturbed", Silent())
     train(config, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
     forget_domains()
     resume(tmp_path / "run", Silent())
     assert contents(tmp_path / "run") == contents(tmp_path / "undisturbed")
+    page = report(tmp_path / "run")
+    assert {"calculator_f", "operators", "constants"} <= page and not {"cyclomatic", "code_f"} & page
+    assert recompute(tmp_path / "run") == 0
 
 
 def test_a_run_does_not_resume_under_another_version(config, calculator, tmp_path, monkeypatch):
@@ -76,6 +82,7 @@ def test_a_run_does_not_resume_under_another_version(config, calculator, tmp_pat
     assert contents(tmp_path / "run") == before
 
 
+@pytest.mark.slow
 def test_members_learn_the_calculator_together_with_python(config, tmp_path, capsys):
     """Seeds of both come from a file next to the base, as a user may write it."""
     seeds = (base_folder(BaseConfig()) / "seeds.jsonl").read_text().splitlines()
@@ -94,6 +101,20 @@ def test_members_learn_the_calculator_together_with_python(config, tmp_path, cap
     assert json.loads((folder / "run.json").read_text())["domains"] == "python 1, calculator 1"
     assert main(["show", str(folder), "--step", "2", "--task", "calculator_o"]) == 0
     assert "operators" in capsys.readouterr().out
+    assert {"calculator_f", "operators", "cyclomatic", "code_f"} <= report(folder)
+    assert recompute(folder) == 0
+
+
+def report(folder: Path) -> set[str]:
+    """Write the report and return its words."""
+    assert main(["report", str(folder)]) == 0
+    return set(re.findall(r"\w+", (folder / "report.html").read_text("utf-8")))
+
+
+def recompute(folder: Path) -> int:
+    """Let the example that knows only the files compute the run's numbers again."""
+    example = EXAMPLE.parent / "recompute.py"
+    return subprocess.run([sys.executable, str(example), str(folder)], check=False, capture_output=True).returncode
 
 
 def seed(task: TaskType, number: int) -> Problem:
