@@ -12,7 +12,7 @@ from small_run import SMALL, Silent, contents
 from populora.cli.main import main
 from populora.core.config import EvaluationConfig, PopulationConfig
 from populora.core.errors import RunDirectoryError
-from populora.evals.all_pairs import solve_rates
+from populora.evals.all_pairs import mean_rates, pair_tables, solve_rates
 from populora.report.figures.matchups import cross_evaluation_figure
 from populora.report.rendering import draw
 from populora.runs.tables import read_table
@@ -57,6 +57,19 @@ def test_the_command_prints_the_matrix_and_the_report_draws_it(begun, capsys):
     (begun / "pairs" / "step_00001.csv").write_text("snapshot,student\n1")
     with pytest.raises(RunDirectoryError, match="pairs'"):
         cross_evaluation_figure(study_of(begun))
+
+
+def test_each_of_several_domains_has_its_own_rates_and_its_own_matrix(make_mixed_record):
+    attempts = [attempt for attempt in make_mixed_record(1).attempts if not attempt.from_buffer]
+    rows = mean_rates(attempts, 1, ("python", "sql"))
+    assert [(row["domain"], row["student"], row["teacher"], row["solve_rate"], row["attempts"]) for row in rows] == [
+        ("python", "S0", "T0", 0.25, 4), ("sql", "S0", "T0", 1.0, 2),
+    ]  # fmt: skip
+    assert [table.caption for table in pair_tables(rows)] == ["Solve rates after step 1, python", "Solve rates after step 1, sql"]
+    python = [attempt for attempt in attempts if attempt.problem.task.domain == "python"]
+    (alone,) = mean_rates(python, 1, ["python"])
+    assert alone == {name: value for name, value in rows[0].items() if name != "domain"}
+    assert [table.caption for table in pair_tables([alone])] == ["Solve rates after step 1"]
 
 
 def test_runs_without_teachers_and_students_are_refused(tmp_path, capsys):

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from report_pages import blobs
@@ -114,6 +115,34 @@ def test_beside_a_run_of_python_alone_a_mixed_one_is_compared_by_domain(runs):
     assert list(ends) == ["2T+2S (domains python+sql)", "2T+2S (domains python)"]
     assert list(ends.values()) == pytest.approx(lines, rel=1e-5)
     assert draw(compared)
+
+
+def test_who_solves_whose_problems_is_apart_by_domain(runs):
+    figures = made(runs["mixed"])
+    for domain, kept in (("python", "code_"), ("sql", "sql_"), ("", "")):
+        correct = defaultdict(list)
+        for row in table(runs["mixed"], "attempts"):
+            if not row["void"] and not row["filled"] and row["task"].startswith(kept):
+                end = next(end for end in (2, 3, 4, 5, 6) if row["step"] <= end)
+                correct[end, row["student"], row["author"]].append(row["correct"])
+        figure = figures["cross_evaluation" + (f"_{domain}" if domain else "")]
+        rates = {(row["snapshot"], row["student"], row["teacher"]): (row["solve_rate"], row["attempts"]) for row in figure.rows}
+        assert rates == {key: (pytest.approx(fmean(solved)), len(solved)) for key, solved in correct.items()}
+
+
+def test_recorded_pairs_of_two_domains_are_drawn_apart_and_together(copied):
+    folder = copied("mixed")
+    (folder / "pairs").mkdir()
+    header = "snapshot,domain,student,teacher,solve_rate,attempts"
+    (folder / "pairs" / "step_00004.csv").write_text(f"{header}\n4,python,S0,T0,0.5,8\n4,python,S1,T0,0.25,8\n4,sql,S0,T0,1.0,4\n")
+    figures = made(folder)
+    rates = {
+        name: {(row["student"], row["teacher"]): (row["solve_rate"], row["attempts"]) for row in figures[name].rows}
+        for name in ("cross_evaluation", "cross_evaluation_python", "cross_evaluation_sql")
+    }
+    assert rates["cross_evaluation_sql"] == {("S0", "T0"): (1.0, 4)}
+    assert rates["cross_evaluation_python"] == {("S0", "T0"): (0.5, 8), ("S1", "T0"): (0.25, 8)}
+    assert rates["cross_evaluation"] == {("S0", "T0"): (pytest.approx(8 / 12), 12), ("S1", "T0"): (0.25, 8)}
 
 
 def test_reasons_are_apart_by_domain_and_recounted(runs):

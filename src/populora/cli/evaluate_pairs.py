@@ -37,13 +37,14 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--prompts is {args.prompts}: expected a number of prompts, or 0 for the run's")
     folder = args.run or latest_run()
 
-    from populora.evals.all_pairs import pair_table, solve_rates
+    from populora.evals.all_pairs import pair_tables, solve_rates
 
     rows = solve_rates(folder, args.step, args.prompts)
     if not rows:
         raise ConfigError(f"'{folder}': no teacher proposed a valid problem; give more --prompts")
-    table = pair_table(rows)
-    files = write_tables(folder / PAIRS, f"step_{rows[0]['snapshot']:05}", [table], rows)
-    print_table(table)
+    tables = pair_tables(rows)
+    files = write_tables(folder / PAIRS, f"step_{rows[0]['snapshot']:05}", tables, rows)
+    for table in tables:
+        print_table(table)
     say(f"written to {', '.join(map(str, files))}")
     return 0

@@ -44,9 +44,8 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
 
 
 def _of_each_domain(study: Study, panels: Mapping[str, Figure | MissingFigure]) -> list[Figure | MissingFigure]:
-    names = ("complexity", *OF_EACH_DOMAIN)
-    return [
-        figure
-        for domain in study.domains
-        for figure in (coverage_figure(study, domain), samples_figure(study, domain), *(panels[f"{name}_{domain}"] for name in names))
-    ]
+    made: list[Figure | MissingFigure] = []
+    for domain in study.domains:
+        made += [panels[f"{name}_{domain}"] for name in ("complexity", *OF_EACH_DOMAIN)]
+        made += [coverage_figure(study, domain), samples_figure(study, domain), cross_evaluation_figure(study, domain)]
+    return made

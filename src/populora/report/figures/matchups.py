@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from populora.core.errors import RunDirectoryError
+from populora.core.types import task_types
 from populora.report.arms import PALETTE
 from populora.report.drawing import STUDENT, TEACHER, Drawing, heatmap, mean, member_order, members_of, panels, tag_artist, trailing
 from populora.report.figure import Figure, MissingFigure, Study, describe_first_run
@@ -72,14 +73,17 @@ def _draw_trueskill(steps: Steps, ratings: dict[str, Array], wins: Array) -> Dra
     return drawing
 
 
-def cross_evaluation_figure(study: Study) -> Figure | MissingFigure:
-    """Draw solve rates by student and teacher in five equal parts of the run."""
+def cross_evaluation_figure(study: Study, domain: str = "") -> Figure | MissingFigure:
+    """Draw solve rates by student and teacher in five equal parts of the run, at all problems or at those of one of several domains."""
+    identity = study.within(CROSS_EVALUATION, domain)[0] if domain else CROSS_EVALUATION
     if not study.main:
-        return MissingFigure(*CROSS_EVALUATION, "it needs a run with teachers and students")
-    every_pair = recorded_pairs(study.main.runs[0])
-    rows = every_pair or snapshots(study.main.runs[0])
+        return MissingFigure(*identity, "it needs a run with teachers and students", domain)
+    every_pair = recorded_pairs(study.main.runs[0], domain)
+    rows = every_pair or snapshots(study.main.runs[0], domain)
     if not rows:
-        return MissingFigure(*CROSS_EVALUATION, "there are no attempts in the run's tables")
+        return MissingFigure(
+            *identity, "there are no attempts in the run's tables" + (f" at problems of {domain}" if domain else ""), domain
+        )
     taken = (
         "At the steps of the titles every student attempted the problems that every teacher then proposed. Solve rate: correct attempts, "
         "void ones left out. "
@@ -88,37 +92,52 @@ def cross_evaluation_figure(study: Study) -> Figure | MissingFigure:
         "rate: correct attempts at a teacher's problems, void ones and those that only fill a batch left out. A gap: they never met. "
     )
     return Figure(
-        *CROSS_EVALUATION,
+        *identity,
         definition=f"{taken}Each line is a student. A member (S0) can be several adapters one after the other: see the lineage.",
-        source=f"{PAIRS}/*.csv" if every_pair else "attempts.parquet: step, student, author, correct, void, filled",
+        source=f"{PAIRS}/*.csv"
+        if every_pair
+        else "attempts.parquet: step, student, author, correct, void, filled" + (", task" if domain else ""),
         runs=describe_first_run(study.main),
         rows=rows,
+        domain=domain,
         draw=lambda: _draw_cross_evaluation(rows, "after" if every_pair else "to"),
     )
 
 
-def recorded_pairs(run: RunData) -> list[dict[str, Any]]:
+def recorded_pairs(run: RunData, domain: str) -> list[dict[str, Any]]:
     """Read what `populora evaluate pairs` has written for the run: records as those of `snapshots`, at single steps.
 
-    Raises `RunDirectoryError`.
+    Without ``domain``, the rates of several domains are averaged over their attempts. Raises `RunDirectoryError`.
     """
     kinds = {"snapshot": int, "student": str, "teacher": str, "solve_rate": float, "attempts": int}
     try:
         texts = [file.read_text("utf-8") for file in sorted((run.folder / PAIRS).glob("step_*.csv"))]
-        rows = [row for text in texts for row in csv.DictReader(io.StringIO(text))]
-        return [{name: kind(row[name]) for name, kind in kinds.items()} for row in rows]
+        read = [row for text in texts for row in csv.DictReader(io.StringIO(text))]
+        rows = [{name: kind(row[name]) for name, kind in kinds.items()} for row in read if domain in ("", row.get("domain"))]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise RunDirectoryError(f"cannot read '{run.folder / PAIRS}': {error!r}; remove it to leave these matrices out") from error
+    merged: dict[tuple[int, str, str], dict[str, Any]] = {}
+    for row in rows:
+        other = merged.get(key := (row["snapshot"], row["student"], row["teacher"]))
+        merged[key] = _average(row, other) if other else row
+    return list(merged.values())
 
 
-def snapshots(run: RunData) -> list[dict[str, Any]]:
+def _average(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    attempts = row["attempts"] + other["attempts"]
+    solved = row["solve_rate"] * row["attempts"] + other["solve_rate"] * other["attempts"]
+    return {**row, "solve_rate": solved / attempts, "attempts": attempts}
+
+
+def snapshots(run: RunData, domain: str) -> list[dict[str, Any]]:
     """Return a record for each part of the run (``snapshot``: its last step), student and teacher."""
     if not run.recorded:
         return []
+    tasks = list(map(str, task_types([domain] if domain else run.config.domains)))
     first, last = run.recorded[0], run.recorded[-1]
     ends = np.unique(np.ceil(np.linspace(first - 1, last, SNAPSHOTS + 1)[1:]).astype(int))
-    table = run.table("attempts", ("step", "student", "author", "correct", "void", "filled"))
-    table = table.filter(~(pc.field("void") | pc.field("filled")))
+    table = run.table("attempts", ("step", "student", "author", "task", "correct", "void", "filled"))
+    table = table.filter(~(pc.field("void") | pc.field("filled")) & pc.field("task").isin(tasks))
     snapshot = ends[np.searchsorted(ends, table["step"].to_numpy())]
     table = table.append_column("snapshot", [snapshot]).append_column("solved", pc.cast(table["correct"], "float64"))
     grouped = table.group_by(["snapshot", "student", "author"]).aggregate([("solved", "mean"), ("solved", "count")])
