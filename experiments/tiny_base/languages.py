@@ -1,6 +1,6 @@
 """Which base for SQL: one for SQL alone, or one for Python and SQL that starts from the tiny base? Short trainings of equal budget.
 
-    python -m experiments.tiny_base.languages --work DIR      writes results/languages.json; ten minutes on two idle cores
+    python -m experiments.tiny_base.languages --work DIR      writes results/languages.json; ten minutes of one core
 
 Both arms see the same number of documents, a fifth of those of ``both`` in Python. Measured are the loss on the responses of fresh
 documents by kind, beside that of the tiny base on Python, and greedy answers to infer-output. They are compared as texts, for sql_o up to
@@ -33,8 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints")
     parser.add_argument("--arms", nargs="+", default=["start", "alone", "both"], choices=["start", "alone", "both"])
-    parser.add_argument("--documents", type=int, default=1500, help="fresh documents of each language")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--documents", type=int, default=500, help="fresh documents of each language")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS / "languages.json")
     chosen = parser.parse_args()
     documents = fresh_documents(1, chosen.documents)
@@ -47,11 +47,11 @@ def main() -> None:
         print(arm, results[arm], flush=True)
 
 
-def arm_config(arm: str, workers: int = 2) -> PretrainConfig:
+def arm_config(arm: str, workers: int = 1) -> PretrainConfig:
     """The recipe of an arm: ``alone`` from scratch on SQL, ``both`` from the tiny base with a fifth of Python."""
     name, start = ("sql_short", "") if arm == "alone" else ("both_short", "tiny")
     stage = Stage(3e-3, ((name, 4),), decay_shards=2)
-    return PretrainConfig(shard_documents=4096, stages=(stage,), workers=workers, languages=LANGUAGES, start=start)
+    return PretrainConfig(shard_documents=2048, stages=(stage,), workers=workers, languages=LANGUAGES, start=start)
 
 
 def base_model(config: PretrainConfig) -> Model:

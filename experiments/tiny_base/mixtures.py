@@ -45,6 +45,10 @@ class Mixture:
     long_messages: tuple[int, int, int] = MESSAGES
     """Weights of the levels of detail (`describe.LEVELS`) at which a proposal of code_f tells a program of the smallest
     and of the largest budget; in between they are interpolated."""
+    distinct_outputs: int = 2
+    """In SQL: different outputs that the databases of a proposal of sql_f give at least."""
+    small_guesses: bool = False
+    """In SQL: whether a wrong guess is as small as a right one: no row of it is without effect."""
     other: "Mixture | None" = None
     other_share: float = 0.0
     """Another mixture that this share of the documents comes from, such as one of another language."""
@@ -120,6 +124,18 @@ SQL_SETTLED = _sql(
 """Last, about half of the answers are direct, and longer statements are told in less detail."""
 
 
+SQL_PROPOSING = replace(
+    SQL_SETTLED,
+    kinds=dict(zip(_SQL_KINDS, (24, 22, 10, 14, 14, 16), strict=True)),
+    styles={"direct": 32, "full": 68},
+    wrong_guesses=(0.3, 0.4, 0.3),
+    distinct_outputs=3,
+    small_guesses=True,
+)
+"""In the third stage: proposals of sql_f with outputs that differ more, searches that are wrong more often at first, and more reasoning.
+The trained model reasons half as often as its corpus."""
+
+
 def _both(mixture: Mixture, share: float) -> Mixture:
     """Python beside it, as the tiny base last saw it, so that what it knows is kept."""
     return replace(mixture, other=SUMMARISING, other_share=share)
@@ -129,5 +145,6 @@ MIXTURES = {
     "short": SHORT, "execution": EXECUTION, "reasoning": REASONING, "final": FINAL, "searching": SEARCHING, "finished": FINISHED,
     "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED, "summarising": SUMMARISING,
     "sql_short": SQL_SHORT, "sql_reasoning": SQL_REASONING, "sql_settled": SQL_SETTLED,
+    "sql_proposing": SQL_PROPOSING, "both_proposing": _both(SQL_PROPOSING, 0.35),
     "both_short": _both(SQL_SHORT, 0.2), "both_reasoning": _both(SQL_REASONING, 0.25), "both_settled": _both(SQL_SETTLED, 0.35),
 }  # fmt: skip

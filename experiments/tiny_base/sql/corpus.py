@@ -26,17 +26,19 @@ def prompts() -> PromptSet:
 
 def draw_document(rng: np.random.Generator, role: str, name: str, mixture: Mixture) -> Document:
     """One random document of a role and a task."""
-    budgets = mixture.solve_budgets if role == "solve" and mixture.solve_budgets else mixture.budgets
-    sample = sample_for(rng, name, weighted(rng, budgets))
-    write = solve_document if role == "solve" else propose_document
-    return write(rng, name, sample, mixture)
+    solving = role == "solve"
+    budgets = mixture.solve_budgets if solving and mixture.solve_budgets else mixture.budgets
+    sample = sample_for(rng, name, weighted(rng, budgets), distinct_outputs=2 if solving else mixture.distinct_outputs)
+    return (solve_document if solving else propose_document)(rng, name, sample, mixture)
 
 
-def sample_for(rng: np.random.Generator, name: str, budget: int, evaluation: bool = False) -> Sample:
-    """A sample that a problem of the task has room for."""
+def sample_for(rng: np.random.Generator, name: str, budget: int, evaluation: bool = False, distinct_outputs: int = 2) -> Sample:
+    """A sample that a problem of the task has room for; for sql_f, with so many different outputs."""
     while True:
         sample = draw_sample(rng, budget, evaluation)
-        if name != "sql_f" or sum(len(sample.example(index).inputs) for index in range(PROBES)) <= MAX_INPUTS_CHARS:
+        examples = [sample.example(index) for index in range(PROBES)]
+        outputs = {example.output for example in examples}
+        if name != "sql_f" or (sum(len(each.inputs) for each in examples) <= MAX_INPUTS_CHARS and len(outputs) >= distinct_outputs):
             return sample
 
 
@@ -68,9 +70,8 @@ def search(rng: np.random.Generator, sample: Sample, last: Run, mixture: Mixture
     room = mixture.search_chars
     pieces: list[Piece] = []
     for index in range(1, 1 + int(rng.choice(len(mixture.wrong_guesses), p=mixture.wrong_guesses))):
-        try:
-            run = run_on(sample.statement, needed(sample.statement, sample.databases[index]))
-        except Rejected:
+        run = _guess(sample, index, mixture)
+        if not run:
             continue
         length = len(trace_text(run.steps)) + 1
         if run.canonical != last.canonical and length <= room:
@@ -80,6 +81,16 @@ def search(rng: np.random.Generator, sample: Sample, last: Run, mixture: Mixture
     if len(text := trace_text(last.steps)) <= room:
         pieces.append((text, 1.0))
     return pieces
+
+
+def _guess(sample: Sample, index: int, mixture: Mixture) -> Run | None:
+    """The run on another database of the sample, without what the statement does not need."""
+    if mixture.small_guesses:
+        return smallest(sample.statement, sample.databases[index], sample.runs[index])[1]
+    try:
+        return run_on(sample.statement, needed(sample.statement, sample.databases[index]))
+    except Rejected:
+        return None
 
 
 def propose_document(rng: np.random.Generator, name: str, sample: Sample, mixture: Mixture) -> Document:

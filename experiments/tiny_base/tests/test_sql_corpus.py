@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from experiments.tiny_base.corpus import draw_shard
-from experiments.tiny_base.mixtures import MIXTURES, SQL_REASONING, SQL_SETTLED
-from experiments.tiny_base.sql.corpus import prompts, propose_document, sample_for, solve_document
+from experiments.tiny_base.mixtures import MIXTURES, SQL_PROPOSING, SQL_REASONING, SQL_SETTLED
+from experiments.tiny_base.sql.corpus import prompts, propose_document, sample_for, search, solve_document
 from experiments.tiny_base.sql.execution import execute
-from experiments.tiny_base.sql.samples import draw_sample, held_out
+from experiments.tiny_base.sql.expressions import Column, Constant, Operation
+from experiments.tiny_base.sql.samples import Sample, draw_sample, held_out
+from experiments.tiny_base.sql.statements import Item, Query, Statement
 from experiments.tiny_base.sql.tables import Table, rows_text
 from experiments.tiny_base.tests.test_sql_statements import result_of
 from experiments.tiny_base.tokenizer import SQL, build_tokenizer
@@ -87,6 +89,21 @@ def test_proposals_can_be_executed_and_those_of_sql_f_have_different_databases_a
             outputs = {tuple(sorted(result_of(statement, database))) for database in databases}
             assert len(set(databases)) == (prompts().code_f_inputs if name == "sql_f" else 1)
             assert name != "sql_f" or len(outputs) >= 2
+
+
+def test_the_last_stage_proposes_outputs_that_differ_more_and_guesses_no_row_without_effect():
+    documents = [document for document in draw_shard(3, 0, 300, SQL_PROPOSING) if document.kind == "propose sql_f"]
+    for document in documents:
+        statement, databases = fences(document.prompt, "sql")[0], fences(document.response, "input")
+        assert len({tuple(sorted(result_of(statement, database))) for database in databases}) >= 3
+    statement = Statement(Query((Item(Column("a")),), "t", where=Operation(">", (Column("a"), Constant(4)))))
+    database = (Table("t", ("a", "b"), ((2, 1), (7, 1), (3, 1))),)
+    schema = replace(statement, schema={"t": ("a", "b")})
+    sample = Sample(schema, 1, (database,) * 2, (execute(schema, database),) * 2)
+    wrong = replace(sample.runs[0], rows=((9,),))
+    mixture = replace(SQL_PROPOSING, wrong_guesses=(0, 1))
+    told = "".join(text for text, _ in search(stream(1, "guess"), sample, wrong, mixture)).partition("\n\n")[0]
+    assert told == "\nFROM t\na=7 WHERE a=7 > 4; True SELECT a=7 -> 7"
 
 
 def test_a_proposal_is_about_as_large_as_its_reference():
