@@ -8,7 +8,7 @@ from populora.core.types import Example, Generation, Problem, task_types
 from populora.domains.registry import runners_of
 from populora.domains.sql.names import REASONS
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import Job, Limits
+from populora.sandbox.protocol import Limits
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import load_prompts
@@ -78,7 +78,7 @@ def reasons(verifier: TaskVerifier, problem: Problem, *responses: Generation) ->
 
 
 def test_every_declared_reason_has_an_example_here():
-    assert {*STATEMENTS, *INPUTS, *(reason.removeprefix("error:") for reason in OUTPUTS), "banned_construct"} >= set(REASONS)
+    assert {*STATEMENTS, *INPUTS, *(reason.removeprefix("error:") for reason in OUTPUTS)} >= set(REASONS)
 
 
 def test_a_proposed_statement_that_cannot_or_may_not_run_is_rejected_by_name(verifier):
@@ -135,8 +135,3 @@ def test_a_result_in_order_is_wrong_in_another(verifier):
     ordered = Problem("p", O, f"{ALL} ORDER BY a DESC", (Example(ROWS, "3,'y'\n2,NULL\n1,'x'"),))
     answers = [generation(("output", text)) for text in ("3,'y'\n2,NULL\n1,'x'", "1,'x'\n2,NULL\n3,'y'")]
     assert reasons(verifier, ordered, *answers) == ["", "wrong"]
-
-
-def test_a_banned_construct_has_its_name(pool):
-    jobs = [Job("run", "SELECT a FROM t LIMIT 1", ("t(a)\n1",), rules=rules, domain="sql") for rules in (("limit",), ("group by",))]
-    assert [verdict.reason for verdict in pool.run(jobs)] == ["banned_construct", ""]

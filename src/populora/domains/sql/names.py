@@ -5,6 +5,6 @@ MEASURES = (("joins", 0, 4), ("nesting", 0, 4), ("clauses", 0, 12), ("columns", 
 
 REASONS = (
     "malformed_database", "value_coerced", "malformed_table", "not_one_select", "unparsable_statement", "forbidden_construct",
-    "unknown_name", "statement_error", "too_many_steps", "too_many_rows", "unsupported_value", "banned_construct",
+    "unknown_name", "statement_error", "too_many_steps", "too_many_rows", "unsupported_value",
 )  # fmt: skip
 """The reasons that the runner refuses with."""

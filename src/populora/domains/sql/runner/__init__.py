@@ -14,7 +14,7 @@ from populora.domains.sql.runner.guard import run_statement
 from populora.domains.sql.runner.literals import Row
 from populora.domains.sql.runner.measures import measure_tree
 from populora.domains.sql.runner.statement import Statement, read_statement
-from populora.sandbox.runner import Multiset, Refused
+from populora.sandbox.runner import Multiset
 
 __all__ = ["load", "measure", "parse_inputs", "parse_output", "write_inputs", "write_output"]
 
@@ -24,16 +24,15 @@ MOVES = (1, 2, 3)
 
 
 def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
-    """Read a statement; ``rules`` are banned constructs, as `read_statement` takes them.
+    """Read a statement. The domain has no rules: ``rules`` is empty.
 
     An odd repetition runs it on the rows in other orders (`_rearranged`). Where their results differ it returns their texts, which equal no
     result. Raises `Refused`.
     """
-    statement = read_statement(program, rules)
+    statement = read_statement(program)
 
     def call(inputs: str, repetition: int) -> list[Any]:
         database = parse_inputs(inputs)
-        _check_names(statement, database)
         if repetition % 2 == 0:
             return _result(statement, run_statement(statement, database))
         results = [_result(statement, run_statement(statement, tables)) for tables in _rearranged(database)]
@@ -63,10 +62,3 @@ def _rearranged(database: list[Table]) -> list[list[Table]]:
 def _moved(rows: list[Row], places: int) -> list[Row]:
     at = places % len(rows) if rows else 0
     return rows[at:] + rows[:at]
-
-
-def _check_names(statement: Statement, database: list[Table]) -> None:
-    """Refuse an unknown column in double quotes, which SQLite would read as a text or not, as it was compiled."""
-    declared = {column.lower() for _, columns, _ in database for column, _ in columns}
-    if not statement.quoted_columns <= declared | statement.aliases:
-        raise Refused("unknown_name")

@@ -7,7 +7,7 @@ Guard and order of rows are those of the domain of SQL. Its bounds are wider, si
 - a text in double quotes that names no column is a text, as SQLite reads it;
 - a statement runs on the rows as they are stored, so that a tie is decided by their order.
 
-The text of a result is the types of its first row, or ``no rows``: results may be too long to be shown.
+It measures and parses nothing. The text of a result is the types of its first row, or ``no rows``: results may be too long to be shown.
 """
 
 import base64
@@ -20,7 +20,6 @@ from typing import Any
 from populora.domains.sql.runner.database import NO_ROWS
 from populora.domains.sql.runner.guard import FUNCTIONS, LIMITS, Bounds, open_connection, read_rows
 from populora.domains.sql.runner.literals import rounded
-from populora.domains.sql.runner.measures import measure_tree
 from populora.domains.sql.runner.statement import read_statement
 from populora.sandbox.runner import Multiset, Refused
 
@@ -34,10 +33,8 @@ BOUNDS = Bounds(steps=100_000_000, rows=50_000, lengths=LENGTHS, functions=FUNCT
 
 
 def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
-    """Read a statement; ``rules`` are banned constructs. Raises `Refused`: what `read_statement` and the guard raise, and
-    ``malformed_database``.
-    """
-    statement = read_statement(program, rules)
+    """Read a statement; ``rules`` is empty. Raises `Refused`: what `read_statement` and the guard raise, and ``malformed_database``."""
+    statement = read_statement(program, quoted_texts=True)
 
     def call(inputs: str, repetition: int) -> list[Any]:
         clock: list[str] = []
@@ -57,12 +54,6 @@ def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
 def write_output(rows: list[tuple[Any, ...]]) -> str:
     """Write the types of the first row."""
     return ",".join(type(value).__name__ for value in rows[0]) if rows else NO_ROWS
-
-
-def measure(program: str) -> tuple[tuple[int, int, int, int], str]:
-    """Return the measures of a statement, and its normal form. Raises `Refused`."""
-    statement = read_statement(program)
-    return measure_tree(statement.tree), statement.text
 
 
 def _open_file(connection: sqlite3.Connection, file: bytes) -> dict[str, list[str]]:
@@ -87,13 +78,23 @@ def _columns(connection: sqlite3.Connection, name: str) -> list[str]:
         return []
 
 
+def _reads_the_machine(argument: Any) -> bool:
+    """Return True if a function of dates may ask the machine. SQLite reads bytes as a text, and a text up to its first NUL."""
+    match argument:
+        case str():
+            return argument.partition("\0")[0].lower() in MACHINE
+        case bytes():
+            return True
+    return False
+
+
 def _add_dates(connection: sqlite3.Connection, clock: list[str]) -> None:
     """Replace the functions of dates by ones that refuse to read the clock, which they then note."""
     calendar = sqlite3.connect(":memory:")
 
     def make(name: str, before: int) -> Callable[..., Any]:
         def date(*arguments: Any) -> Any:
-            if len(arguments) <= before or any(isinstance(value, str) and value.lower() in MACHINE for value in arguments):
+            if len(arguments) <= before or any(map(_reads_the_machine, arguments)):
                 clock.append(name)
                 raise ValueError(name)
             return calendar.execute(f"SELECT {name}({', '.join('?' * len(arguments))})", arguments).fetchone()[0]

@@ -5,7 +5,7 @@ It protects nothing: the guard does (`guard`).
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlglot import errors, exp
@@ -23,35 +23,26 @@ class Statement:
     """One SELECT."""
 
     text: str
-    """The normal form: the tokens, separated by spaces. Keywords and names that are not quoted are in lower case."""
+    """The normal form: the tokens, separated by spaces. Keywords and names that are not quoted are in lower case. SQLite runs it."""
     ordered: bool
     """The outermost SELECT has an ORDER BY."""
-    quoted_columns: frozenset[str]
-    """Columns in double quotes without a table, in lower case. SQLite may read an unknown one as a text."""
-    aliases: frozenset[str]
-    """Names that the statement itself gives to columns, in lower case."""
     shared_tables: frozenset[str]
     """Names of common table expressions, in lower case."""
     tree: exp.Expr
 
 
-def read_statement(program: str, rules: Iterable[str] = ()) -> Statement:
-    """Read a program. ``rules`` are banned constructs, each one or several tokens in a row: ``limit``, ``group by``, ``left join``.
+def read_statement(program: str, quoted_texts: bool = False) -> Statement:
+    """Read a program. With ``quoted_texts`` SQLite may read a name in double quotes that nothing has as a text.
 
-    Raises `Refused`: what `read_tokens` raises, ``not_one_select``, ``unparsable_statement`` or ``banned_construct``.
+    Without them the normal form has it in backticks, in which it is a name to every SQLite. Raises `Refused`: what `read_tokens` raises,
+    ``not_one_select`` or ``unparsable_statement``.
     """
     tokens = read_tokens(program)
     if not tokens or tokens[0] not in ("select", "with"):
         raise Refused("not_one_select")
-    text = " ".join(tokens)
-    tree = _parse(text)
-    if any(_contains(tokens, read_tokens(rule)) for rule in rules):
-        raise Refused("banned_construct")
-    columns = [column for column in tree.find_all(exp.Column) if not column.table and column.this.args.get("quoted")]
-    names = [alias.alias for alias in tree.find_all(exp.Alias)]
-    names += [column.name for alias in tree.find_all(exp.TableAlias) for column in alias.columns]
-    shared = _folded(table.alias for table in tree.find_all(exp.CTE))
-    return Statement(text, _is_ordered(tokens), _folded(column.name for column in columns), _folded(names), shared, tree)
+    tree = _parse(" ".join(tokens))
+    text = " ".join(tokens if quoted_texts else map(_name_in_backticks, tokens))
+    return Statement(text, _is_ordered(tokens), frozenset(table.alias.lower() for table in tree.find_all(exp.CTE)), tree)
 
 
 def _parse(text: str) -> exp.Expr:
@@ -64,12 +55,9 @@ def _parse(text: str) -> exp.Expr:
     return trees[0]
 
 
-def _folded(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name.lower() for name in names)
-
-
-def _contains(tokens: Sequence[str], part: Sequence[str]) -> bool:
-    return any(tokens[at : at + len(part)] == part for at in range(len(tokens) - len(part) + 1))
+def _name_in_backticks(token: str) -> str:
+    name = token[1:-1].replace('""', '"').replace("`", "``")
+    return f"`{name}`" if token.startswith('"') else token
 
 
 def _is_ordered(tokens: Iterable[str]) -> bool:
