@@ -126,14 +126,16 @@ SQL_SETTLED = _sql(
 
 SQL_PROPOSING = replace(
     SQL_SETTLED,
-    kinds=dict(zip(_SQL_KINDS, (24, 22, 10, 14, 14, 16), strict=True)),
-    styles={"direct": 32, "full": 68},
+    kinds=dict(zip(_SQL_KINDS, (28, 22, 10, 13, 13, 14), strict=True)),
+    solve_budgets={1: 10, 2: 14, 3: 17, 4: 17, 5: 15, 6: 12, 7: 9, 8: 6},
+    short_messages=(75, 20, 5),
+    long_messages=(5, 45, 50),
     wrong_guesses=(0.3, 0.4, 0.3),
     distinct_outputs=3,
     small_guesses=True,
 )
-"""In the third stage: proposals of sql_f with outputs that differ more, searches that are wrong more often at first, and more reasoning.
-The trained model reasons half as often as its corpus."""
+"""In the third stage: longer statements to solve, since only few attempts at these were right; vaguer messages of long ones, since most
+were solved always; proposals of sql_f with outputs that differ more; searches that are wrong more often at first."""
 
 
 def _both(mixture: Mixture, share: float) -> Mixture:
