@@ -53,6 +53,15 @@ def test_the_base_writes_its_own_seeds(config):
         assert len(set(ids)) == len(ids)
 
 
+def test_seeds_of_languages_that_the_run_does_not_have_are_left_alone(config):
+    seeds = (base_folder(BaseConfig()) / "seeds.jsonl").read_text().splitlines()
+    other = '{"id": "s", "task": "sql_o", "program": "SELECT a FROM t", "shown": [{"inputs": "t(a)\\n1", "output": "1"}], "hidden": []}'
+    (Path(config.base.path) / "seeds.jsonl").write_text("\n".join([other, *seeds]))
+    with build_run(config) as run:
+        fill_buffer(run)
+        assert [len(run.buffer.problems(task)) for task in CODE_TYPES] == [8, 8, 8]
+
+
 def test_a_base_that_cannot_propose_is_named(config, monkeypatch):
     monkeypatch.setattr("populora.training.seed_proposals.MAX_ROUNDS", 2)
     hopeless = replace(config, selfplay=replace(config.selfplay, max_response_tokens=2))

@@ -82,7 +82,7 @@ def _base_seeds(run: Run, remark: Callable[[str], None]) -> Seeds:
 
 
 def _read(run: Run, file: Path, *remedy: str) -> Seeds:
-    problems = read_problems(file, *remedy)
+    problems = [problem for problem in read_problems(file, *remedy) if problem.task in run.config.task_types]
     try:
         measures = run.verifier.measures(problems)
     except SandboxFault as error:
