@@ -50,13 +50,9 @@ def checks_of(folder):
         if row["problem_id"] in problems:
             problem = problems[row["problem_id"]]
             pairs = [[pair["inputs"], pair["output"]] for pair in problem["hidden"] or problem["shown"]]
-            inputs, output = pairs[0]
-            # An answered output is right if the program has it on the inputs: only the program says whether the order of rows counts.
-            request = {
-                "i": {"role": "input", "program": problem["program"], "answer": answer, "output": output},
-                "o": {"role": "input", "program": problem["program"], "answer": inputs, "output": answer},
-                "f": {"role": "solution", "answer": answer, "pairs": pairs},
-            }[row["task"][-1]]
+            role = {"i": "input", "o": "answer", "f": "solution"}[row["task"][-1]]
+            request = {"role": role, "program": problem["program"], "answer": answer, "pairs": pairs}
+            request |= dict(zip(("inputs", "output"), pairs[0], strict=True))
             yield domain, "attempts.correct", row["correct"], None if answer is None else request, False
 
 

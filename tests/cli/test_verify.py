@@ -67,6 +67,8 @@ def test_a_flag_chooses_the_language_of_the_programs():
             {"id": 4, "role": "solution", "answer": "SELECT max(a) FROM t", "pairs": [[database, "2"], ["t(a)", "NULL"]]},
             {"id": 5, "role": "program", "program": "ATTACH 'x' AS y", "inputs": database},
             {"id": 6, "role": "program", "program": "SELECT a FROM t", "inputs": "t(a INTEGER)\n'1'"},
+            {"id": 7, "role": "answer", "program": "SELECT a FROM t", "inputs": database, "answer": "2\n1", "output": "1\n2"},
+            {"id": 8, "role": "answer", "program": "SELECT a FROM t", "inputs": database, "answer": "2\n1", "output": "1\n3"},
         ),
         "--domain", "sql",
     )  # fmt: skip
@@ -77,6 +79,8 @@ def test_a_flag_chooses_the_language_of_the_programs():
         {"id": 4, "verdict": "ok", "kind": "", "correct": True},
         {"id": 5, "verdict": "error", "kind": "not_one_select", "value": None},
         {"id": 6, "verdict": "error", "kind": "value_coerced", "value": None},
+        {"id": 7, "verdict": "ok", "kind": "", "correct": True},
+        {"id": 8, "verdict": "ok", "kind": "expected_output:wrong", "correct": False},
     ]
 
 

@@ -92,6 +92,25 @@ def test_answered_results_are_named_by_what_is_wrong_with_them(sql):
     assert sql.check_answer("1", "1,").kind == "expected_output:malformed_table"
 
 
+UNORDERED, ORDERED, TWO_ROWS = "SELECT a FROM t", "SELECT a FROM t ORDER BY a", "t(a)\n1\n2"
+
+
+def test_an_answered_result_may_have_another_order_only_if_the_statement_orders_nothing(sql):
+    assert sql.check_answer("2\n1", "1\n2", UNORDERED, TWO_ROWS).correct
+    assert sql.check_answer("2\n1", "1\n2", ORDERED, TWO_ROWS).kind == "wrong"
+    assert sql.check_answer("1\n2.0", "1\n2", ORDERED, TWO_ROWS).correct
+    assert sql.check_answer("2\n2", "1\n2", UNORDERED, TWO_ROWS).kind == "wrong"
+    assert sql.check_answer("2\n1", "1\n2").kind == "wrong"
+
+
+def test_an_expected_output_that_is_not_the_programs_is_the_callers_mistake(sql, verifier):
+    kinds = [sql.check_answer("1\n2", *rest).kind for rest in (
+        ("1\n3", UNORDERED, TWO_ROWS), ("2\n1", ORDERED, TWO_ROWS), ("1,2", UNORDERED, TWO_ROWS), ("1\n2", "SELECT b FROM t", TWO_ROWS),
+    )]  # fmt: skip
+    assert kinds == [f"expected_output:{reason}" for reason in ("wrong", "wrong", "wrong_width", "unknown_name")]
+    assert verifier.check_answer("2", "2", "def f(x): return 1 / 0", "5").correct  # an output of Python has one order: nothing runs
+
+
 def test_the_expected_output_is_in_no_request_that_holds_the_answer(verifier, monkeypatch):
     from populora.sandbox.process import Zygote
 

@@ -121,8 +121,8 @@ def _judge(verifier: Verifier, request: Any) -> dict[str, Any]:
             return {"verdict": verdict.kind, "kind": verdict.reason, "value": verdict.values[0].literal if verdict.ok else None}
         case {"role": "input", "program": str(program), "answer": str(answer), "output": str(output)}:
             check = verifier.check_input(program, answer, output)
-        case {"role": "answer", "program": str(), "inputs": str(), "answer": str(answer), "output": str(output)}:
-            check = verifier.check_answer(answer, output)
+        case {"role": "answer", "program": str(program), "inputs": str(inputs), "answer": str(answer), "output": str(output)}:
+            check = verifier.check_answer(answer, output, program, inputs)
         case {"role": "solution", "answer": str(answer), "pairs": [_, *_] as pairs} if all(map(_is_pair, pairs)):
             check = verifier.check_solution(answer, pairs)
         case _:

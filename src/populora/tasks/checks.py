@@ -1,7 +1,7 @@
 """The verifier without a trainer: check single programs and answers in the sandbox.
 
-The rules are those of the tasks (`populora.tasks.attempts`). Expected outputs come from the caller: they are parsed, not computed
-again, and in another process than the answer.
+The rules are those of the tasks (`populora.tasks.attempts`). Expected outputs come from the caller: they are parsed, in another process
+than the answer. They are computed again only where nothing but the program says whether their order means something.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Check:
     correct: bool
     kind: str
     """Empty if it is right, else ``wrong``, what the domain calls a wrong output, or the verdict's reason. With the prefix
-    ``expected_output:`` the caller's output cannot be read, and nothing was judged."""
+    ``expected_output:`` the caller's output cannot be read or is not the program's, and nothing was judged."""
 
 
 class Verifier:
@@ -101,9 +101,13 @@ class Verifier:
         """Check an answer of kind ``i`` (code_i): the program must return a value that equals ``output`` on it."""
         return self._check(Problem("", self._input_task, program, (Example("", output),)), answer)
 
-    def check_answer(self, answer: str, output: str) -> Check:
-        """Check an answer of kind ``o`` (code_o): the two texts must have equal values. No program runs."""
-        return self._check(Problem("", self._output_task, "", (Example("", output),)), answer)
+    def check_answer(self, answer: str, output: str, program: str = "", inputs: str = "") -> Check:
+        """Check an answer of kind ``o`` (code_o): the two texts must have equal values.
+
+        A ``program`` runs on ``inputs`` only where its output may have no order, as the rows of SQL. In Python none runs. Without a
+        program the order counts.
+        """
+        return self._check(Problem("", self._output_task, program, (Example(inputs, output),)), answer)
 
     def check_solution(self, answer: str, pairs: Sequence[tuple[str, str]]) -> Check:
         """Check an answer of kind ``f`` (code_f): a program, right for every (inputs, output) of ``pairs``, at least one."""
@@ -114,9 +118,9 @@ class Verifier:
     def _check(self, problem: Problem, answer: str) -> Check:
         pairs = problem.shown + problem.hidden
         _check_texts(problem.program, answer, *(text for pair in pairs for text in (pair.inputs, pair.output)))
-        (gold,) = self._pool.run([parse_job(self._domain, tuple(pair.output for pair in pairs))])
-        if not gold.ok:
-            return Check(gold, False, f"expected_output:{gold.reason}")
+        gold, fault = self._gold(problem)
+        if fault:
+            return Check(gold, False, f"expected_output:{fault}")
         (verdict,) = self._pool.run([answer_job(problem, answer, self._tasks)], twice=self._twice)
         if not verdict.ok:
             return Check(verdict, False, verdict.reason)
@@ -125,6 +129,17 @@ class Verifier:
         expected = tuple(right.unordered if value.is_multiset and right.unordered else right for right, value in pairs_of_values)
         kind = explain_mismatch(problem.task, verdict, expected, key_of(self._tasks))
         return Check(verdict, kind == "", kind)
+
+    def _gold(self, problem: Problem) -> tuple[Verdict, str]:
+        """Return the verdict with the expected values, and what is wrong with the caller's outputs, if anything."""
+        (recorded,) = self._pool.run([parse_job(self._domain, tuple(pair.output for pair in problem.shown + problem.hidden))])
+        may_lack_order = recorded.ok and recorded.values[0].unordered is not None
+        if not (problem.task is self._output_task and problem.program and may_lack_order):
+            return recorded, recorded.reason
+        computed = self.run_program(problem.program, problem.shown[0].inputs)
+        if not computed.ok:
+            return computed, computed.reason
+        return computed, explain_mismatch(problem.task, recorded, computed.values, key_of(self._tasks))
 
 
 def _check_texts(*arguments: object) -> None:
