@@ -138,7 +138,7 @@ def retention_problems() -> list[Problem]:
 def problem_of(rng, task: TaskType, name: str, author: str, sample: Sample) -> Problem:
     if task is not TaskType.CODE_F:
         return sample.problem(task, name, author)
-    half = load_prompts("compact").code_f_inputs // 2
+    half = load_prompts("compact").inputs_wanted // 2
     pairs = [Example(inputs_text(values), repr(run.value)) for values, run in zip(sample.arguments, sample.runs, strict=True)]
     level = LEVELS[int(rng.choice(len(LEVELS), p=[weight / 100 for weight in MESSAGES]))]
     return Problem(name, task, sample.source, tuple(pairs[:half]), tuple(pairs[half : 2 * half]), describe(sample.source, level), author)

@@ -68,7 +68,7 @@ def solve_document(rng: np.random.Generator, task: TaskType, sample: Sample, pro
     """A solver's document."""
     kind = f"solve {task}"
     if task is TaskType.CODE_F:
-        half = prompts.code_f_inputs // 2
+        half = prompts.inputs_wanted // 2
         shown = tuple(sample.example(index) for index in range(half))
         message = describe(sample.source, weighted(rng, dict(zip(LEVELS, MESSAGES, strict=True))))
         problem = Problem("", task, sample.source, shown, message=message)

@@ -2,12 +2,14 @@
 
 import re
 import shlex
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 from populora.cli.arguments import parse_settings
 from populora.cli.train import Train
 from populora.domains import Domain
+from populora.domains.prompt_files import SETTINGS, SHOWN
 from populora.training.buffer import read_problems
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +43,14 @@ def test_the_page_shows_the_whole_runner_but_its_constants():
 
 def test_the_page_describes_every_field_of_a_declaration():
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert {field.name for field in fields(Domain)} - {"package"} <= set(rows)
+    assert {field.name for field in fields(Domain)} <= set(rows)
+
+
+def test_the_page_describes_every_key_of_a_prompt_file():
+    section = PAGE.read_text("utf-8").partition("\n## 4.")[2].partition("\n## 5.")[0]
+    assert [*SETTINGS] == re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    (file,) = [tomllib.loads(content) for language, content in BLOCK.findall(section) if language == "toml"]
+    assert file.keys() == SETTINGS.keys() | SHOWN.keys()
 
 
 def test_commands_that_train_can_be_typed_and_the_seeds_can_be_read(tmp_path):

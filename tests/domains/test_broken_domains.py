@@ -12,7 +12,7 @@ from populora.domains.registry import load_domain
 from populora.tasks.render import load_prompts
 
 INIT, RUNNER, COMPACT = "__init__.py", "runner.py", "prompts/compact.toml"
-METRIC = '        Metric("constants", "constants", 0, 8),\n'
+METRIC = '        Metric("constants", "constants", 0, 8, "Constants: numbers written out."),\n'
 AT_LOADING = {
     "import error": ([(INIT, '"""The domain', 'import no_such_library\n"""')], "No module named 'no_such_library'"),
     "wrong object": ([(INIT, "DOMAIN = Domain(", "DOMAIN = dict(")], "'toy_domain:DOMAIN' is no Domain, but dict"),

@@ -11,6 +11,7 @@ import pytest
 from report_pages import blobs
 from report_runs import AGENT, MIXED, figure_of, logged, study_of, table, the_run, write_run
 
+from populora.domains.registry import load_domain
 from populora.report.arms import arms_of
 from populora.report.explorer import sample_problems
 from populora.report.figure import Figure, MissingFigure
@@ -18,6 +19,7 @@ from populora.report.figures import make_figures
 from populora.report.figures.arm_comparison import comparison_figure
 from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.failure_reasons import reasons_figure
+from populora.report.figures.panel_specs import complexity_figure
 from populora.report.figures.sampled_programs import samples_figure
 from populora.report.rendering import draw
 from populora.runs.tables import schema_of
@@ -46,6 +48,17 @@ def expected(folder: Path, metric: str, ending: str) -> dict[tuple[str, str, str
         for member, name in names.items()
         if name in line
     }
+
+
+def test_the_caption_of_the_complexity_figure_says_what_each_metric_of_the_domain_counts():
+    written = "Means over the valid programs that were written in the step (kind f is given its program). "
+    assert complexity_figure("python").meaning == (
+        f"{written}AST depth: levels under the module. "
+        "Cyclomatic: 1 + if, elif, for, while, except, and, or, assert and comprehensions' for. "
+        "Lines with code. Variables: names bound."
+    )
+    meanings = [metric.meaning for metric in load_domain("sql").metrics]
+    assert all(meanings) and complexity_figure("sql").meaning == written + " ".join(meanings)
 
 
 def test_a_run_of_sql_alone_has_the_figures_of_a_run_of_python_alone(runs):

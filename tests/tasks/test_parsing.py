@@ -223,8 +223,8 @@ def test_the_documents_of_the_tiny_base_round_trip(seed, task: TaskType):
     sample = draw_sample(rng, budget=3)
     response = propose_document(rng, task, sample, prompts, MIXTURE).response
     assert is_formatted(response)
-    proposed = parse_proposal(task, answer_text(response), prompts.code_f_inputs)
-    assert isinstance(proposed, ProposalText) and len(proposed.inputs) == (prompts.code_f_inputs if task is F else 1)
+    proposed = parse_proposal(task, answer_text(response), prompts.inputs_wanted)
+    assert isinstance(proposed, ProposalText) and len(proposed.inputs) == (prompts.inputs_wanted if task is F else 1)
     response = solve_document(rng, task, sample, prompts, MIXTURE).response
     expected = {I: sample.example(0).inputs, O: sample.example(0).output, F: sample.source}[task]
     assert is_formatted(response) and parse_solution(task, answer_text(response)) == expected

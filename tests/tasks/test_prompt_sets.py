@@ -65,7 +65,7 @@ def test_braces_in_model_text_are_not_expanded(prompts):
 
 def test_the_azr_set_states_what_the_verifier_demands():
     prompts = load_prompts("azr")
-    assert (prompts.name, prompts.references, prompts.code_f_inputs, prompts.stop) == ("azr", 6, 10, "")
+    assert (prompts.name, prompts.references, prompts.inputs_wanted, prompts.stop) == ("azr", 6, 10, "")
     inventing = [propose_prompt(prompts, task, [PROBLEM] * 6) for task in (I, O)]
     for text in (*inventing, solve_prompt(prompts, INDUCTION)):
         assert all(word in text for word in AZR_BANNED_IMPORTS)
@@ -84,7 +84,7 @@ def test_an_unknown_prompt_set_is_an_error():
 
 def test_settings_change_the_numbers_and_the_banned_words_of_a_prompt_set():
     prompts = load_prompts("azr", TasksConfig(references=2, code_f_inputs=4, banned_imports=("secrets",)))
-    assert (prompts.references, prompts.code_f_inputs) == (2, 4)
+    assert (prompts.references, prompts.inputs_wanted) == (2, 4)
     assert "exactly 4 inputs" in propose_prompt(prompts, F, [PROBLEM])
     inventing = propose_prompt(prompts, I, [PROBLEM] * 2)
     assert "must not be imported: secrets." in inventing and "multiprocessing" not in inventing

@@ -66,7 +66,7 @@ def ok(*texts: str) -> Verdict:
 
 
 def verifier(pool: ScriptedPool, equality="python", seed: int = 0) -> TaskVerifier:
-    return TaskVerifier(pool, {"python": replace(load_prompts("compact"), code_f_inputs=4)}, TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
+    return TaskVerifier(pool, {"python": replace(load_prompts("compact"), inputs_wanted=4)}, TasksConfig(equality=equality), seed)  # type: ignore[arg-type]
 
 
 def generation(text: str) -> Generation:
@@ -205,7 +205,7 @@ def test_a_problem_that_no_prompt_could_show_is_rejected(task, shown_as):
             prompts.append(prompt)
             return len(prompts) <= longest
 
-        subject = TaskVerifier(ScriptedPool(), {"python": replace(load_prompts("compact"), code_f_inputs=4)}, TASKS, 0, fits)
+        subject = TaskVerifier(ScriptedPool(), {"python": replace(load_prompts("compact"), inputs_wanted=4)}, TASKS, 0, fits)
         (proposal,) = validate(subject, response)
         assert (proposal.problem, proposal.measures, proposal.rejection) == (None, None, "prompt_too_long") and proposal.formatted
 
@@ -327,7 +327,7 @@ def test_an_answer_outside_its_fence_counts_only_if_the_settings_say_so_and_is_a
 
 
 def test_azrs_fixed_halves_hide_the_last_pairs():
-    prompts = replace(load_prompts("compact"), code_f_inputs=4)
+    prompts = replace(load_prompts("compact"), inputs_wanted=4)
     (fixed,) = validate(
         TaskVerifier(ScriptedPool(), {"python": prompts}, TasksConfig(code_f_split="fixed"), 0), described("1", "2", "3", "4")
     )

@@ -36,7 +36,7 @@ def test_a_shard_is_a_function_of_seed_and_index(shard):
 
 
 def test_every_response_is_formatted_and_parsed_by_the_product(shard):
-    inputs = load_prompts("compact").code_f_inputs
+    inputs = load_prompts("compact").inputs_wanted
     for document in shard:
         role, name = document.kind.split()
         assert is_formatted(document.response)

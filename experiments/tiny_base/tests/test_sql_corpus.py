@@ -71,7 +71,7 @@ def test_answers_are_right(shard):
         elif document.kind == "solve sql_f":
             (statement,), databases, outputs = fences(answer, "sql"), fences(document.prompt, "input"), fences(document.prompt, "output")
             database, output = databases[1], outputs[1]
-            assert len(databases) == len(outputs) == prompts().code_f_inputs // 2
+            assert len(databases) == len(outputs) == prompts().inputs_wanted // 2
         else:
             continue
         rows, expected = result_of(statement, database), [] if output == "no rows" else output.split("\n")
@@ -87,7 +87,7 @@ def test_proposals_can_be_executed_and_those_of_sql_f_have_different_databases_a
             databases = fences(document.response, "input")
             statement = fences(document.prompt if name == "sql_f" else document.response, "sql")[0]
             outputs = {tuple(sorted(result_of(statement, database))) for database in databases}
-            assert len(set(databases)) == (prompts().code_f_inputs if name == "sql_f" else 1)
+            assert len(set(databases)) == (prompts().inputs_wanted if name == "sql_f" else 1)
             assert name != "sql_f" or len(outputs) >= 2
 
 

@@ -29,6 +29,8 @@ class Metric:
     low: float
     high: float
     """The range that the archive divides into cells; values outside count as its ends."""
+    meaning: str = ""
+    """What it counts, a sentence for the report's captions, such as ``Lines with code.``"""
 
 
 def no_rules(tasks: TasksConfig) -> tuple[str, ...]:

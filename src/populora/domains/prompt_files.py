@@ -11,7 +11,7 @@ from populora.core.errors import ConfigError
 from populora.domains.declaration import Domain
 
 SETS = ("azr", "compact")
-SETTINGS = {"name": str, "version": int, "references": int, "code_f_inputs": int, "stop": str}
+SETTINGS = {"name": str, "version": int, "references": int, "inputs_wanted": int, "stop": str}
 SHOWN = {
     "reference": {"i": ("program",), "o": ("program",)},
     "propose": {"i": ("references",), "o": ("references",), "f": ("program",)},

@@ -50,7 +50,7 @@ def lost_domains(log: Log, domains: Sequence[str]) -> list[str]:
         if valid and not any(valid):
             sentences.append(f"No valid problem of {domain} in {plural(len(valid), 'step')}, the whole run.")
         elif valid and not any(last):
-            sentences.append(f"No valid problem of {domain} in the last {len(last)} steps: its teachers have lost the task.")
+            sentences.append(f"No valid problem of {domain} in the last {len(last)} steps.")
     return sentences
 
 

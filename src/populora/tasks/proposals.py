@@ -36,11 +36,11 @@ class ProposalRequest(Request):
         return f"{self.problem_id}-{sample}"
 
 
-def read_proposal(request: ProposalRequest, response: str, code_f_inputs: int) -> ProposalText | str:
+def read_proposal(request: ProposalRequest, response: str, inputs_wanted: int) -> ProposalText | str:
     """Parse the text, the first stage. Rejections: ``format``, those of `parse_proposal`, ``message_leaks_program``."""
     if not is_formatted(response):
         return "format"
-    text = parse_proposal(request.task, answer_text(response), code_f_inputs)
+    text = parse_proposal(request.task, answer_text(response), inputs_wanted)
     if isinstance(text, str) or request.task.kind is not Kind.PROGRAM:
         return text
     if leaks_program(text.message, request.source.program):

@@ -21,12 +21,12 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class PromptSet:
-    """One prompt file. ``references`` is K of AZR; ``code_f_inputs`` the number of inputs a proposer of kind ``f`` gives."""
+    """One prompt file. ``references`` is K of AZR; ``inputs_wanted`` the number of inputs a proposer of kind ``f`` gives."""
 
     name: str
     version: int
     references: int
-    code_f_inputs: int
+    inputs_wanted: int
     stop: str
     propose: dict[str, str]
     solve: dict[str, str]
@@ -45,7 +45,7 @@ def load_prompts(name: str, tasks: TasksConfig | None = None, domain: str = PYTH
     shipped = PromptSet(**read_prompts(declaration, name))
     rules = ", ".join(declaration.rules(tasks)) or "(none)"
     return replace(
-        shipped, references=tasks.references or shipped.references, code_f_inputs=tasks.code_f_inputs or shipped.code_f_inputs,
+        shipped, references=tasks.references or shipped.references, inputs_wanted=tasks.code_f_inputs or shipped.inputs_wanted,
         propose={task: fill(template, rules=rules) for task, template in shipped.propose.items()},
         solve={task: fill(template, rules=rules) for task, template in shipped.solve.items()},
     )  # fmt: skip
@@ -67,7 +67,7 @@ def fill(template: str, **values: object) -> str:
 def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Problem]) -> str:
     """Render the prompt of a proposer: up to K references for kinds ``i`` and ``o``, the one program to describe for kind ``f``."""
     if task.kind is Kind.PROGRAM:
-        return fill(prompts.propose[task], program=references[0].program, inputs_wanted=prompts.code_f_inputs)
+        return fill(prompts.propose[task], program=references[0].program, inputs_wanted=prompts.inputs_wanted)
     shown = "".join(
         fill(prompts.reference[task], index=index, program=reference.program, **_pair(reference))
         for index, reference in enumerate(references)

@@ -40,7 +40,7 @@ class TaskVerifier:
         samples = [(request, index, generation) for request, generations in responses for index, generation in enumerate(generations)]
         domains = [domain_of(request.task) for request, _, _ in samples]
         texts = [
-            read_proposal(request, generation.text, self._prompts[request.task.domain].code_f_inputs) for request, _, generation in samples
+            read_proposal(request, generation.text, self._prompts[request.task.domain].inputs_wanted) for request, _, generation in samples
         ]
         checks = (
             job for domain, text in zip(domains, texts, strict=True) if isinstance(text, ProposalText) for job in check_jobs(domain, text)

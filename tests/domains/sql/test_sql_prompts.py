@@ -80,7 +80,7 @@ def test_braces_in_model_text_are_not_expanded(prompts):
 
 
 def test_the_azr_set_states_what_the_verifier_demands():
-    assert (AZR.name, AZR.references, AZR.code_f_inputs, AZR.stop) == ("azr", 6, 6, "")
+    assert (AZR.name, AZR.references, AZR.inputs_wanted, AZR.stop) == ("azr", 6, 6, "")
     inventing = [propose_prompt(AZR, task, [PROBLEM] * 6) for task in (I, O)]
     for text in (*inventing, solve_prompt(AZR, INDUCTION)):
         functions = re.search(r"- Functions: (.*?)\. CASE", text)
@@ -96,7 +96,7 @@ def test_the_azr_set_states_what_the_verifier_demands():
 
 def test_settings_change_the_numbers_of_a_set():
     prompts = load_prompts("azr", TasksConfig(references=2, code_f_inputs=4), "sql")
-    assert (prompts.references, prompts.code_f_inputs) == (2, 4) and "exactly 4 databases" in propose_prompt(prompts, F, [PROBLEM])
+    assert (prompts.references, prompts.inputs_wanted) == (2, 4) and "exactly 4 databases" in propose_prompt(prompts, F, [PROBLEM])
 
 
 def test_the_examples_in_the_prompts_are_texts_that_the_sandbox_accepts_as_they_are(pool):
@@ -116,7 +116,7 @@ def test_the_examples_in_the_prompts_are_texts_that_the_sandbox_accepts_as_they_
 def test_the_reply_formats_of_the_azr_set_are_what_the_parser_reads():
     """The formats that the prompts show are themselves replies in form."""
     inventing, describing = propose_prompt(AZR, O, []), propose_prompt(AZR, F, [PROBLEM])
-    proposal = parse_proposal(O, inventing[inventing.index("### Reply format") :], AZR.code_f_inputs)
+    proposal = parse_proposal(O, inventing[inventing.index("### Reply format") :], AZR.inputs_wanted)
     assert not isinstance(proposal, str) and (proposal.program, proposal.inputs) == ("SELECT ...", ("table(column,column)\n...",))
     proposal = parse_proposal(F, describing[describing.index("### Reply format") :], 2)
     assert not isinstance(proposal, str) and (proposal.inputs, proposal.message) == (("first database", "second database"), "your message")

@@ -207,6 +207,7 @@ def test_a_variant_is_read_from_its_words():
         ({"snapshots": (0, 1)}, "expected steps from 1 on"),
         ({"snapshots": (1, 1)}, "expected distinct steps"),
         ({"parents": ("code_i", "code_i")}, "expected different tasks"),
+        ({"parents": ("sql_i", "sql_o")}, "expected two of code_f, code_i, code_o, since this benchmark knows Python alone"),
         ({"prompts": 3}, "expected an even number"),
         ({"samples": 1}, "expected 2 or more"),
         ({"margin": 0.0}, "margin is 0.0"),

@@ -29,7 +29,7 @@ DOMAIN = Domain(
     package="populora.domains.sql",
     runner=Runner("sql", "populora.domains.sql.runner", packages=("sqlglot",), reasons=REASONS),
     fences=("sql", "sqlite"),
-    metrics=tuple(Metric(name, name, low, high) for name, low, high in MEASURES),
+    metrics=tuple(Metric(name, name, low, high, meaning) for name, low, high, meaning in MEASURES),
     identity=("SELECT a FROM t", Example("t(a)\n1\n2", "1\n2")),
     shown=("clauses", "nesting"),
     lexer="sql",

@@ -8,7 +8,7 @@ splits singular values in another way.
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from populora.adapters.operators import OPERATORS, Operator, get_operator
 from populora.adapters.operators.registry import parse_strength
@@ -29,8 +29,10 @@ from populora.core.config import (
 from populora.core.config_check import check
 from populora.core.config_file import from_mapping
 from populora.core.errors import ConfigError
+from populora.core.types import task_types
+from populora.sandbox.runner import PYTHON
 
-TaskName = Literal["code_i", "code_o", "code_f"]
+KNOWN = frozenset(task_types([PYTHON]))
 CONTROLS = {1: "copy_parent", 2: "linear_0_5"}
 """The operator that a child is compared with, by the number of its parents."""
 
@@ -61,8 +63,8 @@ class RetentionConfig:
     repeated: int = 25
     """The snapshot that intervals over seeds are made at."""
     retrain_steps: int = 50
-    parents: tuple[TaskName, TaskName] = ("code_o", "code_f")
-    """The tasks of the two parents. Mutations take the first parent, crossovers both."""
+    parents: tuple[str, str] = ("code_o", "code_f")
+    """The tasks of the two parents, of Python. Mutations take the first parent, crossovers both."""
     operators: tuple[str, ...] = tuple(OPERATORS)
     """By name or alias, possibly with strengths: ``"x4"``, ``"x4 swapped"``, ``"m1 epsilon=0"``. The controls are always added."""
     refactor: Refactor = "revive"
@@ -152,6 +154,7 @@ def check_settings(config: RetentionConfig) -> None:
         ("snapshots", len(set(config.snapshots)) == len(config.snapshots), "distinct steps"),
         ("repeated", config.repeated in config.snapshots, f"one of the snapshots {config.snapshots}"),
         ("snapshots", min(config.snapshots, default=0) >= 1, "steps from 1 on"),
+        ("parents", set(config.parents) <= KNOWN, f"two of {', '.join(sorted(KNOWN))}, since this benchmark knows Python alone"),
         ("parents", config.parents[0] != config.parents[1], "different tasks"),
         ("prompts", config.prompts % 2 == 0, "an even number, half of it for each parent's task"),
         ("window", config.window <= config.retrain_steps, f"at most retrain_steps, {config.retrain_steps}"),

@@ -44,13 +44,6 @@ class PanelFigure:
 
 
 SOUGHT = {Kind.INPUT: "infer input", Kind.OUTPUT: "infer output", Kind.PROGRAM: "infer program"}
-MEASURES = {
-    "python": "AST depth: levels under the module. Cyclomatic: 1 + if, elif, for, while, except, and, or, assert and comprehensions' for. "
-    "Lines with code. Variables: names bound.",
-    "sql": "Joins: tables joined to others. Nesting: SELECTs around the innermost. Clauses: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, "
-    "DISTINCT, set operations, AND, OR, CASE and windows. Columns: names of tables and columns.",
-}
-"""Definitions of the metrics of the built-in domains, for captions; those of other domains have their labels alone."""
 _SOLVE = "Solve rate: share of correct answers to the step's own problems, void ones and those that only fill a batch left out."
 _VALID = "Validity: share of proposals that the sandbox accepts."
 _WRITTEN = "Means over the valid programs that were written in the step (kind f is given its program)."
@@ -135,8 +128,9 @@ def type_figures(domains: Sequence[str]) -> list[PanelFigure]:
 
 def complexity_figure(domain: str) -> PanelFigure:
     """Return the figure of a domain's complexity metrics."""
-    panels = tuple(Panel(metric.label, f"teacher/{metric.name}", domain=domain) for metric in load_domain(domain).metrics)
-    meaning = f"{_WRITTEN} {MEASURES.get(domain, '')}".strip()
+    metrics = load_domain(domain).metrics
+    panels = tuple(Panel(metric.label, f"teacher/{metric.name}", domain=domain) for metric in metrics)
+    meaning = " ".join([_WRITTEN, *(metric.meaning for metric in metrics if metric.meaning)])
     return PanelFigure("complexity", "Program complexity", meaning, panels, 4, "Figure 4 (program complexity)")
 
 
