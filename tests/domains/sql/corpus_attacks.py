@@ -1,6 +1,20 @@
 """The hostile corpus of SQL, first half: what a statement reaches for, and what it costs."""
 
-from tests.domains.sql.corpus_case import COUNT, FAILED, LONG, MEMORY, NO_NAME, NO_SELECT, NUMBERS, REFUSED, STEPS, UNREAD, WIDE, statements
+from tests.domains.sql.corpus_case import (
+    COUNT,
+    FAILED,
+    LENGTH,
+    LONG,
+    MEMORY,
+    NO_NAME,
+    NO_SELECT,
+    NUMBERS,
+    REFUSED,
+    STEPS,
+    UNREAD,
+    WIDE,
+    statements,
+)
 
 statements(
     "does something else than reading",
@@ -198,7 +212,7 @@ statements(
         "window of texts": "SELECT max(length(s)) FROM (SELECT group_concat(a) OVER () s FROM t)",
     },
     REFUSED,
-    FAILED,
+    LENGTH,
     MEMORY,
     STEPS,
     database=WIDE,
@@ -250,6 +264,7 @@ statements(
     "ok 0",
     FAILED,
     STEPS,
+    LENGTH,
     database=WIDE,
 )
 statements(

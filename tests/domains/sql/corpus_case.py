@@ -49,6 +49,7 @@ def holds(case: Case, kind: str, reason: str, text: str) -> bool:
 
 
 REFUSED, NO_SELECT, UNREAD = "error forbidden_construct", "error not_one_select", "error unparsable_statement"
+LENGTH = "error value_too_long"
 NO_NAME, FAILED, STEPS = "error unknown_name", "error statement_error", "error too_many_steps"
 VALUE, MALFORMED, CHANCE = "error unsupported_value", "error malformed_database", "rejected_nondeterministic"
 MEMORY = "error memory"

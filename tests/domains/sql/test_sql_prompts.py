@@ -10,6 +10,7 @@ from populora.core.types import Example, Problem, task_types
 from populora.domains.registry import runners_of
 from populora.domains.sql.runner.database import MAX_COLUMNS, MAX_ROWS, MAX_TABLES
 from populora.domains.sql.runner.guard import FUNCTIONS, MAX_STEPS
+from populora.domains.sql.runner.literals import MAX_BYTES
 from populora.sandbox.pool import SandboxPool
 from populora.sandbox.protocol import Job, Limits
 from populora.tasks.parsing import parse_proposal, parse_solution
@@ -89,7 +90,11 @@ def test_the_azr_set_states_what_the_verifier_demands():
     describing = propose_prompt(AZR, F, [PROBLEM])
     assert "exactly 6 databases" in describing and "```message\n" in describing
     for text in (*inventing, describing):
-        assert f"At most {MAX_TABLES} tables, {MAX_COLUMNS} columns in each, {MAX_ROWS:,} rows" in text and "at most 400 characters" in text
+        assert (
+            f"At most {MAX_TABLES} tables, {MAX_COLUMNS} columns in each, {MAX_ROWS:,} rows in all, and {MAX_BYTES:,} bytes in a text"
+            in text
+            and "at most 400 characters" in text
+        )
     for text in all_prompts(AZR, PROBLEM, INDUCTION):
         assert text.count("\nUser: ") == 1 and text.endswith("\nAssistant: <think>")
 

@@ -28,16 +28,19 @@ STATEMENTS = {
     "statement_error": ["SELECT a FROM t GROUP BY sum(a)", "SELECT a FROM t UNION SELECT a, b FROM t", "SELECT sum(sum(a)) FROM t"],
     "too_many_steps": ["WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"],
     "too_many_rows": ["WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000) SELECT i FROM n"],
+    "value_too_long": ["SELECT hex(hex(hex(hex(hex(hex(hex(hex('abcd'))))))))", f"SELECT '{'x' * 1001}'", f"SELECT '{'x' * 4001}' = 1"],
     "unsupported_value": ["SELECT x'00'", "SELECT 9e999", "SELECT char(10) FROM t"],
 }
 INPUTS = {
     "malformed_database": ["", "1,2", "t", "t()", "t(a,b)\n1", "t(a,A)", "t(a)\nx", "sqlite_t(a)", "t(a)\nt(b)", "t(a BLOB)", "t(a)\n'x"],
     "value_coerced": ["t(a,b)\n9223372036854775808,1", "t(a,b TEXT)\n1,2", "t(a INTEGER,b)\n'7',1", "t(a REAL,b)\n1,1"],
+    "value_too_long": [f"t(a,b)\n1,'{'x' * 1001}'", "t(a,b)\n1,'" + "\u00e9" * 501 + "'"],
     "unsupported_value": ["t(a,b)\nx'00',1", "t(a,b)\n1e999,1"],
 }
 OUTPUTS = {
     "error:malformed_table": ["", "a,b", "1,'x'\n2", "1 2", "no row", "1,", "1,'x"],
     "error:value_coerced": ["1,'x'\n2,9223372036854775808\n3,'y'"],
+    "error:value_too_long": [f"1,'{'x' * 1001}'"],
     "error:unsupported_value": ["x'00',1", "1,'x'\n2,1e999\n3,'y'"],
     "wrong_width": ["1\n2\n3", "1,'x',0\n2,NULL,0\n3,'y',0", "'1,x'\n'2,NULL'\n'3,y'"],
     "wrong": ["1,'x'\n2,NULL", "1,'x'\n2,NULL\n3,'y'\n3,'y'", "1,'x'\n2,'NULL'\n3,'y'", "1,'x'\n2,0\n3,'y'", "no rows"],

@@ -70,7 +70,7 @@ ONCE = {
     "unknown_name": ("SELECT b FROM t", "t(a)"), "statement_error": ("SELECT sum(sum(a)) FROM t", "t(a)"),
     "too_many_steps": ("WITH n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT max(i) FROM n", "t(a)"),
     "too_many_rows": ("WITH n(i) AS (SELECT 1 UNION ALL SELECT i FROM n LIMIT 1500) SELECT i FROM n", "t(a)"),
-    "unsupported_value": ("SELECT x'00'", "t(a)"),
+    "unsupported_value": ("SELECT x'00'", "t(a)"), "value_too_long": ("SELECT 1", f"t(a)\n'{'x' * 1001}'"),
 }  # fmt: skip
 
 

@@ -13,6 +13,6 @@ MEASURES = (
 
 REASONS = (
     "malformed_database", "value_coerced", "malformed_table", "not_one_select", "unparsable_statement", "forbidden_construct",
-    "unknown_name", "statement_error", "too_many_steps", "too_many_rows", "unsupported_value",
+    "unknown_name", "statement_error", "too_many_steps", "too_many_rows", "unsupported_value", "value_too_long",
 )  # fmt: skip
 """The reasons that the runner refuses with."""

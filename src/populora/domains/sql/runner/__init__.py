@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from populora.domains.sql.runner.database import Table, parse_inputs, parse_output, write_inputs, write_output
-from populora.domains.sql.runner.guard import run_statement
+from populora.domains.sql.runner.guard import MAX_STEPS, looks_of, run_statement
 from populora.domains.sql.runner.literals import Row
 from populora.domains.sql.runner.measures import measure_tree
 from populora.domains.sql.runner.statement import Statement, read_statement
@@ -26,17 +26,17 @@ MOVES = (1, 2, 3)
 def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
     """Read a statement. The domain has no rules: ``rules`` is empty.
 
-    An odd repetition runs it on the rows in other orders (`_rearranged`). Where their results differ it returns their texts, which equal no
-    result. Raises `Refused`.
+    Its calls share `MAX_STEPS`. An odd repetition runs it on the rows in other orders (`_rearranged`). Where their results differ it
+    returns their texts, which equal no result. Raises `Refused`.
     """
-    statement = read_statement(program)
+    statement, looks = read_statement(program), looks_of(MAX_STEPS)
 
     def call(inputs: str, repetition: int) -> list[Any]:
         database = parse_inputs(inputs)
         if repetition % 2 == 0:
-            return _result(statement, run_statement(statement, database))
-        results = [_result(statement, run_statement(statement, tables)) for tables in _rearranged(database)]
-        results.append(_result(statement, run_statement(statement, database, reverse_scans=True)))
+            return _result(statement, run_statement(statement, database, looks))
+        results = [_result(statement, run_statement(statement, tables, looks)) for tables in _rearranged(database)]
+        results.append(_result(statement, run_statement(statement, database, looks, reverse_scans=True)))
         texts = sorted(set(map(write_output, results)))
         return results[0] if len(texts) == 1 else texts
 

@@ -25,7 +25,7 @@ _ROW_NUMBERS = ("rowid", "oid", "_rowid_")
 
 
 def parse_inputs(text: str) -> list[Table]:
-    """Read a database. Raises `Refused`: ``malformed_database``, ``value_coerced`` or ``unsupported_value``."""
+    """Read a database. Raises `Refused`: ``malformed_database``, or what `read_row` raises."""
     tables: list[Table] = []
     for line in _lines(text):
         header = _HEADER.fullmatch(line)
@@ -51,7 +51,7 @@ def write_inputs(database: Iterable[Table]) -> str:
 
 
 def parse_output(text: str) -> list[Row]:
-    """Read a result, reals as `rounded`. Raises `Refused`: ``malformed_table``, ``value_coerced`` or ``unsupported_value``."""
+    """Read a result, reals as `rounded`. Raises `Refused`: ``malformed_table``, or what `read_row` raises."""
     if text.strip() == NO_ROWS:
         return []
     rows = [tuple(map(rounded, read_row(line, "malformed_table"))) for line in _lines(text)]

@@ -1,13 +1,14 @@
 """The guard: runs one statement on an in-memory database that allows nothing but reading the declared columns.
 
 Its layers do not rely on each other. An authoriser denies every act but SELECT, READ of declared columns, and functions of a list. A
-progress handler stops a statement after a fixed number of steps of SQLite's virtual machine, on any computer the same. Limits bound values,
-results and statements. The heap is bounded, and temporary tables stay in memory. The sandbox is around all this.
+progress handler stops a statement after a number of steps of SQLite's virtual machine, the same everywhere with one version of SQLite.
+Limits bound values, rows, results and statements. The heap is bounded, and temporary tables stay in memory. The sandbox is around all this.
+Its CPU time ends a statement that compares long texts in each step.
 """
 
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,14 +22,16 @@ from populora.sandbox.runner import Refused
 if sqlite3.sqlite_version_info < (3, 31):  # an older one ignores the limit of its heap without an error
     raise ImportError(f"the domain of SQL needs SQLite 3.31 or newer, and this Python has {sqlite3.sqlite_version}")
 
-MAX_STEPS, STRIDE = 200_000, 1000
-"""Steps of SQLite's virtual machine that a statement may take, and those between two looks at them."""
+MAX_STEPS, STRIDE = 100_000, 100
+"""Steps of SQLite's virtual machine that a statement may take in all its runs of one job, and those between two looks at them."""
 MAX_ROWS = 1000
 """Most rows of a result."""
 HEAP_BYTES = 64 << 20
 """Memory of SQLite in this process."""
+MAX_ROW_BYTES = 4000
+"""Longest row that is sorted or grouped, and longest text on the way. Longest texts of databases and results: `literals.MAX_BYTES`."""
 LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: 1000, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * MAX_CHARS, sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_LENGTH: MAX_ROW_BYTES, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 5 * MAX_CHARS, sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100, sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20, sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 50, sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
@@ -45,15 +48,20 @@ _UNREAD = re.compile(r"unrecognized token|incomplete input|.*: syntax error$")
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a statement may use: steps, rows of its result, lengths by limit of SQLite, and functions."""
+    """What a statement may use: looks at its steps that are left, rows of its result, lengths by limit of SQLite, and functions."""
 
-    steps: int = MAX_STEPS
+    looks: Iterator[int]
     rows: int = MAX_ROWS
     lengths: Mapping[int, int] = field(default_factory=lambda: LIMITS)
     functions: Collection[str] = FUNCTIONS
 
 
-def run_statement(statement: Statement, tables: list[Table], reverse_scans: bool = False) -> list[Row]:
+def looks_of(steps: int) -> Iterator[int]:
+    """Return the looks at this number of steps. Runs that share them share the steps."""
+    return iter(range(1, steps // STRIDE))
+
+
+def run_statement(statement: Statement, tables: list[Table], looks: Iterator[int], reverse_scans: bool = False) -> list[Row]:
     """Run a statement on a database of its own; ``reverse_scans`` lets SQLite walk through tables backwards where no order is asked for.
 
     Raises `Refused`, and `MemoryError` where the heap does not suffice.
@@ -62,7 +70,7 @@ def run_statement(statement: Statement, tables: list[Table], reverse_scans: bool
         connection.execute(f"PRAGMA reverse_unordered_selects = {int(reverse_scans)}")
         connection.text_factory = _text
         _fill(connection, tables)
-        rows = read_rows(connection, statement, {name: [column for column, _ in columns] for name, columns, _ in tables}, Bounds())
+        rows = read_rows(connection, statement, {name: [column for column, _ in columns] for name, columns, _ in tables}, Bounds(looks))
     return [tuple(rounded(check_shown(value)) for value in row) for row in rows]
 
 
@@ -82,7 +90,7 @@ def read_rows(
         connection.setlimit(limit, value)
     authorise, denied = _authoriser(columns, statement.shared_tables, bounds.functions)
     connection.set_authorizer(authorise)
-    connection.set_progress_handler(_step_counter(bounds.steps), STRIDE)
+    connection.set_progress_handler(lambda: next(bounds.looks, 0) == 0, STRIDE)
     try:
         rows = connection.execute(statement.text).fetchmany(bounds.rows + 1)
     except sqlite3.Error as error:
@@ -133,17 +141,6 @@ def _authoriser(
     return authorise, denied
 
 
-def _step_counter(steps: int) -> Callable[[], bool]:
-    looks = 0
-
-    def stop() -> bool:
-        nonlocal looks
-        looks += 1
-        return looks * STRIDE >= steps
-
-    return stop
-
-
 def _reason(error: sqlite3.Error) -> str:
     """Name an error of SQLite, by its code, or by its message where SQLite has one code for all."""
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF:
@@ -151,6 +148,8 @@ def _reason(error: sqlite3.Error) -> str:
             return "forbidden_construct"
         case sqlite3.SQLITE_INTERRUPT:
             return "too_many_steps"
+        case sqlite3.SQLITE_TOOBIG:
+            return "value_too_long"
         case sqlite3.SQLITE_ERROR:
             return _reason_of_message(str(error))
     return "statement_error"

@@ -9,6 +9,9 @@ from populora.sandbox.runner import Refused
 Scalar = int | float | str | None
 Row = tuple[Scalar, ...]
 
+MAX_BYTES = 1000
+"""Longest text of a database or a result, in UTF-8."""
+
 _VALUE = re.compile(
     r"""(?P<null>NULL(?![A-Za-z0-9_]))|(?P<text>'[^']*(?:''[^']*)*')|(?P<blob>x'[0-9a-f]*')
     |(?P<real>[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?[0-9]+e[+-]?[0-9]+)|(?P<integer>[+-]?[0-9]+)""",
@@ -19,7 +22,7 @@ _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def read_row(line: str, reason: str) -> Row:
-    """Read literals separated by commas. Raises `Refused` with ``reason``, ``value_coerced`` or ``unsupported_value``."""
+    """Read literals separated by commas. Raises `Refused` with ``reason``, ``value_coerced`` or what `check_shown` raises."""
     values: list[Scalar] = []
     at = 0
     while True:
@@ -55,10 +58,12 @@ def rounded(value: Scalar) -> Scalar:
 
 
 def check_shown(value: object) -> Scalar:
-    """Return a value that the texts can show. Raises `Refused` (``unsupported_value``) for others."""
+    """Return a value that the texts can show. Raises `Refused`: ``unsupported_value`` or ``value_too_long``."""
     if isinstance(value, str):
         if _UNSHOWN.search(value):
             raise Refused("unsupported_value")
+        if len(value) > MAX_BYTES or len(value.encode()) > MAX_BYTES:
+            raise Refused("value_too_long")
         return value
     if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -66,7 +71,7 @@ def check_shown(value: object) -> Scalar:
 
 
 def _scalar(text: str, kind: str | None) -> Scalar:
-    """Read one literal. Raises `Refused` for blobs, infinite reals, unshown characters and integers beyond 64 bits."""
+    """Read one literal. Raises `Refused` for blobs, infinite reals, integers beyond 64 bits, and texts as `check_shown`."""
     match kind:
         case "null":
             return None

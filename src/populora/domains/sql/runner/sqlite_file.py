@@ -18,7 +18,7 @@ from contextlib import closing
 from typing import Any
 
 from populora.domains.sql.runner.database import NO_ROWS
-from populora.domains.sql.runner.guard import FUNCTIONS, LIMITS, Bounds, open_connection, read_rows
+from populora.domains.sql.runner.guard import FUNCTIONS, LIMITS, Bounds, looks_of, open_connection, read_rows
 from populora.domains.sql.runner.literals import rounded
 from populora.domains.sql.runner.statement import read_statement
 from populora.sandbox.runner import Multiset, Refused
@@ -29,12 +29,13 @@ DATES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "strftime": 1}
 MACHINE = ("now", "subsec", "subsecond", "localtime", "utc")
 """Arguments by which they read the clock or the time zone."""
 LENGTHS = LIMITS | {sqlite3.SQLITE_LIMIT_LENGTH: 1 << 24, sqlite3.SQLITE_LIMIT_COLUMN: 2000}
-BOUNDS = Bounds(steps=100_000_000, rows=50_000, lengths=LENGTHS, functions=FUNCTIONS | DATES.keys())
+MAX_STEPS, MAX_ROWS = 100_000_000, 50_000
 
 
 def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
     """Read a statement; ``rules`` is empty. Raises `Refused`: what `read_statement` and the guard raise, and ``malformed_database``."""
     statement = read_statement(program, quoted_texts=True)
+    bounds = Bounds(looks_of(MAX_STEPS), MAX_ROWS, LENGTHS, FUNCTIONS | DATES.keys())
 
     def call(inputs: str, repetition: int) -> list[Any]:
         clock: list[str] = []
@@ -43,7 +44,7 @@ def load(program: str, rules: Sequence[str]) -> Callable[[str, int], list[Any]]:
             columns = _open_file(connection, zlib.decompress(base64.b64decode(inputs)))
             _add_dates(connection, clock)
             try:
-                rows = [tuple(map(rounded, row)) for row in read_rows(connection, statement, columns, BOUNDS)]
+                rows = [tuple(map(rounded, row)) for row in read_rows(connection, statement, columns, bounds)]
             except Refused as refusal:
                 raise Refused("forbidden_construct") if clock else refusal from None
         return rows if statement.ordered or len(rows) <= 1 else Multiset(rows)
