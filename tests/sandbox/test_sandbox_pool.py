@@ -216,7 +216,7 @@ def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
 
     pool = new_pool()
     monkeypatch.setattr(Zygote, "__init__", unavailable)
-    lose(pool._workers[0]._zygotes[0])
+    lose(pool._workers[0]._zygotes["python", 0])
     with pytest.raises(SandboxFault, match="another sandbox process"):
         pool.run([Job("run", "def f(x): return x", ("7",))])
 

@@ -31,6 +31,7 @@ def load(program, rules):
             case ["bag"]: return Multiset(words[::-1] if repetition else words)
             case ["order"]: return words[::-1] if repetition else words
             case ["count"]: return len(words)
+            case ["nested"]: return [Multiset(words)]
             case ["refuse", name]: raise Refused(name)
             case ["fail"]: return words[99]
             case ["see", name]: return name in sys.modules
@@ -54,7 +55,7 @@ def write_output(value):
     return " ".join(value) if isinstance(value, list) else str(value)
 
 def measure(program):
-    return (len(program), 1, 2, 3), program.lower()
+    return (10 ** len(program), 1, 2, 3) if program.isupper() else (len(program), 1, 2, 3), program.lower()
 '''
 
 
@@ -123,6 +124,8 @@ def test_an_answer_that_matches_as_a_multiset_is_still_run_in_a_second_process(p
         (run("refuse strange_word", "a"), "strange_word"),
         (run("refuse anything", "a"), "undeclared_reason"),
         (run("fail", "a"), "exception:IndexError"),
+        (run("nested", "a"), "unsupported_value"),
+        (Job("measure", "TEN DIGITS", domain="words"), "exit_without_result"),
         (run("count", "é"), "strange_word"),
         (Job("parse", texts=("a", "é"), domain="words"), "strange_word"),
     ],
@@ -137,6 +140,26 @@ def test_a_program_finds_neither_the_runner_nor_populora(pool, name):
     python = f"import sys\ndef f(x):\n    return {name!r} in sys.modules"
     for verdict in pool.run([run(f"see {name}", "a"), Job("run", python, ("1",))]):
         assert verdict.ok and verdict.values[0].canonical == "False"
+
+
+def test_python_programs_see_the_same_modules_beside_another_domain(runner, new_pool):
+    """Else a program could be valid in a mixed run alone, such as one that imports the parser of SQL."""
+    program = "import sys\ndef f(x):\n    return sorted(sys.modules)"
+    sql = replace(runner, packages=("sqlglot",))
+    alone, beside = (new_pool(None, replace(PROFILES["training"], runners=runners)) for runners in ((), (sql,)))
+    verdicts = [pool.run([Job("run", program, ("1",)), Job("run", "import sqlglot\ndef f(x): pass", ("1",))]) for pool in (alone, beside)]
+    assert verdicts[0] == verdicts[1] and verdicts[0][0].ok and verdicts[0][1].reason == "exception:ModuleNotFoundError"
+
+
+@pytest.mark.parametrize("tier", ["full", "standard"])
+def test_a_runner_finds_its_own_packages_and_nothing_else_that_is_installed(runner, new_pool, tmp_path_factory, tier):
+    folder = tmp_path_factory.mktemp("greedy")
+    (folder / "greedy_domain").mkdir()
+    (folder / "greedy_domain" / "runner.py").write_text(f"import numpy\n{textwrap.dedent(RUNNER)}")
+    sys.path.append(str(folder))
+    greedy = replace(runner, module="greedy_domain.runner", packages=("sqlglot",))
+    with pytest.raises(SandboxUnavailableError, match="No module named 'numpy'"):
+        new_pool(tier, replace(PROFILES["training"], runners=(greedy,)))
 
 
 def test_texts_in_a_reply_about_python_are_ignored_and_those_of_a_domain_are_needed(runner):
@@ -167,6 +190,7 @@ def test_a_long_text_of_a_runner_is_refused(runner):
         ({"module": "words"}, "inside a package"),
         ({"control": ("fail", "a")}, "domain 'words' does not run its domain's identity program 'fail' on 'a'"),
         ({"packages": ("no_such_package",)}, "no_such_package"),
+        ({"packages": ("typing_extensions",)}, "single module"),
     ],
 )
 def test_a_broken_runner_stops_the_sandbox_with_the_name_of_its_domain(runner, changes, words):

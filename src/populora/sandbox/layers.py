@@ -124,8 +124,12 @@ def package_folders(packages: Iterable[str]) -> list[str]:
     folders: list[Path] = []
     for name in packages:
         spec = importlib.util.find_spec(name)
-        if spec is None or not spec.submodule_search_locations:
+        if spec is None:
             raise SandboxUnavailableError(f"programs are to have the package '{name}', but it is not installed here")
+        if not spec.submodule_search_locations:
+            raise SandboxUnavailableError(
+                f"programs are to have '{name}', but it is a single module: expected a package, which is a folder"
+            )
         locations = [Path(location).resolve() for location in spec.submodule_search_locations]
         folders += [*locations, *(location.with_name(f"{name}.libs") for location in locations)]
     return [str(folder) for folder in folders if folder.is_dir()]
@@ -141,8 +145,8 @@ def runner_settings(runner: Runner) -> dict[str, Any]:
     try:
         spec = importlib.util.find_spec(runner.module)
         lacking = [name for name in runner.packages if importlib.util.find_spec(name) is None]
-    except (ImportError, ValueError) as error:
-        raise SandboxUnavailableError(f"{runner} cannot be found: {error}") from error
+    except Exception as error:  # finding a module imports the packages around it
+        raise SandboxUnavailableError(f"{runner} cannot be found: {type(error).__name__}: {error}") from error
     if spec is None or spec.origin is None:
         raise SandboxUnavailableError(f"{runner}: there is no such module")
     if lacking:

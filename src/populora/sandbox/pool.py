@@ -7,6 +7,7 @@ pool, and at most one unit of jobs per worker runs at a time.
 import heapq
 import itertools
 import threading
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -168,7 +169,10 @@ def _is_too_long(job: Job, longest: int) -> bool:
 
 
 def _units(jobs: list[Job], twice: bool, expected: Expected) -> list[Unit]:
-    """Group jobs by child: every ``run`` alone, the others in batches."""
-    calm = [job for job in jobs if job.mode != "run"]
+    """Group jobs by child: every ``run`` alone, the others in batches of a domain."""
     runs = [Unit([job], twice, expected.get(job)) for job in jobs if job.mode == "run"]
-    return runs + [Unit(calm[at : at + _BATCH]) for at in range(0, len(calm), _BATCH)]
+    calm: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        if job.mode != "run":
+            calm[job.domain].append(job)
+    return runs + [Unit(of_domain[at : at + _BATCH]) for of_domain in calm.values() for at in range(0, len(of_domain), _BATCH)]

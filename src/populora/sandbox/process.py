@@ -19,6 +19,7 @@ from pathlib import Path
 from populora.core.errors import SandboxUnavailableError
 from populora.sandbox.layers import Isolation, interpreter_command, package_folders, runner_settings
 from populora.sandbox.protocol import Limits
+from populora.sandbox.runner import Runner
 from populora.sandbox.zygote import BUSY_SHARE
 
 _REPORT = struct.Struct("<id?")
@@ -60,23 +61,24 @@ class Zygote:
     The kernel ends it with the thread that started it.
     """
 
-    def __init__(self, isolation: Isolation, limits: Limits, index: int) -> None:
+    def __init__(self, isolation: Isolation, limits: Limits, index: int, runner: Runner | None = None) -> None:
+        """Start one for programs of the ``runner``'s domain, or for Python."""
         self._patience = limits.wall_seconds + limits.cpu_seconds / BUSY_SHARE + _GRACE_SECONDS
         self.served = 0
         self._submitted, self._reports = 0, bytearray()  # jobs that are not collected, and the reports that came early
-        packages = list(dict.fromkeys([*limits.packages, *(name for runner in limits.runners for name in runner.packages)]))
-        runners, folders = [runner_settings(runner) for runner in limits.runners], package_folders(packages)
+        packages = [*limits.packages, *(runner.packages if runner else ())]
+        described, folders = runner_settings(runner) if runner else None, package_folders(packages)
         self._control, theirs = socket.socketpair()
         settings = {
             "limits": asdict(limits), "layers": sorted(isolation.layers), "parent": os.getpid(), "index": index, "packages": packages,
-            "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runners": runners,
+            "folders": folders, "harness": [Path(file).read_text("utf-8") for file in limits.harness], "runner": described,
         }  # fmt: skip
         with theirs:
             arguments, environment = interpreter_command(
                 ["zygote", str(theirs.fileno()), json.dumps(settings)],
                 index + 1,
                 isolation.bubblewrap,
-                [*folders, *(runner["visible"] for runner in runners)],
+                [*folders, *([described["visible"]] if described else [])],
             )
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -143,11 +143,15 @@ def _verdict(result: Any, job: Job, limits: Limits) -> Verdict:
             except TooLong:
                 return Verdict(VerdictKind.ERROR, "output_limit")
             return Verdict(VerdictKind.OK, values=values, doubtful=result.get("doubtful") is True)
-        case {"kind": "ok", "measures": [int(), int(), int(), int(), str(fingerprint)]} if job.mode == "measure" and _FINGERPRINT.fullmatch(
-            fingerprint
-        ):
-            return Verdict(VerdictKind.OK, measures=Measures(tuple(result["measures"][:-1]), fingerprint))
+        case {"kind": "ok", "measures": [*measures, str(fingerprint)]} if job.mode == "measure" and _FINGERPRINT.fullmatch(fingerprint):
+            if len(measures) == 4 and all(map(_is_measure, measures)):
+                return Verdict(VerdictKind.OK, measures=Measures(tuple(measures), fingerprint))
     raise ValueError("not a result of this job")
+
+
+def _is_measure(value: Any) -> bool:
+    """Return True for an integer that tables and archives can hold."""
+    return type(value) is int and abs(value) < 2**31
 
 
 def _values(trees: list[Any], texts: Any, job: Job, longest: int) -> tuple[Value, ...]:

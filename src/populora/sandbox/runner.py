@@ -27,7 +27,9 @@ class Refused(Exception):
 
 
 class Multiset(list[object]):
-    """A list whose order means nothing, such as the rows of a query that orders none. A list with the same elements matches it."""
+    """A list whose order means nothing, such as the rows of a query that orders none. A list with the same elements matches it.
+
+    Only a whole output can be one, and not a part of it."""
 
 
 @dataclass(frozen=True)

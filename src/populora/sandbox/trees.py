@@ -15,7 +15,7 @@ def tree_of(value: Any, room: list[float], depth: int = 0) -> Any:
     """Build the tagged tree of a value of exact built-in types. ``room`` holds the characters left for its literal."""
     kind = type(value)
     tag = next((tag for exact, tag in _TAGS if exact is kind), "")  # by identity: a metaclass may claim to be equal to all of them
-    if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value):
+    if depth > MAX_DEPTH or not tag or (tag in "fc" and value != value) or (tag == "m" and depth):
         raise Refused("unsupported_value")
     room[0] -= _least_length(value, tag)
     if room[0] < 0:

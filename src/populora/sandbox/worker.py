@@ -16,6 +16,7 @@ from populora.core.types import VerdictKind
 from populora.sandbox.layers import Isolation
 from populora.sandbox.process import ChildExit, Submission, Zygote, ZygoteLost
 from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
+from populora.sandbox.runner import PYTHON, Runner
 
 _PAIR = (0, 1)
 _IN_DOUBT = range(2, 8)
@@ -54,17 +55,24 @@ class Unit:
 
 
 class Worker:
-    """A pair of zygotes, and more of them from the first program that needs them. Only `kill` may be called from another thread."""
+    """A pair of zygotes for each domain, and more of them from the first program that needs them.
+
+    Domains have no zygote in common: what the runner of one imports is not there for the programs of another. Only `kill` may be called
+    from another thread.
+    """
 
     def __init__(self, isolation: Isolation, limits: Limits) -> None:
         self._isolation = isolation
         self._limits = limits
-        self._zygotes: dict[int, Zygote] = {}
+        self._runners: dict[str, Runner | None] = {PYTHON: None, **{runner.domain: runner for runner in limits.runners}}
+        self._zygotes: dict[tuple[str, int], Zygote] = {}
+        """By domain and index."""
         self.closing = False
 
     def start(self) -> None:
-        for index in _PAIR:
-            self._zygotes[index] = Zygote(self._isolation, self._limits, index)
+        for domain, runner in self._runners.items():
+            for index in _PAIR:
+                self._zygotes[domain, index] = Zygote(self._isolation, self._limits, index, runner)
         ((verdict,),) = self.judge([Unit([_CONTROL], twice=True)])
         if not verdict.ok:
             raise SandboxUnavailableError(
@@ -109,7 +117,15 @@ class Worker:
         return settled
 
     def _attempt(self, index: int, units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
-        """Run each unit in a child of one zygote, with its number of calls."""
+        """Run each unit in a child of its domain's zygote of that index, with its number of calls."""
+        verdicts: dict[int, list[Verdict]] = {}
+        for domain in dict.fromkeys(unit[0].domain for unit in units):
+            places = [at for at, unit in enumerate(units) if unit[0].domain == domain]
+            of_domain = self._attempt_in((domain, index), [units[at] for at in places], [calls[at] for at in places])
+            verdicts |= zip(places, of_domain, strict=True)
+        return [verdicts[at] for at in range(len(units))]
+
+    def _attempt_in(self, key: tuple[str, int], units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
         failed = [Verdict(VerdictKind.INTERNAL, "sandbox_failed")]
         verdicts = [failed * len(unit) for unit in units]
         requests = [encode_request(unit, count) for unit, count in zip(units, calls, strict=True)]
@@ -117,7 +133,7 @@ class Worker:
         pending = list(range(len(units)))
         while pending:
             left: list[int] = []
-            outcomes = self._exchange(index, [(requests[at], reply_bound(units[at], self._limits)) for at in pending])
+            outcomes = self._exchange(key, [(requests[at], reply_bound(units[at], self._limits)) for at in pending])
             for at, outcome in zip(pending, outcomes, strict=False):
                 attempts[at] += 1
                 if outcome and outcome.ready:
@@ -127,9 +143,9 @@ class Worker:
             pending = left + pending[len(outcomes) :]
         return verdicts
 
-    def _exchange(self, index: int, requests: Sequence[tuple[bytes, int]]) -> list[ChildExit | None]:
+    def _exchange(self, key: tuple[str, int], requests: Sequence[tuple[bytes, int]]) -> list[ChildExit | None]:
         """Run one child after the other. The list ends early, with None, at a job that lost its zygote."""
-        zygote = self._zygotes.get(index) or self._replace(index)
+        zygote = self._zygotes.get(key) or self._replace(key)
         outcomes: list[ChildExit | None] = []
         submissions: list[Submission] = []
         try:
@@ -141,23 +157,23 @@ class Worker:
             outcomes.append(None)
             for submission in submissions:
                 submission.channel.close()
-            self._replace(index)
+            self._replace(key)
         else:
             if zygote.served >= _SERVICE:
-                self._replace(index)
+                self._replace(key)
         return outcomes
 
-    def _replace(self, index: int) -> Zygote:
+    def _replace(self, key: tuple[str, int]) -> Zygote:
         if self.closing:
             raise SandboxFault("the sandbox pool was closed while it had work to do")
-        old = self._zygotes.pop(index, None)
+        old, (domain, index) = self._zygotes.pop(key, None), key
         if old:
             old.close()
         try:
-            self._zygotes[index] = Zygote(self._isolation, self._limits, index)
+            self._zygotes[key] = Zygote(self._isolation, self._limits, index, self._runners[domain])
         except SandboxUnavailableError as error:
             raise SandboxFault(f"another sandbox process was needed, but it does not start: {error}") from error
-        return self._zygotes[index]
+        return self._zygotes[key]
 
 
 def _verdicts(outcome: ChildExit, unit: Sequence[Job], limits: Limits) -> list[Verdict]:

@@ -15,6 +15,7 @@ import struct
 import sys
 import types
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from time import clock_gettime, monotonic, sleep  # as they are before the surroundings are settled
 from typing import Any, NoReturn
 
@@ -44,8 +45,8 @@ def serve_jobs(control: int, settings: dict[str, Any]) -> None:
     """Answer jobs on the inherited socket ``control`` until the trainer closes it or ends.
 
     ``settings`` has ``limits``, ``layers``, ``parent``, ``index`` (in the pair), ``packages`` (names), ``folders`` (theirs), ``harness``
-    (sources) and ``runners`` (folder, module, domain and control). Each job is one byte with the job's socket, and several may wait in
-    line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
+    (sources) and ``runner`` (folder, module, domain and control; None for Python). Each job is one byte with the job's socket, and
+    several may wait in line. Each answer is ``(wait status, CPU seconds, wall limit hit)`` as ``<id?``.
     """
     channel = socket.socket(fileno=control)
     limits, layers = settings["limits"], settings["layers"]
@@ -104,24 +105,35 @@ def _preload(settings: dict[str, Any]) -> None:
     surroundings.set_surroundings(settings["index"])
     for name in PRELOADED:
         importlib.import_module(name)
-    places = {os.path.dirname(folder) for folder in settings["folders"]}
-    sys.path += places
+    packages = _Packages(settings["packages"], sorted({os.path.dirname(folder) for folder in settings["folders"]}))
+    sys.meta_path.append(packages)
     for name in settings["packages"]:
         importlib.import_module(name)
     if settings["harness"]:
         sys.modules["harness"] = types.ModuleType("harness")
     for source in settings["harness"]:
         exec(compile(source, "<harness>", "exec", dont_inherit=True), vars(sys.modules["harness"]))  # noqa: S102 - files of ours
-    for runner in settings["runners"]:
+    hidden = {"populora"}
+    if runner := settings["runner"]:
         try:
             child.RUNNERS[runner["domain"]] = _load_runner(runner["folder"], runner["module"])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a package does at its import is said in one line
             sys.exit(f"{runner['label']} cannot be imported in the sandbox: {type(error).__name__}: {error}")
-    sys.path[:] = [entry for entry in sys.path if entry not in places]
+        hidden.add(runner["module"].partition(".")[0])
+    sys.meta_path.remove(packages)
     os.environ.clear()  # it was for the interpreter and the packages
-    hidden = {"populora", *(runner["module"].partition(".")[0] for runner in settings["runners"])}
     for name in [name for name in sys.modules if name.partition(".")[0] in hidden]:
         del sys.modules[name]  # loaded, but not to be found by a program
+
+
+class _Packages:
+    """Finds the declared packages in their places, and nothing else that is installed there."""
+
+    def __init__(self, names: list[str], places: list[str]) -> None:
+        self._names, self._places = names, places
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return PathFinder.find_spec(name, self._places) if path is None and name in self._names else None
 
 
 def _load_runner(folder: str, module: str) -> types.ModuleType:
@@ -146,11 +158,12 @@ def _notice_endings() -> int:
 def _settle_memory(settings: dict[str, Any]) -> None:
     """Bring the memory that children touch into its final shape: every page that a child writes to is copied.
 
-    Runners measure and run their control program, so that what they import late is there before the jail is closed.
+    A runner measures and runs its control program, so that what it imports late is there before the jail is closed.
     """
-    controls = [{**runner["job"], "mode": mode} for runner in settings["runners"] for mode in ("measure", "run")]
+    runner = settings["runner"]
+    rehearsed = [{**runner["job"], "mode": mode} for mode in ("measure", "run")] if runner else [REHEARSAL]
     for _ in range(REHEARSALS):
-        request = _decode(json.dumps({"calls": 2, "jobs": [REHEARSAL, *controls]}))[0]
+        request = _decode(json.dumps({"calls": 2, "jobs": rehearsed}))[0]
         json.dumps([child.perform(job, request["calls"], settings["limits"]) for job in request["jobs"]])
     gc.collect()
     gc.freeze()
