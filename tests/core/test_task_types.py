@@ -28,6 +28,11 @@ def test_types_are_plain_text_in_json_and_as_keys():
     assert json.loads(json.dumps({TaskType.CODE_I: TaskType.CODE_O})) == {"code_i": "code_o"} and f"{TaskType.CODE_F}" == "code_f"
 
 
+def test_the_types_of_python_have_one_name():
+    with pytest.raises(ValueError, match="are code_i"):
+        TaskType("python_i")
+
+
 @pytest.mark.parametrize("name", ["code", "code_x", "_i", "Sql_i", "sql_i ", "my_sql_i", "3_i"])
 def test_other_names_are_refused(name):
     with pytest.raises(ValueError, match="task type such as"):

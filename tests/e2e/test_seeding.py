@@ -1,6 +1,7 @@
 """A base without a file of seeds fills the buffer by its own proposals, which its runs share, or says that it cannot."""
 
 import fcntl
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,8 @@ import pytest
 
 from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig, TasksConfig
 from populora.core.errors import BaseModelError, ConfigError, RunDirectoryError
-from populora.core.types import CODE_TYPES
+from populora.core.types import CODE_TYPES, TaskType, task_types
+from populora.domains import Domain
 from populora.engine.model.loading import base_folder
 from populora.tasks.render import load_prompts
 from populora.training.buffer import read_problems
@@ -184,3 +186,30 @@ def test_a_damaged_file_beside_the_base_is_named_with_its_line(tmp_path, bad):
     (tmp_path / "seeds.jsonl").write_text(f"{good}\n{bad}\n")
     with pytest.raises(BaseModelError, match=r"seeds\.jsonl', line 2: expected a problem as JSON"):
         read_problems(tmp_path / "seeds.jsonl")
+
+
+def test_a_domain_that_the_base_does_not_know_brings_its_own_seeds(config, tmp_path, monkeypatch):
+    """Problems of SQL in the domain's package, and a base with a file of Python problems alone."""
+    folder, file = Path(config.base.path), tmp_path / "seeds.jsonl"
+    shutil.copy(base_folder(BaseConfig()) / "seeds.jsonl", folder)
+    shown = {"shown": [{"inputs": "t(a)\n1", "output": "1"}], "hidden": [{"inputs": "t(a)\n2", "output": "2"}]}
+    values = [
+        {"id": f"{task}-{number}", "task": task, "program": f"SELECT a + {number} FROM t", **shown}
+        for task in task_types(["sql"]) for number in range(8)
+    ]  # fmt: skip
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in values))
+    monkeypatch.setattr(Domain, "seeds", property(lambda domain: file if domain.name == "sql" else tmp_path / "none"))
+    with build_run(replace(config, domains=("python", "sql"))) as run:
+        refuse_to_sample(run, monkeypatch)
+        fill_buffer(run)
+        assert {task: len(run.buffer.problems(task)) for task in run.config.task_types} == dict.fromkeys(run.config.task_types, 8)
+        assert run.buffer.problems(TaskType("sql_o"))[0].program == "SELECT a + 0 FROM t"
+
+
+def test_a_base_with_a_file_that_lacks_a_domain_is_named_with_the_domain(config):
+    shutil.copy(base_folder(BaseConfig()) / "seeds.jsonl", Path(config.base.path))
+    with (
+        build_run(replace(config, domains=("python", "sql"))) as run,
+        pytest.raises(ConfigError, match="no problem of sql_i: choose"),
+    ):
+        fill_buffer(run)

@@ -41,6 +41,8 @@ class TaskType(str):
                 raise ValueError(f"expected a task type such as 'code_i' or 'sql_o', got {name!r}")
             task = super().__new__(cls, name)
             prefix, _, kind = name.partition("_")
+            if prefix == "python":
+                raise ValueError(f"the task types of Python are code_i, code_o and code_f, got {name!r}")
             task.domain, task.kind = "python" if prefix == "code" else prefix, Kind(kind)
             cls._types[str(name)] = task
         return cls._types[name]

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 
 from populora.core.config import TasksConfig
 from populora.core.errors import ConfigError
@@ -87,6 +89,11 @@ class Domain:
         for metric in self.metrics:
             if not metric.low < metric.high:
                 raise ConfigError(f"domain '{self.name}', metric '{metric.name}': expected low below high, got {metric.low}, {metric.high}")
+
+    @property
+    def seeds(self) -> Path:
+        """The file of the package with seed problems, for bases that have none of this domain. It need not exist."""
+        return Path(str(files(self.package).joinpath("seeds.jsonl")))
 
     def label(self, metric: str) -> str:
         """Return the label of one of the metrics."""

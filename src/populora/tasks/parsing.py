@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass
 
 from populora.core.types import Kind, Measures, TaskType
+from populora.domains.declaration import Domain
 from populora.domains.registry import domain_of
 
 _FORMAT = re.compile(r"</think>\s*<answer>")
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
-_MARKUP = re.compile(
+_MARKUP = (
     r"</?(?:think|answer)>|```|Assistant:"  # markup of the parser and the conversation template
-    r"|<(?:propose|solve|[a-z0-9]+_[iof]|pad|eos)>|<\|\w+\|>"  # control tokens of tiny bases and of chat models
+    r"|<(?:propose|solve|TASKS|pad|eos)>|<\|\w+\|>"  # control tokens of tiny bases and of chat models
 )
 _NAMES = {Kind.INPUT: "input", Kind.OUTPUT: "output"}
 _MARKS = (r"#\s?{}:", r"\b{}\(", r"<{}>", r"\bthe {} is:?")
@@ -78,7 +79,7 @@ def parse_proposal(task: TaskType, answer: str, code_f_inputs: int) -> ProposalT
         return text
     if not all(text.inputs):
         return "no_input"
-    if has_markup(text.program, text.message, *text.inputs):
+    if has_markup(domain, text.program, text.message, *text.inputs):
         return "contains_markup"
     if domain.one_line_inputs and any(len(part.splitlines()) > 1 for part in text.inputs):
         return "multiline_input"
@@ -101,9 +102,10 @@ def _inputs_and_message(answer: str, wanted: int) -> ProposalText | str:
     return ProposalText("", tuple(inputs[-wanted:]), messages[0]) if any(messages[:1]) else "no_message"
 
 
-def has_markup(*texts: str) -> bool:
+def has_markup(domain: Domain, *texts: str) -> bool:
     """Return True if a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
-    return any(_MARKUP.search(text) for text in texts)
+    pattern = re.compile(_MARKUP.replace("TASKS", "|".join(domain.task_types)))
+    return any(map(pattern.search, texts))
 
 
 def parse_solution(task: TaskType, answer: str) -> str | None:

@@ -1,7 +1,8 @@
 """Problems in the buffer before the first step (reading 10).
 
-A base that ships ``seeds.jsonl`` (the tiny one) uses that file. Any other base proposes its seeds itself
-(`populora.training.seed_proposals`), once for all its runs. A file in the user's cache keeps them, so arms and seeds start alike.
+A base that ships ``seeds.jsonl`` (the tiny ones) uses that file. For a base that does not know a domain, the domain's package may have such
+a file. Any other base proposes its seeds itself (`populora.training.seed_proposals`), once for all its runs. A file in the user's cache
+keeps them, so arms and seeds start alike.
 """
 
 import fcntl
@@ -15,7 +16,7 @@ from pathlib import Path
 from populora.core.errors import ConfigError, RunDirectoryError, SandboxFault
 from populora.core.files import digest, json_bytes, user_cache
 from populora.core.installed import versions
-from populora.domains.registry import sandbox_limits
+from populora.domains.registry import load_domain, sandbox_limits
 from populora.engine.model.loading import base_folder
 from populora.training.buffer import read_problems
 from populora.training.run import Run
@@ -29,7 +30,9 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> 
     `BaseModelError` for a damaged file and for a base that cannot propose enough valid problems.
     """
     file, wanted, tasks = base_folder(run.config.base) / "seeds.jsonl", run.config.selfplay.seeds, run.config.task_types
-    seeds = _read(run, file) if file.exists() else _base_seeds(run, remark)
+    seeds = _shipped_seeds(run, file)
+    if not file.exists() and not all(count_seeds(seeds, tasks).values()):
+        seeds = _base_seeds(run, remark)
     for task, count in count_seeds(seeds, tasks).items():
         if not count and wanted:
             raise ConfigError(f"'{file}' has no problem of {task}: choose a base that knows the domain '{task.domain}'")
@@ -38,6 +41,15 @@ def fill_buffer(run: Run, remark: Callable[[str], None] = lambda text: None) -> 
         for problem, fingerprint in [seed for seed in seeds if seed[0].task is task][:wanted]:
             run.buffer.add(problem, fingerprint)
     return digest(repr([run.buffer.problems(task) for task in tasks]).encode())
+
+
+def _shipped_seeds(run: Run, file: Path) -> Seeds:
+    """Read the base's ``file``, and for a domain that it lacks the file of the domain's package. Either need not exist."""
+    seeds = _read(run, file) if file.exists() else []
+    for domain in map(load_domain, run.config.domains):
+        if domain.seeds.is_file() and not any(problem.task.domain == domain.name for problem, _ in seeds):
+            seeds += _read(run, domain.seeds, "install the package of the domain again")
+    return seeds
 
 
 def seed_file(run: Run) -> Path:
