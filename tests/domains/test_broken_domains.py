@@ -24,7 +24,7 @@ AT_LOADING = {
 }  # fmt: skip
 AT_CHECKING = {
     "no runner": ([(INIT, "toy_domain.runner", "toy_domain.ruiner")], "runner 'toy_domain.ruiner' of the domain 'toy'.* no such module"),
-    "absent runner package": ([(INIT, "toy_domain.runner", "joy.runner")], "'joy.runner' .* cannot be found: No module named 'joy'"),
+    "absent runner package": ([(INIT, "toy_domain.runner", "joy.runner")], "'joy.runner' .* cannot be found: Mod.* No module named 'joy'"),
     "runner in no package": ([(INIT, "toy_domain.runner", "runner")], "expected a module inside a package, such as 'package.runner'"),
     "runner raises": ([(RUNNER, "import ast", "import ast\n1 / 0")], "cannot be imported in the sandbox: ZeroDivisionError"),
     "runner exits": ([(RUNNER, "import ast", "import ast\nraise SystemExit(3)")], "cannot be imported in the sandbox: SystemExit: 3"),

@@ -194,7 +194,7 @@ def test_a_domain_that_the_base_does_not_know_brings_its_own_seeds(config, tmp_p
     shutil.copy(base_folder(BaseConfig()) / "seeds.jsonl", folder)
     shown = {"shown": [{"inputs": "t(a)\n1", "output": "1"}], "hidden": [{"inputs": "t(a)\n2", "output": "2"}]}
     values = [
-        {"id": f"{task}-{number}", "task": task, "program": f"SELECT a + {number} FROM t", **shown}
+        {"id": f"{task}-{number}", "task": task, "program": f"SELECT a + {number} FROM t", **shown}  # noqa: S608 - data
         for task in task_types(["sql"]) for number in range(8)
     ]  # fmt: skip
     file.write_text("".join(f"{json.dumps(line)}\n" for line in values))
