@@ -72,12 +72,15 @@ def test_a_run_resumes_to_the_same_bytes_and_is_reported(config, tmp_path):
     assert recompute(tmp_path / "run") == 0
 
 
-def test_a_run_does_not_resume_under_another_version(config, calculator, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("change", "there"), [({"version": "2"}, "calculator 2"), ({"facts": lambda: {"engine": "3.1"}}, r"calculator 1 \(engine 3.1\)")]
+)
+def test_a_run_does_not_resume_under_another_version(change, there, config, calculator, tmp_path, monkeypatch):
     train(config, tmp_path / "run", Silent(), stop=lambda: True)
     before = contents(tmp_path / "run")
-    monkeypatch.setattr("calculator_domain.DOMAIN", replace(calculator, version="2"))
+    monkeypatch.setattr("calculator_domain.DOMAIN", replace(calculator, **change))
     load_domain.cache_clear()
-    with pytest.raises(RunDirectoryError, match="expected domains 'calculator 1' as when it began, got 'calculator 2'"):
+    with pytest.raises(RunDirectoryError, match=f"expected domains 'calculator 1' as when it began, got '{there}'"):
         resume(tmp_path / "run", Silent())
     assert contents(tmp_path / "run") == before
 

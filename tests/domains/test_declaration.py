@@ -1,12 +1,14 @@
 """Declarations: what a `Domain` refuses, and names of metrics that would be mixed with other numbers."""
 
+import sqlite3
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
 from populora.core.errors import ConfigError
 from populora.domains import Metric
-from populora.domains.declaration import TAKEN
+from populora.domains.declaration import TAKEN, fingerprint_of
 from populora.domains.registry import BUILT_IN, load_domain, load_domains
 from populora.runs.metrics import step_metrics
 from populora.runs.tables import SCHEMAS, step_rows
@@ -47,3 +49,10 @@ def test_two_domains_of_a_run_may_not_share_a_metric(install_toy):
     with pytest.raises(ConfigError, match="'python' and 'toy' both have a metric 'loc'"):
         load_domains(["python", "toy"])
     assert list(load_domains(["sql", "toy"])) == ["sql", "toy"] and load_domain("toy").label("loc") == "variables"
+
+
+def test_the_fingerprint_of_a_domain_has_the_versions_that_decide_its_verdicts():
+    sql, python = load_domain("sql"), load_domain("python")
+    assert fingerprint_of([python]) == "python 1"
+    assert fingerprint_of([python, sql]) == f"python 1, sql 1 (sqlglot {version('sqlglot')}, sqlite {sqlite3.sqlite_version})"
+    assert fingerprint_of([replace(sql, facts=lambda: {"sqlite": "3.99"})]) == "sql 1 (sqlite 3.99)"

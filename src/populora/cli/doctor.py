@@ -80,12 +80,12 @@ def _tiny_base() -> str:
 
 
 def _domain(name: str) -> str:
-    """Name the version and the package of a domain, after its runner and its prompts were tried."""
+    """Name the version, facts and package of a domain, after its runner and its prompts were tried."""
     from populora.domains.conformance import check
     from populora.domains.registry import load_domain, packages_of
 
     check(load_domain(name))
-    return f"version {load_domain(name).version}, in {', '.join(packages_of(name))}"
+    return f"version {load_domain(name).fingerprint().partition(' ')[2]}, in {', '.join(packages_of(name))}"
 
 
 def _computation() -> str:

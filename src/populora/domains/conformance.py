@@ -26,6 +26,7 @@ def check(domain: Domain) -> None:
             raise ConfigError(f"expected prompts/azr.toml or prompts/compact.toml in '{domain.package}', there is neither")
         for name in prompt_sets(domain):
             read_prompts(domain, name)
+        domain.fingerprint()  # its facts are there
         runners = () if domain.name == PYTHON else (runner_of(domain),)
         with SandboxPool(Limits(runners=runners), 1, allow_weak=True) as pool:
             _check_identity(domain, pool)

@@ -1,7 +1,7 @@
 """The declaration of a domain: all that the trainer knows about a language of programs. Data, and a few pure functions of texts."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +45,11 @@ def wrong(answer: str, expected: str) -> str:
     return "wrong"
 
 
+def no_facts() -> dict[str, str]:
+    """Name nothing."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Domain:
     """An executable language. Raises `ConfigError` if a part is not as described."""
@@ -74,6 +79,8 @@ class Domain:
     """What programs may not use, in the words of the runner."""
     explain: Callable[[str, str], str] = wrong
     """Name the reason why an answered output (text) is not the expected one (text)."""
+    facts: Callable[[], Mapping[str, str]] = no_facts
+    """Versions of what decides verdicts on this machine, such as a library of the runner. A run resumes only under the same ones."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9]{0,19}", self.name) or self.name == "code":
@@ -95,6 +102,11 @@ class Domain:
         """The file of the package with seed problems, for bases that have none of this domain. It need not exist."""
         return Path(str(files(self.package).joinpath("seeds.jsonl")))
 
+    def fingerprint(self) -> str:
+        """Return name, version and facts: ``sql 1 (sqlglot 30.0.0, sqlite 3.40.1)``."""
+        facts = ", ".join(f"{name} {version}" for name, version in sorted(self.facts().items()))
+        return f"{self.name} {self.version}{facts and f' ({facts})'}"
+
     def label(self, metric: str) -> str:
         """Return the label of one of the metrics."""
         return next(each.label for each in self.metrics if each.name == metric)
@@ -106,3 +118,8 @@ class Domain:
     @property
     def metric_names(self) -> tuple[str, ...]:
         return tuple(metric.name for metric in self.metrics)
+
+
+def fingerprint_of(domains: Iterable[Domain]) -> str:
+    """Return the fingerprints of several domains, which a run compares at a resume and between machines."""
+    return ", ".join(domain.fingerprint() for domain in domains)

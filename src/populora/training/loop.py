@@ -15,6 +15,7 @@ from populora.core.config_check import check
 from populora.core.files import digest
 from populora.core.installed import processor
 from populora.core.types import Kind, Member
+from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
@@ -102,7 +103,7 @@ def build_run(config: Config) -> Iterator[Run]:
             fingerprints={
                 "base_sha256": backend.base_sha256,
                 "tokenizer_sha256": digest(repr(sorted(backend.tokenizer.get_vocab().items())).encode()),
-                "domains": ", ".join(f"{domain.name} {domain.version}" for domain in domains.values()),
+                "domains": fingerprint_of(domains.values()),
                 "prompts": ", ".join(f"{prompt_set.name} {prompt_set.version}" for prompt_set in prompts.values()),
                 **({"held_out_sha256": digest(repr(suite).encode())} if suite else {}),
                 "tessellation_sha256": ", ".join(tessellation_sha256(domain).tobytes().hex() for domain in domains.values()),

@@ -14,10 +14,13 @@ from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig
 from populora.core.config_check import check
 from populora.core.errors import ClusterError, ConfigError
 from populora.core.types import Request
+from populora.domains.declaration import fingerprint_of
+from populora.domains.registry import load_domains
 from populora.engine.cluster.actor_pool import MAX_RETRIES, ActorKind, ActorPool, Call
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.placement import ActorPlace, join_ray, place_actors
-from populora.engine.cluster.ray_backend import _agreed
+from populora.engine.cluster.ray_backend import _agreed, agreed_isolation
+from populora.engine.cluster.verifier_actor import VerifierInfo
 from populora.training.loop import train
 
 OFF = replace(SMALL, selfplay=replace(SMALL.selfplay, overlap="off"), cluster=ClusterConfig(learners=1))
@@ -85,6 +88,20 @@ def test_learners_share_the_gpus_of_their_bundles_engine():
 def test_machines_that_differ_are_reported():
     with pytest.raises(ClusterError, match="expected all verifiers to find the same, but number 2 has weak and number 0 standard"):
         _agreed("verifiers", ["standard", "standard", "weak"])
+
+
+def test_verifiers_with_another_sqlite_are_refused():
+    here = fingerprint_of(load_domains(["python", "sql"]).values())
+    alike = VerifierInfo("standard", here)
+    other = replace(alike, domains=here.replace("sqlite", "sqlite 3.99, not"))
+    config = replace(OFF, domains=("python", "sql"))
+    assert agreed_isolation(config, [alike, alike]) == "standard"
+    with pytest.raises(
+        ClusterError, match=r"number 1 has domains python 1, sql 1 \(sqlglot [0-9.]+, sqlite 3.99.* number 0 domains python 1"
+    ):
+        agreed_isolation(config, [alike, other])
+    with pytest.raises(ClusterError, match=r"expected the verifiers to have the domains of this machine, 'python 1, sql 1 \(sqlglot"):
+        agreed_isolation(config, [other, other])
 
 
 def deadly() -> type:

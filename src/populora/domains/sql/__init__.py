@@ -5,6 +5,7 @@ each table, followed by a line of literals for each row (`populora.domains.sql.r
 """
 
 import re
+from importlib.metadata import version
 
 from populora.core.types import Example
 from populora.domains.declaration import Domain, Metric
@@ -17,6 +18,13 @@ _TEXT = re.compile(r"'(?:[^']|'')*'")
 def explain(answer: str, expected: str) -> str:
     """Name a wrong result ``wrong_width`` if its rows have another number of columns, else ``wrong``."""
     return "wrong" if "no rows" in (answer, expected) or _width(answer) == _width(expected) else "wrong_width"
+
+
+def facts() -> dict[str, str]:
+    """Name the versions of SQLite and of the parser: steps, scan order and messages depend on them. The sandbox starts this interpreter."""
+    import sqlite3  # not at the top: a Python without it still has the other domains
+
+    return {"sqlglot": version("sqlglot"), "sqlite": sqlite3.sqlite_version}
 
 
 def _width(rows: str) -> int:
@@ -34,4 +42,5 @@ DOMAIN = Domain(
     shown=("clauses", "nesting"),
     lexer="sql",
     explain=explain,
+    facts=facts,
 )

@@ -9,7 +9,8 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.errors import ClusterError
-from populora.domains.registry import sandbox_limits
+from populora.domains.declaration import fingerprint_of
+from populora.domains.registry import load_domains, sandbox_limits
 from populora.engine.backend import Backend
 from populora.engine.cluster.actor_pool import ActorKind, ActorPool, Call, CallMember
 from populora.engine.cluster.cluster_learner import ClusterLearner
@@ -18,10 +19,11 @@ from populora.engine.cluster.engine_actor import EngineActor
 from populora.engine.cluster.learner_actor import LearnerActor, LearnerInfo
 from populora.engine.cluster.load_balancing import owners_of
 from populora.engine.cluster.placement import RayCluster, join_ray
-from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActor
+from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActor, VerifierInfo
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import load_tokenizer
 from populora.engine.planning.planner import check_context
+from populora.sandbox.layers import Tier
 
 ENGINE_CALLS = 10_000
 """Concurrent calls of an engine: an eager stream makes one for each request."""
@@ -38,7 +40,7 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
         tokenizer = load_tokenizer(config.base)
         verifiers = _verifier_pool(config, cluster)  # first, so that a machine without isolation is reported before any model is loaded
         stack.callback(verifiers.close)
-        tier = _agreed("verifiers", verifiers.prepared)
+        isolation = agreed_isolation(config, verifiers.prepared)
         published: dict[int, Adapter] = {}
         engines = engine_pool(config, cluster, published)
         stack.callback(engines.close)
@@ -49,7 +51,7 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
         dtype = getattr(torch, config.base.dtype)
         sampler = ClusterSampler(engines, published, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, learners.prepared)
-        yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), tier, info.base_sha256)
+        yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), isolation, info.base_sha256)
 
 
 def engine_pool(config: Config, cluster: RayCluster, published: dict[int, Adapter]) -> ActorPool:
@@ -77,8 +79,19 @@ def _verifier_pool(config: Config, cluster: RayCluster) -> ActorPool:
     box = config.sandbox
     kind = ActorKind("verifier", VerifierActor, box.workers, concurrency=VERIFIER_CALLS)
     places = [[place] for place in cluster.placement.verifiers]
-    arguments = sandbox_limits(config), box.workers, box.allow_weak
+    arguments = sandbox_limits(config), box.workers, box.allow_weak, config.domains
     return ActorPool(cluster, kind, places, lambda index, call: call("open", *arguments), config.cluster.wait_seconds)
+
+
+def agreed_isolation(config: Config, verifiers: Sequence[VerifierInfo]) -> Tier:
+    """Return the isolation of all verifiers. Raises `ClusterError` if they differ, or have other domains than the controller's machine."""
+    info: VerifierInfo = _agreed("verifiers", verifiers)
+    domains = fingerprint_of(load_domains(config.domains).values())
+    if info.domains != domains:
+        raise ClusterError(
+            f"expected the verifiers to have the domains of this machine, '{domains}', got '{info.domains}': make them alike"
+        )
+    return info.tier
 
 
 def _agreed(kind: str, values: Sequence[Any]) -> Any:
@@ -94,6 +107,6 @@ def _agreed(kind: str, values: Sequence[Any]) -> Any:
 
 
 def _fields(value: Any) -> list[str]:
-    if not isinstance(value, LearnerInfo):
+    if not isinstance(value, LearnerInfo | VerifierInfo):
         return [f"{value}"]
     return [f"{name} {field}" for name, field in vars(value).items() if name != "machine"]

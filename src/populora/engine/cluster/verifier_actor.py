@@ -2,7 +2,10 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from populora.domains.declaration import fingerprint_of
+from populora.domains.registry import load_domains
 from populora.engine.cluster.actor_pool import ActorPool, Call
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import Expected, SandboxPool
@@ -12,15 +15,24 @@ PARTS = 4
 """Parts of a batch for each verifier, so that long jobs in one part do not delay a whole share."""
 
 
+@dataclass(frozen=True)
+class VerifierInfo:
+    """What must be alike in all verifiers of a run."""
+
+    tier: Tier
+    domains: str
+    """The versions of the domains on its machine (`fingerprint_of`)."""
+
+
 class VerifierActor:
     """The process of a verifier. Its sandbox starts in `open`, so that missing isolation is raised as an error, not as a dead actor."""
 
     def __init__(self, process: int = 0) -> None: ...
 
-    def open(self, limits: Limits, workers: int, allow_weak: bool) -> Tier:
-        """Start the sandbox and return its isolation. Raises `SandboxUnavailableError`."""
+    def open(self, limits: Limits, workers: int, allow_weak: bool, domains: Sequence[str]) -> VerifierInfo:
+        """Start the sandbox, and return what it depends on. Raises `SandboxUnavailableError`."""
         self._pool = SandboxPool(limits, workers, allow_weak)
-        return self._pool.tier
+        return VerifierInfo(self._pool.tier, fingerprint_of(load_domains(domains).values()))
 
     def run(self, jobs: Sequence[Job], twice: bool, expected: Expected, urgent: bool) -> list[Verdict]:
         """See `SandboxPool.run`."""
