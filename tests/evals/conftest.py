@@ -18,9 +18,10 @@ from tokenizers.processors import TemplateProcessing
 import populora.evals
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Item
-from populora.evals.grading import GRADERS
+from populora.evals.grading import settings_of
 from populora.evals.models import EvalModels, find_models
 from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Limits
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}"
@@ -39,14 +40,14 @@ def benchmark_data() -> Path:
 
 @pytest.fixture(scope="module")
 def pool_of():
-    """Started pools by benchmark, each once a module."""
-    pools: dict[str, SandboxPool] = {}
+    """Started pools by their limits, each once a module."""
+    pools: dict[Limits, SandboxPool] = {}
 
     def start(name: str) -> SandboxPool:
-        kind = BENCHMARKS[name].grading
-        if kind not in pools:
-            pools[kind] = SandboxPool(GRADERS[kind].limits, 2, allow_weak=True)
-        return pools[kind]
+        limits = settings_of(BENCHMARKS[name]).limits
+        if limits not in pools:
+            pools[limits] = SandboxPool(limits, 2, allow_weak=True)
+        return pools[limits]
 
     yield start
     for pool in pools.values():

@@ -5,12 +5,12 @@ verdict depends on the machine's load. Another completion is graded anew, and so
 """
 
 import os
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from populora.core.errors import ConfigError
 from populora.core.files import digest, json_bytes, read_json, write_file
 from populora.core.installed import processor, versions
 from populora.core.invocation import install_extra, pip_install
+from populora.domains.sql import DOMAIN
 from populora.evals.benchmarks import Benchmark, Grading
 from populora.evals.eval_records import Grade, Item, append, read_records, to_lines
 from populora.evals.graders import code, cruxeval, execution, livecodebench, mathematics, tiny_suite
@@ -56,11 +57,20 @@ GRADERS: dict[Grading, GraderSettings] = {
     "livecodebench": GraderSettings(
         livecodebench.grade_livecodebench, livecodebench.LIMITS, ("numpy",), {"test_seconds": livecodebench.SECONDS}, True
     ),
-    "execution": GraderSettings(
-        execution.grade_execution, execution.LIMITS, ("sqlglot",), retry="unless_wrong", facts={"sqlite": sqlite3.sqlite_version}
-    ),
+    "execution": GraderSettings(execution.grade_execution, execution.LIMITS, ("sqlglot",), retry="unless_wrong"),
     "selfplay": GraderSettings(tiny_suite.grade_tiny, tiny_suite.LIMITS, retry="never"),
 }
+
+
+def settings_of(benchmark: Benchmark) -> GraderSettings:
+    """Return how a benchmark is graded. Only one with SQL needs SQLite. Raises `ConfigError` where that is not installed."""
+    settings = GRADERS[benchmark.grading]
+    match benchmark.grading:
+        case "execution":
+            return replace(settings, facts=DOMAIN.facts(), limits=execution.limits())
+        case "selfplay":
+            return replace(settings, facts=tiny_suite.facts_of(benchmark), limits=tiny_suite.limits_of(benchmark))
+    return settings
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,10 @@ class GradingJob:
     data_sha256: str
     is_solution: bool = False
 
-    @property
+    @cached_property
     def settings(self) -> GraderSettings:
         """How the benchmark is graded."""
-        return GRADERS[self.benchmark.grading]
+        return settings_of(self.benchmark)
 
     def facts(self) -> dict[str, Any]:
         """Collect everything that decides the verdicts, in addition to the completions."""
@@ -114,7 +124,7 @@ def open_grader(benchmark: Benchmark, workers: int, allow_weak: bool = False) ->
     """Start the sandbox for benchmarks of this kind. Raises `ConfigError` for a missing library, `SandboxUnavailableError`."""
     if message := missing_libraries(benchmark):
         raise ConfigError(message)
-    settings = GRADERS[benchmark.grading]
+    settings = settings_of(benchmark)
     with SandboxPool(settings.limits, workers, allow_weak) as pool:
         yield GraderPool(tiny_suite.CachedJudge(pool) if settings.retry == "never" else pool, pool.tier, workers)
 

@@ -7,6 +7,7 @@ each table, followed by a line of literals for each row (`populora.domains.sql.r
 import re
 from importlib.metadata import version
 
+from populora.core.errors import ConfigError
 from populora.core.types import Example
 from populora.domains.declaration import Domain, Metric
 from populora.domains.sql.names import MEASURES, REASONS
@@ -21,10 +22,16 @@ def explain(answer: str, expected: str) -> str:
 
 
 def facts() -> dict[str, str]:
-    """Name the versions of SQLite and of the parser: steps, scan order and messages depend on them. The sandbox starts this interpreter."""
-    import sqlite3  # not at the top: a Python without it still has the other domains
+    """Name the versions of SQLite and of the parser: steps, scan order and messages depend on them. The sandbox starts this interpreter.
 
-    return {"sqlglot": version("sqlglot"), "sqlite": sqlite3.sqlite_version}
+    Raises `ConfigError` where one of them is not installed.
+    """
+    try:
+        import sqlite3  # not at the top: a Python without it still has the other domains
+
+        return {"sqlglot": version("sqlglot"), "sqlite": sqlite3.sqlite_version}
+    except ImportError as error:  # also of `version`
+        raise ConfigError(f"the domain of SQL needs sqlglot and a Python with sqlite3: {error}") from error
 
 
 def _width(rows: str) -> int:

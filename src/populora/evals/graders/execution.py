@@ -8,8 +8,9 @@ order, and for a gold statement with ORDER BY also a statement without that has 
 A question whose gold statement fails, or whose database is too large, is void: nothing is said about the model.
 """
 
-import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from functools import cache
 
 from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
@@ -32,17 +33,21 @@ FILE = "sqlite"
 _PROGRAM_TASK = task_types([DOMAIN.name])[-1]
 
 
-def _control() -> tuple[str, str]:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript("CREATE TABLE t(a); INSERT INTO t VALUES (1)")
-        return "SELECT a FROM t", file_text(connection.serialize())
-
-
 LIMITS = Limits(
     cpu_seconds=60.0, wall_seconds=120.0, memory_mb=4096, max_output_chars=1 << 24, max_source_chars=3 * LARGEST_MB << 19,
-    runners=(Runner(FILE, "populora.domains.sql.runner.sqlite_file", DOMAIN.runner.packages, REASONS, _control()),),
 )  # fmt: skip
 """The guard's steps decide. The CPU limit is for statements that compare long texts in each step."""
+
+
+@cache
+def limits() -> Limits:
+    """Return the limits with the runner of SQLite files. Only here is SQLite needed."""
+    import sqlite3
+
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript("CREATE TABLE t(a); INSERT INTO t VALUES (1)")
+        control = "SELECT a FROM t", file_text(connection.serialize())
+    return replace(LIMITS, runners=(Runner(FILE, "populora.domains.sql.runner.sqlite_file", DOMAIN.runner.packages, REASONS, control),))
 
 
 def extract_statements(completion: str) -> dict[str, str]:

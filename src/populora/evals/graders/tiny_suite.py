@@ -8,17 +8,29 @@ from dataclasses import replace
 
 from populora.core.config import TasksConfig
 from populora.core.types import Generation, VerdictKind
-from populora.domains.registry import runners_of
+from populora.domains.registry import load_domain, runners_of
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
 from populora.sandbox.pool import Expected, Judge
-from populora.sandbox.protocol import PROFILES, Job, Verdict
+from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import problem_from
 
-LIMITS = replace(PROFILES["training"], max_output_chars=400, runners=runners_of(["python", "sql"]))
-"""The limits of a run."""
+LIMITS = replace(PROFILES["training"], max_output_chars=400)
+"""The limits of a run of Python."""
+DOMAINS = {"tiny_sql": ("python", "sql")}
+"""The domains of a suite that has more than Python."""
+
+
+def limits_of(benchmark: Benchmark) -> Limits:
+    """Return the limits of a run, with the runners that the suite needs."""
+    return replace(LIMITS, runners=runners_of(DOMAINS.get(benchmark.name, ())))
+
+
+def facts_of(benchmark: Benchmark) -> dict[str, str]:
+    """Name the versions that decide the suite's verdicts. Raises `ConfigError` where what a domain needs is not installed."""
+    return {name: fact for domain in DOMAINS.get(benchmark.name, ()) for name, fact in load_domain(domain).facts().items()}
 
 
 class CachedJudge:
