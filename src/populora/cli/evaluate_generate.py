@@ -13,7 +13,6 @@ import tyro
 
 from populora.cli.arguments import QUIET, parse
 from populora.cli.progress import counting
-from populora.core.config import EMBEDDED
 from populora.core.errors import ConfigError
 from populora.core.files import make_folder, step_folder
 from populora.core.installed import PACKAGES, processor, versions
@@ -80,6 +79,8 @@ class Generate:
 
 
 API_ONLY = ("key_variable", "parallel", "chat")
+SUITES = {"tiny": "tiny", "tiny_sql": "tiny,tiny_sql"}
+"""The default suites of the embedded bases."""
 LOCAL_ONLY = ("members", "step", "base", "merge", "backend", "cache_mb", "tensor_parallel", "device", "dtype")
 
 
@@ -92,7 +93,7 @@ def generate_into(args: Generate, graded: bool = False) -> tuple[Path, int]:
     """Generate; returns the folder and the exit code. Raises `PopuloraError`, also for a missing grader if they will be ``graded``."""
     _check_arguments(args)
     models = None if args.endpoint else _find_models(args)
-    default = base if models and (base := models.config.base.path) in EMBEDDED else "code,math"
+    default = SUITES.get(models.config.base.path, "code,math") if models else "code,math"
     benchmarks = suite([name.strip() for name in (args.suite or default).split(",")])
     for benchmark in benchmarks if graded else ():
         if message := missing_libraries(benchmark):

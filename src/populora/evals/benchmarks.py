@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from populora.core.errors import ConfigError, did_you_mean
 
-Group = Literal["code", "math", "cruxeval", "sql", "tiny"]
+Group = Literal["code", "math", "cruxeval", "sql", "tiny", "tiny_sql"]
 Grading = Literal["code", "mathematics", "cruxeval", "livecodebench", "execution", "selfplay"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -33,6 +33,8 @@ class Benchmark:
     file: str
     sha256: str = ""
     """Empty where the user's data cannot be pinned."""
+    domain: str = ""
+    """Of a file with problems of several domains, the one whose items count."""
     source: str = ""
     """Source of the file: ``owner/repository@commit:path`` of a public Git repository."""
 

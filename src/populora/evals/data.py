@@ -17,6 +17,7 @@ from urllib.request import urlopen
 from populora.core.config import EMBEDDED
 from populora.core.errors import ConfigError, PopuloraError, RunDirectoryError
 from populora.core.files import digest, disk_errors, make_folder, user_cache, write_file
+from populora.core.types import TaskType
 from populora.evals.benchmarks import FIELDS, Benchmark
 from populora.evals.eval_records import Item
 from populora.evals.graders.livecodebench import load_livecodebench, official_files
@@ -45,6 +46,8 @@ def load_items(benchmark: Benchmark, path: Path, verify: bool = True) -> list[It
     """Load all items of a data file. Raises `ConfigError` for one that is not the pinned file (if ``verify``), and for faulty items."""
     loader = {"livecodebench": load_livecodebench, "execution": load_sql_suite}.get(benchmark.grading)
     items = loader(path) if loader else _read_lines(benchmark, path, verify)
+    if benchmark.domain:
+        items = [item for item in items if TaskType(item.fields["task"]).domain == benchmark.domain]
     if twice := [name for name, count in Counter(item.id for item in items).items() if count > 1]:
         raise ConfigError(f"'{path}' has item '{twice[0]}' more than once: expected the file or the files of one release")
     if verify and benchmark.items and len(items) != benchmark.items:

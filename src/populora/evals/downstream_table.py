@@ -22,7 +22,7 @@ from populora.evals.eval_records import PRIMARY, Evaluation, modes_of
 from populora.evals.text_table import TextCell, TextRow, TextTable
 
 SELECTED = "†"
-_GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "sql": "SQL", "tiny": "Tiny base"}
+_GROUPS = {"code": "Code", "math": "Math", "cruxeval": "CRUXEval", "sql": "SQL", "tiny": "Tiny base", "tiny_sql": "Tiny base of SQL"}
 Blocks = list[tuple[str, list[ScoreRow]]]  # the name of each evaluation with its rows
 
 
