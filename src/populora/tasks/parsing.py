@@ -65,7 +65,7 @@ def _fences(answer: str, tags: tuple[str, ...]) -> list[str]:
     return [content.strip() for tag, content in _FENCE.findall(answer) if tag.strip().lower() in tags]
 
 
-def parse_proposal(task: TaskType, answer: str, code_f_inputs: int) -> ProposalText | str:
+def parse_proposal(task: TaskType, answer: str, inputs_wanted: int) -> ProposalText | str:
     """Parse a proposal. Returns its parts, or the reason for its rejection.
 
     Reasons: ``no_answer``, ``no_program``, ``no_input``, ``wrong_input_count``, ``no_message``, ``contains_markup``,
@@ -74,7 +74,7 @@ def parse_proposal(task: TaskType, answer: str, code_f_inputs: int) -> ProposalT
     if not answer.strip():
         return "no_answer"
     domain = domain_of(task)
-    text = _inputs_and_message(answer, code_f_inputs) if task.kind is Kind.PROGRAM else _program_and_input(answer, domain.fences)
+    text = _inputs_and_message(answer, inputs_wanted) if task.kind is Kind.PROGRAM else _program_and_input(answer, domain.fences)
     if isinstance(text, str):
         return text
     if not all(text.inputs):
