@@ -10,6 +10,7 @@ unless a setting turns on `search_solution`, AZR's search outside them.
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from populora.core.types import Kind, Measures, TaskType
 from populora.domains.declaration import Domain
@@ -104,8 +105,12 @@ def _inputs_and_message(answer: str, wanted: int) -> ProposalText | str:
 
 def has_markup(domain: Domain, *texts: str) -> bool:
     """Return True if a text contains think or answer tags, code fences, ``Assistant:`` or a control token."""
-    pattern = re.compile(_MARKUP.replace("TASKS", "|".join(domain.task_types)))
-    return any(map(pattern.search, texts))
+    return any(map(_markup_of(domain.task_types).search, texts))
+
+
+@cache
+def _markup_of(tasks: tuple[TaskType, ...]) -> re.Pattern[str]:
+    return re.compile(_MARKUP.replace("TASKS", "|".join(tasks)))
 
 
 def parse_solution(task: TaskType, answer: str) -> str | None:
