@@ -1,4 +1,4 @@
-"""Both prompt sets of SQL render completely, keep the solution's side back, and show only what the sandbox accepts."""
+"""What the `azr` set of SQL states, and that it shows only what the sandbox accepts."""
 
 import re
 from dataclasses import replace
@@ -17,16 +17,13 @@ from populora.tasks.parsing import parse_proposal, parse_solution
 from populora.tasks.render import load_prompts, propose_prompt, solve_prompt
 
 I, O, F = task_types(["sql"])
-PLACEHOLDER = re.compile(r"\{(references|program|inputs|output|pairs|message|index|inputs_wanted|rules)\}")
-STATEMENT, MESSAGE = "SELECT secret_column FROM t", "a secret message"
-PROBLEM = Problem("p", I, STATEMENT, (Example("t(secret_column)\n'secret input'", "'secret output'"),))
+PROBLEM = Problem("p", I, "SELECT a FROM t", (Example("t(a)\n'x'", "'x'"),))
 INDUCTION = replace(
-    PROBLEM, task=F, message=MESSAGE,
+    PROBLEM, task=F, message="a message",
     shown=tuple(Example(f"t(a)\n'shown {n}'", f"'gives {n}'") for n in range(3)),
     hidden=tuple(Example(f"t(a)\n'hidden {n}'", f"'kept {n}'") for n in range(3)),
 )  # fmt: skip
-AZR, COMPACT = (load_prompts(name, domain="sql") for name in ("azr", "compact"))
-both_sets = pytest.mark.parametrize("prompts", [AZR, COMPACT], ids=lambda prompts: prompts.name)
+AZR = load_prompts("azr", domain="sql")
 
 
 @pytest.fixture(scope="module")
@@ -35,49 +32,8 @@ def pool():
         yield started
 
 
-def all_prompts(prompts, problem: Problem, induction: Problem) -> list[str]:
-    proposing = [propose_prompt(prompts, task, [problem] * prompts.references) for task in (I, O, F)]
-    return [*proposing, *(solve_prompt(prompts, replace(problem, task=task)) for task in (I, O)), solve_prompt(prompts, induction)]
-
-
 def fences(text: str, *tags: str) -> list[str]:
     return [content for tag, content in re.findall(r"```([a-z_0-9]*)\n(.*?)\n```", text, re.DOTALL) if tag in tags]
-
-
-@both_sets
-def test_every_prompt_renders_completely_and_opens_the_reasoning(prompts):
-    for text in all_prompts(prompts, PROBLEM, INDUCTION):
-        assert not PLACEHOLDER.search(text)
-        assert text.endswith("<think>")
-
-
-@both_sets
-def test_solver_prompts_never_hold_the_side_to_be_inferred(prompts):
-    abduction, deduction = (solve_prompt(prompts, replace(PROBLEM, task=task)) for task in (I, O))
-    assert STATEMENT in abduction and "secret output" in abduction and "secret input" not in abduction
-    assert STATEMENT in deduction and "secret input" in deduction and "secret output" not in deduction
-    induction = solve_prompt(prompts, INDUCTION)
-    assert MESSAGE in induction and all(part in induction for pair in INDUCTION.shown for part in (pair.inputs, pair.output))
-    assert not any(part in induction for part in (STATEMENT, "'hidden", "'kept"))
-
-
-@both_sets
-def test_proposers_see_the_references_and_a_sql_f_proposer_only_the_statement(prompts):
-    references = [replace(PROBLEM, program=STATEMENT.replace("secret", f"n{n}")) for n in range(prompts.references)]
-    for task in (I, O):
-        text = propose_prompt(prompts, task, references)
-        assert all(reference.program in text for reference in references) and "secret input" in text
-    text = propose_prompt(prompts, F, [PROBLEM])
-    assert STATEMENT in text and "secret input" not in text
-
-
-@both_sets
-def test_braces_in_model_text_are_not_expanded(prompts):
-    tricky = "'{program} {output} {inputs} {message} {pairs} {references} {index} {{x}} {0} {}'"
-    problem = Problem("p", I, tricky, (Example(tricky, tricky),))
-    for text in all_prompts(prompts, problem, replace(problem, task=F, message=tricky)):
-        assert tricky in text
-        assert not PLACEHOLDER.search(text.replace(tricky, ""))
 
 
 def test_the_azr_set_states_what_the_verifier_demands():
@@ -95,8 +51,6 @@ def test_the_azr_set_states_what_the_verifier_demands():
             in text
             and "at most 400 characters" in text
         )
-    for text in all_prompts(AZR, PROBLEM, INDUCTION):
-        assert text.count("\nUser: ") == 1 and text.endswith("\nAssistant: <think>")
 
 
 def test_settings_change_the_numbers_of_a_set():
