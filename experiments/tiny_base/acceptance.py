@@ -57,13 +57,13 @@ def play(run: Run, references: Sequence[Problem]) -> list[Scored]:
     verdicts: dict[tuple[str, bool], list[bool]] = {}
     for attempt in attempts:
         verdicts.setdefault((attempt.problem.id, reasons(attempt.generation.text)), []).append(attempt.correct)
-    scored, domain = [], load_domain(run.config.domains[0])
+    scored: list[Scored] = []
     sources = {(request.author, request.group): request.source.program for request in proposal_requests(run, 1)}
     for p, rho, reward in zip(proposals, outcome.rhos, outcome.teacher_rewards, strict=True):
         if p.problem and p.measures:
             direct, reasoned = (tuple(verdicts.get((p.problem.id, style), ())) for style in (False, True))
             program = None if p.task.kind is Kind.PROGRAM else (p.problem.program, p.measures)
-            size = p.measures.values[domain.metric_names.index(domain.shown[0])]
+            size = SUBJECTS[p.task.domain].size(p.problem.program)
             scored.append(Scored(p.task, size, True, "", rho, reward, direct, reasoned, program))
         else:
             scored.append(Scored(p.task, _rejected_size(p, sources[p.author, p.group]), False, p.rejection, rho, reward))

@@ -47,6 +47,10 @@ class Mixture:
     and of the largest budget; in between they are interpolated."""
     distinct_outputs: int = 2
     """In SQL: different outputs that the databases of a proposal of sql_f give at least."""
+    empty_results: bool = False
+    """In SQL: whether solvers of sql_o and sql_i also see results without rows, where one of a statement's databases gives one."""
+    rich_results: bool = False
+    """In SQL: whether proposals of sql_o and sql_i take, the longer the statement the more often, the database with the largest result."""
     small_guesses: bool = False
     """In SQL: whether a wrong guess is as small as a right one: no row of it is without effect."""
     other: "Mixture | None" = None
@@ -129,13 +133,16 @@ SQL_PROPOSING = replace(
     kinds=dict(zip(_SQL_KINDS, (28, 22, 10, 13, 13, 14), strict=True)),
     solve_budgets={1: 10, 2: 14, 3: 17, 4: 17, 5: 15, 6: 12, 7: 9, 8: 6},
     short_messages=(75, 20, 5),
-    long_messages=(5, 45, 50),
+    long_messages=(0, 35, 65),
     wrong_guesses=(0.3, 0.4, 0.3),
     distinct_outputs=3,
+    empty_results=True,
+    rich_results=True,
     small_guesses=True,
 )
 """In the third stage: longer statements to solve, since only few attempts at these were right; vaguer messages of long ones, since most
-were solved always; proposals of sql_f with outputs that differ more; searches that are wrong more often at first."""
+were solved always; proposals of sql_f with outputs that differ more; searches that are wrong more often at first. Nobody had ever
+answered that there are no rows, and long statements with a result of one row were as easy as short ones."""
 
 
 def _both(mixture: Mixture, share: float) -> Mixture:

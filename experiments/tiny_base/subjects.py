@@ -9,10 +9,9 @@ def code_lines(program: str) -> int:
     return sum(bool(line.strip()) for line in program.splitlines())
 
 
-def sql_clauses(statement: str) -> int:
-    """As `populora.domains.sql` counts clauses, by their words alone."""
-    words = r"\b(?:WHERE|GROUP BY|HAVING|ORDER BY|LIMIT|DISTINCT|UNION|AND|OR|CASE)\b"
-    return len(re.findall(words, statement)) - statement.count(" BETWEEN ")
+def sql_tokens(statement: str) -> int:
+    """Words, numbers, strings and signs: the length of a statement, as lines are that of a Python program."""
+    return len(re.findall(r"'[^']*'|\w+|[^\w\s]", statement))
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Subject:
     unit: tuple[str, str]
     """What the size of a program is counted in, and its plural."""
     size: Callable[[str], int]
-    """The size of a program from its text: it must also fit one that is invalid."""
+    """The length of a program, from its text alone: it must also fit one that is invalid."""
     valid: float
     solve_rates: tuple[float, float]
 
@@ -46,6 +45,6 @@ SUBJECTS = {
             "group": r" GROUP BY ", "having": r" HAVING ", "join": r" JOIN ", "subquery": r"\(SELECT .*FROM u", "union": r" UNION ",
             "common table expression": r"^WITH ", "text": r"'",
         },
-        "sql", ("clause", "clauses"), sql_clauses, 0.90, (0.30, 0.80),
+        "sql", ("token", "tokens"), sql_tokens, 0.90, (0.30, 0.80),
     ),
 }  # fmt: skip

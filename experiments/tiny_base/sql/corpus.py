@@ -44,7 +44,8 @@ def sample_for(rng: np.random.Generator, name: str, budget: int, evaluation: boo
 
 def solve_document(rng: np.random.Generator, name: str, sample: Sample, mixture: Mixture) -> Document:
     """A solver's document."""
-    example, template = sample.example(0), prompts().solve[name]
+    shown = sample.empty if mixture.empty_results and sample.empty is not None else 0
+    example, template = sample.example(shown), prompts().solve[name]
     reasoned = name != "sql_f" and weighted(rng, mixture.styles) == "full"
     if name == "sql_f":
         pairs = "".join(
@@ -55,11 +56,11 @@ def solve_document(rng: np.random.Generator, name: str, sample: Sample, mixture:
         prompt, thought, content = fill(template, message=message, pairs=pairs), [], fenced("sql", sample.source)
     elif name == "sql_o":
         prompt = fill(template, program=sample.source, inputs=example.inputs)
-        thought = [(trace_text(sample.runs[0].steps), 1.0)] if reasoned else []
-        content = fenced("output", rows_text(sample.runs[0].rows))
+        thought = [(trace_text(sample.runs[shown].steps), 1.0)] if reasoned else []
+        content = fenced("output", rows_text(sample.runs[shown].rows))
     else:
         prompt = fill(template, program=sample.source, output=example.output)
-        database, run = smallest(sample.statement, sample.databases[0], sample.runs[0])
+        database, run = smallest(sample.statement, sample.databases[shown], sample.runs[shown])
         thought = search(rng, sample, run, mixture) if reasoned else []
         content = fenced("input", database_text(database))
     return Document(f"solve {name}", prompt, (*thought, (answer(content), 1.0)))
@@ -93,18 +94,24 @@ def _guess(sample: Sample, index: int, mixture: Mixture) -> Run | None:
         return None
 
 
+def _length_share(sample: Sample) -> float:
+    """From 0 for the shortest statements to 1 for the longest."""
+    return (sample.budget - 1) / (MAX_BUDGET - 1)
+
+
 def propose_document(rng: np.random.Generator, name: str, sample: Sample, mixture: Mixture) -> Document:
     """A proposer's document."""
     if name == "sql_f":
         inputs = "\n".join(fenced("input", text) for text in sorted(map(database_text, sample.databases)))
-        share = (sample.budget - 1) / (MAX_BUDGET - 1)
+        share = _length_share(sample)
         pairs = zip(mixture.short_messages, mixture.long_messages, strict=True)
         level = weighted(rng, dict(zip(LEVELS, (short + share * (long - short) for short, long in pairs), strict=True)))
         content = f"{inputs}\n{fenced('message', sample.statement.told(level))}"
         prompt = fill(prompts().propose[name], program=sample.source)
     else:
         new = draw_sample(rng, min(max(sample.budget + int(rng.integers(-1, 2)), 1), MAX_BUDGET))
-        content = f"{fenced('sql', new.source)}\n{fenced('input', database_text(new.databases[0]))}"
+        rich = mixture.rich_results and rng.random() < _length_share(new)
+        content = f"{fenced('sql', new.source)}\n{fenced('input', database_text(new.databases[new.richest if rich else 0]))}"
         example = sample.example(0)
         reference = fill(prompts().reference[name], index=0, program=sample.source, inputs=example.inputs, output=example.output)
         prompt = fill(prompts().propose[name], references=reference)

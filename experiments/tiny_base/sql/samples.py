@@ -39,6 +39,16 @@ class Sample:
     def example(self, index: int) -> Example:
         return Example(database_text(self.databases[index]), rows_text(self.runs[index].canonical))
 
+    @property
+    def empty(self) -> int | None:
+        """The first run whose result has no rows."""
+        return next((index for index, run in enumerate(self.runs) if not run.rows), None)
+
+    @property
+    def richest(self) -> int:
+        """The run whose result has the most values."""
+        return max(range(len(self.runs)), key=lambda index: sum(map(len, self.runs[index].rows)))
+
 
 def normalised(source: str) -> str:
     """A statement's identity: its text without layout."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from experiments.tiny_base.acceptance import Scored, passed, report, variety
+from experiments.tiny_base.subjects import SUBJECTS
 
 from populora.core.types import CODE_TYPES, Measures
 
@@ -31,6 +32,11 @@ def rising(task, slope=0.05):
 def test_a_base_whose_harder_problems_pay_passes():
     items = [item for task in CODE_TYPES for item in rising(task)]
     assert all(passed(report(items, "python"), "python").values())
+
+
+def test_a_statement_is_as_long_as_its_words_numbers_strings_and_signs():
+    assert SUBJECTS["sql"].size("SELECT a, 'b c' FROM t\nWHERE a >= 10") == 11
+    assert SUBJECTS["python"].size("def f(x):\n\n    return x") == 2
 
 
 def test_falling_rewards_fail_the_slope_alone():

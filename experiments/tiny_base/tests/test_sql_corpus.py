@@ -106,6 +106,28 @@ def test_the_last_stage_proposes_outputs_that_differ_more_and_guesses_no_row_wit
     assert told == "\nFROM t\na=7 WHERE a=7 > 4; True SELECT a=7 -> 7"
 
 
+def test_only_the_last_stage_has_results_without_rows_to_infer_and_to_explain():
+    def empty(mixture, name: str) -> float:
+        documents = [solve_document(stream(7, "empty", index), name, sample, mixture) for index, sample in enumerate(samples)]
+        return sum("no rows" in fences(document.response if name == "sql_o" else document.prompt, "output") for document in documents) / 100
+
+    rng = stream(7, "samples")
+    samples = [draw_sample(rng, 5) for _ in range(100)]
+    assert empty(SQL_SETTLED, "sql_o") == empty(SQL_SETTLED, "sql_i") == 0
+    assert empty(SQL_PROPOSING, "sql_o") == empty(SQL_PROPOSING, "sql_i") == sum(sample.empty is not None for sample in samples) / 100 > 0.1
+
+
+def test_the_last_stage_proposes_long_statements_with_larger_results():
+    def rows(mixture) -> float:
+        rng = stream(8, "rich")
+        answers = [propose_document(rng, "sql_o", sample, mixture).response for sample in samples]
+        results = [result_of(fences(answer, "sql")[0], fences(answer, "input")[0]) for answer in answers]
+        return sum(map(len, results)) / len(results)
+
+    samples = [draw_sample(stream(8, "samples", index), 8) for index in range(80)]
+    assert rows(SQL_PROPOSING) > 1.2 * rows(SQL_SETTLED)
+
+
 def test_a_proposal_is_about_as_large_as_its_reference():
     rng = stream(5, "coupled")
     lengths = []
