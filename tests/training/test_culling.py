@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from populora.core.config import EvolutionConfig
 from populora.core.errors import ConfigError, PopuloraError
 from populora.core.types import Lineage, Member, Rating, Role
-from populora.training.culling import child_rating, choose_operator, choose_parents, weakest
+from populora.training.culling import Culled, child_rating, choose_operator, choose_parents, select_culled
 from populora.training.ratings import lower_bound
 
 ARITIES = {"m1": 1, "m2": 1, "x1": 2, "x2": 2}
@@ -22,6 +23,11 @@ def teachers(*mus, sigma=1.0):
 
 def ids(members):
     return [member.id for member in members]
+
+
+def weakest(members, fraction, lcb_k, step, valid_rates=None) -> Culled:
+    settings = EvolutionConfig(cull_fraction=fraction, lcb_k=lcb_k)
+    return select_culled(members, settings, step, valid_rates or {}, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,15 @@ def test_teacher_without_valid_proposals_goes_first():
     members = teachers(20.0, 25.0, 30.0, 31.0)
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.05, "T0": 0.9}).culled) == ["T3"]
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.1}).culled) == ["T0"]
+
+
+def test_random_culling_draws_anyone_as_often_and_spares_newborns_too():
+    members, rng = teachers(20.0, 25.0, 30.0, 31.0), np.random.default_rng(0)
+    members[3] = replace(members[3], protected_until=10)
+    draws = [select_culled(members, EvolutionConfig(cull="random"), 10, {"T1": 0.0}, rng) for _ in range(2000)]
+    counts = Counter(member.id for drawn in draws for member in (*drawn.culled, *drawn.spared))
+    assert sum(counts.values()) == len(draws) and all(count == pytest.approx(500, abs=75) for count in counts.values())
+    assert {member.id for drawn in draws for member in drawn.spared} == {"T3"}
 
 
 def test_equal_bounds_are_decided_by_validity_then_slot():

@@ -46,6 +46,25 @@ def test_the_single_agent_meets_itself():
     assert match(initial_population(config), config, 1) == [Matchup("A0", "A0", expected=0.5)]
 
 
+def test_agents_that_share_their_adapters_meet_others_and_themselves_only_if_nobody_else_is_left():
+    config = Config(population=PopulationConfig(4, 4, shared_adapters=True))
+    population = initial_population(config)
+    assert [member.id for member in population.members] == ["A0", "A1", "A2", "A3"] and config.population.members == 4
+    selves = 0
+    for step in range(1, 201):
+        matchups = match(population, config, step)
+        assert sorted(matchup.student for matchup in matchups) == ["A0", "A1", "A2", "A3"]
+        selves += sum(matchup.teacher == matchup.student for matchup in matchups)
+    assert 0 < selves < 100  # with equal chances, of 800 matchups 200 would be such
+
+
+def test_a_large_floor_makes_all_pairings_equally_likely():
+    teachers, students = equals(Role.TEACHER, 1), group(Role.STUDENT, [Rating(0.0, 1.0), Rating(25.0, 1.0), Rating(50.0, 1.0)])
+    rng = np.random.default_rng(0)
+    counts = Counter(pair(teachers, students, LeagueConfig(pfsp_floor=1e6), rng)[0].student for _ in range(3000))
+    assert all(count == pytest.approx(1000, abs=100) for count in counts.values())
+
+
 def test_same_stream_gives_the_same_pairing_and_steps_differ():
     teachers, students = equals(Role.TEACHER, 6), equals(Role.STUDENT, 6)
     draws = [tuple(m.student for m in pair(teachers, students, LEAGUE, np.random.default_rng(seed))) for seed in range(20)]

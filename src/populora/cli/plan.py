@@ -104,7 +104,8 @@ def describe_population(config: Config) -> str:
     """Format the population, such as ``4 teachers + 4 students``."""
     if config.population.single_agent:
         return "single agent"
-    return f"{plural(config.population.teachers, 'teacher')} + {plural(config.population.students, 'student')}"
+    sharing = ", each pair with one adapter" if config.population.shared_adapters else ""
+    return f"{plural(config.population.teachers, 'teacher')} + {plural(config.population.students, 'student')}{sharing}"
 
 
 def describe_layout(plan: Plan) -> str:

@@ -53,11 +53,19 @@ class PopulationConfig:
     students: int = 4
     single_agent: bool = False
     """The AZR baseline: one adapter proposes and solves; ``teachers`` and ``students`` are ignored."""
+    shared_adapters: bool = False
+    """A control: each teacher shares one adapter with the student of its number, so there are as many of both. Such an agent has one
+    rating, and meets itself only if no other student is left."""
+
+    @property
+    def agents(self) -> int:
+        """Adapters that propose and solve."""
+        return 1 if self.single_agent else self.teachers if self.shared_adapters else 0
 
     @property
     def members(self) -> int:
         """Adapters of a run."""
-        return 1 if self.single_agent else self.teachers + self.students
+        return self.agents or self.teachers + self.students
 
 
 @dataclass(frozen=True)
@@ -174,6 +182,7 @@ class LeagueConfig:
     unsolved: Literal["nobody", "teacher"] = "nobody"
     """Who wins by problems that no attempt solves: nobody, or the teacher (the paper's presets), although they pay it nothing."""
     pfsp_floor: float = 0.01
+    """Is added to the weight p (1 - p) of a pairing. With 1e6 all pairings are equally likely."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,8 @@ class EvolutionConfig:
     cull_fraction: float = 0.25
     lcb_k: float = 1.0
     child_sigma: float = 25.0 / 12.0
+    cull: Literal["weakest", "random"] = "weakest"
+    """Who is replaced: the lowest by rating (paper), or members drawn by chance, as a control. Parents are from the top half in both."""
     protect_newborns: bool = True
     """Spare a child at the first evolution after its birth. Nobody stronger is replaced instead, so fewer than ``cull_fraction`` are. The
     paper spares nobody."""

@@ -55,6 +55,8 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
          f"keep_checkpoints_every is {c.keep_checkpoints_every}: expected 0 or a multiple of checkpoint_every, {c.checkpoint_every}"),
         (p.single_agent or p.teachers >= 1, f"population.teachers is {p.teachers}: {AT_LEAST_ONE}"),
         (p.single_agent or p.students >= 1, f"population.students is {p.students}: {AT_LEAST_ONE}"),
+        (not p.shared_adapters or p.single_agent or p.teachers == p.students,
+         f"population.shared_adapters takes as many teachers as students, got {p.teachers} and {p.students}"),
         (0 <= e.cull_fraction < 1, f"evolution.cull_fraction is {e.cull_fraction}: expected 0 <= cull_fraction < 1"),
         (all(0 <= beta < 1 for beta in n.betas), f"learner.betas is {n.betas}: expected two values from 0 to below 1"),
         (n.micro_batch_tokens >= longest,

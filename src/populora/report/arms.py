@@ -101,4 +101,6 @@ def _text(value: Any) -> str:
 
 def _size(run: RunData) -> str:
     population = run.config.population
-    return "baseline (1 agent)" if population.single_agent else f"{population.teachers}T+{population.students}S"
+    if population.single_agent:
+        return "baseline (1 agent)"
+    return f"{population.teachers}T+{population.students}S" + (" sharing adapters" if population.shared_adapters else "")

@@ -1,7 +1,8 @@
 """Phase 5, the choices: members to replace, their parents and the operator (paper, "Training Step", phase 5).
 
 Members are ranked within their role by the lower confidence bound mu - k sigma. The bottom ``cull_fraction`` is replaced, parents
-come from the top half. Three rules go beyond the paper's text. A newborn is passed over at the first evolution after its birth, unless
+come from the top half. As a control, ``evolution.cull = "random"`` replaces anybody. Three rules go beyond the paper's text. A newborn is
+passed over at the first evolution after its birth, unless
 ``evolution.protect_newborns`` is off. A teacher that hardly makes a valid problem of some type is broken: it plays no games with that
 type, so that its rating does not fall for it, and it hardly gets a signal to learn the type again. It is replaced first, and chosen as a
 parent last. A child is rated like its parents, with a larger sigma.
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from populora.core.config import EvolutionConfig
 from populora.core.errors import ConfigError, PopuloraError
 from populora.core.types import Member, Rating
 from populora.training.ratings import lower_bound
@@ -22,13 +24,13 @@ BROKEN_VALID_RATE = 0.1
 """A teacher whose share of valid proposals of one type is below this is replaced first, whatever its rating."""
 
 
-class Weakest(NamedTuple):
-    """The bottom ``cull_fraction`` of one role, weakest first."""
+class Culled(NamedTuple):
+    """A ``cull_fraction`` of one role."""
 
     culled: tuple[Member, ...]
     """Those that are replaced."""
     spared: tuple[Member, ...]
-    """The newborns among them, which stay. Nobody stronger is replaced instead."""
+    """The newborns among them, which stay. Nobody else is replaced instead."""
 
 
 def cull_count(size: int, cull_fraction: float) -> int:
@@ -38,26 +40,33 @@ def cull_count(size: int, cull_fraction: float) -> int:
     return min(max(1, math.floor(cull_fraction * size + 1e-9)), size - 1)
 
 
-def weakest(
-    members: Sequence[Member], cull_fraction: float, lcb_k: float, step: int, valid_rates: Mapping[str, float] | None = None
-) -> Weakest:
-    """Select the `cull_count` weakest members of one role after ``step``; newborns (``protected_until >= step``) among them are spared.
+def select_culled(
+    members: Sequence[Member], settings: EvolutionConfig, step: int, valid_rates: Mapping[str, float], rng: np.random.Generator
+) -> Culled:
+    """Select `cull_count` members of one role after ``step``, the weakest, or any where ``cull`` is ``random``.
 
-    ``valid_rates`` are by member id the share of valid proposals of the type in which it is smallest; equal bounds are decided by them,
-    then by the slot.
+    Newborns (``protected_until >= step``) among them are spared. ``valid_rates`` are by member id the share of valid proposals of the type
+    in which it is smallest; equal bounds are decided by them, then by the slot. ``rng`` is for ``random`` alone.
     """
+    ranked = _by_strength(members, settings.lcb_k, valid_rates)
+    if settings.cull == "random":
+        ranked = [ranked[int(index)] for index in rng.permutation(len(ranked))]
+    bottom = ranked[: cull_count(len(ranked), settings.cull_fraction)]
+    return Culled(
+        culled=tuple(member for member in bottom if member.protected_until < step),
+        spared=tuple(member for member in bottom if member.protected_until >= step),
+    )
+
+
+def _by_strength(members: Sequence[Member], lcb_k: float, rates: Mapping[str, float]) -> list[Member]:
+    """Sort the members of one role, weakest first."""
     _check_one_role(members)
-    rates = valid_rates or {}
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
         rate = rates.get(member.id, 1.0)
         return rate >= BROKEN_VALID_RATE, lower_bound(member.rating, lcb_k), rate, member.slot
 
-    bottom = sorted(members, key=strength)[: cull_count(len(members), cull_fraction)]
-    return Weakest(
-        culled=tuple(member for member in bottom if member.protected_until < step),
-        spared=tuple(member for member in bottom if member.protected_until >= step),
-    )
+    return sorted(members, key=strength)
 
 
 def choose_operator(arities: Mapping[str, int], parents_available: int, rng: np.random.Generator) -> str:

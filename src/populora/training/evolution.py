@@ -16,7 +16,7 @@ from populora.core.types import Lineage, Member, Role
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import base_name
 from populora.runs.step_record import Evolution
-from populora.training.culling import BROKEN_VALID_RATE, child_rating, choose_operator, choose_parents, cull_count, weakest
+from populora.training.culling import BROKEN_VALID_RATE, child_rating, choose_operator, choose_parents, cull_count, select_culled
 from populora.training.population import Population
 from populora.training.run import Run
 
@@ -35,7 +35,8 @@ def check_operators(config: Config) -> None:
     fewest = min(operator.arity for operator in operators.values())
     rank = min(config.lora.ranks or (config.lora.rank,))
     replaced = 0
-    for role, size in (("teachers", config.population.teachers), ("students", config.population.students)):
+    sizes = config.population
+    for role, size in [("agents", sizes.agents)] if sizes.agents else [("teachers", sizes.teachers), ("students", sizes.students)]:
         culled = cull_count(size, config.evolution.cull_fraction)
         replaced += culled
         if culled and fewest > size - culled:
@@ -79,20 +80,20 @@ class Evolved(NamedTuple):
     parents: dict[str, Adapter]
     """Copies of the children's parents by name, from which a child can be bred again; none where ``evolution.keep_parents`` is off."""
     spared: list[Member]
-    """Newborns in the bottom fraction, which stayed."""
+    """Newborns that were to be replaced, and stayed."""
 
 
 def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: Mapping[str, float]) -> Evolved:
-    """Replace the bottom ``cull_fraction`` of teachers and of students; the bank's slots change in place.
+    """Replace ``cull_fraction`` of each role, the weakest by default; the bank's slots change in place.
 
     ``valid_rates`` are by teacher the share of valid proposals since the last evolution, of the type in which it is smallest: a broken
     teacher goes first (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
     """
     newborn: list[tuple[Member, Adapter]] = []
     spared: list[Member] = []
-    for role in (Role.TEACHER, Role.STUDENT):
+    for role in Role:
         members = population.role(role)
-        bottom = weakest(members, config.evolution.cull_fraction, config.evolution.lcb_k, step, valid_rates)
+        bottom = select_culled(members, config.evolution, step, valid_rates, stream(config.seed, "evolve", step, "cull", role))
         newborn += [_child(member, members, bottom.culled, bank, config, step, valid_rates) for member in bottom.culled]
         spared += bottom.spared
     names = {name for child, _ in newborn for name in child.lineage.parent_names} if config.evolution.keep_parents else set[str]()

@@ -18,7 +18,7 @@ from populora.training.ratings import win_probability
 
 
 def match(population: Population, config: Config, step: int) -> list[Matchup]:
-    """Draw the matchups of a step. The single agent can only meet itself, with an expectation of 0.5 that no rated game uses."""
+    """Draw the matchups of a step. The single agent meets itself, with an expectation of 0.5 that no rated game uses."""
     return pair(population.proposers, population.solvers, config.league, stream(config.seed, "matchmaking", step))
 
 
@@ -32,6 +32,7 @@ def pair(teachers: Sequence[Member], students: Sequence[Member], league: LeagueC
 
     Teachers choose in random order and without replacement. With more teachers than students the pool is refilled each
     time it empties, so students' loads differ by one at most; with fewer, some students meet nobody and train on the buffer's problems.
+    An agent that is both meets itself only if the pool has nobody else.
     Raises `ConfigError` when ``pfsp_floor`` leaves a teacher without a possible student.
     """
     matchups: dict[str, Matchup] = {}
@@ -39,12 +40,15 @@ def pair(teachers: Sequence[Member], students: Sequence[Member], league: LeagueC
     order: list[int] = rng.permutation(len(teachers)).tolist()
     for teacher in (teachers[index] for index in order):
         pool = pool or list(students)
-        expected = [win_probability(student.rating, teacher.rating, league.beta) for student in pool]
+        others = [student for student in pool if student.id != teacher.id] or pool
+        expected = [win_probability(student.rating, teacher.rating, league.beta) for student in others]
         weights = np.array([pfsp_weight(p, league.pfsp_floor) for p in expected])
         if not weights.min() >= 0.0 or not weights.sum() > 0.0:
             raise ConfigError(
                 f"league.pfsp_floor {league.pfsp_floor} leaves {teacher.id} no student to draw: expected a small number above 0"
             )
-        choice = int(rng.choice(len(pool), p=weights / weights.sum()))
-        matchups[teacher.id] = Matchup(teacher.id, pool.pop(choice).id, expected[choice])
+        choice = int(rng.choice(len(others), p=weights / weights.sum()))
+        student = others[choice]
+        pool = [member for member in pool if member is not student]
+        matchups[teacher.id] = Matchup(teacher.id, student.id, expected[choice])
     return [matchups[teacher.id] for teacher in teachers]

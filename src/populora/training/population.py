@@ -36,12 +36,12 @@ class Population:
 
 
 def initial_population(config: Config) -> Population:
-    """Create teachers ``T0…`` and students ``S0…``, or the single agent ``A0`` of the baseline; one bank slot each."""
+    """Create teachers ``T0…`` and students ``S0…``, or agents ``A0…`` that are both, such as the baseline's one; one bank slot each."""
     sizes = config.population
     names = [(f"T{index}", Role.TEACHER) for index in range(sizes.teachers)]
     names += [(f"S{index}", Role.STUDENT) for index in range(sizes.students)]
-    if sizes.single_agent:
-        names = [("A0", Role.AGENT)]
+    if sizes.agents:
+        names = [(f"A{index}", Role.AGENT) for index in range(sizes.agents)]
     prior = Rating(config.league.mu, config.league.sigma)
     return Population(
         tuple(Member(name, role, slot, prior, Lineage(name, generation=0, born=0)) for slot, (name, role) in enumerate(names))
