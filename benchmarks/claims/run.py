@@ -1,0 +1,118 @@
+"""Train and measure every run of the claims campaign that has no files in `measured/` yet.
+
+    python -m benchmarks.claims.run [--jobs 2] [--minutes 150] [--only 4t4s agent]
+
+First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`. A run that was stopped goes
+on from its last checkpoint; a measured one loses its folder. With ``--minutes`` no run begins that would probably end later: the longest
+comparable run so far tells how long one takes.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import pyarrow.parquet as pq
+from benchmarks.claims.measure import USED
+from benchmarks.claims.protocol import PROTOCOL, Planned, pilot_runs, planned_runs
+from benchmarks.measuring import POPULORA, options, write_results
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = options(__doc__, HERE)
+    parser.add_argument("--root", type=Path, default=Path("runs/claims"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run that would probably end later")
+    parser.add_argument("--only", nargs="*", default=sorted(PROTOCOL["arms"]), choices=sorted(PROTOCOL["arms"]), help="arms to train")
+    args = parser.parse_args()
+    args.until = time.monotonic() + 60 * args.minutes
+    pilot = pilot_runs()
+    make(pilot, args)
+    if missing(pilot, args.out):
+        raise SystemExit("the pilot is not complete: call again")
+    rates = chosen_rates(args.out)
+    make([run for run in planned_runs(rates) if run.arm in args.only], args)
+
+
+def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
+    return [run for run in runs if not (out / "measured" / f"{run.name}.parquet").exists()]
+
+
+def make(runs: Sequence[Planned], args: Namespace) -> None:
+    """Train and measure those that are missing, ``jobs`` at a time."""
+    clock = Clock()
+    with ThreadPoolExecutor(args.jobs) as jobs:
+        list(jobs.map(lambda run: _make_one(run, args, clock), missing(runs, args.out)))
+
+
+def _make_one(run: Planned, args: Namespace, clock: "Clock") -> None:
+    if time.monotonic() + clock.longest(run.arm) > args.until:
+        return
+    started, folder = time.monotonic(), args.root / run.name
+    train(run, folder)
+    measuring = [sys.executable, "-m", "benchmarks.claims.measure", str(folder), str(args.out / "measured" / run.name)]
+    subprocess.run(measuring, check=True)
+    shutil.rmtree(folder)
+    clock.note(run.arm, time.monotonic() - started)
+    print(f"{run.name}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+class Clock:
+    """The longest time that a run of each arm took."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._changing = Lock()
+
+    def longest(self, arm: str) -> float:
+        return self._seconds[arm] or max(self._seconds.values(), default=0.0)
+
+    def note(self, arm: str, seconds: float) -> None:
+        with self._changing:
+            self._seconds[arm] = max(self._seconds[arm], seconds)
+
+
+def train(run: Planned, folder: Path) -> None:
+    """Train a run, or go on with it, and add up the CPU time of its processes."""
+    new = [*POPULORA, "train", PROTOCOL["preset"], "--seed", str(run.seed), "--out", str(folder), *run.flags()]
+    command = [*POPULORA, "resume", str(folder)] if (folder / "config.json").exists() else new
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    before = float((folder / USED).read_text()) if (folder / USED).exists() else 0.0
+    (folder / USED).write_text(str(before + used.ru_utime + used.ru_stime))
+
+
+def chosen_rates(out: Path) -> dict[str, float]:
+    """Choose each family's learning rate by the protocol's rule, and write ``pilot.json``."""
+    pilot, accuracies = PROTOCOL["pilot"], defaultdict(dict)
+    for arm in pilot["arms"]:
+        for rate in pilot["rates"]:
+            files = [out / "measured" / f"pilot-{arm}-{rate:g}-{seed}.answers.parquet" for seed in pilot["seeds"]]
+            accuracies[arm][f"{rate:g}"] = round(float(np.mean([validation_accuracy(file) for file in files])), 4)
+    rates = {arm: float(max(by_rate, key=by_rate.__getitem__)) for arm, by_rate in accuracies.items()}
+    if not (out / "pilot.json").exists():
+        write_results(out / "pilot.json", {"rule": pilot["rule"], "accuracy": accuracies, "chosen": rates})
+    return json.loads((out / "pilot.json").read_text())["chosen"]
+
+
+def validation_accuracy(answers: Path) -> float:
+    rows = pq.read_table(answers).to_pylist()
+    return float(np.mean([row["correct"] for row in rows if row["suite"] == "validation"]))
+
+
+if __name__ == "__main__":
+    main()
