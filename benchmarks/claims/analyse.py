@@ -2,10 +2,10 @@
 
     python -m benchmarks.claims.analyse       writes results.json and table.md
 
-A comparison whose arms lack planned runs is marked incomplete and has no verdict.
+A claim whose arms lack planned runs is incomplete and has no verdict.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,23 +44,21 @@ def main() -> None:
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in by_arm(measured).items()}
     for name, derived in PROTOCOL["derived"].items():
         arms[name] = observe(in_groups(by_arm(measured)[derived["of"]], derived["size"]), suites)
-    claims = judge(arms)
+    counts = {arm: [len(by_arm(measured).get(arm, [])), settings["seeds"]] for arm, settings in PROTOCOL["arms"].items()}
+    finished = {arm for arm, (made, planned) in counts.items() if made == planned}
+    finished |= {name for name, derived in PROTOCOL["derived"].items() if derived["of"] in finished}
+    claims = judge(arms, finished)
     means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in arms.items()}
-    counts = {arm: [len(of_arm), planned(arm)] for arm, of_arm in by_arm(measured).items()}
     write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means})
     (args.out / "table.md").write_text(table(claims), encoding="utf-8")
 
 
 def by_arm(measured: Mapping[str, MeasuredRun]) -> dict[str, list[MeasuredRun]]:
-    """Group runs by arm, each in the order of its seeds. The arm `agent` has its first 8 alone where it stands for itself."""
+    """Group runs by arm, each in the order of its seeds."""
     arms: dict[str, list[MeasuredRun]] = {}
     for name in sorted(measured, key=lambda name: int(name.rpartition("-")[2])):
         arms.setdefault(name.rpartition("-")[0], []).append(measured[name])
     return arms
-
-
-def planned(arm: str) -> int:
-    return PROTOCOL["arms"][arm]["seeds"]
 
 
 def in_groups(runs: Sequence[MeasuredRun], size: int) -> list[list[MeasuredRun]]:
@@ -91,15 +89,20 @@ def shares(rows: Values, groups: Sequence[Values]) -> Observations:
     return Observations(np.array([grouped(row, groups) for row in rows]), rows, groups)
 
 
-def judge(arms: Mapping[str, Arm]) -> list[dict[str, Any]]:
-    """Give every claim its verdict, with p corrected by Holm over the claims that are complete."""
+def judge(arms: Mapping[str, Arm], finished: Collection[str]) -> list[dict[str, Any]]:
+    """Give a verdict to every claim whose arms are ``finished``, with p corrected by Holm over these claims."""
     claims = [{**claim, "comparisons": [compare(arms, each) for each in claim["comparisons"]]} for claim in PROTOCOL["claims"]]
-    complete = [claim for claim in claims if all("interval_95" in each for each in claim["comparisons"])]
+    complete = [claim for claim in claims if all(is_complete(each, finished) for each in claim["comparisons"])]
     largest = [max(each["p"] for each in claim["comparisons"]) for claim in complete]
     for claim, corrected in zip(complete, holm(largest), strict=True):
         claim["p_corrected"] = corrected
         claim["verdict"] = verdict(claim["comparisons"], corrected)
     return [{"verdict": "incomplete", **claim} for claim in claims]
+
+
+def is_complete(comparison: Mapping[str, Any], finished: Collection[str]) -> bool:
+    arms = {comparison["arm"], comparison["against"]} if isinstance(comparison["against"], str) else {comparison["arm"]}
+    return "interval_95" in comparison and arms <= set(finished)
 
 
 def compare(arms: Mapping[str, Arm], comparison: Mapping[str, Any]) -> dict[str, Any]:
