@@ -18,6 +18,7 @@ from scipy import stats
 
 from populora.core.rng import stream
 from populora.core.types import TaskType
+from populora.evals.comparison import holm
 
 HERE = Path(__file__).parent
 DRAWS, LEVEL = 10_000, 0.05
@@ -147,16 +148,6 @@ def differences(ours: Observations, theirs: Observations) -> Values:
 
 def drawn_means(values: Values, rng: np.random.Generator) -> Values:
     return values[rng.integers(0, len(values), (DRAWS, len(values)))].mean(1)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values by Holm's method."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
-    return corrected
 
 
 def verdict(comparisons: Sequence[Mapping[str, Any]], corrected: float) -> str:

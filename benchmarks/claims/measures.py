@@ -70,12 +70,18 @@ def accuracies(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite], step: i
     test, transfer, validation = (np.concatenate([run.greedy(name, step) for run in runs]) for name in ("test", "transfer", "validation"))
     of_solver = [grouped(row, suites["test"].groups) for row in test]
     rows = {
-        "test": np.nanmean(test, 0),
-        "transfer": np.nanmean(transfer, 0),
+        "test": mean_known(test),
+        "transfer": mean_known(transfer),
         "weakest": test[int(np.argmin(of_solver))],
-        "union": np.nanmax(test, 0),
+        "union": np.fmax.reduce(test, axis=0),
     }
     return rows if step else {**rows, "chosen": test[int(np.argmax(np.nanmean(validation, 1)))]}
+
+
+def mean_known(rows: Values) -> Values:
+    """Mean over solvers of each problem that is counted for one of them; NaN for the others."""
+    known = ~np.isnan(rows)
+    return np.where(known.any(0), np.nan_to_num(rows).sum(0) / np.maximum(known.sum(0), 1), np.nan)
 
 
 def grouped(row: Values, groups: Iterable[Values]) -> float:

@@ -1,0 +1,175 @@
+"""The claims campaign: its protocol is complete, its measures are right on cases with known answers, and verdicts follow its rule."""
+
+import ast
+from collections import Counter
+
+import numpy as np
+import pytest
+from benchmarks.claims import analyse, measures, suites
+from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
+from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, recovery, specialisation, vote, vote_gain
+from benchmarks.claims.protocol import PROTOCOL, pilot_runs, planned_runs
+from benchmarks.claims.transfer import FAMILIES
+
+from populora.cli.arguments import parse_settings
+from populora.cli.train import Train
+from populora.core.rng import stream
+from populora.core.types import CODE_TYPES, Problem
+
+RATES = {"agent": 1e-3, "4t4s": 2e-3}
+
+
+def problems(*groups):
+    return [Problem(f"{index}", CODE_TYPES[index % 3], "", (), author=group) for index, group in enumerate(groups)]
+
+
+def test_every_planned_run_has_settings_that_the_trainer_takes():
+    runs = [*planned_runs(RATES), *pilot_runs()]
+    assert len({run.name for run in runs}) == len(runs)
+    for run in {run.arm: run for run in runs}.values():
+        settings = parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train").settings
+        assert settings.learner.role_weights == "equal" and settings.threads == 1 and not settings.evaluation.every
+        assert settings.steps % settings.keep_checkpoints_every == 0
+    assert {run.settings["learner.learning_rate"] for run in planned_runs(RATES) if run.arm.startswith("agent")} == {1e-3}
+
+
+def test_no_snapshot_has_children_that_did_not_train():
+    every = parse_settings(Train, [PROTOCOL["preset"]], "train").settings.evolution.every
+    assert all(step % every or step == PROTOCOL["steps"] for step in PROTOCOL["snapshots"])
+
+
+def test_claims_name_measures_and_arms_of_the_protocol():
+    arms = {*PROTOCOL["arms"], *PROTOCOL["derived"]}
+    assert sorted(PROTOCOL["order"]["arms"]) == sorted(PROTOCOL["arms"])
+    known = {*PROTOCOL["measures"], "cyclomatic", "ast_depth", "variables"}
+    for claim in PROTOCOL["claims"]:
+        for each in claim["comparisons"]:
+            assert each["measure"].removesuffix("/change") in known and each["arm"] in arms and each["sign"] in "+-"
+            assert isinstance(each["against"], float) or each["against"] in arms
+
+
+def test_transfer_programs_have_what_the_generator_never_writes():
+    """A construct of each family is in none of 2,000 programs of the generator."""
+    from experiments.tiny_base.grammar import random_program
+
+    rng = stream(0, "transfer test")
+    corpus = [random_program(rng, 1 + index % 8) for index in range(2000)]
+    known = Counter(type(node).__name__ for source in corpus for node in ast.walk(ast.parse(source)))
+    calls = Counter(
+        node.func.id
+        for source in corpus
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    )
+    assert (
+        calls["len"]
+        and not any(calls[name] for name in ("f", "set", "zip", "map", "any", "all"))
+        and not known["Lambda"]
+        and not known["Break"]
+        and not known["Continue"]
+        and not known["BitAnd"]
+    )
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES) == 20
+
+
+@pytest.mark.parametrize(
+    ("right", "lines", "level"), [(16, 9, "1"), (13, 3, "1"), (12, 3, "2"), (7, 9, "3"), (2, 9, "4"), (0, 6, "5"), (0, 7, "6")]
+)
+def test_levels_follow_the_base(right, lines, level):
+    assert suites.level_of(right, lines) == level
+
+
+def test_a_vote_takes_the_most_frequent_answer_and_no_answer_has_no_vote():
+    answers = np.array([[1, 2, 2, 0], [0, 0, 0, 0], [3, 1, 1, 3], [0, 0, 0, 4]])
+    correct = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 1]])
+    assert vote(answers, correct).tolist() == [0, 0, 1, 1]  # of equally frequent ones the earliest
+
+
+def run_with(verdicts, contaminated=(), votes=None):
+    """A run of one step whose solvers have these verdicts on each suite."""
+    rows = [
+        {"suite": suite, "step": 1, "member": f"S{index}", "tokens": 1.0, "correct": row, "answers": None}
+        for suite in ("test", "transfer", "validation")
+        for index, row in enumerate(verdicts)
+    ]
+    rows += [{"suite": "vote", "step": 1, "member": "S", "correct": right, "answers": given} for given, right in votes or ()]
+    facts = {"contaminated": {"test": list(contaminated), "transfer": [], "validation": []}, "children": []}
+    return MeasuredRun("r", facts, {"seconds": np.zeros(1)}, rows)
+
+
+def test_accuracies_are_of_all_solvers_the_weakest_the_chosen_and_any_without_what_was_proposed():
+    suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
+    run = run_with([[1, 0, 1, 1], [0, 0, 1, 0]], contaminated=[3])
+    rows = accuracies([run], suite)
+    np.testing.assert_equal(rows["test"], [0.5, 0, 1, np.nan])
+    assert measures.grouped(rows["test"], suite["test"].groups) == pytest.approx((0.25 + 1) / 2)
+    np.testing.assert_equal(rows["weakest"], [0, 0, 1, np.nan])
+    np.testing.assert_equal(rows["chosen"], [1, 0, 1, np.nan])
+    np.testing.assert_equal(rows["union"], [1, 0, 1, np.nan])
+    assert rows["transfer"].tolist() == [0.5, 0, 1, 0.5]
+
+
+def test_the_gain_of_a_vote_compares_equal_numbers_of_answers():
+    right, wrong = ([1] * 16, [1] * 16), ([2] * 16, [0] * 16)
+    run = run_with([[1], [0], [0], [0]], votes=[right, wrong, wrong, wrong])
+    assert vote_gain([run]).tolist() == [0 - 0.25]  # together 4 of 16 are right; alone one solver of four is
+
+
+def test_specialisation_is_nothing_for_chance_and_the_variance_of_real_differences():
+    rng, types = np.random.default_rng(0), [CODE_TYPES[index % 3] for index in range(1200)]
+    chance = rng.random((4, 1200)) < 0.5
+    assert specialisation(chance.astype(float), types) == pytest.approx(0, abs=1e-3)
+    skills = np.array([[0.2, 0, -0.2], [-0.2, 0, 0.2], [0, 0.2, -0.2], [0, -0.2, 0.2]])  # rows and columns add up to 0
+    truth = np.sum(skills**2) / (3 * 2)
+    special = rng.random((4, 1200)) < 0.5 + skills[:, np.arange(1200) % 3]
+    assert specialisation(special.astype(float), types) == pytest.approx(truth, rel=0.2)
+
+
+def test_children_recover_when_a_window_comes_near_their_older_peers():
+    steps = np.zeros(60)
+    rise = np.where(np.arange(60) < 30, 0.2, 0.6)  # S1, born after step 20, is as good as the others from step 31 on
+    curves = {"seconds": steps, **{f"student/solve_rate/S{index}": np.full(60, 0.6) for index in (0, 2)}, "student/solve_rate/S1": rise}
+    curves |= {f"student/solve_rate/S{index}/{task}": np.full(60, 0.6) for index in (0, 1, 2) for task in CODE_TYPES}
+    child = {"member": "S1", "born": 20, "operator": "x1", "parents": ["S0#1", "S2#0"]}
+    found = recovery([child], curves)
+    assert found == {"recovered": 1.0, "recovery_steps": 15.0, "both_kept": 1.0}
+    curves["student/solve_rate/S1"] = np.full(60, 0.2)
+    curves["student/solve_rate/S1/code_i"] = np.full(60, 0.2)
+    assert recovery([child], curves) == {"recovered": 0.0, "recovery_steps": float("inf"), "both_kept": 0.0}
+    assert recovery([{**child, "born": 50}], curves) == {}  # too late to be judged
+
+
+def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_as_it_says(monkeypatch):
+    monkeypatch.setattr(analyse, "DRAWS", 500)
+    rng, groups, held = np.random.default_rng(0), [np.arange(60), np.arange(60, 120)], 0
+    for _ in range(40):
+        easy = rng.random(120)
+        arms = {
+            name: {"test": shares(np.array([(rng.random(120) < np.clip(easy + shift + rng.normal(0, 0.05), 0, 1)).astype(float)
+                                            for _ in range(8)]), groups)}
+            for name, shift in (("a", 0.1), ("b", 0.0))
+        }  # fmt: skip
+        low, high = compare(arms, {"measure": "test", "arm": "a", "against": "b", "sign": "+"})["interval_95"]
+        held += low < 0.09 < high  # 0.1 less what the clip takes
+    assert held >= 33
+
+
+def test_verdicts_follow_the_rule():
+    def of(low, high, sign="+", accuracy=True):
+        return {"interval_95": [low, high], "sign": sign, "accuracy": accuracy}
+
+    assert verdict([of(0.03, 0.1)], 0.01) == "holds"
+    assert verdict([of(0.03, 0.1)], 0.2) == "unclear"
+    assert verdict([of(0.03, 0.1), of(-0.01, 0.1)], 0.01) == "unclear"
+    assert verdict([of(0.03, 0.1), of(-0.1, 0.015)], 0.01) == "does not"  # at most less than would matter
+    assert verdict([of(-0.1, 0.015, accuracy=False)], 0.9) == "unclear"
+    assert verdict([of(-2, -1, sign="-", accuracy=False)], 0.01) == "holds"
+    assert verdict([of(1, 2, sign="-", accuracy=False)], 0.01) == "does not"
+
+
+def test_a_claim_without_all_its_runs_has_no_verdict():
+    arms = {"4t4s": {"test": Observations(np.array([0.5, 0.6]))}, "agent": {"test": Observations(np.array([0.1, 0.2]))}}
+    claims = {claim["id"]: claim for claim in judge(arms, {"4t4s"})}
+    assert claims["C1"]["verdict"] == "incomplete" and claims["C1"]["comparisons"][0]["effect"] == 0.4
+    assert {claim["verdict"] for claim in judge(arms, {"4t4s", "agent"})} == {"incomplete", "holds"}
+    assert "| C1 |" in analyse.table(list(claims.values()))
