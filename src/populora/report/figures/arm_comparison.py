@@ -85,24 +85,25 @@ def _compare(metric: str, values: Values) -> list[dict[str, Any]]:
     reference, reference_values = next(iter(values.items()))
     rows: list[dict[str, Any]] = []
     for label, run_values in values.items():
-        low, high = welch_interval(run_values, reference_values) if label != reference else (None, None)
+        low, high, p = welch(run_values, reference_values) if label != reference else (None, None, None)
         average = float(np.mean(run_values))
         rows.append({
             "metric": metric, "arm": label, "runs": len(run_values), "mean": average,
             "values": " ".join(f"{value:.6g}" for value in run_values),
-            "against": reference, "difference": average - float(np.mean(reference_values)), "low": low, "high": high,
+            "against": reference, "difference": average - float(np.mean(reference_values)), "low": low, "high": high, "p": p,
         })  # fmt: skip
     return rows
 
 
-def welch_interval(first: list[float], second: list[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % interval of the difference of means by Welch's t; None with fewer than two runs in an arm or without variance."""
+def welch(first: list[float], second: list[float]) -> tuple[float | None, float | None, float | None]:
+    """Return the 95 % interval of a difference of means and its p by Welch's t; None with fewer than two runs in an arm or no variance."""
     if min(len(first), len(second)) < 2 or np.ptp(first) + np.ptp(second) == 0:
-        return None, None
+        return None, None, None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # an arm whose runs are equal to rounding
-        interval = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    return float(interval.low), float(interval.high)
+        test: Any = stats.ttest_ind(first, second, equal_var=False)
+        interval = test.confidence_interval(0.95)
+    return float(interval.low), float(interval.high), float(test.pvalue)
 
 
 def _draw(study: Study, rows: list[dict[str, Any]], captions: dict[str, str]) -> Drawing:

@@ -1,0 +1,80 @@
+"""``populora compare RUN …``: what arms of runs differ in, metric by metric, with intervals over seeds and corrected p-values.
+
+Runs of equal settings but for the seed are one arm, as in the report, whose figure "Arms compared over seeds" shows the same values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from populora.cli.arguments import QUIET, parse
+from populora.core.errors import ConfigError
+from populora.evals.comparison import holm
+from populora.evals.text_table import TextCell, TextRow, TextTable, print_table, write_tables
+from populora.report.arms import arms_of
+from populora.report.figure import Figure, Study, describe_runs
+from populora.report.figures.arm_comparison import comparison_figure, last_tenth
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare arms of runs over their seeds: the mean of the last tenth of the steps, and the difference to the first arm.
+
+    Runs of equal settings but for the seed are one arm. Intervals are Welch's at 95 %, a run a sample; p-values are Welch's, too, and
+    corrected by Holm's method over the whole table.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ..."), QUIET] = ()
+    """Run directories of two or more arms."""
+    baseline: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ..."), QUIET] = ()
+    """Runs of the arm to compare with; by default those of a single agent, or else the first arm."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="DIR"), QUIET] = None
+    """Folder for `comparison.md`, `.tex` and `.csv`; without it the table is only printed."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the comparison; returns 0. Raises `PopuloraError`."""
+    args = parse(Compare, arguments, "compare")
+    study = Study(arms_of(args.runs, args.baseline))
+    figure = comparison_figure(study)
+    if not isinstance(figure, Figure):
+        raise ConfigError(f"expected runs of two or more arms: {figure.reason}")
+    rows = with_corrected_p(figure.rows)
+    table = comparison_table(study, rows)
+    print_table(table)
+    if args.out:
+        print(f"written to {', '.join(map(str, write_tables(args.out, 'comparison', [table], rows)))}")
+    return 0
+
+
+def with_corrected_p(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with ``p_corrected`` by Holm over all that have a p."""
+    corrected = iter(holm([row["p"] for row in rows if row["p"] is not None]))
+    return [{**row, "p_corrected": None if row["p"] is None else next(corrected)} for row in rows]
+
+
+def comparison_table(study: Study, rows: Sequence[dict[str, Any]]) -> TextTable:
+    """Lay out the means, a row a metric and a column an arm, and below them the differences to the first arm."""
+    labels = tuple(arm.label for arm in study.arms)
+    metrics = dict.fromkeys(row["metric"] for row in rows)
+    of = {(row["metric"], row["arm"]): row for row in rows}
+    means = tuple(TextRow(metric, tuple(TextCell(f"{of[metric, label]['mean']:.3g}") for label in labels)) for metric in metrics)
+    differences = tuple(
+        TextRow(f"{metric}, difference", (TextCell(), *(_difference(of[metric, label]) for label in labels[1:]))) for metric in metrics
+    )
+    first, last = last_tenth(study)
+    explanation = (
+        f"Means over steps {first} to {last} and over runs. Differences to {labels[0]} with Welch's 95 % interval over runs, and with p "
+        "corrected by Holm over the table. Bold: corrected p below 0.05."
+    )
+    return TextTable("Arms compared over seeds", (("", len(labels)),), labels, (means, differences), (explanation, describe_runs(study.arms)))
+
+
+def _difference(row: dict[str, Any]) -> TextCell:
+    if row["low"] is None:
+        return TextCell(f"{row['difference']:+.2g} (one run)" if row["runs"] < 2 else f"{row['difference']:+.2g}")
+    text = f"{row['difference']:+.2g} [{row['low']:+.2g}, {row['high']:+.2g}] p={row['p_corrected']:.2g}"
+    return TextCell(text, bold=row["p_corrected"] < 0.05)

@@ -1,0 +1,46 @@
+"""`populora compare`: the figure's numbers on the terminal and in files, with p corrected over the table."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+from report_runs import AGENT, CONFIG, figure_of, study_of, write_run
+
+from populora.cli.compare import main
+from populora.core.errors import ConfigError
+from populora.evals.comparison import holm
+from populora.report.figures.arm_comparison import comparison_figure
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, make_record):
+    root = tmp_path_factory.mktemp("compared")
+    configs = {"p0": CONFIG, "p1": replace(CONFIG, seed=1), "a0": AGENT, "a1": replace(AGENT, seed=1)}
+    return {name: write_run(root / name, make_record, config, steps=10) for name, config in configs.items()}
+
+
+def test_the_table_has_the_figures_numbers_and_p_by_holm(runs, tmp_path, capsys):
+    folders = [str(folder) for folder in runs.values()]
+    assert main([*folders, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "baseline (1 agent)" in printed and "2T+2S" in printed and "student/solve_rate" in printed and "Holm" in printed
+    rows = list(csv.DictReader((tmp_path / "out" / "comparison.csv").open()))
+    figure = figure_of(comparison_figure, study_of(*runs.values()))
+    assert [(row["metric"], row["arm"], float(row["difference"])) for row in rows] == [
+        (row["metric"], row["arm"], row["difference"]) for row in figure.rows
+    ]
+    tested = [row for row in figure.rows if row["p"] is not None]
+    assert tested and [float(row["p_corrected"]) for row in rows if row["p_corrected"]] == holm([row["p"] for row in tested])
+    assert "| student/solve_rate, difference |" in (tmp_path / "out" / "comparison.md").read_text()
+
+
+def test_a_single_run_has_a_difference_and_no_interval(runs, capsys):
+    assert main([str(runs["p0"]), str(runs["a0"])]) == 0
+    assert "(one run)" in capsys.readouterr().out
+
+
+def test_one_arm_or_no_run_is_an_error(runs):
+    with pytest.raises(ConfigError, match="two or more arms"):
+        main([str(runs["p0"]), str(runs["p1"])])
+    with pytest.raises(ConfigError, match="two or more arms"):
+        main([])
