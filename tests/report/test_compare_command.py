@@ -23,7 +23,7 @@ def test_the_table_has_the_figures_numbers_and_p_by_holm(runs, tmp_path, capsys)
     folders = [str(folder) for folder in runs.values()]
     assert main([*folders, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
-    assert "baseline (1 agent)" in printed and "2T+2S" in printed and "student/solve_rate" in printed and "Holm" in printed
+    assert "baseline (1 agent)" in printed and "2T+2S" in printed and "solve rate" in printed and "Holm" in printed
     rows = list(csv.DictReader((tmp_path / "out" / "comparison.csv").open()))
     figure = figure_of(comparison_figure, study_of(*runs.values()))
     assert [(row["metric"], row["arm"], float(row["difference"])) for row in rows] == [
@@ -31,7 +31,7 @@ def test_the_table_has_the_figures_numbers_and_p_by_holm(runs, tmp_path, capsys)
     ]
     tested = [row for row in figure.rows if row["p"] is not None]
     assert tested and [float(row["p_corrected"]) for row in rows if row["p_corrected"]] == holm([row["p"] for row in tested])
-    assert "| student/solve_rate, difference |" in (tmp_path / "out" / "comparison.md").read_text()
+    assert "| solve rate, difference |" in (tmp_path / "out" / "comparison.md").read_text()
 
 
 def test_a_single_run_has_a_difference_and_no_interval(runs, capsys):

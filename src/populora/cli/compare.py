@@ -16,7 +16,7 @@ from populora.evals.comparison import holm
 from populora.evals.text_table import TextCell, TextRow, TextTable, print_table, write_tables
 from populora.report.arms import arms_of
 from populora.report.figure import Figure, Study, describe_runs
-from populora.report.figures.arm_comparison import comparison_figure, last_tenth
+from populora.report.figures.arm_comparison import compared_metrics, comparison_figure, last_tenth
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,21 @@ def with_corrected_p(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def comparison_table(study: Study, rows: Sequence[dict[str, Any]]) -> TextTable:
     """Lay out the means, a row a metric and a column an arm, and below them the differences to the first arm."""
     labels = tuple(arm.label for arm in study.arms)
-    metrics = dict.fromkeys(row["metric"] for row in rows)
+    metrics, captions = dict.fromkeys(row["metric"] for row in rows), compared_metrics(study)
     of = {(row["metric"], row["arm"]): row for row in rows}
-    means = tuple(TextRow(metric, tuple(TextCell(f"{of[metric, label]['mean']:.3g}") for label in labels)) for metric in metrics)
+    means = tuple(TextRow(captions[metric], tuple(TextCell(f"{of[metric, label]['mean']:.3g}") for label in labels)) for metric in metrics)
     differences = tuple(
-        TextRow(f"{metric}, difference", (TextCell(), *(_difference(of[metric, label]) for label in labels[1:]))) for metric in metrics
+        TextRow(f"{captions[metric]}, difference", (TextCell(), *(_difference(of[metric, label]) for label in labels[1:])))
+        for metric in metrics
     )
     first, last = last_tenth(study)
     explanation = (
         f"Means over steps {first} to {last} and over runs. Differences to {labels[0]} with Welch's 95 % interval over runs, and with p "
         "corrected by Holm over the table. Bold: corrected p below 0.05."
     )
-    return TextTable("Arms compared over seeds", (("", len(labels)),), labels, (means, differences), (explanation, describe_runs(study.arms)))
+    return TextTable(
+        "Arms compared over seeds", (("", len(labels)),), labels, (means, differences), (explanation, describe_runs(study.arms))
+    )
 
 
 def _difference(row: dict[str, Any]) -> TextCell:
