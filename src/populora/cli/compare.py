@@ -3,7 +3,7 @@
 Runs of equal settings but for the seed are one arm, as in the report, whose figure "Arms compared over seeds" shows the same values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,13 +50,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def with_corrected_p(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_corrected_p(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with ``p_corrected`` by Holm over all that have a p."""
     corrected = iter(holm([row["p"] for row in rows if row["p"] is not None]))
     return [{**row, "p_corrected": None if row["p"] is None else next(corrected)} for row in rows]
 
 
-def comparison_table(study: Study, rows: Sequence[dict[str, Any]]) -> TextTable:
+def comparison_table(study: Study, rows: Sequence[Mapping[str, Any]]) -> TextTable:
     """Lay out the means, a row a metric and a column an arm, and below them the differences to the first arm."""
     labels = tuple(arm.label for arm in study.arms)
     metrics, captions = dict.fromkeys(row["metric"] for row in rows), compared_metrics(study)
@@ -76,7 +76,7 @@ def comparison_table(study: Study, rows: Sequence[dict[str, Any]]) -> TextTable:
     )
 
 
-def _difference(row: dict[str, Any]) -> TextCell:
+def _difference(row: Mapping[str, Any]) -> TextCell:
     if row["low"] is None:
         return TextCell(f"{row['difference']:+.2g} (one run)" if row["runs"] < 2 else f"{row['difference']:+.2g}")
     text = f"{row['difference']:+.2g} [{row['low']:+.2g}, {row['high']:+.2g}] p={row['p_corrected']:.2g}"
