@@ -40,12 +40,12 @@ Arm = dict[str, Observations]
 def main() -> None:
     args = options(__doc__, HERE).parse_args()
     suites = read_suites()
-    runs = {file.stem.removesuffix(".answers"): file for file in sorted((args.out / "measured").glob("*.parquet"))}
-    measured = {name: read_run(args.out / "measured" / f"{name}.parquet") for name in runs if not name.startswith("pilot")}
-    arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in by_arm(measured).items()}
+    files = [file for file in sorted((args.out / "measured").glob("*.parquet")) if ".answers" not in file.name and "pilot" not in file.name]
+    runs = by_arm({file.stem: read_run(file) for file in files})
+    arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
-        arms[name] = observe(in_groups(by_arm(measured)[derived["of"]], derived["size"]), suites)
-    counts = {arm: [len(by_arm(measured).get(arm, [])), settings["seeds"]] for arm, settings in PROTOCOL["arms"].items()}
+        arms[name] = observe(in_groups(runs[derived["of"]], derived["size"]), suites)
+    counts = {arm: [len(runs.get(arm, [])), settings["seeds"]] for arm, settings in PROTOCOL["arms"].items()}
     finished = {arm for arm, (made, planned) in counts.items() if made == planned}
     finished |= {name for name, derived in PROTOCOL["derived"].items() if derived["of"] in finished}
     claims = judge(arms, finished)

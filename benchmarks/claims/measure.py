@@ -10,7 +10,7 @@ code_o. The two files stay when the run's folder, of some 100 MB, goes.
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +47,20 @@ USED = "cpu_seconds.txt"
 
 
 def write_measured(folder: Path, target: Path) -> None:
-    answers = pa.Table.from_pylist(list(answer_rows(folder)))
+    every = suites()
+    answers = pa.Table.from_pylist(list(answer_rows(folder, every)))
     log, timings = read_log(folder), read_log(folder, TIMINGS)
     names = sorted({name for line in log for name in line if KEPT.fullmatch(name)})
     curves = {name: pa.array([line.get(name) for line in log], pa.float32()) for name in names}
     curves["seconds"] = pa.array([line["seconds/step"] for line in timings], pa.float32())
-    facts = {**_facts(folder), "cpu_seconds": float((folder / USED).read_text()), "processor": processor()}
+    facts = {**_facts(folder, every), "cpu_seconds": float((folder / USED).read_text()), "processor": processor()}
     table = pa.table(curves).replace_schema_metadata({name: json.dumps(value) for name, value in facts.items()})
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(answers, f"{target}.answers.parquet", compression="zstd")
     pq.write_table(table, f"{target}.parquet", compression="zstd")  # last: the run counts as measured now
 
 
-def _facts(folder: Path) -> dict[str, Any]:
+def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
     run = read_json(folder / "run.json")
     return {
         "base_sha256": run["base_sha256"],
@@ -68,7 +69,7 @@ def _facts(folder: Path) -> dict[str, Any]:
             {"member": child.member, "born": child.born, "operator": child.operator, "parents": child.parent_names}
             for child in read_children(folder)
         ],
-        "contaminated": {name: contaminated(folder, problems) for name, problems in suites().items()},
+        "contaminated": {name: contaminated(folder, problems) for name, problems in every.items()},
     }
 
 
@@ -84,12 +85,11 @@ def contaminated(folder: Path, problems: Sequence[Problem]) -> list[int]:
     return [place for place, problem in enumerate(problems) if program_fingerprint(problem.program) in written]
 
 
-def answer_rows(folder: Path):
+def answer_rows(folder: Path, every: Mapping[str, Sequence[Problem]]):
     """Let the solvers of each snapshot answer the suites. The validation suite and the votes come last, at the last snapshot."""
     config, last = read_config(folder), read_config(folder).steps
     steps = [step for step in PROTOCOL["snapshots"] if step < last] + [last]
     with build_run(config) as run:
-        every = suites()
         for step in steps:
             restore(run, load_checkpoint(folder, step))
             run.sync_weights()
