@@ -52,6 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.close)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        from torch.cuda import is_available
+
+        if not is_available():
+            pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture(autouse=True)
 def _empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands without a run take the newest of `runs/`: a checkout in which somebody has trained must not change what a test does.

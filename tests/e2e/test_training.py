@@ -104,7 +104,7 @@ def test_an_exported_member_finds_its_base_by_itself(undisturbed, tmp_path):
         assert torch.equal(exported(tokens).logits, member(tokens).logits)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_run_on_cuda_trains_every_member(tmp_path):
     """Its own guards compare sampler and learner in every step."""
     config = replace(SMALL, steps=2, base=BaseConfig(device="cuda"), evolution=EvolutionConfig(every=0))

@@ -18,7 +18,6 @@ from populora.engine.model.packing import Packed, PromptGroup, flex_packed, pack
 sizes = st.integers(0, 150)
 lengths = st.lists(st.lists(sizes, min_size=1, max_size=4).map(lambda group: [group[0] + 1, *group[1:]]), min_size=1, max_size=4)
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the compiled kernel and its backward need a CUDA device")
 
 
 def truth(groups: list[list[int]]) -> torch.Tensor:
@@ -146,7 +145,7 @@ def test_heads_too_small_for_the_kernel_are_refused():
         kernel(8)
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("checkpointing, size", [("none", 16), ("none", 64), ("none", 96), ("layer", 64)])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.bfloat16, 0.05)])
 def test_the_kernel_has_the_same_outputs_and_gradients_as_sdpa(checkpointing, size, dtype, tolerance):

@@ -8,14 +8,13 @@ from populora.engine.model import paged
 from populora.engine.model.paged import PagedDecodeAttention, attend_in_pages
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the compiled kernel needs a CUDA device")
 LAYERS, KV_HEADS, SIZE, ROWS, CONTEXT, SCALING = 2, 2, 16, 6, 40, 0.25
 
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch, request):
     """Pages of four tokens, so that a few tokens fill several; the compiled kernel has those that it has."""
-    if "cuda" not in request.node.name:
+    if not request.node.get_closest_marker("gpu"):
         monkeypatch.setattr(paged, "PAGE", 4)
 
 
@@ -166,7 +165,7 @@ def test_only_a_new_number_of_rows_needs_a_new_compilation(compilations):
     assert history.cache.generation >= 4
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("heads", [2, 4, 14])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-3), (torch.bfloat16, 0.05)])
 def test_on_cuda_the_kernel_finds_the_same(heads, dtype, tolerance):

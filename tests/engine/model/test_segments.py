@@ -64,3 +64,21 @@ def test_operands_that_begin_between_two_aligned_places_go_through_the_loop():
     route = SegmentMap.build([0, 1], [1, 2])
     assert _choose(whole[:, 8:16], weights, route, None) == "grouped"
     assert _choose(whole[:, 2:10], weights, route, None) == "loop"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize("lengths", [(70, 1, 200, 33), (64, 64, 64, 64)])
+def test_on_cuda_every_backend_computes_the_same_at_rank_32(dtype, tolerance, lengths):
+    """Slot 2 lies between others and has no tokens."""
+    route = SegmentMap.build([0, 1, 3, 4], lengths, "cuda")
+    x, y, w, start = (draw(*shape).to("cuda", dtype) for shape in ((sum(lengths), 896), (sum(lengths), 32), (5, 896, 32), (5, 896, 32)))
+    assert _choose(x, w, route, None) == _choose(x, y, route, start) == "grouped"
+    expected, sums = product(x.double(), w.double(), route, None, 1.0, "loop"), start.double()
+    outer(x.double(), y.double(), route, sums, "loop")
+    for backend in ("auto", "loop", "grouped"):
+        gradient = start.clone()
+        outer(x, y, route, gradient, backend)
+        for result, wanted in ((product(x, w, route, None, 1.0, backend), expected), (gradient, sums)):
+            assert (result.double() - wanted).norm() < tolerance * wanted.norm()
+        assert torch.equal(gradient[2], start[2])

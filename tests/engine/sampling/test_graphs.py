@@ -23,12 +23,11 @@ from populora.engine.sampling.inprocess import InProcessSampler
 PROMPTS = ("def g(a, b):\n    return a * b", "x")
 RANKS, ROWS, TOKENS, STOP = (4, 2, 1), 5, 14, "a"
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a CUDA device only")
 
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch, request):
-    if "cuda" not in request.node.name:
+    if not request.node.get_closest_marker("gpu"):
         monkeypatch.setattr(paged, "PAGE", 2)
 
 
@@ -158,7 +157,7 @@ def test_a_base_whose_frequencies_depend_on_the_batch_is_refused(adapted):
         GraphDecoder(adapted, ROWS, without_graph)
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
 def test_on_cuda_graphs_write_what_the_same_steps_write_without(make_base, tokenizer, dtype, tolerance):
     made = randomise(AdaptedModel(make_base().to("cuda", dtype), ("q_proj", "k_proj", "v_proj", "o_proj"), 3, 4, 8.0))

@@ -1,0 +1,96 @@
+"""Let the in-process sampler write given answers instead of its own, for benchmarks of bases with random weights.
+
+The model decodes as ever, and the log-probabilities are those that it gives to the tokens of the answers. Two of three proposals are valid,
+a half or a third of the attempts are right. Filler before an answer brings it to a given number of tokens.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+import torch
+
+from populora.core.types import Kind, Problem
+from populora.engine.sampling import decoders
+from populora.engine.sampling.inprocess import InProcessSampler
+from populora.engine.sampling.token_sampling import BLOCK, sample_tokens
+from populora.tasks.attempts import SolveRequest
+from populora.tasks.proposals import ProposalRequest
+
+
+@contextmanager
+def given_answers(tokens: int) -> Iterator[None]:
+    """Give every sampler in the block its answers, of about ``tokens`` tokens each."""
+    prepare = InProcessSampler._prepare
+
+    def prepared(sampler, request, max_tokens, keys):
+        active = prepare(sampler, request, max_tokens, keys)
+        if isinstance(request, ProposalRequest | SolveRequest):
+            texts = [answer(request, sample) for sample in range(request.samples)]
+            active.uniforms = GivenTokens([filled(sampler.tokenizer, text, tokens) for text in texts])
+        return active
+
+    with mock.patch.object(InProcessSampler, "_prepare", prepared), mock.patch.object(decoders, "sample_tokens", take_given):
+        yield
+
+
+class GivenTokens:
+    """Stands in for `UniformStream`: its number for a token is 1 more than the token's id."""
+
+    def __init__(self, responses: Sequence[Sequence[int]]):
+        self._responses = responses
+
+    def block(self, sample: int, number: int) -> np.ndarray:
+        """See `UniformStream.block`."""
+        tokens = self._responses[sample][number * BLOCK : (number + 1) * BLOCK]
+        return np.pad(np.array(tokens, dtype=np.float64) + 1, (0, BLOCK - len(tokens)))
+
+
+def take_given(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Sample as `sample_tokens` does, except where a number is 1 or more and names the token."""
+    tokens, _, entropies = sample_tokens(logits, temperature, uniforms.clamp(max=0.5))
+    wanted = uniforms.to(tokens.device).long() - 1
+    tokens = torch.where(wanted >= 0, wanted, tokens)
+    return tokens, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0], entropies
+
+
+def filled(tokenizer, text: str, tokens: int) -> list[int]:
+    """Tokens of a response that thinks until it has about ``tokens`` tokens."""
+    ending = tokenizer(f"</think><answer>{text}</answer>")["input_ids"]
+    thought = tokenizer("x = 1\n" * tokens)["input_ids"]
+    return [*thought[: max(0, tokens - len(ending))], *ending]
+
+
+def answer(request: ProposalRequest | SolveRequest, sample: int) -> str:
+    """The answer of one sample."""
+    parts = solution(request.problem, right(request.slot, sample)) if isinstance(request, SolveRequest) else proposal(request, sample)
+    return "\n".join(parts)
+
+
+def proposal(request: ProposalRequest, sample: int) -> list[str]:
+    """A new program, every third one invalid; of kind ``f`` six inputs with other numbers than the one shown."""
+    if request.task.kind is Kind.PROGRAM:
+        shown = request.source.shown[0].inputs
+        inputs = [re.sub(r"\d+", lambda match, by=by: str(int(match[0]) + by), shown) for by in range(6)]
+        return [*(fence("input", text) for text in inputs), fence("message", f"hint {sample}")]
+    number = sum(place * ord(letter) for place, letter in enumerate(repr(request.key), 1)) % 1000 + sample
+    wrong = "  return q" if sample % 3 == 2 else f"    return x * {number} % 7"
+    return [fence("python", f"def f(x, y):\n    x = x + y\n{wrong}"), fence("input", f"{number % 10}, {sample}")]
+
+
+def right(slot: int, sample: int) -> bool:
+    """Whether this answer is right: every other one of a slot, of the next slot every third one, so that members differ."""
+    return (sample + slot) % (2 + slot % 2) == 0
+
+
+def solution(problem: Problem, right: bool) -> list[str]:
+    tags = {Kind.INPUT: "input", Kind.OUTPUT: "output", Kind.PROGRAM: "python"}
+    contents = {Kind.INPUT: problem.shown[0].inputs, Kind.OUTPUT: problem.shown[0].output, Kind.PROGRAM: problem.program}
+    wrong = {Kind.INPUT: "-1", Kind.OUTPUT: "-123456", Kind.PROGRAM: "def f(x):\n    return -123456"}
+    return [fence(tags[problem.task.kind], (contents if right else wrong)[problem.task.kind])]
+
+
+def fence(tag: str, content: str) -> str:
+    return f"```{tag}\n{content}\n```"
