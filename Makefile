@@ -10,6 +10,7 @@
 #   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
 #   make test-browser  install playwright too, then use the report's page in a headless Chromium (of the system, or POPULORA_CHROMIUM=FILE)
+#   make test-gpu   run the tests that need a CUDA device
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
 #   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); an hour and a half
@@ -22,8 +23,8 @@ PRESET ?= tiny
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 
-.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-vllm test-one-core \
-	setup lint format pytest clean
+.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-vllm \
+	test-one-core setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
@@ -70,6 +71,9 @@ bench: .venv/dev.stamp
 
 test-thorough: .venv/dev.stamp
 	$(BIN)/pytest $(PYTEST_ARGS) -m thorough
+
+test-gpu: .venv/dev.stamp
+	$(BIN)/pytest $(PYTEST_ARGS) -m gpu
 
 # In a network of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp

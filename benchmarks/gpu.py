@@ -1,6 +1,6 @@
 """Measure training and decoding with many adapters on one GPU, beside one adapter, the bare base and the peak of the card.
 
-    python -m benchmarks.gpu [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--rounds 5]        writes speed/gpu.json
+    python -m benchmarks.gpu [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--rounds 5]        writes speed/gpu.json, after each case
 
 Random weights in bf16, rank 32. Times are wall-clock with the card synchronised. A case that does not fit into the card's memory is
 reported as such. Without a GPU the same code runs at toy size on the CPU, and its speeds mean nothing.
@@ -12,14 +12,14 @@ weight costs 2 FLOPs a token forward and 2 backward, where full training costs 6
 import gc
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from benchmarks.measuring import Case, Times, interleaved, machine, options, ratio, spread, write_results
+from benchmarks.measuring import Case, Times, interleaved, machine, options, ratio, save_results, spread
 from benchmarks.speed import sampling
 from benchmarks.speed.models import adapt
 from benchmarks.speed.random_base import qwen2
@@ -87,9 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     name = torch.cuda.get_device_name() if plan.device == "cuda" else None
     peak = measured_peak(plan, args.rounds)
-    shapes = {shape: measure(plan, plan.bases[shape], peak, args.rounds) for shape in args.shapes}
     about = {"gpu": name, "machine": machine("torch", "transformers"), "rounds": args.rounds, "peak_tflops": peak}
-    write_results(args.out, {**about, "shapes": shapes})
+    shapes: dict[str, dict[str, Any]] = {shape: {} for shape in args.shapes}
+    for shape, results in shapes.items():
+        for case, result in measure(plan, plan.bases[shape], peak, args.rounds):
+            results[case] = result
+            print(case, result, flush=True)
+            save_results(args.out, {**about, "shapes": shapes})
 
 
 def clock() -> float:
@@ -123,10 +127,9 @@ def adapted_model(plan: Plan, base: Base, checkpointing: Checkpointing) -> Adapt
     return adapt(model, max(plan.adapters), plan.rank, checkpointing)
 
 
-def measure(plan: Plan, base: Base, peak: float, rounds: int) -> dict[str, Any]:
-    """Measure training by checkpointing and micro-batch, and decoding by rows. ``peak`` is in TFLOP/s."""
+def measure(plan: Plan, base: Base, peak: float, rounds: int) -> Iterator[tuple[str, Any]]:
+    """Measure training by checkpointing and micro-batch, and decoding by rows, case by case. ``peak`` is in TFLOP/s."""
     torch.compiler.reset()  # the heads of the shape before are compiled
-    results: dict[str, Any] = {}
     for checkpointing in CHECKPOINTING:
         adapted = attempt(partial(adapted_model, plan, base, checkpointing))
         cases = {
@@ -136,10 +139,8 @@ def measure(plan: Plan, base: Base, peak: float, rounds: int) -> dict[str, Any]:
         if checkpointing == "none":
             cases |= {f"decoding, {rows} rows": partial(decoding, plan, rounds, rows) for rows in plan.rows}
         for name, case in cases.items():
-            results[name] = adapted if isinstance(adapted, str) else attempt(partial(case, adapted))
-            print(name, results[name], flush=True)
+            yield name, adapted if isinstance(adapted, str) else attempt(partial(case, adapted))
         del adapted  # before the next one is made
-    return results
 
 
 def training(plan: Plan, base: Base, peak: float, rounds: int, tokens: int, adapted: AdaptedModel) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Run whole steps of 4 teachers and 4 students on a base of Qwen2.5's shape, in this process, on one GPU.
 
-    python -m benchmarks.gpu_steps [--shapes Qwen2.5-0.5B Qwen2.5-1.5B] [--steps 4]      writes speed/gpu_steps.json
+    python -m benchmarks.gpu_steps [--shapes Qwen2.5-0.5B] [--steps 4]      writes speed/gpu_steps.json
 
 Sampling, verification, learning, evolution and checkpoints are those of any run, with the tokenizer, prompts and seed problems of the tiny
-base and a third of the paper's prompts. The weights are random, so the sampler is given the answers that it writes
+base and a twelfth of the paper's prompts. The weights are random, so the sampler is given the answers that it writes
 (`benchmarks.given_answers`). The run's own guards compare the log-probabilities of sampler and learner in every step. The first step
 compiles kernels and captures graphs, so it is shown apart. Without a GPU the same code runs at toy size, and its speeds mean nothing.
 """
@@ -56,7 +56,7 @@ KEPT = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = ["Qwen2.5-0.5B", "Qwen2.5-1.5B"] if device == "cuda" else list(TOY.bases)
+    shapes = ["Qwen2.5-0.5B"] if device == "cuda" else list(TOY.bases)
     parser = options(__doc__, Path(__file__).parent / "speed" / "gpu_steps.json")
     parser.add_argument("--shapes", nargs="+", default=shapes, choices=list(SHAPES))
     parser.add_argument("--steps", type=int, default=4)
@@ -94,7 +94,7 @@ def make_base(base: Base, folder: Path, device: str) -> None:
 
 
 def settings(folder: Path, device: str, steps: int) -> Config:
-    """A third of the paper's prompts of each type, as in the preset one_gpu_0.5b; on a CPU a few."""
+    """Two prompts of each type with the paper's samples; on a CPU fewer."""
     gpu = device == "cuda"
     return Config(
         steps=steps,
@@ -102,7 +102,7 @@ def settings(folder: Path, device: str, steps: int) -> Config:
         lora=LoraConfig(32, 64.0) if gpu else LoraConfig(8, 16.0),
         population=PopulationConfig(4, 4),
         selfplay=SelfplayConfig(
-            prompts_per_type=8 if gpu else 1, samples_per_prompt=8 if gpu else 3, rho_samples=8 if gpu else 2, max_prompt_tokens=512,
+            prompts_per_type=2 if gpu else 1, samples_per_prompt=8 if gpu else 3, rho_samples=8 if gpu else 2, max_prompt_tokens=512,
             max_response_tokens=2 * TOKENS, seeds=64,
         ),
         engine=EngineConfig(rows=256 if gpu else 32, cache_mb=8192 if gpu else 256),

@@ -45,10 +45,15 @@ def machine(*libraries: str) -> dict[str, Any]:
 
 def write_results(path: Path, results: Any) -> None:
     """Write results as JSON and print them. A value that fits on a line gets one line."""
+    print(save_results(path, results), end="")
+
+
+def save_results(path: Path, results: Any) -> str:
+    """Write results as JSON, and return the text."""
     text = _json(results) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    print(text, end="")
+    return text
 
 
 def _json(value: Any, margin: str = "", used: int = 0) -> str:
