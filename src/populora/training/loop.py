@@ -20,7 +20,7 @@ from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
-from populora.engine.sampling.sync_check import check_adapter_sync
+from populora.engine.sampling.sync_check import agreement_of, check_adapter_sync
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
 from populora.runs.display import Display
@@ -123,6 +123,7 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
     with open_loggers(folder, run.config) as send_logs:
         stopping, write_seconds = stop(), 0.0
         display.phase("sync_check")
+        allow_rounding(run, display.remark)
         check_sync(run, run.population.members)
         while run.step < run.config.steps and not stopping:
             record = selfplay_step(run, display.phase)
@@ -148,9 +149,23 @@ def check_sync(run: Run, members: Sequence[Member]) -> None:
 
     The probes are the newest problems: late in a run, members are so sure of the oldest that a difference would hardly show.
     """
+    check_adapter_sync(run.learner, run.sampler, run.bank, _probes(run), [member.slot for member in members])
+
+
+def allow_rounding(run: Run, remark: Callable[[str], None]) -> None:
+    """Let sampler and learner differ as much as the rounding of this base needs; ``remark`` receives the bound if it is raised."""
+    usual = run.learner.agreement
+    run.learner.agreement = agreement_of(run.learner, run.sampler, _probes(run))
+    if run.learner.agreement > usual:
+        remark(
+            f"sampler and learner may differ by {run.learner.agreement:.3f} nats in the mean instead of {usual}: on the bare base they "
+            f"differ by half of it"
+        )
+
+
+def _probes(run: Run) -> list[str]:
     outputs = next(task for task in run.config.task_types if task.kind is Kind.OUTPUT)
-    prompts = [run.solve_prompt(problem) for problem in run.buffer.problems(outputs)[-SYNC_CHECK_PROMPTS:]]
-    check_adapter_sync(run.learner, run.sampler, run.bank, prompts, [member.slot for member in members])
+    return [run.solve_prompt(problem) for problem in run.buffer.problems(outputs)[-SYNC_CHECK_PROMPTS:]]
 
 
 def _changed_members(run: Run, record: StepRecord) -> list[Member]:

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from populora.core.config import LearnerConfig
-from populora.core.errors import AdapterEffectError
+from populora.core.errors import AdapterEffectError, BaseModelError
 from populora.core.types import Request
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
-from populora.engine.sampling.sync_check import check_adapter_sync
+from populora.engine.sampling.sync_check import agreement_of, check_adapter_sync
 
 PROBES = ("<solve><code_o>def f(x):", "<propose><code_i>")
 
@@ -57,18 +57,33 @@ def test_a_sampler_with_stale_weights_stops_the_run(adapted, make_adapted, token
 
 
 class Rounded:
-    """A sampler that is off by ``error`` for one request: in the first token of each response or, with ``every``, in all."""
+    """A sampler that is off by ``error`` for so many requests: in the first token of each response or, with ``every``, in all."""
 
-    def __init__(self, sampler, error: float, every: bool):
-        self._sampler, self._error, self._every = sampler, error, every
+    def __init__(self, sampler, error: float, every: bool, count: int = 1):
+        self._sampler, self._error, self._every, self._count = sampler, error, every, count
 
     def generate(self, requests, *settings):
-        first, *others = self._sampler.generate(requests, *settings)
-        return [[self._moved(response) for response in first], *others]
+        answers = self._sampler.generate(requests, *settings)
+        return [[self._moved(response) for response in responses] for responses in answers[: self._count]] + answers[self._count :]
 
     def _moved(self, response):
         moved = [value + self._error * (self._every or index == 0) for index, value in enumerate(response.logprobs)]
         return dataclasses.replace(response, logprobs=tuple(moved))
+
+
+@pytest.mark.parametrize(("error", "allowed"), [(0.0, 1e-5), (3e-6, 1e-5), (3e-5, 6e-5)])
+def test_sampler_and_learner_may_differ_twice_as_much_as_on_the_bare_base(adapted, sampler, error, allowed):
+    learner, rounded = InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, True, count=99)
+    learner.agreement = agreement_of(learner, rounded, PROBES)
+    assert learner.agreement == pytest.approx(allowed, rel=0.1)
+    check_adapter_sync(learner, rounded, adapted.bank, PROBES)
+    with pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree"):
+        check_adapter_sync(learner, Rounded(rounded, 4 * allowed, True), adapted.bank, PROBES)
+
+
+def test_a_sampler_of_another_base_stops_the_run(adapted, sampler):
+    with pytest.raises(BaseModelError, match=r"agree on the bare base within 4e-05 nats in the mean, but differ by 5\.\d+e-05"):
+        agreement_of(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, 5e-5, True, count=99), PROBES)
 
 
 def refused_if(stops: bool):

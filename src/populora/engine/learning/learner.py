@@ -26,10 +26,8 @@ from populora.engine.model.packing import PromptGroup
 class Learner(Protocol):
     """Updates the adapters of a run's bank, in this process or in others."""
 
-    @property
-    def agreement(self) -> float:
-        """The largest allowed mean difference (nats) of log-probabilities between sampler and learner."""
-        ...
+    agreement: float
+    """The largest allowed mean difference (nats) of log-probabilities between sampler and learner."""
 
     @property
     def computation(self) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from populora.core.errors import AdapterEffectError
+from populora.core.errors import AdapterEffectError, BaseModelError
 from populora.core.types import Request
 from populora.engine.learning.learner import Learner
 from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR
@@ -17,6 +17,29 @@ from populora.engine.model.bank import LoraBank
 from populora.engine.sampling.sampler import Sampler
 
 TOKENS = 8  # greedy tokens per probe
+ROUNDING = 2.0
+"""An adapter's log-probabilities may differ by this many times the difference of the bare base."""
+MAX_ROUNDING = 4.0
+"""The bare base's may differ by this many times ``learner.agreement``."""
+
+
+def agreement_of(learner: Learner, sampler: Sampler, probes: Sequence[str]) -> float:
+    """Return the mean difference (nats) to allow between sampler and learner: ``learner.agreement``, or `ROUNDING` times that of the bare
+    base on the probes if this is more. In bf16, rounding alone can be more where a base is unsure of its tokens.
+
+    Raises `BaseModelError` if the bare base's is more than `MAX_ROUNDING` times ``learner.agreement``.
+    """
+    requests = [Request(probe, -1, 1, ("sync-check", "base", index)) for index, probe in enumerate(probes)]
+    answers = [answer[0] for answer in sampler.generate(requests, TOKENS, 0.0, "")]
+    sampled = torch.tensor([value for answer in answers for value in answer.logprobs])
+    rounding, _ = _differences(sampled, learner.logprobs(-1, answers))
+    if not rounding <= MAX_ROUNDING * learner.agreement:
+        raise BaseModelError(
+            f"sampler and learner must agree on the bare base within {MAX_ROUNDING * learner.agreement} nats in the mean, but differ by "
+            f'{rounding:.2e}: they do not compute the same model. Set base.dtype = "float32", or engine.backend = "inprocess", whose '
+            "sampler reads the learner's own weights, and report it."
+        )
+    return max(learner.agreement, ROUNDING * rounding)
 
 
 def check_adapter_sync(
@@ -51,8 +74,7 @@ def check_adapter_sync(
 
 def _check_agreement(slot: int, agreement: float, sampled: torch.Tensor, learned: torch.Tensor, bare: torch.Tensor) -> None:
     """Raise `AdapterEffectError` if sampler and learner differ too much."""
-    differences = (sampled - learned).abs().sort().values
-    mean, worst = float(differences[:-1].sum() / max(len(differences) - 1, 1)), float(differences.max())
+    mean, worst = _differences(sampled, learned)
     limit = MAX_TOKEN_FACTOR * agreement
     if not (mean <= agreement and worst <= limit):
         ignored = float((sampled - bare).abs().max()) <= limit < float((learned - bare).abs().max())
@@ -62,3 +84,9 @@ def _check_agreement(slot: int, agreement: float, sampled: torch.Tensor, learned
             f"{mean:.2e} and {worst:.2e}: the sampler {cause}. Go on from the last checkpoint with `populora resume`; if it happens "
             "again, set engine.backend to 'inprocess', whose sampler reads the learner's own weights, and report it."
         )
+
+
+def _differences(sampled: torch.Tensor, learned: torch.Tensor) -> tuple[float, float]:
+    """Return the mean difference of log-probabilities without the worst token, and that of the worst token."""
+    differences = (sampled - learned).abs().sort().values
+    return float(differences[:-1].sum() / max(len(differences) - 1, 1)), float(differences.max())
