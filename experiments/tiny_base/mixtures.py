@@ -144,6 +144,16 @@ SQL_PROPOSING = replace(
 were solved always; proposals of sql_f with outputs that differ more; searches that are wrong more often at first. Nobody had ever
 answered that there are no rows, and long statements with a result of one row were as easy as short ones."""
 
+SQL_LONG = replace(
+    SQL_PROPOSING,
+    kinds=dict(zip(_SQL_KINDS, (20, 24, 8, 18, 18, 12), strict=True)),
+    budgets={1: 6, 2: 9, 3: 12, 4: 14, 5: 16, 6: 16, 7: 14, 8: 13},
+    solve_budgets={1: 24, 2: 22, 3: 16, 4: 12, 5: 9, 6: 7, 7: 6, 8: 4},
+    short_messages=(85, 12, 3),
+)
+"""In the fourth stage: more and longer proposals, since one in eight of the longest was invalid, three times as many as of others, and that
+outweighed what their difficulty earned; and shorter statements to solve, since of the shortest only two in five were solved always."""
+
 
 def _both(mixture: Mixture, share: float) -> Mixture:
     """Python beside it, as the tiny base last saw it, so that what it knows is kept."""
@@ -155,5 +165,6 @@ MIXTURES = {
     "guessing": GUESSING, "settling": SETTLING, "settled": SETTLED, "summarising": SUMMARISING,
     "sql_short": SQL_SHORT, "sql_reasoning": SQL_REASONING, "sql_settled": SQL_SETTLED,
     "sql_proposing": SQL_PROPOSING, "both_proposing": _both(SQL_PROPOSING, 0.35),
+    "sql_long": SQL_LONG, "both_long": _both(SQL_LONG, 0.3),
     "both_short": _both(SQL_SHORT, 0.2), "both_reasoning": _both(SQL_REASONING, 0.25), "both_settled": _both(SQL_SETTLED, 0.35),
 }  # fmt: skip
