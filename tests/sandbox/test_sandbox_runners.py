@@ -15,6 +15,7 @@ from populora.sandbox.runner import Runner
 RUNNER = '''
 """A program is an operation on the words of a text, such as `reverse` or `refuse NAME`."""
 
+import os
 import sys
 
 from populora.sandbox.runner import Multiset, Refused
@@ -35,6 +36,8 @@ def load(program, rules):
             case ["refuse", name]: raise Refused(name)
             case ["fail"]: return words[99]
             case ["see", name]: return name in sys.modules
+            case ["end"]: os._exit(0)
+            case ["end", "second"]: return words if repetition == 0 and not calls.append(1) else os._exit(0)
             case ["state"]: calls.append(1); return len(calls)
     return call
 
@@ -99,6 +102,32 @@ def test_a_result_that_depends_on_the_repetition_is_refused_unless_it_is_a_multi
 def test_calls_in_one_process_that_differ_are_refused(pool):
     (verdict,) = pool.run([run("state", "a")], twice=True)
     assert verdict.kind is VerdictKind.REJECTED_NONDETERMINISTIC
+
+
+def test_contained_programs_share_a_process(runner, new_pool):
+    jobs = [run("state", "a"), run("state", "b")]
+    for contained, counts in ((False, ["1", "1"]), (True, ["1", "2"])):
+        verdicts = new_pool(None, replace(PROFILES["training"], runners=(replace(runner, contained=contained),))).run(jobs)
+        assert [verdict.values[0].literal for verdict in verdicts] == counts
+
+
+def test_programs_that_share_a_process_have_the_verdicts_that_they_have_alone(runner, new_pool):
+    """Also where one of them ends the process, differs between calls, or is run once because it is wrong."""
+    programs = ("count", "end", "bag", "order", "fail", "reverse", "end second", "refuse strange_word")
+    jobs = [run(program, "b a") for program in programs] + [run("count", str(number)) for number in range(40)]
+    right, wrong = jobs[5], jobs[-1]
+    expected = {right: {("l[s1:a,s1:b]",)}, wrong: {("i7",)}}
+    alone, together = (
+        new_pool(None, replace(PROFILES["training"], runners=(replace(runner, contained=value),))) for value in (False, True)
+    )
+    for twice in (False, True):
+        verdicts = alone.run(jobs, twice, expected)
+        assert together.run(jobs, twice, expected) == verdicts
+        assert [verdict.reason for verdict in verdicts[:8]] == [
+            "", "exit_without_result", "", "calls_differ" * twice,
+            "exception:IndexError", "", "exit_without_result" * twice, "strange_word",
+        ]  # fmt: skip
+        assert all(verdict.ok for verdict in verdicts[8:])
 
 
 def test_a_list_matches_a_multiset_of_its_elements_and_not_the_other_way_round(pool):

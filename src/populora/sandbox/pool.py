@@ -8,7 +8,7 @@ import heapq
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Protocol, Self
@@ -18,16 +18,14 @@ from populora.core.errors import ConfigError, SandboxFault
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Tier, isolation
 from populora.sandbox.protocol import Job, Limits, Verdict
-from populora.sandbox.worker import Unit, Worker
+from populora.sandbox.worker import Expected, Unit, Worker
 
 _BATCH = 32
-"""Jobs that one child handles if no program is executed: a fork costs as much as parsing some fifty answers."""
+"""Jobs that one child handles if no program is executed, or contained ones: a fork costs as much as parsing some fifty answers."""
 _TEXTS = 4
 """All texts of a job together may be this many times as long as the longest one."""
 _GROUP = 8
 """Most units that a worker takes at a time, if there are enough for all: its thread wakes up once for all of them."""
-Expected = Mapping[Job, Collection[tuple[str, ...]]]
-"""The right values of jobs, each as comparable texts (`populora.sandbox.values.Value`); equal jobs may have several."""
 
 
 class Judge(Protocol):
@@ -89,7 +87,7 @@ class SandboxPool:
         """
         longest = self._limits.max_source_chars
         verdicts = {job: Verdict(VerdictKind.ERROR, "source_limit") for job in jobs if _is_too_long(job, longest)}
-        units = _units([job for job in dict.fromkeys(jobs) if job not in verdicts], twice, expected or {})
+        units = self._units([job for job in dict.fromkeys(jobs) if job not in verdicts], twice, expected or {})
         with self._changed:
             self._check_open()
             tasks = [_Task((not urgent, next(self._arrivals)), unit) for unit in units]
@@ -100,6 +98,21 @@ class SandboxPool:
         for task in tasks:
             verdicts |= zip(task.unit.jobs, task.verdicts.result(), strict=True)
         return [verdicts[job] for job in jobs]
+
+    def _units(self, jobs: list[Job], twice: bool, expected: Expected) -> list[Unit]:
+        """Group jobs by child: a ``run`` alone unless the domain's programs are contained, the others in batches of a domain."""
+        contained = {runner.domain for runner in self._limits.runners if runner.contained}
+        units: list[Unit] = []
+        batches: dict[tuple[str, bool], list[Job]] = defaultdict(list)
+        for job in jobs:
+            executes = job.mode == "run"
+            if executes and job.domain not in contained:
+                units.append(Unit([job], twice, expected))
+            else:
+                batches[job.domain, executes].append(job)
+        for (_, executes), batch in batches.items():
+            units += [Unit(batch[at : at + _BATCH], twice and executes, expected) for at in range(0, len(batch), _BATCH)]
+        return units
 
     def _serve(self, worker: Worker, started: Future[None]) -> None:
         """Start a worker, let it work until the pool is closed, and end it."""
@@ -166,13 +179,3 @@ def limits_of(box: SandboxConfig) -> Limits:
 def _is_too_long(job: Job, longest: int) -> bool:
     lengths = [len(text) for text in (job.program, *job.texts)]
     return max(lengths) > longest or sum(lengths) > _TEXTS * longest
-
-
-def _units(jobs: list[Job], twice: bool, expected: Expected) -> list[Unit]:
-    """Group jobs by child: every ``run`` alone, the others in batches of a domain."""
-    runs = [Unit([job], twice, expected.get(job)) for job in jobs if job.mode == "run"]
-    calm: dict[str, list[Job]] = defaultdict(list)
-    for job in jobs:
-        if job.mode != "run":
-            calm[job.domain].append(job)
-    return runs + [Unit(of_domain[at : at + _BATCH]) for of_domain in calm.values() for at in range(0, len(of_domain), _BATCH)]

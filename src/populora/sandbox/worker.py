@@ -7,8 +7,8 @@ is replaced and its job tried once more, then the verdict is ``internal``. A zyg
 import os
 import signal
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import contains
 
 from populora.core.errors import SandboxFault, SandboxUnavailableError
@@ -31,27 +31,30 @@ _CONTROL = Job("run", "def f(x):\n    return len([x] * 250_000)", ("1",))
 """Needs 2 MB beyond the interpreter: a memory limit below that would fail ordinary programs. (With 16 MB, a busy virtual machine
 now and then took half a second of CPU time to hand the pages over.)"""
 
+Expected = Mapping[Job, Collection[tuple[str, ...]]]
+"""The right values of jobs, each as comparable texts (`populora.sandbox.values.Value`); equal jobs may have several."""
+
 
 @dataclass(frozen=True)
 class Unit:
-    """The jobs of one child. ``twice`` compares two calls in each of two processes; it needs a single job.
+    """The jobs of one child. ``twice`` compares two calls in each of two processes.
 
-    ``expected``, if not None, holds comparable texts of values: a program with other values in the first process is wrong whatever it
-    returns in the second, so there is none, unless chance may be at work.
+    A program in ``expected`` with other values in the first process is wrong whatever it returns in the second, so there is none, unless
+    chance may be at work.
     """
 
     jobs: Sequence[Job]
     twice: bool = False
-    expected: Collection[tuple[str, ...]] | None = None
+    expected: Expected = field(default_factory=dict)
 
-    def needs_second(self, first: Verdict) -> bool:
+    def needs_second(self, job: Job, first: Verdict) -> bool:
         """Tell whether a second process can change what follows from the first one's verdict."""
         if not self.twice or first.kind not in (VerdictKind.OK, VerdictKind.ERROR):
             return False
-        if self.expected is None or not first.ok or first.doubtful:
+        if job not in self.expected or not first.ok or first.doubtful:
             return True
         matched = [value.comparables for value in first.values]
-        return any(all(map(contains, matched, texts)) for texts in self.expected)
+        return any(all(map(contains, matched, texts)) for texts in self.expected[job])
 
 
 class Worker:
@@ -97,20 +100,30 @@ class Worker:
 
     def judge(self, units: Sequence[Unit]) -> list[list[Verdict]]:
         """Run units of jobs. Returns their verdicts, in order. Raises `SandboxFault`."""
-        verdicts = self._attempt(_PAIR[0], [unit.jobs for unit in units], [2 if unit.twice else 1 for unit in units])
+        verdicts = self._in_children(_PAIR[0], [unit.jobs for unit in units], [2 if unit.twice else 1 for unit in units])
+        again: dict[int, list[int]] = {}
         for at, unit in enumerate(units):
-            if len(unit.jobs) > 1 and verdicts[at][0].reason in _ENDINGS:  # one of them ended the child: find out which
-                verdicts[at] = [verdict for (verdict,) in self._attempt(_PAIR[0], [[job] for job in unit.jobs], [1] * len(unit.jobs))]
-        again = [at for at, unit in enumerate(units) if unit.needs_second(verdicts[at][0])]
-        second = self._attempt(_PAIR[1], [units[at].jobs for at in again], [2] * len(again))
-        for at, (verdict,) in zip(again, second, strict=True):
-            verdicts[at] = [self._settled(units[at].jobs, settle(verdicts[at][0], verdict))]
+            if places := [place for place, job in enumerate(unit.jobs) if unit.needs_second(job, verdicts[at][place])]:
+                again[at] = places
+        jobs = [[units[at].jobs[place] for place in places] for at, places in again.items()]
+        second = self._in_children(_PAIR[1], jobs, [2] * len(jobs))
+        for (at, places), of_unit in zip(again.items(), second, strict=True):
+            for place, verdict in zip(places, of_unit, strict=True):
+                verdicts[at][place] = self._settled(units[at].jobs[place], settle(verdicts[at][place], verdict))
         return verdicts
 
-    def _settled(self, jobs: Sequence[Job], settled: Verdict) -> Verdict:
+    def _in_children(self, index: int, units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
+        """Run each unit in a child. The jobs of one that did not end well are run again, each in its own: one of them is to blame."""
+        verdicts = self._attempt(index, units, calls)
+        for at, jobs in enumerate(units):
+            if len(jobs) > 1 and verdicts[at][0].reason in _ENDINGS:
+                verdicts[at] = [verdict for (verdict,) in self._attempt(index, [[job] for job in jobs], [calls[at]] * len(jobs))]
+        return verdicts
+
+    def _settled(self, job: Job, settled: Verdict) -> Verdict:
         """Compare with more processes, if the agreement of two may be luck."""
         for index in _IN_DOUBT if settled.doubtful else ():
-            ((verdict,),) = self._attempt(index, [jobs], [1])
+            ((verdict,),) = self._attempt(index, [[job]], [1])
             settled = settle(settled, verdict)
             if not settled.ok:
                 break

@@ -42,7 +42,7 @@ DOMAIN = Domain(
     name="sql",
     version="1",
     package="populora.domains.sql",
-    runner=Runner("sql", "populora.domains.sql.runner", packages=("sqlglot",), reasons=REASONS),
+    runner=Runner("sql", "populora.domains.sql.runner", packages=("sqlglot",), reasons=REASONS, contained=True),
     fences=("sql", "sqlite"),
     metrics=tuple(Metric(name, name, low, high, meaning) for name, low, high, meaning in MEASURES),
     identity=("SELECT a FROM t", Example("t(a)\n1\n2", "1\n2")),
