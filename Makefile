@@ -73,7 +73,8 @@ test-thorough: .venv/dev.stamp
 	$(BIN)/pytest $(PYTEST_ARGS) -m thorough
 
 test-gpu: .venv/dev.stamp
-	$(BIN)/pytest $(PYTEST_ARGS) -m gpu
+	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
+	$(BIN)/pytest -m gpu
 
 # In a network of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp

@@ -1,6 +1,6 @@
 """Let the in-process sampler write given answers instead of its own, for benchmarks of bases with random weights.
 
-The model decodes as ever, and the log-probabilities are those that it gives to the tokens of the answers. Two of three proposals are valid,
+The model decodes as ever, and the log-probabilities are those that it gives to the tokens of the answers. Most proposals are valid,
 a half or a third of the attempts are right. Filler before an answer brings it to a given number of tokens.
 """
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest import mock
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class GivenTokens:
 
 
 def take_given(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sample as `sample_tokens` does, except where a number is 1 or more and names the token."""
+    """Sample as `sample_tokens` does, except where a number is 1 or more and names the token. It normalises the logits once more."""
     tokens, _, entropies = sample_tokens(logits, temperature, uniforms.clamp(max=0.5))
     wanted = uniforms.to(tokens.device).long() - 1
     tokens = torch.where(wanted >= 0, wanted, tokens)
@@ -65,7 +66,7 @@ def filled(tokenizer, text: str, tokens: int) -> list[int]:
 
 def answer(request: ProposalRequest | SolveRequest, sample: int) -> str:
     """The answer of one sample."""
-    parts = solution(request.problem, right(request.slot, sample)) if isinstance(request, SolveRequest) else proposal(request, sample)
+    parts = solution(request.problem, is_right(request.slot, sample)) if isinstance(request, SolveRequest) else proposal(request, sample)
     return "\n".join(parts)
 
 
@@ -75,12 +76,12 @@ def proposal(request: ProposalRequest, sample: int) -> list[str]:
         shown = request.source.shown[0].inputs
         inputs = [re.sub(r"\d+", lambda match, by=by: str(int(match[0]) + by), shown) for by in range(6)]
         return [*(fence("input", text) for text in inputs), fence("message", f"hint {sample}")]
-    number = sum(place * ord(letter) for place, letter in enumerate(repr(request.key), 1)) % 1000 + sample
+    number = crc32(repr(request.key).encode()) % 1000 + sample
     wrong = "  return q" if sample % 3 == 2 else f"    return x * {number} % 7"
     return [fence("python", f"def f(x, y):\n    x = x + y\n{wrong}"), fence("input", f"{number % 10}, {sample}")]
 
 
-def right(slot: int, sample: int) -> bool:
+def is_right(slot: int, sample: int) -> bool:
     """Whether this answer is right: every other one of a slot, of the next slot every third one, so that members differ."""
     return (sample + slot) % (2 + slot % 2) == 0
 

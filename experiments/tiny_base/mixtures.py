@@ -151,8 +151,8 @@ SQL_LONG = replace(
     solve_budgets={1: 24, 2: 22, 3: 16, 4: 12, 5: 9, 6: 7, 7: 6, 8: 4},
     short_messages=(85, 12, 3),
 )
-"""In the fourth stage: more and longer proposals, since one in eight of the longest was invalid, three times as many as of others, and that
-outweighed what their difficulty earned; and shorter statements to solve, since of the shortest only two in five were solved always."""
+"""In the fourth stage: more and longer proposals, since more of the longest were invalid than of others, which outweighed what their
+difficulty earned; and shorter statements to solve, since even of the shortest only a minority was solved always."""
 
 
 def _both(mixture: Mixture, share: float) -> Mixture:

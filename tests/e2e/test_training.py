@@ -15,10 +15,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.core.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
+from populora.core.errors import AdapterEffectError
 from populora.core.types import CODE_TYPES
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import base_folder
 from populora.engine.model.packing import PromptGroup, pack
+from populora.engine.sampling.inprocess import InProcessSampler
 from populora.runs.metrics_log import read_log
 from populora.runs.tables import read_table
 from populora.tasks.render import load_prompts
@@ -102,6 +104,23 @@ def test_an_exported_member_finds_its_base_by_itself(undisturbed, tmp_path):
     member, tokens = PeftModel.from_pretrained(base, undisturbed / "adapters" / "S1"), torch.tensor([[5, 6, 7]])
     with torch.no_grad():
         assert torch.equal(exported(tokens).logits, member(tokens).logits)
+
+
+def test_a_run_whose_base_is_rounded_more_goes_on_and_the_display_says_so(tmp_path, monkeypatch):
+    sampled = InProcessSampler.stream
+
+    def rounded(sampler, *arguments):
+        for request, generations in sampled(sampler, *arguments):
+            yield request, [replace(each, logprobs=tuple(value + 1.5e-5 for value in each.logprobs)) for each in generations]
+
+    monkeypatch.setattr(InProcessSampler, "stream", rounded)
+    display, remarks = Silent(), []
+    display.remark = remarks.append
+    train(replace(SMALL, steps=1), tmp_path / "run", display)
+    assert len(remarks) == 1 and "may differ by 3e-05 nats in the mean instead of 1e-05" in remarks[0]
+    monkeypatch.setattr("populora.training.loop.allow_rounding", lambda run, remark: None)
+    with pytest.raises(AdapterEffectError, match="sampler and learner must agree within 1e-05"):
+        train(replace(SMALL, steps=1), tmp_path / "refused", Silent())
 
 
 @pytest.mark.gpu

@@ -36,6 +36,7 @@ def load(program, rules):
             case ["refuse", name]: raise Refused(name)
             case ["fail"]: return words[99]
             case ["see", name]: return name in sys.modules
+            case ["keep"]: calls.append(bytes(200_000_000)); return words
             case ["end"]: os._exit(0)
             case ["end", "second"]: return words if repetition == 0 and not calls.append(1) else os._exit(0)
             case ["state"]: calls.append(1); return len(calls)
@@ -128,6 +129,12 @@ def test_programs_that_share_a_process_have_the_verdicts_that_they_have_alone(ru
             "exception:IndexError", "", "exit_without_result" * twice, "strange_word",
         ]  # fmt: skip
         assert all(verdict.ok for verdict in verdicts[8:])
+
+
+def test_a_program_that_lacked_memory_because_of_others_runs_again_alone(runner, new_pool):
+    jobs = [run("keep", str(number)) for number in range(8)]
+    verdicts = new_pool(None, replace(PROFILES["training"], runners=(replace(runner, contained=True),))).run(jobs)
+    assert [verdict.values[0].literal for verdict in verdicts] == [str(number) for number in range(8)]
 
 
 def test_a_list_matches_a_multiset_of_its_elements_and_not_the_other_way_round(pool):

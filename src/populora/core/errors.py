@@ -13,7 +13,7 @@ class ConfigError(PopuloraError, ValueError):
 
 
 class BaseModelError(PopuloraError, ValueError):
-    """The base model is missing, unreadable, or lacks the modules in lora.targets."""
+    """The base model is missing, unreadable, lacks the modules in lora.targets, or is not the same in sampler and learner."""
 
 
 class AdapterError(PopuloraError, ValueError):

@@ -17,8 +17,8 @@ from populora.core.config import SandboxConfig
 from populora.core.errors import ConfigError, SandboxFault
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Tier, isolation
-from populora.sandbox.protocol import Job, Limits, Verdict
-from populora.sandbox.worker import Expected, Unit, Worker
+from populora.sandbox.protocol import Expected, Job, Limits, Verdict
+from populora.sandbox.worker import Unit, Worker
 
 _BATCH = 32
 """Jobs that one child handles if no program is executed, or contained ones: a fork costs as much as parsing some fifty answers."""
@@ -111,7 +111,8 @@ class SandboxPool:
             else:
                 batches[job.domain, executes].append(job)
         for (_, executes), batch in batches.items():
-            units += [Unit(batch[at : at + _BATCH], twice and executes, expected) for at in range(0, len(batch), _BATCH)]
+            size = min(_BATCH, -(-len(batch) // len(self._workers))) if executes else _BATCH
+            units += [Unit(batch[at : at + size], twice and executes, expected) for at in range(0, len(batch), size)]
         return units
 
     def _serve(self, worker: Worker, started: Future[None]) -> None:

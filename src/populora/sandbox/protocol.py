@@ -1,13 +1,14 @@
 """The messages of the sandbox: jobs go in, verdicts come out.
 
 A frame is a 4-byte big-endian length and JSON. The trainer reads replies of bounded size with `json.loads` and checks them field by
-field. Whatever a program writes on its own channel, it can at worst claim another value for itself.
+field. Whatever a program writes on its own channel, it can at worst claim other values for the jobs of its child: for itself, unless its
+domain's programs are contained (`populora.sandbox.runner.Runner`).
 """
 
 import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -84,6 +85,10 @@ class Job:
     rules: tuple[str, ...] = ()
     """``run``: what the task bans, in the words of the domain's runner; not a protection."""
     domain: str = PYTHON
+
+
+Expected = Mapping[Job, Collection[tuple[str, ...]]]
+"""The right values of jobs, each as comparable texts (`populora.sandbox.values.Value`); equal jobs may have several."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ is replaced and its job tried once more, then the verdict is ``internal``. A zyg
 import os
 import signal
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import contains
 
@@ -15,7 +15,7 @@ from populora.core.errors import SandboxFault, SandboxUnavailableError
 from populora.core.types import VerdictKind
 from populora.sandbox.layers import Isolation
 from populora.sandbox.process import ChildExit, Submission, Zygote, ZygoteLost
-from populora.sandbox.protocol import Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
+from populora.sandbox.protocol import Expected, Job, Limits, Verdict, decode_reply, encode_request, reply_bound, settle
 from populora.sandbox.runner import PYTHON, Runner
 
 _PAIR = (0, 1)
@@ -25,14 +25,11 @@ processes once in 128."""
 _ATTEMPTS = 2
 _SERVICE = 20_000
 """Jobs after which a zygote is replaced, as a bound on leaks."""
-_ENDINGS = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result"})
-"""Reasons that concern a whole child, not one of its jobs."""
+_SHARED = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result", "memory"})
+"""Reasons that one job of a child may have because of another."""
 _CONTROL = Job("run", "def f(x):\n    return len([x] * 250_000)", ("1",))
 """Needs 2 MB beyond the interpreter: a memory limit below that would fail ordinary programs. (With 16 MB, a busy virtual machine
 now and then took half a second of CPU time to hand the pages over.)"""
-
-Expected = Mapping[Job, Collection[tuple[str, ...]]]
-"""The right values of jobs, each as comparable texts (`populora.sandbox.values.Value`); equal jobs may have several."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +110,10 @@ class Worker:
         return verdicts
 
     def _in_children(self, index: int, units: Sequence[Sequence[Job]], calls: Sequence[int]) -> list[list[Verdict]]:
-        """Run each unit in a child. The jobs of one that did not end well are run again, each in its own: one of them is to blame."""
+        """Run each unit in a child. Where one job may have failed because of another, all of them run again, each in its own child."""
         verdicts = self._attempt(index, units, calls)
         for at, jobs in enumerate(units):
-            if len(jobs) > 1 and verdicts[at][0].reason in _ENDINGS:
+            if len(jobs) > 1 and any(verdict.reason in _SHARED for verdict in verdicts[at]):
                 verdicts[at] = [verdict for (verdict,) in self._attempt(index, [[job] for job in jobs], [calls[at]] * len(jobs))]
         return verdicts
 

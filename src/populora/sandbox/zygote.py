@@ -1,6 +1,6 @@
-"""The fork server of one jail: a small interpreter that forks a child for every job and watches it.
+"""The fork server of one jail: a small interpreter that forks a child for every unit of jobs and watches it.
 
-It receives a socket for each job and passes it on unread, so a child inherits nothing of other jobs. The status of a child comes
+It receives a socket for each unit and passes it on unread, so a child inherits nothing of other units. The status of a child comes
 from the kernel (`wait4`), never from the child.
 """
 

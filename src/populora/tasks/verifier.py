@@ -12,8 +12,8 @@ from populora.core.config import TasksConfig
 from populora.core.errors import SandboxFault
 from populora.core.types import Attempt, Generation, Measures, Problem, Proposal, TaskType, VerdictKind
 from populora.domains.registry import domain_of
-from populora.sandbox.pool import Expected, Judge
-from populora.sandbox.protocol import Job, Verdict
+from populora.sandbox.pool import Judge
+from populora.sandbox.protocol import Expected, Job, Verdict
 from populora.tasks.attempts import SolveRequest, answer_job, expected_values, gold_jobs, grade_attempt, read_answer
 from populora.tasks.jobs import Verdicts, key_of, measure_job, reason_of, run_job
 from populora.tasks.parsing import ProposalText

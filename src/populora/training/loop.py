@@ -5,7 +5,7 @@ named stream, so a resume needs no generator state and gives the bytes of the un
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,12 @@ from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
 from populora.core.files import digest
 from populora.core.installed import processor
-from populora.core.types import Kind, Member
+from populora.core.types import Member
 from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
-from populora.engine.sampling.sync_check import agreement_of, check_adapter_sync
 from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
 from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
 from populora.runs.display import Display
@@ -39,8 +38,7 @@ from populora.training.propose import check_prompts
 from populora.training.run import PhaseTimer, Run, restore, snapshot
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
-
-SYNC_CHECK_PROMPTS = 2
+from populora.training.sync import allow_rounding, check_sync
 
 
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
@@ -142,30 +140,6 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
     summary = summarise(folder, stopped=run.step < run.config.steps)
     display.close(summary)
     return summary
-
-
-def check_sync(run: Run, members: Sequence[Member]) -> None:
-    """Raise `AdapterEffectError` unless every trained adapter differs from the base, and sampler and learner have the same ones.
-
-    The probes are the newest problems: late in a run, members are so sure of the oldest that a difference would hardly show.
-    """
-    check_adapter_sync(run.learner, run.sampler, run.bank, _probes(run), [member.slot for member in members])
-
-
-def allow_rounding(run: Run, remark: Callable[[str], None]) -> None:
-    """Let sampler and learner differ as much as the rounding of this base needs; ``remark`` receives the bound if it is raised."""
-    usual = run.learner.agreement
-    run.learner.agreement = agreement_of(run.learner, run.sampler, _probes(run))
-    if run.learner.agreement > usual:
-        remark(
-            f"sampler and learner may differ by {run.learner.agreement:.3f} nats in the mean instead of {usual}: on the bare base they "
-            f"differ by half of it"
-        )
-
-
-def _probes(run: Run) -> list[str]:
-    outputs = next(task for task in run.config.task_types if task.kind is Kind.OUTPUT)
-    return [run.solve_prompt(problem) for problem in run.buffer.problems(outputs)[-SYNC_CHECK_PROMPTS:]]
 
 
 def _changed_members(run: Run, record: StepRecord) -> list[Member]:

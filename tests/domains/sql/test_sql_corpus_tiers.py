@@ -1,5 +1,7 @@
 """The hostile corpus of SQL in the sandbox, in every tier that models may train on. The runners of Python and SQL are loaded together."""
 
+from dataclasses import replace
+
 import pytest
 import tests.domains.sql.corpus  # noqa: F401 - it adds the cases
 from tests.domains.sql.corpus_case import CASES, Case, holds
@@ -10,6 +12,7 @@ from populora.domains.registry import runners_of
 from populora.domains.sql.names import REASONS
 from populora.sandbox.layers import isolation
 from populora.sandbox.pool import SandboxPool
+from populora.sandbox.process import Zygote
 from populora.sandbox.protocol import Job, Limits, Verdict
 
 LIMITS = Limits(cpu_seconds=2.0, wall_seconds=5.0, memory_mb=512, runners=runners_of(["python", "sql"]))
@@ -45,6 +48,21 @@ def test_no_case_fails_by_a_limit_of_the_sandbox_or_in_a_way_that_has_no_name(ju
     ends = {(verdict.kind, verdict.reason) for verdict in judged.values()}
     assert {kind for kind, _ in ends} <= {VerdictKind.OK, VerdictKind.ERROR, VerdictKind.REJECTED_NONDETERMINISTIC}
     assert {reason for kind, reason in ends if kind is VerdictKind.ERROR} <= {*REASONS, "memory", "output_limit"}
+
+
+@pytest.mark.slow
+def test_statements_that_share_a_process_have_the_verdicts_that_they_have_alone(monkeypatch):
+    submit, children = Zygote.submit, []
+    monkeypatch.setattr(Zygote, "submit", lambda zygote, request: children.append(request) or submit(zygote, request))
+    jobs = [Job("run", case.statement, (case.database,), domain="sql") for case in CASES]
+    verdicts, counts = [], []
+    for contained in (True, False):
+        runners = tuple(replace(runner, contained=contained) for runner in LIMITS.runners)
+        with SandboxPool(replace(LIMITS, cpu_seconds=60.0, wall_seconds=120.0, runners=runners), 2) as pool:
+            children.clear()
+            verdicts.append(pool.run(jobs, twice=True))
+            counts.append(len(children))
+    assert verdicts[0] == verdicts[1] and counts[0] < counts[1] / 4
 
 
 def test_after_the_corpus_both_languages_still_have_their_results(judged):

@@ -19,7 +19,7 @@ from local_pool import SETTINGS
 from orphans import outliving, started
 from small_run import SMALL, Silent, contents
 
-from populora.core.config import ClusterConfig
+from populora.core.config import BaseConfig, ClusterConfig
 from populora.engine.cluster.actor_pool import ActorPool
 from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.ray_backend import cluster_backend
@@ -60,6 +60,13 @@ def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_ro
         train(replace(OFF, cluster=first), tmp_path / name, Silent(), stop=lambda asked=asked: next(asked) == 2)
         assert resume(tmp_path / name, Silent(), cluster=then).step == OFF.steps
         assert without(contents(tmp_path / name), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
+
+
+def test_a_run_of_python_and_sql_on_actors_has_the_bytes_of_one_process(tmp_path):
+    both = replace(OFF, steps=2, domains=("python", "sql"), base=BaseConfig(path="tiny_sql"))
+    for name, cluster in (("one", ClusterConfig()), ("actors", ClusterConfig(learners=1))):
+        train(replace(both, cluster=cluster), tmp_path / name, Silent())
+    assert without(contents(tmp_path / "actors"), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
 
 
 def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_them_is_killed(single, uneven_rows, monkeypatch):

@@ -8,8 +8,8 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.cluster.actor_pool import ActorPool, Call
 from populora.sandbox.layers import Tier
-from populora.sandbox.pool import Expected, SandboxPool
-from populora.sandbox.protocol import Job, Limits, Verdict
+from populora.sandbox.pool import SandboxPool
+from populora.sandbox.protocol import Expected, Job, Limits, Verdict
 
 PARTS = 4
 """Parts of a batch for each verifier, so that long jobs in one part do not delay a whole share."""

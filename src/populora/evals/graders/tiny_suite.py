@@ -11,8 +11,8 @@ from populora.core.types import Generation, VerdictKind
 from populora.domains.registry import load_domain, runners_of
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
-from populora.sandbox.pool import Expected, Judge
-from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
+from populora.sandbox.pool import Judge
+from populora.sandbox.protocol import PROFILES, Expected, Job, Limits, Verdict
 from populora.tasks.attempts import SolveRequest
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import problem_from
