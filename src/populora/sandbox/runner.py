@@ -41,13 +41,13 @@ class Runner:
     packages: tuple[str, ...] = ()
     """Third-party packages that the module imports."""
     reasons: tuple[str, ...] = ()
-    contained: bool = False
-    """Its programs can neither change the process that runs them nor see more of it than their own input, as a query in a guarded database.
-    Several of them then share a process, since a fork costs more than most of them."""
     control: tuple[str, str] = ("", "")
     """A harmless program and an input for it. A sandbox that cannot run them does not start."""
     distribution: str = ""
     """What errors name in addition to the domain, such as ``populora-calculator 0.1.0``."""
+    contained: bool = False
+    """Its programs can neither change the process that runs them nor see more of it than their own input, as a query in a guarded database.
+    Several of them then share a process, since a fork costs more than most of them."""
 
     def __str__(self) -> str:
         return f"the runner '{self.module}' of the domain '{self.domain}'{self.distribution and f' ({self.distribution})'}"
