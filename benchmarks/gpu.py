@@ -5,8 +5,8 @@
 Random weights in bf16, rank 32. Times are wall-clock with the card synchronised. A case that does not fit into the card's memory is
 reported as such. Without a GPU the same code runs at toy size on the CPU, and its speeds mean nothing.
 
-Model FLOPs count the work that the result needs, once: neither what checkpointing computes again nor padding. The base is frozen, so a
-weight costs 2 FLOPs a token forward and 2 backward, where full training costs 6.
+``mfu`` is the share of the measured peak. Model FLOPs count the work that the result needs, once: neither what checkpointing computes again
+nor padding. The base is frozen, so a weight costs 2 FLOPs a token forward and 2 backward, where full training costs 6.
 """
 
 import gc
@@ -155,8 +155,8 @@ def training(plan: Plan, base: Base, peak: float, rounds: int, tokens: int, adap
     results: dict[str, Any] = {}
     for name, seconds in times.items():
         results[name] = {
-            "tokens_per_second": spread([tokens / value for value in seconds]),
-            "model_flop_utilisation": round(teraflops / statistics.median(seconds) / peak, 4),
+            "tokens_per_second": spread([round(tokens / value) for value in seconds]),
+            "mfu": round(teraflops / statistics.median(seconds) / peak, 4),
             "peak_gib": memory[name],
         }
     return results | _speeds(times, "1 adapter", list(slots)[1:])
@@ -186,8 +186,8 @@ def decoding(plan: Plan, rounds: int, rows: int, adapted: AdaptedModel) -> dict[
     results: dict[str, Any] = {}
     for name in counts:
         results[name] = {
-            "tokens_per_second": spread([rows * plan.new / seconds for seconds in times[name]]),
-            "prompt_tokens_per_second": spread([rows * plan.prompt / seconds for seconds in times[f"{name}, first"]]),
+            "tokens_per_second": spread([round(rows * plan.new / seconds) for seconds in times[name]]),
+            "prompt_tokens_per_second": spread([round(rows * plan.prompt / seconds) for seconds in times[f"{name}, first"]]),
             "step_milliseconds": round(1000 * statistics.median(steps[name]) / (plan.new - 1), 3),
         }
     return results | _speeds(steps, "base only", [name for name in counts if name != "base only"])
