@@ -32,7 +32,7 @@ from populora.core.config import (
     PopulationConfig,
     SandboxConfig,
     SelfplayConfig,
-)  # fmt: skip
+)
 from populora.engine.model.loading import base_folder
 from populora.runs.display import PlainDisplay
 from populora.runs.metrics_log import TIMINGS, read_log

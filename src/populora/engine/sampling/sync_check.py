@@ -20,7 +20,8 @@ TOKENS = 8  # greedy tokens per probe
 SAMPLES = 4  # of each probe of the bare base
 ROUNDING = 2.0
 """The adapters' log-probabilities may differ by this many times as much as those of the bare base, and these by this many times
-``learner.agreement``. In bf16 on a GPU, random weights in the shape of Qwen2.5-1.5B differed by 1.3 times that (docs/plan.md)."""
+``learner.agreement``. In bf16 on a GPU, random weights in the shape of Qwen2.5-1.5B differed by 1.3 times that
+(benchmarks/speed/gpu_steps.json)."""
 
 
 def agreement_of(learner: Learner, sampler: Sampler, probes: Sequence[str]) -> float:
