@@ -53,7 +53,8 @@ def toy(config: Config) -> Config:
     teachers = (config.population.teachers + 1) // 2
     population, learner = replace(config.population, teachers=teachers, students=teachers), replace(config.learner, epsilon=1e-5)
     sandbox = replace(config.sandbox, cpu_seconds=2.0)  # on a busy machine too, a replay must get the same verdicts
-    return replace(config, selfplay=small, population=population, learner=learner, sandbox=sandbox)
+    evaluation = replace(config.evaluation, every=0)
+    return replace(config, selfplay=small, population=population, learner=learner, sandbox=sandbox, evaluation=evaluation)
 
 
 def compare_with_plain(config: Config, rounds: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that names no base must not ask the network for it
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an active environment
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -58,6 +58,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not is_available():
             pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """Give torch its number of threads back, which a run's settings change for the whole process."""
+    before = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0
+    yield
+    if before:
+        sys.modules["torch"].set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from populora.runs import reader
 from populora.tasks import checks
 
 
-@pytest.mark.parametrize(("module", "examples"), [(populora, 10), (checks, 3), (reader, 2)])
+@pytest.mark.parametrize(("module", "examples"), [pytest.param(populora, 10, marks=pytest.mark.slow), (checks, 3), (reader, 2)])
 def test_the_examples_of_the_door_print_what_they_say(module, examples):
     failed, tried = doctest.testmod(
         module, extraglobs={"populora": populora}, optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
@@ -89,7 +89,10 @@ def test_the_verifier_refuses_what_is_no_text_and_a_solution_without_pairs():
 
 @pytest.mark.slow
 def test_a_run_is_resumed_to_the_last_step_of_its_settings(tmp_path):
-    run = populora.train(replace(populora.load_config("tiny"), steps=2), tmp_path / "run", verbose=False)
+    config = populora.load_config("tiny")
+    play, unevaluated = replace(config.selfplay, prompts_per_type=1, max_response_tokens=48), replace(config.evaluation, every=0)
+    config = replace(config, steps=2, selfplay=play, evaluation=unevaluated)
+    run = populora.train(config, tmp_path / "run", verbose=False)
     assert populora.resume(run.folder, verbose=False).metrics["step"].to_pylist() == [1, 2]
     with pytest.raises(RunDirectoryError, match="has no member 'T9': expected one of S0, S1, T0, T1"):
         run.member("T9")

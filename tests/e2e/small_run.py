@@ -5,6 +5,7 @@ from pathlib import Path
 
 from populora.core.config import Config, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
 from populora.core.config_file import to_mapping
+from populora.core.files import digest
 
 SMALL = Config(
     seed=5, steps=4, keep_checkpoints=2,
@@ -43,8 +44,8 @@ class Silent:
         pass
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """All bytes of a run that must be equal for equal seeds: everything but times and the lock."""
+def contents(folder: Path) -> dict[str, str]:
+    """SHA-256 of all that must be equal for equal seeds: everything but times and the lock. (pytest takes hours to compare the bytes.)"""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "lock"))
-    links = {str(path.relative_to(folder)): bytes(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
-    return links | {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    links = {str(path.relative_to(folder)): str(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
+    return links | {str(path.relative_to(folder)): digest(path.read_bytes()) for path in files}

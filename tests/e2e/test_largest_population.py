@@ -20,7 +20,8 @@ def test_sixteen_teachers_and_sixteen_students_meet_learn_and_evolve(tmp_path):
     paper = load_config(settings_file("paper_16t16s"))
     play = replace(SMALL.selfplay, samples_per_prompt=2, rho_samples=2, max_response_tokens=64)
     evolution = replace(paper.evolution, every=1)
-    config = replace(SMALL, steps=STEPS, population=paper.population, league=paper.league, evolution=evolution, selfplay=play)
+    roles = replace(SMALL, population=paper.population, league=paper.league, evolution=evolution)
+    config = replace(roles, steps=STEPS, selfplay=play, evaluation=replace(SMALL.evaluation, every=0))
     train(config, tmp_path, Silent())
 
     matchups = read_table(tmp_path, "matchups").to_pylist()

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from experiments.tiny_base import build as building
 from experiments.tiny_base.build import held_out_problems, seed_problems
 from experiments.tiny_base.corpus import bindings, draw_shard, message_weights, solve_document
 from experiments.tiny_base.grammar import parameters
@@ -12,10 +13,13 @@ from experiments.tiny_base.mixtures import FINAL, GUESSING, MESSAGES, REASONING,
 from experiments.tiny_base.samples import draw_sample, held_out, inputs_text, spread_arguments
 from experiments.tiny_base.trace import Program
 
+from populora.core.config import BaseConfig
 from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, TaskType
+from populora.engine.model.loading import base_folder
 from populora.tasks.parsing import ProposalText, answer_text, is_formatted, parse_proposal, parse_solution, reasons
 from populora.tasks.render import load_prompts
+from populora.training.buffer import read_problems
 
 FULL = replace(REASONING, styles={"full": 1})
 
@@ -57,10 +61,11 @@ def test_no_held_out_program_is_in_the_corpus(shard):
             assert not held_out(part.partition("\n```")[0])
 
 
-@pytest.mark.slow
-def test_held_out_problems_are_held_out_and_right():
-    problems = held_out_problems(0)
+def test_the_held_out_problems_that_ship_are_drawn_by_the_recipe_held_out_and_right(monkeypatch):
+    problems = read_problems(base_folder(BaseConfig()) / "held_out.jsonl")
     assert len(problems) == 648 and len({problem.id for problem in problems}) == 648
+    monkeypatch.setattr(building, "HELD_OUT_PER_CELL", 2)
+    assert held_out_problems(0)[:2] == problems[:2]
     for problem in problems[::20]:
         assert held_out(problem.program)
         for example in (*problem.shown, *problem.hidden):

@@ -48,7 +48,7 @@ def undisturbed(tmp_path_factory):
     return contents(folder)
 
 
-def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
+def without(files: dict[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in files.items() if name not in names}
 
 
