@@ -17,6 +17,7 @@ from populora.cli.main import main
 from populora.core.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
 from populora.core.errors import AdapterEffectError
 from populora.core.types import CODE_TYPES
+from populora.engine.backend import local_backend
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import base_folder
 from populora.engine.model.packing import PromptGroup, pack
@@ -69,6 +70,13 @@ def test_a_run_says_that_torch_decodes_and_a_resume_that_it_no_longer_does(tmp_p
     resume(tmp_path / "run", Remarks())
     (remark,) = remarks[1:]
     assert remark.startswith('decoder C (other instructions), now torch (base.kernels = "torch"): the results may differ')
+
+
+def test_the_threads_of_a_run_are_not_those_of_what_follows():
+    before = torch.get_num_threads()
+    with local_backend(replace(SMALL, threads=before + 1)):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
 
 
 def test_another_seed_gives_another_run(undisturbed, tmp_path):

@@ -5,8 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from populora.adapters.threads import torch_threads
 from populora.core.config import Config
 from populora.domains.registry import sandbox_limits
 from populora.engine.learning.learner import InProcessLearner, Learner
@@ -38,18 +37,17 @@ class Backend:
 
 @contextmanager
 def local_backend(config: Config) -> Iterator[Backend]:
-    """Build all components in this process. The sandbox ends with the block."""
+    """Build all components in this process. The sandbox ends with the block, and ``config.threads`` holds for it alone."""
     check_backend(config)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    adapted, tokenizer, base = _load_adapted(config, config.learner.activation_checkpointing)
-    check_context(config, adapted.context)
     box = config.sandbox
-    with (
-        SandboxPool(sandbox_limits(config), box.workers, box.allow_weak) as pool,
-        _open_sampler(config, tokenizer, adapted) as sampler,
-    ):
-        yield Backend(tokenizer, sampler, InProcessLearner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
+    with torch_threads(config.threads):
+        adapted, tokenizer, base = _load_adapted(config, config.learner.activation_checkpointing)
+        check_context(config, adapted.context)
+        with (
+            SandboxPool(sandbox_limits(config), box.workers, box.allow_weak) as pool,
+            _open_sampler(config, tokenizer, adapted) as sampler,
+        ):
+            yield Backend(tokenizer, sampler, InProcessLearner(adapted, config.learner), adapted.bank, pool, pool.tier, base)
 
 
 def check_backend(config: Config) -> None:

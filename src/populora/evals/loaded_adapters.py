@@ -11,6 +11,7 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import Folder, read_folder
 from populora.adapters.peft_settings import CARRIED
+from populora.adapters.threads import torch_threads
 from populora.core.config import BaseConfig, Config, LoraConfig, PopulationConfig
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.files import disk_errors
@@ -83,9 +84,7 @@ def read_checked(folder: Path, shapes: ModelShape) -> Folder:
 @contextmanager
 def open_loaded(config: Config, loaded: LoadedAdapters, base_sha256: str = "") -> Iterator[Sampler]:
     """Open a sampler with the adapters. Raises `ConfigError` for a base of another fingerprint (vLLM's is not checked), and as engines."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    with open_engine(config) as (sampler, sha256):
+    with torch_threads(config.threads), open_engine(config) as (sampler, sha256):
         if base_sha256 and sha256 not in ("", base_sha256):
             fault = f"'{config.base.path}' is not the base of the run"
             raise ConfigError(f"{fault}: expected weights of SHA-256 {base_sha256}, got {sha256}. Name the run's base with --base.")

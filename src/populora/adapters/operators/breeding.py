@@ -9,8 +9,7 @@ are allowed. Evolution allows them: there X2 may draw one parent throughout, and
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +20,7 @@ from populora.adapters.adapter import Adapter, all_finite
 from populora.adapters.operators.registry import Operator, get_operator
 from populora.adapters.operators.similarity import basis_cosine, measure_similarity, same_adapter
 from populora.adapters.svd import Refactor
+from populora.adapters.threads import torch_threads
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.rng import stream
 from populora.core.types import Lineage
@@ -54,7 +54,7 @@ def breed(
     for index, parent in enumerate(parents, start=1):
         check_fit(f"parent {index}", parent, parents[0])
     strength = operator.strengths | plan.strength
-    with _one_thread():
+    with torch_threads(1):
         aligned = [_aligned(parent) for parent in parents]
         options = {"refactor": refactor, **strength} if operator.takes_refactor else strength
         child = _aligned(operator.function(aligned, stream(plan.seed, *plan.stream), **options))
@@ -124,16 +124,6 @@ def _aligned(adapter: Adapter) -> Adapter:
     """Copy each factor to where torch's allocator puts it, at a multiple of 64 bytes, and sort the modules by name. Tensors from a file
     or from NumPy begin anywhere."""
     return replace(adapter, modules={name: (a.clone(), b.clone()) for name, (a, b) in sorted(adapter.modules.items())})
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def check_fit(label: str, adapter: Adapter, model: Adapter, model_label: str = "parent 1") -> None:
