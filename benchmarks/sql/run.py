@@ -1,4 +1,4 @@
-"""The arms race in SQL on the base that ships: 2T+2S against the single agent, five seeds of 100 steps each.
+"""Self-play in SQL on the base that ships: 2T+2S against the single agent, five seeds of 100 steps each.
 
     python -m benchmarks.sql.run [--jobs 2]                 trains what is missing, resumes what stopped; a file a run in measured/
     python -m benchmarks.sql.run --only                     trains nothing: writes results.json and table.md from these files
@@ -58,12 +58,19 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as jobs:
         list(jobs.map(lambda name: train(args.root / name, measured(args.out, name)), missing))
     files = sorted((args.out / "measured").glob("*.parquet"))
-    runs = {file.stem: {name: ends(curve) for name, curve in pq.read_table(file).to_pydict().items()} for file in files}
+    curves = {file.stem: pq.read_table(file).to_pydict() for file in files}
+    runs = {name: {metric: ends(curve) for metric, curve in of_run.items()} for name, of_run in curves.items()}
+    lowest = {name: lowest_mean(of_run["teacher/validity/sql_f"]) for name, of_run in curves.items()}
     arms = [arm for arm in ARMS if any(name.startswith(f"{arm}-") for name in runs)]
     compared = {arm: differences(runs, arm, other, CURVES) for arm, other in AGAINST.items() if {arm, other} <= set(arms)}
-    about = {"machine": machine("populora", "torch"), "steps": STEPS, "arms": ARMS, "runs": sorted(runs)}
+    about = {"machine": machine("populora", "torch"), "steps": STEPS, "arms": ARMS, "lowest_validity_of_sql_f": lowest}
     write_results(args.out / "results.json", {**about, "against": AGAINST, "differences": compared})
     (args.out / "table.md").write_text(table(runs, arms, compared), encoding="utf-8")
+
+
+def lowest_mean(curve: Sequence[float], width: int = 10) -> float:
+    """Return the lowest mean of ``width`` steps in a row."""
+    return round(min(sum(curve[start : start + width]) / width for start in range(len(curve) - width + 1)), 3)
 
 
 def measured(folder: Path, name: str) -> Path:
