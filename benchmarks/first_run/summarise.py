@@ -79,16 +79,17 @@ def compare(runs: dict[str, dict]) -> dict[str, dict]:
 
 
 def ends(curve: Curve) -> dict[str, float]:
-    """Return the means of a curve over its first and its last `LAST` steps."""
+    """Return the means of a curve over its first and its last `LAST` steps; none where it has no value in them."""
     parts = {"first": curve[:LAST], "last": curve[-LAST:]}
-    return {when: round(float(np.mean([value for value in part if value is not None])), 4) for when, part in parts.items()}
+    known = {when: [value for value in part if value is not None] for when, part in parts.items()}
+    return {when: round(float(np.mean(values)), 4) for when, values in known.items() if values}
 
 
 def differences(runs: dict, arm: str, baseline: str, names: Sequence[str]) -> dict[str, dict]:
     """Return differences of last values, with Welch's 95 % interval over seeds where both arms have two or more."""
     entries = {}
     for name in names:
-        ours, theirs = ([row["last"] for row in ends_of(runs, kind, name)] for kind in (arm, baseline))
+        ours, theirs = ([row["last"] for row in ends_of(runs, kind, name) if "last" in row] for kind in (arm, baseline))
         if not ours or not theirs:
             continue
         entry: dict = {"seeds": [len(ours), len(theirs)], "difference": round(float(np.mean(ours) - np.mean(theirs)), 4)}

@@ -96,12 +96,17 @@ def table(runs: Mapping[str, dict], arms: Sequence[str], compared: Mapping[str, 
     titles = [*arms, *(f"{arm} − {AGAINST[arm]} [95 %]" for arm in compared)]
     lines = [f"| first 20 steps → last 20 | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
     for name in CURVES:
-        means = [[sum(run[when] for run in ends_of(dict(runs), arm, name)) for when in ("first", "last")] for arm in arms]
-        counts = [len(ends_of(dict(runs), arm, name)) for arm in arms]
-        cells = [f"{first / count:.3g} → {last / count:.3g}" for (first, last), count in zip(means, counts, strict=True)]
+        cells = [_means(ends_of(dict(runs), arm, name)) for arm in arms]
         cells += [_difference(entries[name]) for entries in compared.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _means(runs: Sequence[Mapping[str, float]]) -> str:
+    """Write the means over the runs that have a value: none proposed a valid problem in some runs' last steps."""
+    ends = [[run[when] for run in runs if when in run] for when in ("first", "last")]
+    missing = len(runs) - min(map(len, ends))
+    return " → ".join(f"{sum(values) / len(values):.3g}" for values in ends) + (f" ({missing} without)" if missing else "")
 
 
 def _difference(entry: dict) -> str:
