@@ -177,3 +177,11 @@ def test_every_operator_is_measured(monkeypatch):
         monkeypatch.setattr(operators, name, value)
     parents = [operators.qwen_adapter(seed, layers=2) for seed in (1, 2)]
     assert set(operators.measure_children(parents, 1)) == set(operators.describe_children(parents)) == set(OPERATORS)
+
+
+def test_a_run_without_a_value_in_its_last_steps_is_left_out_of_their_means():
+    summarise = pytest.importorskip("benchmarks.first_run.summarise")
+    runs = {"ours-0": {"rate": summarise.ends([0.5] * 20 + [None] * 20)}, "ours-1": {"rate": summarise.ends([0.5] * 40)}}
+    runs["theirs-0"] = {"rate": summarise.ends([0.25] * 40)}
+    assert runs["ours-0"]["rate"] == {"first": 0.5}
+    assert summarise.differences(runs, "ours", "theirs", ["rate"]) == {"rate": {"seeds": [1, 1], "difference": 0.25}}
