@@ -151,7 +151,8 @@ def test_generate_grade_and_table_do_what_evaluate_does(adapters, finished, tmp_
 
 
 def test_the_same_command_again_does_nothing_and_another_adds_to_it_or_is_refused(copied, adapters, tmp_path, populora, monkeypatch):
-    before = contents(copied)
+    before, begun = contents(copied), ("generations/tiny/one.jsonl", "verdicts/tiny/one.jsonl")
+    lines = {name: (copied / name).read_bytes() for name in begun}
     with monkeypatch.context() as patched:
         patched.setattr("populora.evals.generate.open_loaded", lambda *_: pytest.fail("a model was loaded"))
         assert populora("generate", "tiny", adapters / "one", adapters / "two", *SHORT, "-o", copied)[0] == 0
@@ -174,8 +175,9 @@ def test_the_same_command_again_does_nothing_and_another_adds_to_it_or_is_refuse
     code, _, errors = populora("grade", copied)
     assert code == 1 and "two on tiny: line 5: no JSON" in errors
     after = contents(copied)
-    for name in ("generations/tiny/one.jsonl", "verdicts/tiny/one.jsonl"):
-        assert after[name].startswith(before[name]) and after[name].count(b"\n") == 6
+    for name in begun:
+        longer = (copied / name).read_bytes()
+        assert longer.startswith(lines[name]) and longer.count(b"\n") == 6
     assert all(after[name] == before[name] for name in before if "verdicts/tiny/two." in name or "/base." in name)
 
 
