@@ -79,14 +79,14 @@ test-gpu: .venv/dev.stamp
 
 # In a network of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
+	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/runs/test_loggers.py
+	$(ONE_THREAD) $(BIN)/pytest tests/runs/test_loggers.py
 
 test-browser: .venv/browser.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m browser tests/browser
+	$(ONE_THREAD) $(BIN)/pytest -m browser tests/browser
 
 # One process, one thread, a small cache: vLLM's settings for a tiny model on a small machine.
 VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_ENABLE_V1_MULTIPROCESSING=0 \

@@ -62,7 +62,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def _threads() -> Iterator[None]:
-    """Give torch its number of threads back, which a run's settings change for the whole process."""
+    """Give torch its number of threads back, which the command of a benchmark changes for its whole process."""
     before = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0
     yield
     if before:

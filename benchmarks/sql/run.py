@@ -97,16 +97,17 @@ def table(runs: Mapping[str, dict], arms: Sequence[str], compared: Mapping[str, 
     lines = [f"| first 20 steps → last 20 | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
     for name in CURVES:
         cells = [_means(ends_of(dict(runs), arm, name)) for arm in arms]
-        cells += [_difference(entries[name]) for entries in compared.values()]
+        cells += [_difference(entries[name]) if name in entries else "–" for entries in compared.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _means(runs: Sequence[Mapping[str, float]]) -> str:
     """Write the means over the runs that have a value: none proposed a valid problem in some runs' last steps."""
-    ends = [[run[when] for run in runs if when in run] for when in ("first", "last")]
-    missing = len(runs) - min(map(len, ends))
-    return " → ".join(f"{sum(values) / len(values):.3g}" for values in ends) + (f" ({missing} without)" if missing else "")
+    known = [[run[when] for run in runs if when in run] for when in ("first", "last")]
+    missing = len(runs) - min(map(len, known))
+    means = [f"{sum(values) / len(values):.3g}" if values else "–" for values in known]
+    return " → ".join(means) + (f" ({missing} without)" if missing else "")
 
 
 def _difference(entry: dict) -> str:

@@ -45,7 +45,10 @@ class Silent:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """SHA-256 of all that must be equal for equal seeds: everything but times and the lock. (pytest takes hours to compare the bytes.)"""
+    """SHA-256 of all that must be equal for equal seeds: everything but times and the lock.
+
+    Where bytes differ, pytest takes hours to print how.
+    """
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "lock"))
     links = {str(path.relative_to(folder)): str(path.readlink()) for path in folder.rglob("*") if path.is_symlink()}
     return links | {str(path.relative_to(folder)): digest(path.read_bytes()) for path in files}

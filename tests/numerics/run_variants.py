@@ -3,9 +3,9 @@
     python tests/numerics/run_variants.py [PYTEST ARGUMENTS]
 
 The tests are those of `FOLDERS` and `FILES`, which compare tensors or what is computed with them; slow ones are left out unless the
-arguments select them. ``make test`` is the third variant: this machine's own instructions, one thread, aligned tensors. torch, MKL, oneDNN
-and NumPy's OpenBLAS choose their kernels by variables of the environment, which only a new process reads. Exit code 1 if the tests fail in
-any variant.
+arguments select them. Together with ``make test`` (this machine's instructions, one thread, aligned tensors) `VARIANTS` has every
+instruction set, number of threads and alignment. torch, MKL, oneDNN and NumPy's OpenBLAS choose their kernels by variables of the
+environment, which only a new process reads. Exit code 1 if the tests fail in any variant.
 """
 
 import os
@@ -27,10 +27,11 @@ FILES = (
 KERNELS = {
     "default": ("default", "SSE4_2", "SSE41", "Nehalem"),
     "avx2": ("avx2", "AVX2", "AVX2", "Haswell"),
+    "native": (),
 }
 """The newest instructions that each library of `LIBRARIES` may use. On ARM processors only torch has a choice."""
 LIBRARIES = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE")
-MARCH = {"default": "x86-64", "avx2": "x86-64-v3"}
+MARCH = {"default": "x86-64", "avx2": "x86-64-v3", "native": "native"}
 """Instructions of the compiled decoder."""
 X86 = platform.machine() in ("x86_64", "AMD64")
 
@@ -48,7 +49,7 @@ class Variant:
         return f"kernels: {self.kernels}, threads: {self.threads}, tensors at multiples of 64 bytes plus {self.offset}"
 
 
-VARIANTS = (Variant("default", 2, 12), Variant("avx2", 2, 12))
+VARIANTS = (Variant("default", 1, 12), Variant("avx2", 2, 0), Variant("native", 2, 12))
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from experiments.tiny_base import build as building
-from experiments.tiny_base.build import held_out_problems, seed_problems
+from experiments.tiny_base.build import seed_problems
 from experiments.tiny_base.corpus import bindings, draw_shard, message_weights, solve_document
 from experiments.tiny_base.grammar import parameters
 from experiments.tiny_base.mixtures import FINAL, GUESSING, MESSAGES, REASONING, SETTLED, SUMMARISING
@@ -65,7 +65,8 @@ def test_the_held_out_problems_that_ship_are_drawn_by_the_recipe_held_out_and_ri
     problems = read_problems(base_folder(BaseConfig()) / "held_out.jsonl")
     assert len(problems) == 648 and len({problem.id for problem in problems}) == 648
     monkeypatch.setattr(building, "HELD_OUT_PER_CELL", 2)
-    assert held_out_problems(0)[:2] == problems[:2]
+    drawn = building.held_out_problems(0)
+    assert drawn[:2] == problems[:2] and len({problem.id for problem in drawn}) == len(drawn) == 648 * 2 // 36
     for problem in problems[::20]:
         assert held_out(problem.program)
         for example in (*problem.shown, *problem.hidden):

@@ -10,6 +10,7 @@ from alignment import moved, tensors_at
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators import available_operators
 from populora.adapters.operators.breeding import LINEAGE_FILE, breed, breed_again, lineage_bytes, read_lineage
+from populora.adapters.threads import torch_threads
 from populora.core.errors import AdapterError, ConfigError
 from populora.core.types import Lineage
 
@@ -68,15 +69,12 @@ def test_other_parents_are_refused(make_adapter):
 def test_a_child_does_not_depend_on_the_number_of_threads():
     generator = torch.Generator().manual_seed(0)
     wide = Adapter({"w": (torch.randn(16, 4096, generator=generator), torch.randn(4096, 16, generator=generator))}, 16, 32.0)
-    threads, records, sums = torch.get_num_threads(), [], []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
+    records, sums = [], []
+    for count in (1, 2, 3):
+        with torch_threads(count):
             records.append(bred(PLAN, [("a", wide)])[1])
             assert torch.get_num_threads() == count
             sums.append(wide.modules["w"][0] @ wide.modules["w"][1])
-    finally:
-        torch.set_num_threads(threads)
     assert records[0] == records[1] == records[2]
     if torch.equal(sums[0], sums[1]):
         pytest.skip("sums do not depend on the number of threads here")
