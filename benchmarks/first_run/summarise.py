@@ -5,7 +5,7 @@ Each interval is Welch's at 95 % for one comparison alone, without a correction 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -128,18 +128,27 @@ def _cell(runs: dict, against: dict, arm: str, name: str) -> str:
     rows = ends_of(runs, arm, name)
     if not rows:
         return "–"
-    text = " → ".join(f"{np.mean([end[when] for end in rows]):.3g}" for when in ("first", "last") if when in rows[0])
-    return f"{text}, {_difference(against[arm][name])}" if arm in against else text
+    entry = against.get(arm, {}).get(name)
+    return f"{means_text(rows)}, {difference_text(entry)}" if entry else means_text(rows)
 
 
-def _difference(entry: dict) -> str:
+def means_text(rows: Sequence[Mapping[str, float]]) -> str:
+    """Write the means over the runs of the first steps, if any run has those, and of the last; and how many runs lack one of them."""
+    parts = [[row[when] for row in rows if when in row] for when in ("first", "last") if when == "last" or any(when in row for row in rows)]
+    missing = len(rows) - min(map(len, parts))
+    text = " → ".join(f"{np.mean(part):.3g}" if part else "–" for part in parts)
+    return f"{text} ({missing} without)" if missing else text
+
+
+def difference_text(entry: Mapping) -> str:
+    """Write a difference of `differences` with its interval."""
     interval = "[{:+.3g}, {:+.3g}]".format(*entry["interval_95"]) if "interval_95" in entry else "(no interval)"
     return f"{entry['difference']:+.3g} {interval}"
 
 
 def _against_controls(against: dict) -> str:
     lines = [
-        f"- {arm} − {baseline}: {CURVES[name]} {_difference(entries[name])}"
+        f"- {arm} − {baseline}: {CURVES[name]} {difference_text(entries[name])}"
         for baseline in BASELINES[1:] for arm, entries in against.get(baseline, {}).items() for name in BESIDE_CONTROLS if name in entries
     ]  # fmt: skip
     return "\n" + "\n".join(lines) + "\n" if lines else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.first_run.summarise import differences, ends, ends_of
+from benchmarks.first_run.summarise import difference_text, differences, ends, ends_of, means_text
 from benchmarks.measuring import POPULORA, machine, options, write_results
 
 from populora.core.files import read_json
@@ -96,23 +96,10 @@ def table(runs: Mapping[str, dict], arms: Sequence[str], compared: Mapping[str, 
     titles = [*arms, *(f"{arm} − {AGAINST[arm]} [95 %]" for arm in compared)]
     lines = [f"| first 20 steps → last 20 | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
     for name in CURVES:
-        cells = [_means(ends_of(dict(runs), arm, name)) for arm in arms]
-        cells += [_difference(entries[name]) if name in entries else "–" for entries in compared.values()]
+        cells = [means_text(ends_of(dict(runs), arm, name)) for arm in arms]
+        cells += [difference_text(entries[name]) if name in entries else "–" for entries in compared.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _means(runs: Sequence[Mapping[str, float]]) -> str:
-    """Write the means over the runs that have a value: none proposed a valid problem in some runs' last steps."""
-    known = [[run[when] for run in runs if when in run] for when in ("first", "last")]
-    missing = len(runs) - min(map(len, known))
-    means = [f"{sum(values) / len(values):.3g}" if values else "–" for values in known]
-    return " → ".join(means) + (f" ({missing} without)" if missing else "")
-
-
-def _difference(entry: dict) -> str:
-    interval = "[{:+.3g}, {:+.3g}]".format(*entry["interval_95"]) if "interval_95" in entry else "(no interval)"
-    return f"{entry['difference']:+.3g} {interval}"
 
 
 if __name__ == "__main__":

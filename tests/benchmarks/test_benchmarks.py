@@ -185,3 +185,6 @@ def test_a_run_without_a_value_in_its_last_steps_is_left_out_of_their_means():
     runs["theirs-0"] = {"rate": summarise.ends([0.25] * 40)}
     assert runs["ours-0"]["rate"] == {"first": 0.5}
     assert summarise.differences(runs, "ours", "theirs", ["rate"]) == {"rate": {"seeds": [1, 1], "difference": 0.25}}
+    assert summarise.means_text(summarise.ends_of(runs, "ours", "rate")) == "0.5 → 0.5 (1 without)"
+    assert summarise.means_text([{"first": 0.5}]) == "0.5 → – (1 without)"
+    assert summarise.means_text([{"last": 0.5}]) == "0.5"
