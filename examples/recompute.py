@@ -46,12 +46,13 @@ def rewards(proposals, attempts, pay):
     for row in proposals:
         solved = [answer["correct"] for answer in asked[False, row["problem_id"]] if row["problem_id"] not in void]
         rho = fmean(solved) if solved else None
-        valued = None if rho is None else pay["boundary"] if rho in (0, 1) else 1 - rho
+        factor = 4 * (rho or 0) if pay["proposal"] == "learnability" else 1
+        valued = None if rho is None else pay["boundary"] if rho in (0, 1) else factor * (1 - rho)
         row |= {"rho": rho, "reward": valued if row["valid"] else pay["invalid_proposal"]}
 
 
 def advantages(proposals, attempts, learner):
-    """Compute REINFORCE++-baseline: centre by prompt, whiten over the tokens of a member's batch, weigh the role."""
+    """Compute REINFORCE++-baseline: centre by prompt, whiten over the tokens (or sequences) of a member's batch, weigh the role."""
     for row in proposals:
         row |= {"advantage": None, "used": row["reward"] is not None, "by": row["author"], "as": "teacher", "prompt": row["group"]}
     for row in attempts:
@@ -61,15 +62,19 @@ def advantages(proposals, attempts, learner):
         mean = fmean(row["reward"] for row in peers) if len(peers) > 1 else 0.0
         for row in peers:
             row |= {"centred": row["reward"] - mean, "shifted": learner["centring"] == "batch" or len(peers) == 1}
-    sizes = {key: sum(row["response_tokens"] for row in of_role) for key, of_role in grouped(rows, "by", "as").items()}
+    for row in rows:
+        row["size"] = row["response_tokens"] if learner["loss_aggregation"] == "token_mean" else 1
+    sizes = {key: sum(row["size"] for row in of_role) for key, of_role in grouped(rows, "by", "as").items()}
+    tokens_of = {by: sum(row["response_tokens"] for row in of_member) for (by,), of_member in grouped(rows, "by").items()}
     together = {"member": ("by",), "pooled": ("by", "as"), "per_type": ("by", "as", "task")}[learner["whitening"]]
     for batch in grouped(rows, *together).values():
-        values, tokens, shifted = (np.array([row[name] for row in batch]) for name in ("centred", "response_tokens", "shifted"))
-        values[shifted] -= (tokens * values)[shifted].sum() / max(tokens[shifted].sum(), 1)
-        values /= math.sqrt((tokens * values**2).sum() / max(tokens.sum() - 1, 1) + 1e-8)
+        values, size, shifted = (np.array([row[name] for row in batch]) for name in ("centred", "size", "shifted"))
+        values[shifted] -= (size * values)[shifted].sum() / max(size[shifted].sum(), 1)
+        values /= math.sqrt((size * values**2).sum() / max(size.sum() - 1, 1) + 1e-8)
         for row, value in zip(batch, values.tolist(), strict=True):
-            roles = [size for (by, _), size in sizes.items() if by == row["by"]]
-            row["advantage"] = value * (sum(roles) / len(roles) / sizes[row["by"], row["as"]] if learner["role_weights"] == "equal" else 1)
+            roles = [of_role for (by, _), of_role in sizes.items() if by == row["by"]]
+            total = len(roles) * sizes[row["by"], row["as"]] if learner["role_weights"] == "equal" else sum(roles)
+            row["advantage"] = value * tokens_of[row["by"]] * row["size"] / (total * row["response_tokens"])
 
 
 def game(winner, loser, league):

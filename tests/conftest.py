@@ -30,6 +30,7 @@ from populora.core.types import (
     Rating,
     Role,
     TaskType,
+    UpdateStats,
 )
 from populora.runs.step_record import Evolution
 
@@ -159,15 +160,10 @@ def make_record() -> Callable[..., Any]:
         proposals = proposals_of(step)
         attempts = attempts_of(step, proposals)
         rewards = {"format": -1.0, "wrong_value": -0.5, "gold_not_reproduced": 0.0, "": 1.0}
-        update = SimpleNamespace(
-            loss=0.25, grad_norm=0.5, entropy=0.7, clip_fraction=0.0, kl=0.01, ess=0.9, mean_difference=1e-7, max_difference=1e-6,
-            tokens=40,
-            skipped=False,
-        )  # fmt: skip
-        skipped = SimpleNamespace(
-            loss=0.0, grad_norm=0.0, entropy=0.0, clip_fraction=0.0, kl=0.0, ess=1.0, mean_difference=0.0, max_difference=0.0, tokens=0,
-            skipped=True,
-        )  # fmt: skip
+        update = UpdateStats(
+            loss=0.25, grad_norm=0.5, entropy=0.7, kl=0.01, ess=0.9, mean_difference=1e-7, max_difference=1e-6, tokens=40, base_kl=0.02
+        )
+        skipped = UpdateStats(skipped=True)
         fields = {
             "step": step, "proposals": proposals, "attempts": attempts,
             "matchups": (Matchup("T0", "S0", 0.6, 0.5, "teacher"), Matchup("T1", "S1", 0.5, None, "none")),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from populora.core.types import (
     Rating,
     Role,
     TaskType,
+    UpdateStats,
 )
 from populora.report.arms import Arm, arms_of
 from populora.report.figure import Figure, MissingFigure, Study
@@ -208,6 +208,6 @@ def _children(rng: np.random.Generator, step: int, last: int) -> tuple[Lineage, 
     return (Lineage(member, generation, step, operator, named, ("evolve", step, member), float(rng.uniform(0.5, 1.5)), cosines, 7.5),)
 
 
-def _update(rng: np.random.Generator, skipped: bool) -> Any:
+def _update(rng: np.random.Generator, skipped: bool) -> UpdateStats:
     names = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference")
-    return SimpleNamespace(**{name: float(rng.random()) for name in names}, tokens=40, skipped=skipped)
+    return UpdateStats(**{name: float(rng.random()) for name in names}, tokens=40, skipped=skipped)

@@ -35,6 +35,17 @@ def test_boundary_of_absolute_zero_holds_at_both_ends_only():
     assert [teacher_reward(True, rho, config) for rho in (0.0, 0.25, 1.0)] == [-0.5, 0.75, -0.5]
 
 
+@given(st.integers(2, 64), st.data())
+def test_learnability_pays_most_for_the_problems_that_half_of_the_answers_solve(samples, data):
+    config = RewardConfig(proposal="learnability", boundary=-0.5)
+    rewards = {solved: teacher_reward(True, solved / samples, config) for solved in range(samples + 1)}
+    assert rewards[0] == rewards[samples] == -0.5
+    solved = data.draw(st.integers(1, samples - 1))
+    assert 0 < rewards[solved] <= 1 and rewards[solved] == pytest.approx(rewards[samples - solved])
+    assert max(rewards.values()) == pytest.approx(rewards[samples // 2])
+    assert rewards[solved] == pytest.approx(4 * solved * (samples - solved) / samples**2)
+
+
 @given(st.integers(1, 64), st.data())
 def test_harder_but_solvable_problems_pay_more(samples, data):
     solved = data.draw(st.integers(1, samples))

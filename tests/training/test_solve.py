@@ -56,6 +56,16 @@ def test_a_batch_that_lacks_problems_is_filled_from_the_buffer(run):
     assert {request.problem.id for request in batch if request.from_buffer} <= stored
 
 
+def test_a_share_of_the_batch_comes_from_the_buffer_although_the_teacher_gave_enough(run):
+    third = replace(run, config=replace(run.config, selfplay=replace(run.config.selfplay, buffer_share=0.33)))
+    offered = [proposal for task in CODE_TYPES for proposal in proposals("T0", task, dict.fromkeys(range(5), 1))]
+    requests, trained = student_requests(third, 1, [Matchup("T0", "S0", 0.5)], offered)
+    batch = [request for request in requests if request.student == "S0"]
+    assert Counter(request.problem.task for request in batch if request.from_buffer) == dict.fromkeys(CODE_TYPES, 1)
+    assert sum(not request.from_buffer for request in batch) == len(offered), "rho is measured for all of them"
+    assert sum(student == "S0" for student, _ in trained) == 3 * PROMPTS
+
+
 @pytest.fixture(scope="module")
 def agent():
     """A single agent with the schedule of Absolute Zero. Its buffer holds seeds, and of step 4 two problems of code_o, four of code_f."""

@@ -18,8 +18,8 @@ PROPOSALS = [sample(reward, f"p{index}", "propose") for index, reward in enumera
 ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0.5, -0.5, 1.0]]
 
 
-def values(samples, whitening="pooled", role_weights="tokens", centring="batch"):
-    config = LearnerConfig(whitening=whitening, role_weights=role_weights, centring=centring)
+def values(samples, whitening="pooled", role_weights="tokens", centring="batch", loss_aggregation="token_mean"):
+    config = LearnerConfig(whitening=whitening, role_weights=role_weights, centring=centring, loss_aggregation=loss_aggregation)
     return np.array([row.advantage for row in member_rows(0, samples, config)])
 
 
@@ -42,6 +42,19 @@ def test_with_equal_weights_each_role_of_the_single_agent_has_half_of_its_loss()
     assert whole == pytest.approx(sum(halves) / 2, rel=1e-12)
     proposed = np.where(np.arange(8) < 4, np.abs(agent), 0.0)
     assert token_mean(proposed, PROPOSALS + ATTEMPTS) == pytest.approx(halves[0] / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("role_weights", ["tokens", "equal"])
+def test_with_a_sequence_mean_a_long_response_counts_like_a_short_one(role_weights):
+    proposals = [sample(reward, f"p{length}", "propose", length=length) for reward, length in ((0.5, 4), (0.25, 40), (0.0, 9), (0.75, 200))]
+    attempts = [sample(reward, "problem", "solve", length=length) for reward in (1.0, -0.5) for length in (5, 70, 8)]
+    samples = proposals + attempts
+    tokens = np.array([len(each.generation.tokens) for each in samples])
+    shares = values(samples, role_weights=role_weights, loss_aggregation="sequence_mean") * tokens / tokens.sum()
+    parts = [np.array([each.reward for each in role]) for role in (proposals, attempts)]
+    counts = [len(samples)] * 2 if role_weights == "tokens" else [2 * len(part) for part in parts]
+    expected = [(part - part.mean()) / part.std(ddof=1) / count for part, count in zip(parts, counts, strict=True)]
+    np.testing.assert_allclose(shares, np.concatenate(expected), rtol=1e-7)
 
 
 def test_equal_weights_leave_a_member_with_one_role_as_it_is():

@@ -81,6 +81,8 @@ class SelfplayConfig:
     these attempts alone. With 0 a solver trains on the attempts that make rho, at problems of this step (the paper, reading 4)."""
     max_prompt_tokens: int = 6144
     max_response_tokens: int = 8096
+    buffer_share: float = 0.0
+    """Share of the problems that a student trains on that are drawn from the buffer: of earlier steps, by any teacher. 0 is the paper's."""
     buffer_size: int = 16384
     """Problems kept per task type; the oldest are dropped (reading 9)."""
     seeds: int = 256
@@ -135,6 +137,9 @@ class RewardConfig:
     invalid_proposal: float = -1.0
     boundary: float = 0.0
     """Teacher reward where rho is 0 and where it is 1: 0 in the paper, -0.5 in AZR's code (reading 1)."""
+    proposal: Literal["difficulty", "learnability"] = "difficulty"
+    """What a valid problem pays its teacher between these: 1 - rho (paper), or 4 rho (1 - rho), which is highest where half of the answers
+    are right."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,10 @@ class LearnerConfig:
     ratio is 1 and nothing is clipped; only the importance weight corrects for the sampler."""
     tis_cap: float = 2.0
     """Token-level truncated importance sampling: the largest weight (learner's probability over the sampler's) of a token."""
+    loss_aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
+    """A member's loss and its whitening are means over tokens, in which long responses weigh more (paper), or over sequences."""
+    base_kl: float = 0.0
+    """Weight in the loss of a member's KL from the base, which keeps it near. It costs a forward of the base. The paper has none."""
     max_kl: float = 0.1
     """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
     min_ess: float = 0.5

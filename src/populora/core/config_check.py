@@ -33,7 +33,7 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = (
     "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
-    "learner.min_ess",
+    "learner.min_ess", "learner.base_kl",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
     "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts",
 )  # fmt: skip
@@ -66,6 +66,9 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (not s.previous_step_attempts or p.single_agent,
          f"selfplay.previous_step_attempts is {s.previous_step_attempts}: expected 0, or the single agent (population.single_agent)"),
+        (0 <= s.buffer_share <= 1, f"selfplay.buffer_share is {s.buffer_share}: expected a share from 0 to 1"),
+        (not (s.buffer_share and s.previous_step_attempts),
+         f"selfplay.buffer_share is {s.buffer_share}: expected 0, because selfplay.previous_step_attempts takes all from the buffer"),
         (s.buffer_size >= s.seeds, f"selfplay.buffer_size {s.buffer_size} is smaller than selfplay.seeds {s.seeds}"),
         (not c.lora.ranks or len(c.lora.ranks) == p.members, f"lora.ranks has {len(c.lora.ranks)} values for {p.members} members"),
         (all(1 <= rank <= c.lora.rank for rank in c.lora.ranks), f"lora.ranks is {c.lora.ranks}: expected 1 to lora.rank, {c.lora.rank}"),

@@ -22,7 +22,7 @@ from populora.core.types import Kind, TaskType, task_types
 from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 
-UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "skipped")
+UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "base_kl", "skipped")
 
 Row = Mapping[str, Any]
 

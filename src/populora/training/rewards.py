@@ -25,13 +25,17 @@ def student_reward(formatted: bool, correct: bool, config: RewardConfig) -> floa
 def teacher_reward(valid: bool, rho: float | None, config: RewardConfig) -> float:
     """Return the reward of one proposal (Eq. 2). ``rho`` in [0, 1] is the matched student's solve rate; it is not read for an invalid one.
 
+    ``config.proposal`` may pay for learnability instead (Rutherford et al. 2024, "No Regrets").
+
     Raises `PopuloraError` for a valid proposal without a solve rate: an unattempted problem has no reward.
     """
     if not valid:
         return config.invalid_proposal
     if rho is None or not 0.0 <= rho <= 1.0:
         raise PopuloraError(f"expected a solve rate in [0, 1] for a valid proposal, got {rho!r}: attempt the problem before paying for it")
-    return config.boundary if rho in (0.0, 1.0) else 1.0 - rho
+    if rho in (0.0, 1.0):
+        return config.boundary
+    return 1.0 - rho if config.proposal == "difficulty" else 4.0 * rho * (1.0 - rho)
 
 
 @dataclass(frozen=True)

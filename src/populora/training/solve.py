@@ -65,9 +65,11 @@ def training_problems(
 ) -> tuple[list[Problem], list[Problem]]:
     """Choose ``prompts_per_type`` problems to train on: one per teacher prompt first, then any (reading 4).
 
-    Returns them, and problems from the buffer where they are too few (reading 5). By AZR's schedule all come from the buffer.
+    Returns them, and problems from the buffer where they are too few (reading 5) and for ``buffer_share``. By AZR's schedule all come from
+    the buffer.
     """
     count = run.config.selfplay.prompts_per_type
+    new = count - round(run.config.selfplay.buffer_share * count)
     rng = stream(run.config.seed, "train-problems", step, student.id, task)
     if run.config.selfplay.previous_step_attempts:
         return [], problems_of_previous_step(run, step, task, rng)
@@ -76,7 +78,7 @@ def training_problems(
     for proposal in shuffled:
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
-    chosen = [proposal.problem for proposal in ordered[:count] if proposal.problem]
+    chosen = [proposal.problem for proposal in ordered[:new] if proposal.problem]
     past = run.buffer.draw(task, 4 * (count - len(chosen)), rng)
     fitting = [problem for problem in past if run.fits(run.solve_prompt(problem))]
     return chosen, fitting[: count - len(chosen)]

@@ -7,6 +7,8 @@ updates it would couple. The two roles of the single agent are whitened apart, b
 In its loss the agent's roles weigh by their tokens, as a mean over the whole batch has it (the paper), or half each
 (``learner.role_weights = "equal"``). In the paper both have equally many sequences and the two nearly agree; with many attempts per
 problem and one proposal per prompt, proposing has little weight in the first.
+
+With ``learner.loss_aggregation = "sequence_mean"`` all sequences weigh alike in whitening and in the loss, however long they are.
 """
 
 from collections import Counter
@@ -80,14 +82,14 @@ def member_rows(slot: int, samples: Sequence[Sample], config: LearnerConfig) -> 
     values = advantages(
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
-        [len(sample.generation.tokens) for sample in samples],
+        [_size(sample, config) for sample in samples],
         [_batch(sample, config) for sample in samples],
         config.centring,
     )
-    weights = _equal_weights(samples) if config.role_weights == "equal" else {"propose": 1.0, "solve": 1.0}
+    weights = _weights(samples, config)
     return [
-        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weights[sample.role] * value)
-        for sample, value in zip(samples, values.tolist(), strict=True)
+        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weight * value)
+        for sample, weight, value in zip(samples, weights, values.tolist(), strict=True)
     ]
 
 
@@ -96,9 +98,20 @@ def _batch(sample: Sample, config: LearnerConfig) -> Hashable:
     return {"member": (), "pooled": sample.role, "per_type": (sample.role, sample.task)}[config.whitening]
 
 
-def _equal_weights(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the weights by role that turn the learner's mean over all tokens into the mean of the roles' means. One role alone has 1."""
-    tokens = Counter[str]()
+def _size(sample: Sample, config: LearnerConfig) -> int:
+    """Return the weight of a sequence in means over sequences: its tokens, or 1."""
+    return len(sample.generation.tokens) if config.loss_aggregation == "token_mean" else 1
+
+
+def _weights(samples: Sequence[Sample], config: LearnerConfig) -> list[float]:
+    """Return the weights that turn the learner's mean over all tokens into the mean by `_size`, or into the mean of the roles' means."""
+    tokens, sizes = 0, Counter[str]()
     for sample in samples:
-        tokens[sample.role] += len(sample.generation.tokens)
-    return {role: tokens.total() / (len(tokens) * count) if count else 0.0 for role, count in tokens.items()}
+        tokens += len(sample.generation.tokens)
+        sizes[sample.role] += _size(sample, config)
+    total = sizes if config.role_weights == "equal" else dict.fromkeys(sizes, sizes.total())
+    roles = len(sizes) if config.role_weights == "equal" else 1
+    return [
+        tokens * _size(sample, config) / (roles * total[sample.role] * len(sample.generation.tokens)) if sample.generation.tokens else 0.0
+        for sample in samples
+    ]

@@ -21,12 +21,15 @@ def off_policy(adapted, config=CONFIG) -> InProcessLearner:
     return InProcessLearner(adapted, config, agreement=math.inf)
 
 
-def peft_loss(model, row: TrainRow, tokens: int) -> torch.Tensor:
-    """The row's share of its member's loss: PPO with clip-higher, truncated weights, token mean over the member's batch."""
+def peft_logprobs(model, row: TrainRow) -> torch.Tensor:
     ids = torch.tensor([[*row.prompt_tokens, *row.tokens]])
     log_p = model(ids).logits[0].log_softmax(-1)
-    positions = torch.arange(len(row.prompt_tokens) - 1, ids.shape[1] - 1)
-    ratio = (log_p[positions, torch.tensor(row.tokens)] - torch.tensor(row.logprobs)).exp()
+    return log_p[torch.arange(len(row.prompt_tokens) - 1, ids.shape[1] - 1), torch.tensor(row.tokens)]
+
+
+def peft_loss(model, row: TrainRow, tokens: int) -> torch.Tensor:
+    """The row's share of its member's loss: PPO with clip-higher, truncated weights, token mean over the member's batch."""
+    ratio = (peft_logprobs(model, row) - torch.tensor(row.logprobs)).exp()
     surrogate = torch.min(ratio * row.advantage, ratio.clamp(1 - CONFIG.clip_low, 1 + CONFIG.clip_high) * row.advantage)
     weight = ratio.detach()
     return -(surrogate * weight.clamp(max=CONFIG.tis_cap) / weight).sum() / tokens
@@ -83,6 +86,26 @@ def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_on
         moved = as_row(adapted, parameters, slot).detach()
         assert float((adapted.bank.master[slot] - moved).abs().max()) < 1e-6
         assert int(adapted.bank.steps[slot]) == sum(slot in slots for slots in present)
+
+
+def test_a_kl_to_the_base_adds_its_gradient(adapted, peft_model, make_rows):
+    """Of k3 with the base's log-probabilities from PEFT's model without its adapter."""
+    rows, weight = make_rows(4), 0.3
+    updates = off_policy(adapted, dataclasses.replace(CONFIG, base_kl=weight)).update(rows)
+    for slot in range(4):
+        mine = [row for row in rows if row.slot == slot]
+        parameters, tokens, divergence = peft_gradients(peft_model, rows, slot), sum(len(row.tokens) for row in mine), 0.0
+        for row in mine:
+            with peft_model.disable_adapter(), torch.no_grad():
+                base = peft_logprobs(peft_model, row)
+            gap = base - peft_logprobs(peft_model, row)
+            k3 = (gap.exp() - 1 - gap).sum() / tokens
+            (weight * k3).backward()
+            divergence += k3.item()
+        expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, slot)
+        assert float((adapted.bank.gradient[slot] - expected).norm() / expected.norm()) < 3e-6
+        assert updates[slot].base_kl == pytest.approx(divergence, rel=1e-3) and divergence > 1e-4
+    assert math.isnan(off_policy(adapted).update(rows)[0].base_kl)
 
 
 def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):

@@ -10,7 +10,7 @@ from populora.core.config import ClusterConfig, PopulationConfig
 from populora.engine.planning.assumptions import Assumptions
 from populora.engine.planning.hardware import fill_gpus, find_gpu
 from populora.engine.planning.model_shape import qwen2
-from populora.engine.planning.step_time import Texts, decode_seconds, prompt_flops, train_flops
+from populora.engine.planning.step_time import Texts, base_flops, decode_seconds, prompt_flops, train_flops
 
 HAND = {
     # teachers, GPU, GPUs: decode, prompts shared / not, train as it is / all layers again / prompts shared, all of it
@@ -71,6 +71,14 @@ def test_students_attempt_every_valid_problem_but_train_on_a_fixed_number(paper,
     assert single.proposals.rows == single.attempts.rows == 576 and single.trained.rows == 1152
 
 
+def test_problems_from_the_buffer_come_on_top_of_those_that_rho_is_measured_on(paper, planned):
+    config = paper()
+    third = replace(config, selfplay=replace(config.selfplay, buffer_share=0.25))
+    work, without = (planned(each, assumed=Assumptions(valid=1.0)).work for each in (third, config))
+    assert work.attempts.rows == without.attempts.rows + 4 * 18 * 8 and work.trained == without.trained
+    assert planned(third, assumed=Assumptions(valid=0.0)).work.attempts.rows == 4 * 576
+
+
 def test_the_agent_of_azr_trains_on_attempts_of_their_own_and_not_on_those_for_rho(paper, planned):
     config = replace(paper(), population=PopulationConfig(single_agent=True))
     config = replace(config, selfplay=replace(config.selfplay, prompts_per_type=64, samples_per_prompt=1, previous_step_attempts=1))
@@ -103,6 +111,14 @@ def test_small_shapes_count_by_hand():
     assert shape.linear == 144 and shape.head == 40 and shape.parameters == 144 + (4 + 4) + 8 + 4 + 40
     pairs = 2**2 / 2 + 2 * (2 + 1)
     assert train_flops(shape, 5, Texts(1, 1, 2, 2), "none") == 4 * (4 * 144 + 6 * 5) + 4 * 2 * 40 + 12 * 4 * pairs
+
+
+def test_a_kl_to_the_base_costs_a_forward_of_the_base(paper, planned):
+    config = paper()
+    shape = qwen2("toy", 4, 8, 1, 2, 1, 10, tied=True, context=32)
+    assert base_flops(shape, Texts(1, 1, 2, 2)) == 4 * 2 * 144 + 2 * 2 * 40 + 4 * 4 * (2**2 / 2 + 2 * (2 + 1))
+    near = planned(replace(config, learner=replace(config.learner, base_kl=0.01)))
+    assert 1.2 < near.seconds.train / planned(config).seconds.train < 1.5
 
 
 def test_publishing_gives_every_engine_all_adapters_in_the_base_s_precision(paper, planned):

@@ -133,6 +133,6 @@ def _merge(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:
 def _add_sums(totals: Sums, helpers: Iterable[tuple[tuple[int, int], list[float]]]) -> Sums:
     """Add the helpers' sums to the owners'; the last of them is a maximum."""
     for (slot, _), part in helpers:
-        added = [total + value for total, value in zip(totals[slot][:7], part[:7], strict=True)]
-        totals[slot] = [*added, max(totals[slot][7], part[7])]
+        added = [total + value for total, value in zip(totals[slot][:-1], part[:-1], strict=True)]
+        totals[slot] = [*added, max(totals[slot][-1], part[-1])]
     return totals

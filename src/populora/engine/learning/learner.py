@@ -8,7 +8,9 @@ learner's of this forward. Either way a token's weight learner / sampler is trun
 token far less likely.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -83,11 +85,11 @@ class InProcessLearner:
         """Add the gradients of some of a step's micro-batches to the bank's; ``tokens`` are the response tokens of the whole step.
 
         Returns the sums that `check_update` takes, by slot: loss, entropy, clipped tokens, KL, difference, importance weight and its
-        square, and the largest difference.
+        square, KL from the base, and the largest difference.
         """
         device, slots = self.adapted.device, self.adapted.bank.slots
         shares = torch.tensor([1.0 / max(tokens.get(slot, 0), 1) for slot in range(slots)], device=device)
-        sums = torch.zeros(slots, 8, dtype=torch.float64, device=device)
+        sums = torch.zeros(slots, 9, dtype=torch.float64, device=device)
         for groups in batches:
             self._backward(groups, shares, sums)
         return dict(enumerate(sums.tolist()))
@@ -108,7 +110,7 @@ class InProcessLearner:
             )
 
     def _backward(self, groups: Sequence[TrainGroup], shares: torch.Tensor, sums: torch.Tensor) -> None:
-        """Add the gradients of one micro-batch to the bank's, and its terms [8] to ``sums`` [S, 8]."""
+        """Add the gradients of one micro-batch to the bank's, and its terms [9] to ``sums`` [S, 9]."""
         device, config = self.adapted.device, self.config
         slot, sampled, advantages = _columns(groups, device)
         packed = self.adapted.pack([group.prompt_group for group in groups])
@@ -117,14 +119,23 @@ class InProcessLearner:
         old = logprobs.detach() if config.old_logprobs == "recomputed" else sampled
         losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
         losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
+        from_base = torch.full_like(sampled, math.nan)
+        if config.base_kl:
+            from_base = kl(logprobs, self._base_logprobs(groups))
+            losses = losses + config.base_kl * from_base
         (losses * shares[slot]).sum().backward()
         gap = logprobs.detach() - sampled
         differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap)
-        # The fourth term estimates KL(sampler || learner), exp(d) - 1 - d with d = learner - sampler (Schulman's k3).
-        terms = (losses.detach(), entropies, clipped.float(), gap.expm1() - gap, differences, weights, weights**2)
-        sums[:, :7].index_add_(0, slot, torch.stack(terms, 1).double())
+        gaps = (kl(sampled, logprobs.detach()), differences, weights, weights**2)
+        terms = (losses.detach(), entropies, clipped.float(), *gaps, from_base.detach())
+        sums[:, :-1].index_add_(0, slot, torch.stack(terms, 1).double())
         for present in slot.unique().tolist():
-            sums[present, 7] = torch.maximum(sums[present, 7], differences[slot == present].max().double())
+            sums[present, -1] = torch.maximum(sums[present, -1], differences[slot == present].max().double())
+
+    @torch.no_grad()
+    def _base_logprobs(self, groups: Sequence[TrainGroup]) -> torch.Tensor:
+        """Compute the bare base's log-probabilities of the groups' response tokens [M]."""
+        return self.adapted.logprobs(self.adapted.pack([replace(group.prompt_group, slot=-1) for group in groups]))[0]
 
 
 def _columns(groups: Sequence[TrainGroup], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -144,6 +155,13 @@ def policy_loss(
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     return torch.maximum(plain, clipped), (clipped > plain).detach()
+
+
+def kl(logprobs: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Estimate a KL from ``logprobs`` to ``other`` for each token that the former's model sampled: exp(d) - 1 - d, d their difference
+    (Schulman's k3). It is never negative."""
+    gap = other - logprobs
+    return gap.expm1() - gap
 
 
 def truncation(logprobs: torch.Tensor, old: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:

@@ -67,9 +67,9 @@ class ShardedLearner(InProcessLearner):
             # The others gather layers once more: join with an update of weight 0.
             super().accumulate(batches[:1], dict.fromkeys(range(self.adapted.bank.slots), math.inf))
         table = torch.tensor([sums[slot] for slot in sorted(sums)], dtype=torch.float64, device=self.adapted.device)
-        largest = table[:, 7].clone()
+        largest = table[:, -1].clone()
         distributed.all_reduce(self.adapted.bank.gradient)
         distributed.all_reduce(table)
         distributed.all_reduce(largest, distributed.ReduceOp.MAX)
-        table[:, 7] = largest
+        table[:, -1] = largest
         return dict(enumerate(table.tolist()))

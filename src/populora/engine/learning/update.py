@@ -56,8 +56,10 @@ def check_update(
 
 
 def _stats(sums: Sequence[float], norm: float, tokens: int) -> UpdateStats:
-    loss, entropy, clipped, kl, difference, weight, square = (value / tokens for value in sums[:7])
-    return UpdateStats(loss, norm, entropy, clipped, kl, weight**2 / square if square else math.nan, difference, sums[7], tokens)
+    *means, largest = sums
+    loss, entropy, clipped, kl, difference, weight, square, base_kl = (value / tokens for value in means)
+    ess = weight**2 / square if square else math.nan
+    return UpdateStats(loss, norm, entropy, clipped, kl, ess, difference, largest, tokens, base_kl=base_kl)
 
 
 def _check_slot(slot: int, update: UpdateStats, agreement: float, config: LearnerConfig) -> None:

@@ -64,15 +64,17 @@ class StepWork:
 
 def step_work(config: Config, assumed: Assumptions) -> StepWork:
     """Count the texts of a step. A proposer answers ``prompts_per_type`` prompts of each type. A solver attempts all valid problems of its
-    teachers and fills up to ``prompts_per_type`` of each from the buffer; it trains on that many (readings 3 to 5). With
-    ``selfplay.previous_step_attempts`` it trains on as many problems of the step before, and on no attempt at the others."""
+    teachers and fills up to ``prompts_per_type`` of each from the buffer, which gives at least ``buffer_share`` of them; it trains on that
+    many (readings 3 to 5). With ``selfplay.previous_step_attempts`` it trains on as many problems of the step before, and on no attempt
+    at the others."""
     play, lengths = config.selfplay, (assumed.prompt_tokens, assumed.response_tokens)
     population = config.population
     proposers, solvers = (1, 1) if population.single_agent else (population.teachers, population.students)
     prompts = len(config.task_types) * play.prompts_per_type
     proposed = proposers * prompts * play.samples_per_prompt
     valid, apart = assumed.valid * proposed, solvers * prompts * play.previous_step_attempts
-    problems = valid + solvers * prompts if apart else max(valid, solvers * prompts)
+    drawn = play.buffer_share * solvers * prompts
+    problems = valid + solvers * prompts if apart else drawn + max(valid, solvers * prompts - drawn)
     attempts = valid * play.rho_samples + apart if apart else problems * play.rho_samples
     trained_rows = proposed + (apart or solvers * prompts * play.rho_samples)
     return StepWork(
@@ -88,7 +90,8 @@ def step_flops(config: Config, shape: ModelShape, work: StepWork) -> dict[str, f
     return {
         "prompts": prompt_flops(shape, adapter, work.sampled),
         "decode": decode_flops(shape, adapter, work.sampled),
-        "train": train_flops(shape, adapter, work.trained, config.learner.activation_checkpointing),
+        "train": train_flops(shape, adapter, work.trained, config.learner.activation_checkpointing)
+        + (base_flops(shape, work.trained) if config.learner.base_kl else 0.0),
     }
 
 
@@ -113,6 +116,12 @@ def train_flops(shape: ModelShape, adapter: int, texts: Texts, checkpointing: st
         "layer": 2 * tokens * (shape.linear + adapter) + 4 * shape.attention * pairs,
     }
     return flops + recomputed[checkpointing]
+
+
+def base_flops(shape: ModelShape, texts: Texts) -> float:
+    """FLOPs of the forward of the bare base that ``learner.base_kl`` takes."""
+    pairs, tokens = texts.prompt_pairs + texts.response_pairs, texts.read + texts.written
+    return 2 * tokens * shape.linear + 2 * texts.written * shape.head + 4 * shape.attention * pairs
 
 
 @dataclass(frozen=True)
