@@ -3,8 +3,8 @@
     python -m benchmarks.claims.run [--jobs 2] [--minutes 150] [--only 4t4s agent]
 
 First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`. A run that was stopped goes
-on from its last checkpoint; a measured one loses its folder. With ``--minutes`` no run begins that would probably end later: the longest
-comparable run so far tells how long one takes.
+on from its last checkpoint. Of a measured one the last adapters stay, in ROOT/adapters, and the rest of its folder goes. With ``--minutes``
+no run begins that would probably end later: the longest comparable run so far tells how long one takes.
 """
 
 import json
@@ -63,6 +63,7 @@ def _make_one(run: Planned, args: Namespace, clock: "Clock") -> None:
     train(run, folder)
     measuring = [sys.executable, "-m", "benchmarks.claims.measure", str(folder), str(args.out / "measured" / run.name)]
     subprocess.run(measuring, check=True)
+    shutil.copytree(folder / "adapters", args.root / "adapters" / run.name, dirs_exist_ok=True)
     shutil.rmtree(folder)
     clock.note(run.arm, time.monotonic() - started)
     print(f"{run.name}: {time.monotonic() - started:.0f} s", flush=True)
