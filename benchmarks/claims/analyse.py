@@ -40,7 +40,7 @@ Arm = dict[str, Observations]
 def main() -> None:
     args = options(__doc__, HERE).parse_args()
     suites = read_suites()
-    files = [file for file in sorted((args.out / "measured").glob("*.parquet")) if ".answers" not in file.name and "pilot" not in file.name]
+    files = [file for file in sorted((args.out / "measured").glob("*.parquet")) if ".answers" not in file.name]
     runs = by_arm({file.stem: read_run(file) for file in files})
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():

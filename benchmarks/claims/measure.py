@@ -4,7 +4,9 @@
 and solver with the verdicts of greedy answers in the suite's order, and for the vote the sampled answers to the test suite's problems of
 code_o. The two files stay when the run's folder, of some 100 MB, goes.
 
-    python -m benchmarks.claims.measure RUN TARGET      `run.py` calls it; TARGET has no ending
+    python -m benchmarks.claims.measure RUN TARGET [--validation]      `run.py` calls it; TARGET has no ending
+
+With ``--validation`` the solvers answer the validation suite alone.
 """
 
 import json
@@ -46,8 +48,8 @@ USED = "cpu_seconds.txt"
 """In a run's folder: the CPU time of its processes."""
 
 
-def write_measured(folder: Path, target: Path) -> None:
-    every = suites()
+def write_measured(folder: Path, target: Path, validation: bool = False) -> None:
+    every = suites(validation)
     answers = pa.Table.from_pylist(list(answer_rows(folder, every)))
     log, timings = read_log(folder), read_log(folder, TIMINGS)
     names = sorted({name for line in log for name in line if KEPT.fullmatch(name)})
@@ -73,10 +75,10 @@ def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, An
     }
 
 
-def suites() -> dict[str, list[Problem]]:
-    """Return the suites of the verdicts and the validation suite."""
-    validation = load_held_out(BaseConfig(path="tiny"), 216)
-    return {"test": read_suite("test"), "transfer": read_suite("transfer"), "validation": validation}
+def suites(validation: bool) -> dict[str, list[Problem]]:
+    """Return the validation suite, unless it is asked for alone after those of the verdicts."""
+    verdicts = {} if validation else {name: read_suite(name) for name in ("test", "transfer")}
+    return {**verdicts, "validation": load_held_out(BaseConfig(path="tiny"), 216)}
 
 
 def contaminated(folder: Path, problems: Sequence[Problem]) -> list[int]:
@@ -88,7 +90,7 @@ def contaminated(folder: Path, problems: Sequence[Problem]) -> list[int]:
 def answer_rows(folder: Path, every: Mapping[str, Sequence[Problem]]):
     """Let the solvers of each snapshot answer the suites. The validation suite and the votes come last, at the last snapshot."""
     config, last = read_config(folder), read_config(folder).steps
-    steps = [step for step in PROTOCOL["snapshots"] if step < last] + [last]
+    steps = [step for step in PROTOCOL["snapshots"] if step < last and "test" in every] + [last]
     with build_run(config) as run:
         for step in steps:
             restore(run, load_checkpoint(folder, step))
@@ -96,7 +98,8 @@ def answer_rows(folder: Path, every: Mapping[str, Sequence[Problem]]):
             for name, problems in every.items():
                 if name != "validation" or step == last:
                     yield from greedy_rows(run, name, problems)
-        yield from vote_rows(run, every["test"])
+        if "test" in every:
+            yield from vote_rows(run, every["test"])
 
 
 def greedy_rows(run: Run, suite: str, problems: Sequence[Problem]):
@@ -126,4 +129,4 @@ def vote_rows(run: Run, problems: Sequence[Problem]):
 
 
 if __name__ == "__main__":
-    write_measured(Path(sys.argv[1]), Path(sys.argv[2]))
+    write_measured(Path(sys.argv[1]), Path(sys.argv[2]), validation="--validation" in sys.argv)

@@ -10,7 +10,7 @@ PROTOCOL: dict[str, Any] = tomllib.loads(Path(__file__).with_name("protocol.toml
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of the campaign. Its ``name`` is that of its files, such as ``4t4s-0``."""
+    """A run of the campaign. Its ``name`` is that of its files, such as ``4t4s-0``; runs before or beside the verdicts have a folder."""
 
     arm: str
     seed: int
@@ -19,6 +19,11 @@ class Planned:
     @property
     def name(self) -> str:
         return f"{self.arm}-{self.seed}"
+
+    @property
+    def for_verdicts(self) -> bool:
+        """Whether it answers the suites of the verdicts. The others answer the validation suite alone."""
+        return "/" not in self.arm
 
     def flags(self) -> list[str]:
         """Return the command-line flags of the settings."""
@@ -41,11 +46,19 @@ def pilot_runs() -> list[Planned]:
     """List the runs that choose the learning rates. The seed is part of the arm's name together with the rate."""
     pilot = PROTOCOL["pilot"]
     return [
-        Planned(f"pilot-{arm}-{rate:g}", seed, settings_of(arm, rate, pilot["steps"]))
+        Planned(f"pilot/{arm}-{rate:g}", seed, settings_of(arm, rate, pilot["steps"]))
         for seed in pilot["seeds"]
         for arm in pilot["arms"]
         for rate in pilot["rates"]
     ]
+
+
+def idea_runs(rates: dict[str, float]) -> list[Planned]:
+    """List the runs of the ideas, and of the arms that they are compared with. They have seeds of their own."""
+    ideas, steps = PROTOCOL["ideas"], PROTOCOL["steps"]
+    settings = {name: settings_of(name, rates[family_of(name)], steps) for name in ideas["references"]}
+    settings |= {name: {**settings["4t4s"], **idea["settings"]} for name, idea in ideas["arms"].items()}
+    return [Planned(f"ideas/{name}", seed, of_arm) for seed in ideas["seeds"] for name, of_arm in settings.items()]
 
 
 def family_of(arm: str) -> str:

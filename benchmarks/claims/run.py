@@ -1,8 +1,9 @@
 """Train and measure every run of the claims campaign that has no files in `measured/` yet.
 
-    python -m benchmarks.claims.run [--jobs 2] [--minutes 150] [--only 4t4s agent]
+    python -m benchmarks.claims.run [--jobs 2] [--minutes 150] [--only 4t4s agent] [--ideas]
 
-First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`. A run that was stopped goes
+First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`, or with ``--ideas`` those
+of the ideas. A run that was stopped goes
 on from its last checkpoint. Of a measured one the last adapters stay, in ROOT/adapters, and the rest of its folder goes. With ``--minutes``
 no run begins that would probably end later: the longest comparable run so far tells how long one takes.
 """
@@ -23,7 +24,7 @@ from threading import Lock
 import numpy as np
 import pyarrow.parquet as pq
 from benchmarks.claims.measure import USED
-from benchmarks.claims.protocol import PROTOCOL, Planned, pilot_runs, planned_runs
+from benchmarks.claims.protocol import PROTOCOL, Planned, idea_runs, pilot_runs, planned_runs
 from benchmarks.measuring import POPULORA, options, write_results
 
 HERE = Path(__file__).parent
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run that would probably end later")
     parser.add_argument("--only", nargs="*", default=sorted(PROTOCOL["arms"]), choices=sorted(PROTOCOL["arms"]), help="arms to train")
+    parser.add_argument("--ideas", action="store_true", help="train the runs of the ideas")
     args = parser.parse_args()
     args.until = time.monotonic() + 60 * args.minutes
     pilot = pilot_runs()
@@ -42,7 +44,7 @@ def main() -> None:
     if missing(pilot, args.out):
         raise SystemExit("the pilot is not complete: call again")
     rates = chosen_rates(args.out)
-    make([run for run in planned_runs(rates) if run.arm in args.only], args)
+    make(idea_runs(rates) if args.ideas else [run for run in planned_runs(rates) if run.arm in args.only], args)
 
 
 def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
@@ -62,6 +64,7 @@ def _make_one(run: Planned, args: Namespace, clock: "Clock") -> None:
     started, folder = time.monotonic(), args.root / run.name
     train(run, folder)
     measuring = [sys.executable, "-m", "benchmarks.claims.measure", str(folder), str(args.out / "measured" / run.name)]
+    measuring += [] if run.for_verdicts else ["--validation"]
     subprocess.run(measuring, check=True)
     shutil.copytree(folder / "adapters", args.root / "adapters" / run.name, dirs_exist_ok=True)
     shutil.rmtree(folder)
@@ -102,7 +105,7 @@ def chosen_rates(out: Path) -> dict[str, float]:
     pilot, accuracies = PROTOCOL["pilot"], defaultdict(dict)
     for arm in pilot["arms"]:
         for rate in pilot["rates"]:
-            files = [out / "measured" / f"pilot-{arm}-{rate:g}-{seed}.answers.parquet" for seed in pilot["seeds"]]
+            files = [out / "measured" / f"pilot/{arm}-{rate:g}-{seed}.answers.parquet" for seed in pilot["seeds"]]
             accuracies[arm][f"{rate:g}"] = round(float(np.mean([validation_accuracy(file) for file in files])), 4)
     rates = {arm: float(max(by_rate, key=by_rate.__getitem__)) for arm, by_rate in accuracies.items()}
     if not (out / "pilot.json").exists():

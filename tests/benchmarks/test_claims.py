@@ -5,10 +5,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from benchmarks.claims import analyse, measures, suites
+from benchmarks.claims import analyse, ideas, measures, suites
 from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, recovery, specialisation, vote, vote_gain
-from benchmarks.claims.protocol import PROTOCOL, pilot_runs, planned_runs
+from benchmarks.claims.protocol import PROTOCOL, idea_runs, pilot_runs, planned_runs
 from benchmarks.claims.transfer import FAMILIES
 
 from populora.cli.arguments import parse_settings
@@ -24,13 +24,30 @@ def problems(*groups):
 
 
 def test_every_planned_run_has_settings_that_the_trainer_takes():
-    runs = [*planned_runs(RATES), *pilot_runs()]
+    runs = [*planned_runs(RATES), *pilot_runs(), *idea_runs(RATES)]
     assert len({run.name for run in runs}) == len(runs)
     for run in {run.arm: run for run in runs}.values():
         settings = parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train").settings
         assert settings.learner.role_weights == "equal" and settings.threads == 1 and not settings.evaluation.every
         assert settings.steps % settings.keep_checkpoints_every == 0
     assert {run.settings["learner.learning_rate"] for run in planned_runs(RATES) if run.arm.startswith("agent")} == {1e-3}
+
+
+def test_every_idea_changes_what_a_4t4s_run_does_and_meets_it_with_the_same_seeds():
+    runs = idea_runs(RATES)
+    plain = {run.seed: run.settings for run in runs if run.arm == "ideas/4t4s"}
+    changed = [run for run in runs if run.arm.removeprefix("ideas/") in PROTOCOL["ideas"]["arms"]]
+    assert len(changed) == len(PROTOCOL["ideas"]["arms"]) * len(plain) and all(run.settings != plain[run.seed] for run in changed)
+    assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs()]}
+    assert not any(run.for_verdicts for run in [*runs, *pilot_runs()]) and all(run.for_verdicts for run in planned_runs(RATES))
+
+
+def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
+    gains = {"4t4s": 0.5, "kl": 0.52, "decay": 0.505, "buffer": 0.6, "several": 0.511, "pace": 0.53}
+    means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in gains.items()}
+    assert ideas.better(means) == ["buffer", "pace", "kl"]
+    assert ideas.better({"4t4s": means["4t4s"], "decay": means["decay"]}) == []
+    assert ideas.table(means, dict.fromkeys(means, 2)).splitlines()[2].startswith("| 4t4s | 2 | 0.5 |")
 
 
 def test_no_snapshot_has_children_that_did_not_train():

@@ -66,6 +66,16 @@ def test_a_share_of_the_batch_comes_from_the_buffer_although_the_teacher_gave_en
     assert sum(student == "S0" for student, _ in trained) == 3 * PROMPTS
 
 
+def test_a_student_trains_on_as_many_problems_as_the_settings_say(run):
+    several = replace(run, config=replace(run.config, selfplay=replace(run.config.selfplay, train_problems=5)))
+    offered = proposals("T0", TaskType.CODE_O, {0: 4, 1: 4})
+    requests, trained = student_requests(several, 1, [Matchup("T0", "S0", 0.5)], offered)
+    of_teacher = [proposal for proposal in offered if ("S0", proposal.problem.id) in trained]
+    assert len(of_teacher) == 5 and {proposal.group for proposal in of_teacher} == {0, 1}
+    assert sum(student == "S0" for student, _ in trained) == 3 * 5
+    assert sum(request.student == "S0" and not request.from_buffer for request in requests) == len(offered)
+
+
 @pytest.fixture(scope="module")
 def agent():
     """A single agent with the schedule of Absolute Zero. Its buffer holds seeds, and of step 4 two problems of code_o, four of code_f."""

@@ -81,6 +81,8 @@ class SelfplayConfig:
     these attempts alone. With 0 a solver trains on the attempts that make rho, at problems of this step (the paper, reading 4)."""
     max_prompt_tokens: int = 6144
     max_response_tokens: int = 8096
+    train_problems: int = 0
+    """Problems of each type that a student trains on in a step; 0: as many as ``prompts_per_type`` (the paper, reading 4)."""
     buffer_share: float = 0.0
     """Share of the problems that a student trains on that are drawn from the buffer: of earlier steps, by any teacher. 0 is the paper's."""
     buffer_size: int = 16384
@@ -90,6 +92,11 @@ class SelfplayConfig:
     overlap: Literal["reproducible", "eager", "off"] = "reproducible"
     """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give bit-identical results; as soon as
     they are validated; or when all proposals are."""
+
+    @property
+    def student_batch(self) -> int:
+        """Problems of each type that a student trains on."""
+        return self.train_problems or self.prompts_per_type
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ NOT_NEGATIVE = (
     "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
     "learner.min_ess", "learner.base_kl",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
-    "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts",
+    "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts", "selfplay.train_problems",
 )  # fmt: skip
 
 

@@ -63,12 +63,12 @@ def problems_of_matched_teacher(student: Member, matchups: Sequence[Matchup], pr
 def training_problems(
     run: Run, step: int, student: Member, task: TaskType, offered: Sequence[Proposal]
 ) -> tuple[list[Problem], list[Problem]]:
-    """Choose ``prompts_per_type`` problems to train on: one per teacher prompt first, then any (reading 4).
+    """Choose ``student_batch`` problems to train on: one per teacher prompt first, then any (reading 4).
 
     Returns them, and problems from the buffer where they are too few (reading 5) and for ``buffer_share``. By AZR's schedule all come from
     the buffer.
     """
-    count = run.config.selfplay.prompts_per_type
+    count = run.config.selfplay.student_batch
     new = count - round(run.config.selfplay.buffer_share * count)
     rng = stream(run.config.seed, "train-problems", step, student.id, task)
     if run.config.selfplay.previous_step_attempts:
@@ -85,9 +85,9 @@ def training_problems(
 
 
 def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.random.Generator) -> list[Problem]:
-    """Draw ``prompts_per_type`` problems that fit: of the step before, then of the whole buffer. Those before the first step are seeds."""
+    """Draw ``student_batch`` problems that fit: of the step before, then of the whole buffer. Those before the first step are seeds."""
     stored = run.buffer.problems(task)
     shuffled = [stored[int(index)] for index in rng.permutation(len(stored))]
     ordered = sorted(shuffled, key=lambda problem: problem.step < step - 1)
     fitting = (problem for problem in ordered if run.fits(run.solve_prompt(problem)))
-    return list(islice(fitting, run.config.selfplay.prompts_per_type))
+    return list(islice(fitting, run.config.selfplay.student_batch))

@@ -2,7 +2,7 @@
 
 Deviations and readings:
 
-- A student trains on the rho samples of at most ``prompts_per_type`` problems of each type (readings 3, 4).
+- A student trains on the rho samples of at most ``prompts_per_type`` (or ``train_problems``) problems of each type (readings 3, 4).
 - Problems from the buffer fill its batch when its teacher gave too few (reading 5).
 - References come from the buffer as it was when the step began (reading 8).
 

@@ -79,6 +79,12 @@ def test_problems_from_the_buffer_come_on_top_of_those_that_rho_is_measured_on(p
     assert planned(third, assumed=Assumptions(valid=0.0)).work.attempts.rows == 4 * 576
 
 
+def test_students_may_train_on_more_problems_than_there_are_prompts(paper, planned):
+    config = paper()
+    all_of_them = replace(config, selfplay=replace(config.selfplay, train_problems=192))
+    assert planned(all_of_them).work.trained.rows == 4 * 576 + 4 * 576 * 8
+
+
 def test_the_agent_of_azr_trains_on_attempts_of_their_own_and_not_on_those_for_rho(paper, planned):
     config = replace(paper(), population=PopulationConfig(single_agent=True))
     config = replace(config, selfplay=replace(config.selfplay, prompts_per_type=64, samples_per_prompt=1, previous_step_attempts=1))

@@ -64,7 +64,7 @@ class StepWork:
 
 def step_work(config: Config, assumed: Assumptions) -> StepWork:
     """Count the texts of a step. A proposer answers ``prompts_per_type`` prompts of each type. A solver attempts all valid problems of its
-    teachers and fills up to ``prompts_per_type`` of each from the buffer, which gives at least ``buffer_share`` of them; it trains on that
+    teachers and fills up to ``student_batch`` of each from the buffer, which gives at least ``buffer_share`` of them; it trains on that
     many (readings 3 to 5). With ``selfplay.previous_step_attempts`` it trains on as many problems of the step before, and on no attempt
     at the others."""
     play, lengths = config.selfplay, (assumed.prompt_tokens, assumed.response_tokens)
@@ -72,15 +72,16 @@ def step_work(config: Config, assumed: Assumptions) -> StepWork:
     proposers, solvers = (1, 1) if population.single_agent else (population.teachers, population.students)
     prompts = len(config.task_types) * play.prompts_per_type
     proposed = proposers * prompts * play.samples_per_prompt
-    valid, apart = assumed.valid * proposed, solvers * prompts * play.previous_step_attempts
-    drawn = play.buffer_share * solvers * prompts
-    problems = valid + solvers * prompts if apart else drawn + max(valid, solvers * prompts - drawn)
+    studied = solvers * len(config.task_types) * play.student_batch
+    valid, apart = assumed.valid * proposed, studied * play.previous_step_attempts
+    drawn = play.buffer_share * studied
+    problems = valid + studied if apart else drawn + max(valid, studied - drawn)
     attempts = valid * play.rho_samples + apart if apart else problems * play.rho_samples
-    trained_rows = proposed + (apart or solvers * prompts * play.rho_samples)
+    trained_rows = proposed + (apart or studied * play.rho_samples)
     return StepWork(
         Texts(proposers * prompts, proposed, *lengths),
         Texts(problems, attempts, *lengths),
-        Texts((proposers + solvers) * prompts, trained_rows, *lengths),
+        Texts(proposers * prompts + studied, trained_rows, *lengths),
     )
 
 
