@@ -171,6 +171,22 @@ def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_a
     assert held >= 33
 
 
+def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
+    draw = pytest.importorskip("benchmarks.claims.draw")
+    suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
+    run = run_with([[1, 0, 1, 1], [0, 0, 1, 0]])
+    later = [{**row, "step": 4, "correct": [1, 1, 1, 1]} for row in run.answers]
+    curves = {"seconds": np.array([1.0, 1.0, 1.0, 5.0]), "tokens/propose": np.full(4, 2e6), "tokens/solve": np.full(4, 1e6)}
+    run = MeasuredRun("4t4s-0", {**run.facts, "cpu_seconds": 960}, curves, [*run.answers, *later])
+    steps, rows = draw.progress([run], suite)
+    assert steps.tolist() == [1, 4] and rows[0][0].tolist() == [0.5, 0, 1, 0.5] and rows[0][1].tolist() == [1, 1, 1, 1]
+    assert {name: spent(run).tolist() for name, spent in draw.AXES.items()} == {
+        "steps": [1, 2, 3, 4], "millions of sampled tokens": [3, 6, 9, 12], "CPU minutes": [2, 4, 6, 16],
+    }  # fmt: skip
+    draw.draw({"4t4s": [run], "agent": [run, run]}, suite, [0.1, 0.2], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
 def test_verdicts_follow_the_rule():
     def of(low, high, sign="+", accuracy=True):
         return {"interval_95": [low, high], "sign": sign, "accuracy": accuracy}

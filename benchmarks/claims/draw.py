@@ -1,0 +1,82 @@
+"""Draw the picture at the top of the results: what solvers learn by steps, by sampled tokens and by CPU time, and by level of difficulty.
+
+    python -m benchmarks.claims.draw       writes results.png from the files in measured/
+
+Lines are means over runs, bands one standard error of them. A run's accuracy is the test suite's, over levels and solvers. CPU time counts
+all processes of a run; a step has the share that it has of the run's wall time. The dotted line is the untrained base.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from benchmarks.claims.analyse import by_arm
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_run, read_suites
+from benchmarks.claims.protocol import PROTOCOL
+from benchmarks.claims.suites import FOLDER, LEVELS
+from benchmarks.measuring import options
+
+from populora.report.arms import INK, PALETTE
+
+DRAWN = ("agent", "agent_x4", "1t1s", "4t4s", "8t8s")
+"""Arms of the picture; the table has them all."""
+COLOURS = dict(zip(DRAWN, (INK, *PALETTE), strict=False))
+MARKERS = dict(zip(DRAWN, "os^Dv", strict=True))
+AXES: dict[str, Callable[[MeasuredRun], Values]] = {
+    "steps": lambda run: np.arange(1.0, run.steps + 1),
+    "millions of sampled tokens": lambda run: np.cumsum(run.curves["tokens/propose"] + run.curves["tokens/solve"]) / 1e6,
+    "CPU minutes": lambda run: run.facts["cpu_seconds"] / 60 * np.cumsum(run.curves["seconds"]) / np.sum(run.curves["seconds"]),
+}
+"""What a run has spent after each of its steps."""
+
+
+def main() -> None:
+    args = options(__doc__, Path(__file__).parent).parse_args()
+    files = [file for file in sorted((args.out / "measured").glob("*.parquet")) if ".answers" not in file.name]
+    arms = {arm: runs for arm, runs in by_arm({file.stem: read_run(file) for file in files}).items() if arm in DRAWN}
+    base = json.loads((FOLDER / "levels.json").read_text())["base"]["test"]
+    draw(arms, read_suites(), [base[level]["greedy"] for level in LEVELS], args.out / "results.png")
+
+
+def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite], base: Sequence[float], file: Path) -> None:
+    """Draw all arms. ``base`` is the untrained base's accuracy by level."""
+    figure, axes = plt.subplots(1, len(AXES) + 1, figsize=(14, 3.6), constrained_layout=True)
+    groups = suites["test"].groups
+    for axis, (title, spent) in zip(axes, AXES.items(), strict=False):
+        for arm, runs in arms.items():
+            steps, curves = progress(runs, suites)
+            x = np.mean([spent(run)[steps - 1] for run in runs], 0)
+            _line(axis, arm, x, np.array([[grouped(row, groups) for row in of_run] for of_run in curves]))
+        axis.axhline(float(np.mean(base)), color=INK, linestyle=":", linewidth=1)
+        axis.set(xlabel=title, ylabel="accuracy, test suite" if title == "steps" else "")
+    levels = axes[-1]
+    for arm, runs in arms.items():
+        final = np.array([accuracies([run], suites)["test"] for run in runs])
+        _line(levels, arm, np.arange(1, len(groups) + 1), np.array([[np.nanmean(row[places]) for places in groups] for row in final]))
+    levels.plot(np.arange(1, len(base) + 1), base, color=INK, linestyle=":", linewidth=1)
+    levels.set(xlabel="level of difficulty", ylabel=f"accuracy after {PROTOCOL['steps']} steps")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def progress(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite]) -> tuple[Values, list[list[Values]]]:
+    """Return the snapshots' steps, and for each run and snapshot the test suite's row of the mean over solvers."""
+    steps = sorted({row["step"] for row in runs[0].answers if row["suite"] == "test"})
+    return np.array(steps), [[accuracies([run], suites, step)["test"] for step in steps] for run in runs]
+
+
+def _line(axis: plt.Axes, arm: str, x: Values, values: Values) -> None:
+    """Draw the mean of ``values`` [runs, points] with a band of its standard error."""
+    mean = values.mean(0)
+    error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
+    title = f"{PROTOCOL['arms'][arm]['title']} ({len(values)})"
+    axis.plot(x, mean, color=COLOURS[arm], marker=MARKERS[arm], markersize=4, label=title)
+    axis.fill_between(x, mean - error, mean + error, color=COLOURS[arm], alpha=0.15, linewidth=0)
+
+
+if __name__ == "__main__":
+    main()
