@@ -31,7 +31,7 @@ from populora.core.presets import settings_file
 from populora.engine.learning.batching import micro_batches
 from populora.engine.model.base_shape import read_base_shape
 from populora.engine.planning.model_shape import ITEMSIZE, ModelShape
-from populora.engine.planning.step_time import Texts, decode_flops, prompt_flops, train_flops, weight_bytes
+from populora.engine.planning.step_time import Texts, base_flops, decode_flops, prompt_flops, train_flops, weight_bytes
 
 GOAL = 4.0
 STEP = 3
@@ -114,7 +114,10 @@ def phase_flops(config: Config, shape: ModelShape, sampled: Groups, trained: Gro
     return {
         "prefill": sum(prompt_flops(shape, adapter, answer) for answer in answers),
         "decode": sum(decode_flops(shape, adapter, answer) + 2 * shape.head for answer in answers),
-        "update": sum(train_flops(shape, adapter, row, config.learner.activation_checkpointing) + 4 * shape.head for row in rows),
+        "update": sum(
+            train_flops(shape, adapter, row, config.learner.activation_checkpointing) + 4 * shape.head + base_flops(config, shape, row)
+            for row in rows
+        ),
     }
 
 

@@ -46,7 +46,7 @@ def rewards(proposals, attempts, pay):
     for row in proposals:
         solved = [answer["correct"] for answer in asked[False, row["problem_id"]] if row["problem_id"] not in void]
         rho = fmean(solved) if solved else None
-        factor = 4 * (rho or 0) if pay["proposal"] == "learnability" else 1
+        factor = 4 * (rho or 0) if pay.get("valid_proposal") == "learnability" else 1
         valued = None if rho is None else pay["boundary"] if rho in (0, 1) else factor * (1 - rho)
         row |= {"rho": rho, "reward": valued if row["valid"] else pay["invalid_proposal"]}
 
@@ -63,7 +63,7 @@ def advantages(proposals, attempts, learner):
         for row in peers:
             row |= {"centred": row["reward"] - mean, "shifted": learner["centring"] == "batch" or len(peers) == 1}
     for row in rows:
-        row["size"] = row["response_tokens"] if learner["loss_aggregation"] == "token_mean" else 1
+        row["size"] = row["response_tokens"] if learner.get("loss_aggregation") != "sequence_mean" else 1
     sizes = {key: sum(row["size"] for row in of_role) for key, of_role in grouped(rows, "by", "as").items()}
     tokens_of = {by: sum(row["response_tokens"] for row in of_member) for (by,), of_member in grouped(rows, "by").items()}
     together = {"member": ("by",), "pooled": ("by", "as"), "per_type": ("by", "as", "task")}[learner["whitening"]]

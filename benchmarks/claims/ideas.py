@@ -1,8 +1,6 @@
-"""Tabulate the ideas of `protocol.toml` from `measured/ideas/`, and name those that its rule calls better.
+"""Tabulate the ideas of `protocol.toml` from `measured/ideas/`, and name those that its rule takes once all runs are there.
 
-    python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py --ideas` trains the runs
-
-Two seeds choose what is worth eight more. They are no evidence that an idea works.
+python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py --ideas` trains the runs
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,52 +12,64 @@ from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
 COLUMNS = {
-    "accuracy": "validation accuracy: mean over solvers",
-    "least valid": "validity of proposals, of the teacher and type that has the lowest",
-    "difficulty": "1 - solve rate of valid problems",
-    "lines": "lines of code of proposed programs",
-    "tokens": "millions of tokens trained on",
+    "accuracy": "validation accuracy: mean over solvers, of the problems that no teacher of any run proposed",
+    "least valid": "validity of proposals in the last steps, of the teacher and type that has the lowest",
+    "difficulty": "1 - solve rate of valid problems in the last steps",
+    "lines": "lines of code of programs proposed in the last steps",
+    "sampled": "millions of sampled tokens",
+    "CPU minutes": "of all processes of a run",
 }
-"""What is compared, and what it is. Curves are means over the last steps."""
+"""Column titles and their definitions."""
+IDEAS = PROTOCOL["ideas"]
 
 
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     files = [file for file in sorted((args.out / "measured/ideas").glob("*.parquet")) if ".answers" not in file.name]
-    runs: dict[str, list[dict[str, float]]] = {}
-    for file in files:
-        runs.setdefault(file.stem.rpartition("-")[0], []).append(values_of(read_run(file)))
-    means = {arm: {name: round(float(np.mean([run[name] for run in of_arm])), 4) for name in COLUMNS} for arm, of_arm in runs.items()}
-    seeds = {arm: len(of_arm) for arm, of_arm in runs.items()}
-    write_results(args.out / "ideas.json", {"columns": COLUMNS, "runs": seeds, "means": means, "better": better(means)})
-    (args.out / "ideas.md").write_text(table(means, seeds), encoding="utf-8")
+    runs = [read_run(file) for file in files]
+    proposed = {place for run in runs for place in run.facts["contaminated"]["validation"]}
+    values: dict[str, list[dict[str, float]]] = {}
+    for run in runs:
+        values.setdefault(run.name.rpartition("-")[0], []).append(values_of(run, proposed))
+    means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
+    counts = {arm: len(of_arm) for arm, of_arm in values.items()}
+    results = {"columns": COLUMNS, "runs": counts, "left_out": len(proposed), "means": means, "taken": taken(means, counts)}
+    write_results(args.out / "ideas.json", results)
+    (args.out / "ideas.md").write_text(table(means, counts), encoding="utf-8")
 
 
-def values_of(run: MeasuredRun) -> dict[str, float]:
-    """Compute the columns of a run."""
+def values_of(run: MeasuredRun, proposed: set[int]) -> dict[str, float]:
+    """Compute the columns of a run. ``proposed`` are the places of the problems that are left out."""
     validity = [curve for name, curve in run.curves.items() if name.startswith("teacher/validity/") and "code" in name]
+    counted = [place for place in range(run.greedy("validation").shape[1]) if place not in proposed]
     return {
-        "accuracy": float(np.nanmean(run.greedy("validation"))),
+        "accuracy": float(np.mean(run.greedy("validation")[:, counted])),
         "least valid": min(float(np.nanmean(curve[-LAST:])) for curve in validity),
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
-        "tokens": float(np.nansum(run.curves["tokens/update"])) / 1e6,
+        "sampled": float(np.sum(run.curves["tokens/propose"] + run.curves["tokens/solve"])) / 1e6,
+        "CPU minutes": run.facts["cpu_seconds"] / 60,
     }
 
 
-def better(means: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """List the ideas that the rule takes, the best first, three at most."""
-    ideas = PROTOCOL["ideas"]
-    gains = {name: means[name]["accuracy"] - means["4t4s"]["accuracy"] for name in ideas["arms"] if name in means and "4t4s" in means}
-    return [name for name in sorted(gains, key=lambda name: -gains[name]) if gains[name] >= ideas["better"]][:3]
+def taken(means: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> list[str] | None:
+    """List the ideas that the rule puts together, the best first. None before all runs are there."""
+    if any(counts.get(arm, 0) < len(IDEAS["seeds"]) for arm in [*IDEAS["references"], *IDEAS["arms"]]):
+        return None
+    gains = {name: means[name]["accuracy"] - means["4t4s"]["accuracy"] for name in IDEAS["arms"]}
+    chosen: list[str] = []
+    for name in sorted(gains, key=lambda name: -gains[name]):
+        excluded = any(name in group and set(group) & set(chosen) for group in IDEAS["alike"])
+        if gains[name] >= IDEAS["better"] and not excluded:
+            chosen.append(name)
+    return chosen[:3]
 
 
-def table(means: Mapping[str, Mapping[str, float]], seeds: Mapping[str, int]) -> str:
+def table(means: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> str:
     """Return Markdown: a row an arm, the arms that ideas are compared with first."""
-    ideas = PROTOCOL["ideas"]
-    names: Sequence[str] = [name for name in [*ideas["references"], *ideas["arms"]] if name in means]
+    names: Sequence[str] = [name for name in [*IDEAS["references"], *IDEAS["arms"]] if name in means]
     lines = [f"| arm | runs | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
-    lines += [f"| {name} | {seeds[name]} | {' | '.join(f'{means[name][column]:.3g}' for column in COLUMNS)} |" for name in names]
+    lines += [f"| {name} | {counts[name]} | {' | '.join(f'{means[name][column]:.3g}' for column in COLUMNS)} |" for name in names]
     return "\n".join(lines) + "\n"
 
 

@@ -38,8 +38,9 @@ from populora.training.run import Run, restore
 from populora.training.solve import solve, solve_request
 
 KEPT = re.compile(
-    r"(teacher|student)/(solve_rate|difficulty|validity|reward|response_length|entropy|loc|cyclomatic|ast_depth|variables|duplicates)"
-    r"(/[TSA]\d+)?(/code_[iof])?|archive/.*|rating/mu/.*|matchup/.*|tokens/.*|learner/kl/.*|evolution/.*"
+    r"(teacher|student)/(solve_rate|format_rate|difficulty|validity|reward|response_length|entropy|loc|cyclomatic|ast_depth|variables)"
+    r"(/[TSA]\d+)?(/code_[iof])?|archive/.*|rating/mu/.*|matchup/.*|tokens/.*|learner/(kl|base_kl)/.*|evolution/.*"
+    r"|teacher/(duplicates|rho_zero|rho_one)"
 )
 """Metrics of a step that are kept."""
 
@@ -76,7 +77,7 @@ def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, An
 
 
 def suites(validation: bool) -> dict[str, list[Problem]]:
-    """Return the validation suite, unless it is asked for alone after those of the verdicts."""
+    """Return the suites of the verdicts and the validation suite, or the latter alone."""
     verdicts = {} if validation else {name: read_suite(name) for name in ("test", "transfer")}
     return {**verdicts, "validation": load_held_out(BaseConfig(path="tiny"), 216)}
 

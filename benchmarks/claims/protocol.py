@@ -22,7 +22,7 @@ class Planned:
 
     @property
     def for_verdicts(self) -> bool:
-        """Whether it answers the suites of the verdicts. The others answer the validation suite alone."""
+        """Tell whether the run answers the suites of the verdicts. Others answer the validation suite alone."""
         return "/" not in self.arm
 
     def flags(self) -> list[str]:
@@ -55,7 +55,7 @@ def pilot_runs() -> list[Planned]:
 
 def idea_runs(rates: dict[str, float]) -> list[Planned]:
     """List the runs of the ideas, and of the arms that they are compared with. They have seeds of their own."""
-    ideas, steps = PROTOCOL["ideas"], PROTOCOL["steps"]
+    ideas, steps = PROTOCOL["ideas"], PROTOCOL["ideas"]["steps"]
     settings = {name: settings_of(name, rates[family_of(name)], steps) for name in ideas["references"]}
     settings |= {name: {**settings["4t4s"], **idea["settings"]} for name, idea in ideas["arms"].items()}
     return [Planned(f"ideas/{name}", seed, of_arm) for seed in ideas["seeds"] for name, of_arm in settings.items()]

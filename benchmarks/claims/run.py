@@ -2,10 +2,10 @@
 
     python -m benchmarks.claims.run [--jobs 2] [--minutes 150] [--only 4t4s agent] [--ideas]
 
-First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`, or with ``--ideas`` those
-of the ideas. A run that was stopped goes
-on from its last checkpoint. Of a measured one the last adapters stay, in ROOT/adapters, and the rest of its folder goes. With ``--minutes``
-no run begins that would probably end later: the longest comparable run so far tells how long one takes.
+First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`, or those of its ideas with
+``--ideas``. A run that was stopped goes on from its last checkpoint. Of a measured one the last adapters stay, in ROOT/adapters, and the
+rest of its folder goes. With ``--minutes`` no run begins that would probably end later: the longest comparable run so far tells how long
+one takes.
 """
 
 import json
@@ -35,7 +35,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("runs/claims"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run that would probably end later")
-    parser.add_argument("--only", nargs="*", default=sorted(PROTOCOL["arms"]), choices=sorted(PROTOCOL["arms"]), help="arms to train")
+    names = sorted({*PROTOCOL["arms"], *PROTOCOL["ideas"]["arms"]})
+    parser.add_argument("--only", nargs="*", default=names, choices=names, help="arms, or with --ideas ideas, to train")
     parser.add_argument("--ideas", action="store_true", help="train the runs of the ideas")
     args = parser.parse_args()
     args.until = time.monotonic() + 60 * args.minutes
@@ -44,7 +45,8 @@ def main() -> None:
     if missing(pilot, args.out):
         raise SystemExit("the pilot is not complete: call again")
     rates = chosen_rates(args.out)
-    make(idea_runs(rates) if args.ideas else [run for run in planned_runs(rates) if run.arm in args.only], args)
+    runs = idea_runs(rates) if args.ideas else planned_runs(rates)
+    make([run for run in runs if run.arm.removeprefix("ideas/") in args.only], args)
 
 
 def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
@@ -63,10 +65,10 @@ def _make_one(run: Planned, args: Namespace, clock: "Clock") -> None:
         return
     started, folder = time.monotonic(), args.root / run.name
     train(run, folder)
+    shutil.copytree(folder / "adapters", args.root / "adapters" / run.name, dirs_exist_ok=True)
     measuring = [sys.executable, "-m", "benchmarks.claims.measure", str(folder), str(args.out / "measured" / run.name)]
     measuring += [] if run.for_verdicts else ["--validation"]
     subprocess.run(measuring, check=True)
-    shutil.copytree(folder / "adapters", args.root / "adapters" / run.name, dirs_exist_ok=True)
     shutil.rmtree(folder)
     clock.note(run.arm, time.monotonic() - started)
     print(f"{run.name}: {time.monotonic() - started:.0f} s", flush=True)

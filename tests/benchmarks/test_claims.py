@@ -1,11 +1,12 @@
 """The claims campaign: its protocol is complete, its measures are right on cases with known answers, and verdicts follow its rule."""
 
 import ast
+import importlib
 from collections import Counter
 
 import numpy as np
 import pytest
-from benchmarks.claims import analyse, ideas, measures, suites
+from benchmarks.claims import analyse, ideas, measure, measures, suites
 from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, recovery, specialisation, vote, vote_gain
 from benchmarks.claims.protocol import PROTOCOL, idea_runs, pilot_runs, planned_runs
@@ -42,12 +43,27 @@ def test_every_idea_changes_what_a_4t4s_run_does_and_meets_it_with_the_same_seed
     assert not any(run.for_verdicts for run in [*runs, *pilot_runs()]) and all(run.for_verdicts for run in planned_runs(RATES))
 
 
-def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin():
-    gains = {"4t4s": 0.5, "kl": 0.52, "decay": 0.505, "buffer": 0.6, "several": 0.511, "pace": 0.53}
-    means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in gains.items()}
-    assert ideas.better(means) == ["buffer", "pace", "kl"]
-    assert ideas.better({"4t4s": means["4t4s"], "decay": means["decay"]}) == []
-    assert ideas.table(means, dict.fromkeys(means, 2)).splitlines()[2].startswith("| 4t4s | 2 | 0.5 |")
+def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not_alike():
+    accuracies = {**dict.fromkeys([*PROTOCOL["ideas"]["references"], *PROTOCOL["ideas"]["arms"]], 0.5)}
+    accuracies |= {"kl": 0.52, "kl_strong": 0.53, "decay": 0.51, "buffer": 0.6, "several": 0.517, "pace": 0.516}
+    means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
+    counts = dict.fromkeys(means, len(PROTOCOL["ideas"]["seeds"]))
+    assert ideas.taken(means, counts) == ["buffer", "kl_strong", "several"]
+    assert ideas.taken({**means, "4t4s": means["buffer"]}, counts) == []
+    assert ideas.taken(means, {**counts, "decay": 1}) is None, "before all runs are there"
+    assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 |")
+
+
+def test_an_idea_has_its_numbers_on_record():
+    verdicts = [[1, 0, 1, 1], [0, 0, 1, 0]]
+    run = run_with(verdicts)
+    names = ("teacher/difficulty", "teacher/loc", "tokens/propose", "tokens/solve")
+    curves = {name: np.array([1e6, 3e6]) for name in names} | {"teacher/validity/T0/code_f": np.array([0.5, 0.25]), "seconds": np.zeros(1)}
+    run = MeasuredRun("kl-910", {**run.facts, "cpu_seconds": 120}, curves, run.answers)
+    values = ideas.values_of(run, {3})
+    assert (values["accuracy"], values["least valid"], values["sampled"], values["CPU minutes"]) == (0.5, 0.375, 8, 2)
+    kept = ("learner/base_kl/T0", "teacher/validity/T0/code_f", "student/format_rate", "teacher/rho_zero", "tokens/solve")
+    assert all(measure.KEPT.fullmatch(name) for name in kept)
 
 
 def test_no_snapshot_has_children_that_did_not_train():
@@ -172,7 +188,7 @@ def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_a
 
 
 def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
-    draw = pytest.importorskip("benchmarks.claims.draw")
+    draw = pytest.importorskip("matplotlib") and importlib.import_module("benchmarks.claims.draw")
     suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
     run = run_with([[1, 0, 1, 1], [0, 0, 1, 0]])
     later = [{**row, "step": 4, "correct": [1, 1, 1, 1]} for row in run.answers]

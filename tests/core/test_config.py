@@ -94,6 +94,7 @@ def test_a_missing_file_is_named(tmp_path):
         Config(selfplay=SelfplayConfig(previous_step_attempts=-1), population=PopulationConfig(single_agent=True)),
         Config(selfplay=SelfplayConfig(previous_step_attempts=1)),
         Config(selfplay=SelfplayConfig(buffer_share=1.5)),
+        Config(selfplay=SelfplayConfig(buffer_share=0.02)),  # less than one of 24
         Config(selfplay=SelfplayConfig(buffer_share=0.5, previous_step_attempts=1), population=PopulationConfig(single_agent=True)),
         Config(learner=LearnerConfig(base_kl=-0.1)),
         Config(steps=0),

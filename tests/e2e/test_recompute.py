@@ -27,8 +27,9 @@ FIVE_STEPS = replace(SMALL, steps=5, evaluation=EvaluationConfig(), league=repla
 AGENT = replace(
     FIVE_STEPS,
     population=PopulationConfig(single_agent=True),
-    learner=replace(SMALL.learner, whitening="per_type", role_weights="equal", loss_aggregation="sequence_mean"),
-    rewards=replace(SMALL.rewards, boundary=-0.5, proposal="learnability"),
+    learner=replace(SMALL.learner, whitening="per_type", role_weights="equal", loss_aggregation="sequence_mean", base_kl=0.02),
+    rewards=replace(SMALL.rewards, boundary=-0.5, valid_proposal="learnability"),
+    selfplay=replace(SMALL.selfplay, buffer_share=0.4, train_problems=SMALL.selfplay.prompts_per_type + 1),
 )
 
 

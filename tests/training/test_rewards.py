@@ -37,7 +37,7 @@ def test_boundary_of_absolute_zero_holds_at_both_ends_only():
 
 @given(st.integers(2, 64), st.data())
 def test_learnability_pays_most_for_the_problems_that_half_of_the_answers_solve(samples, data):
-    config = RewardConfig(proposal="learnability", boundary=-0.5)
+    config = RewardConfig(valid_proposal="learnability", boundary=-0.5)
     rewards = {solved: teacher_reward(True, solved / samples, config) for solved in range(samples + 1)}
     assert rewards[0] == rewards[samples] == -0.5
     solved = data.draw(st.integers(1, samples - 1))

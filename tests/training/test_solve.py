@@ -66,6 +66,14 @@ def test_a_share_of_the_batch_comes_from_the_buffer_although_the_teacher_gave_en
     assert sum(student == "S0" for student, _ in trained) == 3 * PROMPTS
 
 
+def test_the_teacher_s_problems_stand_in_where_the_buffer_has_too_few(run):
+    selfplay = replace(run.config.selfplay, buffer_share=1.0)
+    empty = replace(run, config=replace(run.config, selfplay=selfplay), buffer=ProblemBuffer(64, CODE_TYPES))
+    offered = [proposal for task in CODE_TYPES for proposal in proposals("T0", task, dict.fromkeys(range(5), 1))]
+    requests, trained = student_requests(empty, 1, [Matchup("T0", "S0", 0.5)], offered)
+    assert not any(request.from_buffer for request in requests) and sum(student == "S0" for student, _ in trained) == 3 * PROMPTS
+
+
 def test_a_student_trains_on_as_many_problems_as_the_settings_say(run):
     several = replace(run, config=replace(run.config, selfplay=replace(run.config.selfplay, train_problems=5)))
     offered = proposals("T0", TaskType.CODE_O, {0: 4, 1: 4})

@@ -84,7 +84,8 @@ class SelfplayConfig:
     train_problems: int = 0
     """Problems of each type that a student trains on in a step; 0: as many as ``prompts_per_type`` (the paper, reading 4)."""
     buffer_share: float = 0.0
-    """Share of the problems that a student trains on that are drawn from the buffer: of earlier steps, by any teacher. 0 is the paper's."""
+    """Share of a student's training problems that come from the buffer: seeds and problems of earlier steps, by any teacher. 0 is the
+    paper's. The log counts them as ``student/filled``."""
     buffer_size: int = 16384
     """Problems kept per task type; the oldest are dropped (reading 9)."""
     seeds: int = 256
@@ -97,6 +98,11 @@ class SelfplayConfig:
     def student_batch(self) -> int:
         """Problems of each type that a student trains on."""
         return self.train_problems or self.prompts_per_type
+
+    @property
+    def from_buffer(self) -> int:
+        """Those of them that come from the buffer in any case."""
+        return round(self.buffer_share * self.student_batch)
 
 
 @dataclass(frozen=True)
@@ -144,9 +150,8 @@ class RewardConfig:
     invalid_proposal: float = -1.0
     boundary: float = 0.0
     """Teacher reward where rho is 0 and where it is 1: 0 in the paper, -0.5 in AZR's code (reading 1)."""
-    proposal: Literal["difficulty", "learnability"] = "difficulty"
-    """What a valid problem pays its teacher between these: 1 - rho (paper), or 4 rho (1 - rho), which is highest where half of the answers
-    are right."""
+    valid_proposal: Literal["difficulty", "learnability"] = "difficulty"
+    """Teacher reward for any other rho: 1 - rho (paper), or 4 rho (1 - rho), which is highest where half of the answers are right."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +179,10 @@ class LearnerConfig:
     tis_cap: float = 2.0
     """Token-level truncated importance sampling: the largest weight (learner's probability over the sampler's) of a token."""
     loss_aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
-    """A member's loss and its whitening are means over tokens, in which long responses weigh more (paper), or over sequences."""
+    """A member's policy loss and its whitening are means over tokens, in which long responses weigh more (paper), or over sequences."""
     base_kl: float = 0.0
-    """Weight in the loss of a member's KL from the base, which keeps it near. It costs a forward of the base. The paper has none."""
+    """Weight of a penalty on KL(member || base), in nats a token, that keeps members near the base. It costs a forward of the base. The
+    paper has none."""
     max_kl: float = 0.1
     """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
     min_ess: float = 0.5

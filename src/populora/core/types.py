@@ -4,7 +4,6 @@ Program text, inputs and outputs are model text: they are carried as strings and
 In Python inputs are the argument list without its parentheses (``[1, 2], 3``), outputs are literals (``[1, 2]``).
 """
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -286,5 +285,5 @@ class UpdateStats:
     """The largest of these differences."""
     tokens: int = 0
     skipped: bool = False
-    base_kl: float = math.nan
-    """KL from the base; NaN where ``learner.base_kl`` is 0, which does not ask the base."""
+    base_kl: float | None = None
+    """Estimate of KL(member || base) in nats a token; None if ``learner.base_kl`` is 0."""

@@ -139,7 +139,8 @@ def _learning(record: StepRecord) -> dict[str, float]:
     values: dict[str, float] = {}
     for name in UPDATE:
         updated = {member: update for member, update in record.updates.items() if name == "skipped" or not update.skipped}
-        values |= _per_role(f"learner/{name}", ((member, role[member], getattr(update, name)) for member, update in updated.items()))
+        known = {member: value for member, update in updated.items() if (value := getattr(update, name)) is not None}
+        values |= _per_role(f"learner/{name}", ((member, role[member], value) for member, value in known.items()))
     return values
 
 

@@ -25,7 +25,7 @@ def student_reward(formatted: bool, correct: bool, config: RewardConfig) -> floa
 def teacher_reward(valid: bool, rho: float | None, config: RewardConfig) -> float:
     """Return the reward of one proposal (Eq. 2). ``rho`` in [0, 1] is the matched student's solve rate; it is not read for an invalid one.
 
-    ``config.proposal`` may pay for learnability instead (Rutherford et al. 2024, "No Regrets").
+    ``config.valid_proposal`` may pay for learnability instead (Rutherford et al. 2024, "No Regrets").
 
     Raises `PopuloraError` for a valid proposal without a solve rate: an unattempted problem has no reward.
     """
@@ -35,7 +35,7 @@ def teacher_reward(valid: bool, rho: float | None, config: RewardConfig) -> floa
         raise PopuloraError(f"expected a solve rate in [0, 1] for a valid proposal, got {rho!r}: attempt the problem before paying for it")
     if rho in (0.0, 1.0):
         return config.boundary
-    return 1.0 - rho if config.proposal == "difficulty" else 4.0 * rho * (1.0 - rho)
+    return 1.0 - rho if config.valid_proposal == "difficulty" else 4.0 * rho * (1.0 - rho)
 
 
 @dataclass(frozen=True)

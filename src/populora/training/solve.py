@@ -68,20 +68,20 @@ def training_problems(
     Returns them, and problems from the buffer where they are too few (reading 5) and for ``buffer_share``. By AZR's schedule all come from
     the buffer.
     """
-    count = run.config.selfplay.student_batch
-    new = count - round(run.config.selfplay.buffer_share * count)
+    settings = run.config.selfplay
+    count = settings.student_batch
     rng = stream(run.config.seed, "train-problems", step, student.id, task)
-    if run.config.selfplay.previous_step_attempts:
+    if settings.previous_step_attempts:
         return [], problems_of_previous_step(run, step, task, rng)
     shuffled = [offered[int(index)] for index in rng.permutation(len(offered))]
     first_of_group: dict[tuple[str, int], Proposal] = {}
     for proposal in shuffled:
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
-    chosen = [proposal.problem for proposal in ordered[:new] if proposal.problem]
-    past = run.buffer.draw(task, 4 * (count - len(chosen)), rng)
-    fitting = [problem for problem in past if run.fits(run.solve_prompt(problem))]
-    return chosen, fitting[: count - len(chosen)]
+    wanted = max(settings.from_buffer, count - len(ordered))
+    fitting = [problem for problem in run.buffer.draw(task, 4 * wanted, rng) if run.fits(run.solve_prompt(problem))]
+    past = fitting[:wanted]
+    return [proposal.problem for proposal in ordered[: count - len(past)] if proposal.problem], past
 
 
 def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.random.Generator) -> list[Problem]:

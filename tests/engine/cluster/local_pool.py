@@ -12,7 +12,7 @@ from populora.engine.cluster.actor_pool import ActorLost, Call, PendingCall
 SLOTS = 5
 SETTINGS = Config(
     lora=LoraConfig(4, 8.0), population=PopulationConfig(2, SLOTS - 2),
-    learner=LearnerConfig(micro_batch_tokens=256), cluster=ClusterConfig(learners=2, help_cost=1.0),
+    learner=LearnerConfig(micro_batch_tokens=256, base_kl=0.05), cluster=ClusterConfig(learners=2, help_cost=1.0),
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.loading import load_base
 
 SIZE, SLOTS = 2, 3
-CONFIG = LearnerConfig(micro_batch_tokens=96)
+CONFIG = LearnerConfig(micro_batch_tokens=96, base_kl=0.05)
 ANSWER = Generation("", (5, 6, 7), (8, 9, 10), (-1.0,) * 3, 0.0, True)
 
 

@@ -10,7 +10,7 @@ from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, ConfigError, PopuloraError
 from populora.core.types import UpdateStats
 from populora.engine.learning.batching import TrainRow
-from populora.engine.learning.learner import InProcessLearner
+from populora.engine.learning.learner import InProcessLearner, kl, kl_penalty
 
 # At epsilon 1e-8 a first gradient of about 1e-8, a sum that cancels, moves its weight by the sign of its rounding error.
 CONFIG = LearnerConfig(learning_rate=1e-3, micro_batch_tokens=150, grad_clip=0.5, epsilon=1e-5, weight_decay=0.01)
@@ -89,7 +89,7 @@ def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_on
 
 
 def test_a_kl_to_the_base_adds_its_gradient(adapted, peft_model, make_rows):
-    """Of k3 with the base's log-probabilities from PEFT's model without its adapter."""
+    """The base's log-probabilities are those of PEFT's model without its adapter."""
     rows, weight = make_rows(4), 0.3
     updates = off_policy(adapted, dataclasses.replace(CONFIG, base_kl=weight)).update(rows)
     for slot in range(4):
@@ -99,13 +99,33 @@ def test_a_kl_to_the_base_adds_its_gradient(adapted, peft_model, make_rows):
             with peft_model.disable_adapter(), torch.no_grad():
                 base = peft_logprobs(peft_model, row)
             gap = base - peft_logprobs(peft_model, row)
-            k3 = (gap.exp() - 1 - gap).sum() / tokens
-            (weight * k3).backward()
-            divergence += k3.item()
+            (weight * gap.square().sum() / (2 * tokens)).backward()
+            divergence += (gap.detach().exp() - 1 - gap.detach()).sum().item() / tokens
         expected = as_row(adapted, {name: parameter.grad for name, parameter in parameters.items()}, slot)
         assert float((adapted.bank.gradient[slot] - expected).norm() / expected.norm()) < 3e-6
         assert updates[slot].base_kl == pytest.approx(divergence, rel=1e-3) and divergence > 1e-4
-    assert math.isnan(off_policy(adapted).update(rows)[0].base_kl)
+    assert off_policy(adapted).update(rows)[0].base_kl is None
+
+
+def test_the_penalty_s_mean_gradient_is_that_of_the_kl_over_the_whole_vocabulary():
+    torch.manual_seed(0)
+    logits, base = torch.randn(5, 40, requires_grad=True), torch.randn(5, 40).log_softmax(-1)
+    logprobs = logits.log_softmax(-1)
+    (exact,) = torch.autograd.grad((logprobs.exp() * (logprobs - base)).sum(), logits, retain_graph=True)
+    (expected,) = torch.autograd.grad((logprobs.exp().detach() * kl_penalty(logprobs, base)).sum(), logits, retain_graph=True)
+    torch.testing.assert_close(expected, exact)
+    estimated = (logprobs.exp() * kl(logprobs, base)).sum()
+    torch.testing.assert_close(estimated, (logprobs.exp() * (logprobs - base)).sum())
+
+
+def test_a_member_without_advantages_is_still_pulled_to_the_base(adapted, make_rows):
+    """A teacher whose proposals all fail alike has no advantage to learn from."""
+    rows = [dataclasses.replace(row, advantage=0.0) for row in make_rows(3, (0, 2))]
+    before = adapted.bank.state()["master"].clone()
+    updates = off_policy(adapted, dataclasses.replace(CONFIG, base_kl=0.1)).update(rows)
+    assert not updates[0].skipped and not updates[2].skipped
+    moved = [not torch.equal(adapted.bank.master[slot], before[slot]) for slot in range(4)]
+    assert moved == [True, False, True, False]
 
 
 def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):

@@ -57,7 +57,7 @@ class ClusterLearner:
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         """See `populora.engine.learning.learner.Learner.update`."""
-        batch = make_batch(rows, self._bank.slots)
+        batch = make_batch(rows, self._bank.slots, self._config.learner)
         if not batch.active:
             return batch.skipped
         kept, moved = self._split(batch)

@@ -8,7 +8,6 @@ learner's of this forward. Either way a token's weight learner / sampler is trun
 token far less likely.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -70,7 +69,7 @@ class InProcessLearner:
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         """See `Learner.update`."""
         bank = self.adapted.bank
-        batch = make_batch(rows, bank.slots)
+        batch = make_batch(rows, bank.slots, self.config)
         if not batch.active:
             return batch.skipped
         bank.gradient.zero_()
@@ -119,15 +118,15 @@ class InProcessLearner:
         old = logprobs.detach() if config.old_logprobs == "recomputed" else sampled
         losses, clipped = policy_loss(logprobs, old, advantages, config.clip_low, config.clip_high)
         losses = losses * truncation(logprobs, old, sampled, config.tis_cap)
-        from_base = torch.full_like(sampled, math.nan)
+        total, base = losses, logprobs.detach()
         if config.base_kl:
-            from_base = kl(logprobs, self._base_logprobs(groups))
-            losses = losses + config.base_kl * from_base
-        (losses * shares[slot]).sum().backward()
+            base = self._base_logprobs(groups)
+            total = losses + config.base_kl * kl_penalty(logprobs, base)
+        (total * shares[slot]).sum().backward()
         gap = logprobs.detach() - sampled
         differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap)
         gaps = (kl(sampled, logprobs.detach()), differences, weights, weights**2)
-        terms = (losses.detach(), entropies, clipped.float(), *gaps, from_base.detach())
+        terms = (losses.detach(), entropies, clipped.float(), *gaps, kl(logprobs.detach(), base))
         sums[:, :-1].index_add_(0, slot, torch.stack(terms, 1).double())
         for present in slot.unique().tolist():
             sums[present, -1] = torch.maximum(sums[present, -1], differences[slot == present].max().double())
@@ -162,6 +161,15 @@ def kl(logprobs: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     (Schulman's k3). It is never negative."""
     gap = other - logprobs
     return gap.expm1() - gap
+
+
+def kl_penalty(logprobs: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    """Compute half the squared difference for each token that the member sampled (Schulman's k2).
+
+    Its mean gradient is that of KL(member || base). The gradient of `kl` is that of KL(base || member), which hardly pulls a member back
+    from tokens that the base never writes.
+    """
+    return (logprobs - base) ** 2 / 2
 
 
 def truncation(logprobs: torch.Tensor, old: torch.Tensor, sampled: torch.Tensor, cap: float) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """The batch of one mixed update, and the checks that must pass before any weight changes.
 
-The loss of a slot is the mean over all response tokens of that slot in the whole batch (DAPO's token mean). Its denominator is
+The loss of a slot is the mean over all response tokens of that slot in the whole batch (DAPO's token mean; advantages may have weights that
+make it another mean, `populora.training.train_rows`). Its denominator is
 computed before the first backward and its sums add up over parts of the batch, so several processes can share the work.
 """
 
@@ -26,8 +27,11 @@ class Batch:
     skipped: dict[int, UpdateStats]
 
 
-def make_batch(rows: Sequence[TrainRow], slots: int) -> Batch:
-    """Check the rows and sort out slots without advantages. Raises `ValueError` for an incomplete row or a slot not below ``slots``."""
+def make_batch(rows: Sequence[TrainRow], slots: int, config: LearnerConfig) -> Batch:
+    """Check the rows and sort out slots without advantages, which learn nothing unless the KL to the base is penalised.
+
+    Raises `ValueError` for an incomplete row or a slot not below ``slots``.
+    """
     tokens = Counter[int]()
     for row in rows:
         if not (0 <= row.slot < slots and row.prompt_tokens and row.tokens and len(row.tokens) == len(row.logprobs)):
@@ -36,7 +40,7 @@ def make_batch(rows: Sequence[TrainRow], slots: int) -> Batch:
                 f"{len(row.prompt_tokens)} prompt tokens, {len(row.tokens)} tokens and {len(row.logprobs)} log-probabilities"
             )
         tokens[row.slot] += len(row.tokens)
-    active = {row.slot for row in rows if row.advantage}
+    active = {row.slot for row in rows if row.advantage or config.base_kl}
     skipped = {slot: UpdateStats(tokens=tokens[slot], skipped=True) for slot in sorted(set(tokens) - active)}
     return Batch([row for row in rows if row.slot in active], tokens, sorted(active), skipped)
 
@@ -49,17 +53,17 @@ def check_update(
     Raises `PopuloraError` with the slot for a loss or gradient that is not finite, and `AdapterEffectError` when sampler and
     learner disagree by more than ``agreement`` nats in the mean, or more than the settings allow.
     """
-    updates = {slot: _stats(sums[slot], norms[slot], batch.tokens[slot]) for slot in batch.active}
+    updates = {slot: _stats(sums[slot], norms[slot], batch.tokens[slot], config) for slot in batch.active}
     for slot, update in updates.items():
         _check_slot(slot, update, agreement, config)
     return updates
 
 
-def _stats(sums: Sequence[float], norm: float, tokens: int) -> UpdateStats:
+def _stats(sums: Sequence[float], norm: float, tokens: int, config: LearnerConfig) -> UpdateStats:
     *means, largest = sums
     loss, entropy, clipped, kl, difference, weight, square, base_kl = (value / tokens for value in means)
     ess = weight**2 / square if square else math.nan
-    return UpdateStats(loss, norm, entropy, clipped, kl, ess, difference, largest, tokens, base_kl=base_kl)
+    return UpdateStats(loss, norm, entropy, clipped, kl, ess, difference, largest, tokens, base_kl=base_kl if config.base_kl else None)
 
 
 def _check_slot(slot: int, update: UpdateStats, agreement: float, config: LearnerConfig) -> None:

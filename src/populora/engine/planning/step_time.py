@@ -74,7 +74,7 @@ def step_work(config: Config, assumed: Assumptions) -> StepWork:
     proposed = proposers * prompts * play.samples_per_prompt
     studied = solvers * len(config.task_types) * play.student_batch
     valid, apart = assumed.valid * proposed, studied * play.previous_step_attempts
-    drawn = play.buffer_share * studied
+    drawn = solvers * len(config.task_types) * play.from_buffer
     problems = valid + studied if apart else drawn + max(valid, studied - drawn)
     attempts = valid * play.rho_samples + apart if apart else problems * play.rho_samples
     trained_rows = proposed + (apart or studied * play.rho_samples)
@@ -92,7 +92,7 @@ def step_flops(config: Config, shape: ModelShape, work: StepWork) -> dict[str, f
         "prompts": prompt_flops(shape, adapter, work.sampled),
         "decode": decode_flops(shape, adapter, work.sampled),
         "train": train_flops(shape, adapter, work.trained, config.learner.activation_checkpointing)
-        + (base_flops(shape, work.trained) if config.learner.base_kl else 0.0),
+        + base_flops(config, shape, work.trained),
     }
 
 
@@ -119,8 +119,10 @@ def train_flops(shape: ModelShape, adapter: int, texts: Texts, checkpointing: st
     return flops + recomputed[checkpointing]
 
 
-def base_flops(shape: ModelShape, texts: Texts) -> float:
+def base_flops(config: Config, shape: ModelShape, texts: Texts) -> float:
     """FLOPs of the forward of the bare base that ``learner.base_kl`` takes."""
+    if not config.learner.base_kl:
+        return 0.0
     pairs, tokens = texts.prompt_pairs + texts.response_pairs, texts.read + texts.written
     return 2 * tokens * shape.linear + 2 * texts.written * shape.head + 4 * shape.attention * pairs
 
