@@ -15,11 +15,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import fmean
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.first_run.summarise import difference_text, differences, ends, ends_of, means_text
 from benchmarks.measuring import POPULORA, machine, options, write_results
+from scipy import stats
 
 from populora.core.files import read_json
 from populora.core.types import task_types
@@ -38,6 +40,8 @@ COMPARED = (("2t2s", "agent"), ("2t2s", "agent_equal"), ("2t2s", "2t2s_fast"), (
 SEEDS, STEPS = 5, 100
 SQL = load_domain("sql")
 TYPES = task_types(["sql"])
+CHANGES = ("teacher/difficulty", "teacher/clauses", "teacher/columns", "held_out/accuracy")
+"""Curves whose changes within runs are summed up."""
 CURVES = (
     "teacher/difficulty", *(f"teacher/{metric}" for metric in SQL.metric_names), "teacher/validity",
     *(f"teacher/validity/{task}" for task in TYPES), "student/solve_rate", *(f"student/solve_rate/{task}" for task in TYPES),
@@ -59,15 +63,28 @@ def main() -> None:
     ]
     with ThreadPoolExecutor(args.jobs) as jobs:
         list(jobs.map(lambda name: train(args.root / name, measured(args.out, name)), missing))
-    files = sorted((args.out / "measured").glob("*.parquet"))
-    curves = {file.stem: pq.read_table(file).to_pydict() for file in files}
+    results, lines = summarise(args.out / "measured")
+    write_results(args.out / "results.json", {"machine": machine("populora", "torch"), "steps": STEPS, "arms": ARMS, **results})
+    (args.out / "table.md").write_text(lines, encoding="utf-8")
+
+
+def summarise(folder: Path) -> tuple[dict[str, dict], str]:
+    """Return what the measured runs show, and their table."""
+    curves = {file.stem: pq.read_table(file).to_pydict() for file in sorted(folder.glob("*.parquet"))}
     runs = {name: {metric: ends(curve) for metric, curve in of_run.items()} for name, of_run in curves.items()}
     lowest = {name: lowest_mean(of_run["teacher/validity/sql_f"]) for name, of_run in curves.items()}
     arms = [arm for arm in ARMS if any(name.startswith(f"{arm}-") for name in runs)]
     compared = {f"{arm} − {other}": differences(runs, arm, other, CURVES) for arm, other in COMPARED if {arm, other} <= set(arms)}
-    about = {"machine": machine("populora", "torch"), "steps": STEPS, "arms": ARMS, "lowest_validity_of_sql_f": lowest}
-    write_results(args.out / "results.json", {**about, "differences": compared})
-    (args.out / "table.md").write_text(table(runs, arms, compared), encoding="utf-8")
+    changed = {arm: {name: change(ends_of(runs, arm, name)) for name in CHANGES} for arm in arms}
+    return {"lowest_validity_of_sql_f": lowest, "changes": changed, "differences": compared}, table(runs, arms, compared)
+
+
+def change(rows: Sequence[Mapping[str, float]]) -> dict[str, float | list[float]]:
+    """Return the mean change from the first to the last steps, Student's 95 % interval over runs, and in how many runs there is a rise."""
+    changes = [row["last"] - row["first"] for row in rows if "last" in row]
+    interval = stats.ttest_1samp(changes, 0.0).confidence_interval(0.95)
+    bounds = [round(float(bound), 4) for bound in (interval.low, interval.high)]
+    return {"runs": len(changes), "rises": sum(value > 0 for value in changes), "mean": round(fmean(changes), 4), "interval_95": bounds}
 
 
 def lowest_mean(curve: Sequence[float], width: int = 10) -> float:

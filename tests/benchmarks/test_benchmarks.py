@@ -140,6 +140,16 @@ def test_the_committed_comparison_of_arms_is_that_of_the_measured_runs():
         summarise.check_alike(changed)
 
 
+def test_the_committed_comparison_in_sql_is_that_of_the_measured_runs():
+    sql = pytest.importorskip("benchmarks.sql.run")
+    results, lines = sql.summarise(FOLDER / "sql/measured")
+    committed_results = committed("sql/results")
+    assert {name: committed_results[name] for name in results} == json.loads(json.dumps(results))
+    assert lines == (FOLDER / "sql/table.md").read_text(encoding="utf-8")
+    harder = sql.change([{"first": 0.1, "last": 0.4}, {"first": 0.2, "last": 0.3}, {"first": 0.5}])
+    assert (harder["runs"], harder["rises"], harder["mean"]) == (2, 2, 0.2) and harder["interval_95"][0] < 0
+
+
 def test_a_start_up_is_judged_by_its_median():
     judged = start_up.judge({"help": [0.1, 0.2, 9.0], "first token": [5.0, 7.0, 6.5], "report": [10.0]})
     assert {name: bar["met"] for name, bar in judged["bars"].items()} == {"help": True, "first token": False, "report": True}
