@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_run, read_suites, scalars, vote_gain
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites, scalars, vote_gain
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 from scipy import stats
@@ -40,8 +40,7 @@ Arm = dict[str, Observations]
 def main() -> None:
     args = options(__doc__, HERE).parse_args()
     suites = read_suites()
-    files = [file for file in sorted((args.out / "measured").glob("*.parquet")) if ".answers" not in file.name]
-    runs = by_arm({file.stem: read_run(file) for file in files})
+    runs = read_runs(args.out / "measured")
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
         arms[name] = observe(in_groups(runs[derived["of"]], derived["size"]), suites)
@@ -52,14 +51,6 @@ def main() -> None:
     means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in arms.items()}
     write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means})
     (args.out / "table.md").write_text(table(claims), encoding="utf-8")
-
-
-def by_arm(measured: Mapping[str, MeasuredRun]) -> dict[str, list[MeasuredRun]]:
-    """Group runs by arm, each in the order of its seeds."""
-    arms: dict[str, list[MeasuredRun]] = {}
-    for name in sorted(measured, key=lambda name: int(name.rpartition("-")[2])):
-        arms.setdefault(name.rpartition("-")[0], []).append(measured[name])
-    return arms
 
 
 def in_groups(runs: Sequence[MeasuredRun], size: int) -> list[list[MeasuredRun]]:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from benchmarks.claims.analyse import by_arm
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_run, read_suites
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
@@ -26,7 +25,7 @@ COLOURS = dict(zip(DRAWN, (INK, *PALETTE), strict=False))
 MARKERS = dict(zip(DRAWN, "os^Dv", strict=True))
 AXES: dict[str, Callable[[MeasuredRun], Values]] = {
     "steps": lambda run: np.arange(1.0, run.steps + 1),
-    "millions of sampled tokens": lambda run: np.cumsum(run.curves["tokens/propose"] + run.curves["tokens/solve"]) / 1e6,
+    "millions of sampled tokens": lambda run: np.cumsum(run.sampled) / 1e6,
     "CPU minutes": lambda run: run.facts["cpu_seconds"] / 60 * np.cumsum(run.curves["seconds"]) / np.sum(run.curves["seconds"]),
 }
 """What a run has spent after each of its steps."""
@@ -34,8 +33,7 @@ AXES: dict[str, Callable[[MeasuredRun], Values]] = {
 
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
-    files = [file for file in sorted((args.out / "measured").glob("*.parquet")) if ".answers" not in file.name]
-    arms = {arm: runs for arm, runs in by_arm({file.stem: read_run(file) for file in files}).items() if arm in DRAWN}
+    arms = {arm: runs for arm, runs in read_runs(args.out / "measured").items() if arm in DRAWN}
     base = json.loads((FOLDER / "levels.json").read_text())["base"]["test"]
     draw(arms, read_suites(), [base[level]["greedy"] for level in LEVELS], args.out / "results.png")
 
@@ -44,17 +42,17 @@ def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite],
     """Draw all arms. ``base`` is the untrained base's accuracy by level."""
     figure, axes = plt.subplots(1, len(AXES) + 1, figsize=(14, 3.6), constrained_layout=True)
     groups = suites["test"].groups
-    for axis, (title, spent) in zip(axes, AXES.items(), strict=False):
-        for arm, runs in arms.items():
-            steps, curves = progress(runs, suites)
-            x = np.mean([spent(run)[steps - 1] for run in runs], 0)
-            _line(axis, arm, x, np.array([[grouped(row, groups) for row in of_run] for of_run in curves]))
-        axis.axhline(float(np.mean(base)), color=INK, linestyle=":", linewidth=1)
-        axis.set(xlabel=title, ylabel="accuracy, test suite" if title == "steps" else "")
     levels = axes[-1]
     for arm, runs in arms.items():
-        final = np.array([accuracies([run], suites)["test"] for run in runs])
-        _line(levels, arm, np.arange(1, len(groups) + 1), np.array([[np.nanmean(row[places]) for places in groups] for row in final]))
+        steps, rows = progress(runs, suites)
+        curves = np.array([[grouped(row, groups) for row in of_run] for of_run in rows])
+        for axis, spent in zip(axes, AXES.values(), strict=False):
+            _line(axis, arm, np.mean([spent(run)[steps - 1] for run in runs], 0), curves)
+        final = np.array([[np.nanmean(of_run[-1][places]) for places in groups] for of_run in rows])
+        _line(levels, arm, np.arange(1, len(groups) + 1), final)
+    for axis, title in zip(axes, AXES, strict=False):
+        axis.axhline(float(np.mean(base)), color=INK, linestyle=":", linewidth=1)
+        axis.set(xlabel=title, ylabel="accuracy, test suite" if title == "steps" else "")
     levels.plot(np.arange(1, len(base) + 1), base, color=INK, linestyle=":", linewidth=1)
     levels.set(xlabel="level of difficulty", ylabel=f"accuracy after {PROTOCOL['steps']} steps")
     handles, labels = axes[0].get_legend_handles_labels()

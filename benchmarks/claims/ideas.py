@@ -1,13 +1,15 @@
 """Tabulate the ideas of `protocol.toml` from `measured/ideas/`, and name those that its rule takes once all runs are there.
 
-python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py --ideas` trains the runs
+    python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py --ideas` trains the runs
+
+Before all runs are there, ``taken`` is null.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from benchmarks.claims.measures import LAST, MeasuredRun, read_run
+from benchmarks.claims.measures import LAST, MeasuredRun, read_runs, weakest_validity
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
@@ -25,12 +27,9 @@ IDEAS = PROTOCOL["ideas"]
 
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
-    files = [file for file in sorted((args.out / "measured/ideas").glob("*.parquet")) if ".answers" not in file.name]
-    runs = [read_run(file) for file in files]
-    proposed = {place for run in runs for place in run.facts["contaminated"]["validation"]}
-    values: dict[str, list[dict[str, float]]] = {}
-    for run in runs:
-        values.setdefault(run.name.rpartition("-")[0], []).append(values_of(run, proposed))
+    arms = read_runs(args.out / "measured/ideas")
+    proposed = {place for runs in arms.values() for run in runs for place in run.facts["contaminated"]["validation"]}
+    values = {arm: [values_of(run, proposed) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
     counts = {arm: len(of_arm) for arm, of_arm in values.items()}
     results = {"columns": COLUMNS, "runs": counts, "left_out": len(proposed), "means": means, "taken": taken(means, counts)}
@@ -40,14 +39,13 @@ def main() -> None:
 
 def values_of(run: MeasuredRun, proposed: set[int]) -> dict[str, float]:
     """Compute the columns of a run. ``proposed`` are the places of the problems that are left out."""
-    validity = [curve for name, curve in run.curves.items() if name.startswith("teacher/validity/") and "code" in name]
-    counted = [place for place in range(run.greedy("validation").shape[1]) if place not in proposed]
+    verdicts = run.greedy("validation")
     return {
-        "accuracy": float(np.mean(run.greedy("validation")[:, counted])),
-        "least valid": min(float(np.nanmean(curve[-LAST:])) for curve in validity),
+        "accuracy": float(np.mean(np.delete(verdicts, sorted(proposed), axis=1))),
+        "least valid": weakest_validity(run),
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
-        "sampled": float(np.sum(run.curves["tokens/propose"] + run.curves["tokens/solve"])) / 1e6,
+        "sampled": float(np.sum(run.sampled)) / 1e6,
         "CPU minutes": run.facts["cpu_seconds"] / 60,
     }
 

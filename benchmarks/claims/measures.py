@@ -49,6 +49,11 @@ class MeasuredRun:
     def steps(self) -> int:
         return len(self.curves["seconds"])
 
+    @property
+    def sampled(self) -> Values:
+        """Tokens sampled in each step."""
+        return self.curves["tokens/propose"] + self.curves["tokens/solve"]
+
     def greedy(self, suite: str, step: int | None = None) -> Values:
         """Verdicts [solvers, problems] at a snapshot, by default the last; NaN where the program was proposed in training."""
         at = step or self.steps
@@ -63,6 +68,15 @@ def read_run(file: Path) -> MeasuredRun:
     facts = {name.decode(): json.loads(value) for name, value in (table.schema.metadata or {}).items()}
     curves = {name: np.array(table[name].to_pylist(), dtype=float) for name in table.column_names}
     return MeasuredRun(file.stem, facts, curves, pq.read_table(file.with_suffix(".answers.parquet")).to_pylist())
+
+
+def read_runs(folder: Path) -> dict[str, list[MeasuredRun]]:
+    """Read the runs of a folder by arm, each arm's in the order of its seeds."""
+    runs = [read_run(file) for file in folder.glob("*.parquet") if ".answers" not in file.name]
+    arms: dict[str, list[MeasuredRun]] = {}
+    for run in sorted(runs, key=lambda run: (int(run.name.rpartition("-")[2]), run.name)):
+        arms.setdefault(run.name.rpartition("-")[0], []).append(run)
+    return arms
 
 
 def accuracies(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite], step: int | None = None) -> dict[str, Values]:
@@ -119,9 +133,7 @@ def scalars(run: MeasuredRun, suites: Mapping[str, Suite]) -> dict[str, float]:
         values[f"{name}/change"] = values[name] - float(np.nanmean(curve[:LAST]))
     values["oscillation"] = oscillation(run.curves["student/solve_rate"])
     values["coverage_rate"] = coverage_rate(run.curves)
-    values["weakest_validity"] = min(
-        float(np.nanmean(curve[-LAST:])) for name, curve in run.curves.items() if name.startswith("teacher/validity/") and "code" in name
-    )
+    values["weakest_validity"] = weakest_validity(run)
     if "matchup/student_wins" in run.curves:
         values["lead_changes"] = lead_changes(run.curves["matchup/student_wins"])
     verdicts = run.greedy("test")
@@ -131,6 +143,12 @@ def scalars(run: MeasuredRun, suites: Mapping[str, Suite]) -> dict[str, float]:
     if children := run.facts["children"]:
         values |= recovery(children, run.curves)
     return values
+
+
+def weakest_validity(run: MeasuredRun) -> float:
+    """Share of valid proposals in the last steps, of the teacher and type that has the lowest."""
+    validity = [curve for name, curve in run.curves.items() if name.startswith("teacher/validity/") and "code" in name]
+    return min(float(np.nanmean(curve[-LAST:])) for curve in validity)
 
 
 def oscillation(curve: Values, width: int = 21) -> float:
