@@ -1,8 +1,8 @@
 """Tabulate the ideas of `protocol.toml` from `measured/ideas/`, and name those that its rule takes once all runs are there.
 
-    python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py --ideas` trains the runs
+    python -m benchmarks.claims.ideas       writes ideas.json and ideas.md; `run.py ideas` trains the runs
 
-Before all runs are there, ``taken`` is null.
+Before all runs are there, ``taken`` is null; before those of the taken ideas together are, so is ``chosen``: what is to be confirmed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,20 @@ COLUMNS = {
 }
 """Column titles and their definitions."""
 IDEAS = PROTOCOL["ideas"]
+Means = Mapping[str, Mapping[str, float]]
 
 
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     arms = read_runs(args.out / "measured/ideas")
-    proposed = {place for runs in arms.values() for run in runs for place in run.facts["contaminated"]["validation"]}
+    alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
+    proposed = {place for run in alone for place in run.facts["contaminated"]["validation"]}
     values = {arm: [values_of(run, proposed) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
     counts = {arm: len(of_arm) for arm, of_arm in values.items()}
-    results = {"columns": COLUMNS, "runs": counts, "left_out": len(proposed), "means": means, "taken": taken(means, counts)}
+    names = taken(means, counts)
+    results = {"columns": COLUMNS, "runs": counts, "left_out": len(proposed), "means": means}
+    results |= {"taken": names, "chosen": chosen(names, means, counts)}
     write_results(args.out / "ideas.json", results)
     (args.out / "ideas.md").write_text(table(means, counts), encoding="utf-8")
 
@@ -41,7 +45,7 @@ def values_of(run: MeasuredRun, proposed: set[int]) -> dict[str, float]:
     """Compute the columns of a run. ``proposed`` are the places of the problems that are left out."""
     verdicts = run.greedy("validation")
     return {
-        "accuracy": float(np.mean(np.delete(verdicts, sorted(proposed), axis=1))),
+        "accuracy": float(np.nanmean(np.delete(verdicts, sorted(proposed), axis=1))),
         "least valid": weakest_validity(run),
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
@@ -50,22 +54,31 @@ def values_of(run: MeasuredRun, proposed: set[int]) -> dict[str, float]:
     }
 
 
-def taken(means: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> list[str] | None:
+def taken(means: Means, counts: Mapping[str, int]) -> list[str] | None:
     """List the ideas that the rule puts together, the best first. None before all runs are there."""
     if any(counts.get(arm, 0) < len(IDEAS["seeds"]) for arm in [*IDEAS["references"], *IDEAS["arms"]]):
         return None
     gains = {name: means[name]["accuracy"] - means["4t4s"]["accuracy"] for name in IDEAS["arms"]}
-    chosen: list[str] = []
+    names: list[str] = []
     for name in sorted(gains, key=lambda name: -gains[name]):
-        excluded = any(name in group and set(group) & set(chosen) for group in IDEAS["alike"])
+        excluded = any(name in group and set(group) & set(names) for group in IDEAS["alike"])
         if gains[name] >= IDEAS["better"] and not excluded:
-            chosen.append(name)
-    return chosen[:3]
+            names.append(name)
+    return names[:3]
 
 
-def table(means: Mapping[str, Mapping[str, float]], counts: Mapping[str, int]) -> str:
+def chosen(names: list[str] | None, means: Means, counts: Mapping[str, int]) -> list[str] | None:
+    """Return the ideas to confirm: those taken, all together or the best alone. None before that is known."""
+    if names is None or len(names) < 2:
+        return names
+    if counts.get("together", 0) < len(IDEAS["seeds"]):
+        return None
+    return names if means["together"]["accuracy"] > means[names[0]]["accuracy"] else names[:1]
+
+
+def table(means: Means, counts: Mapping[str, int]) -> str:
     """Return Markdown: a row an arm, the arms that ideas are compared with first."""
-    names: Sequence[str] = [name for name in [*IDEAS["references"], *IDEAS["arms"]] if name in means]
+    names: Sequence[str] = [name for name in [*IDEAS["references"], *IDEAS["arms"], "together"] if name in means]
     lines = [f"| arm | runs | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
     lines += [f"| {name} | {counts[name]} | {' | '.join(f'{means[name][column]:.3g}' for column in COLUMNS)} |" for name in names]
     return "\n".join(lines) + "\n"

@@ -4,9 +4,9 @@
 and solver with the verdicts of greedy answers in the suite's order, and for the vote the sampled answers to the test suite's problems of
 code_o. The two files stay when the run's folder, of some 100 MB, goes.
 
-    python -m benchmarks.claims.measure RUN TARGET [--validation]      `run.py` calls it; TARGET has no ending
+    python -m benchmarks.claims.measure RUN TARGET SUITE…      `run.py` calls it; TARGET has no ending
 
-With ``--validation`` the solvers answer the validation suite alone.
+Solvers of earlier snapshots, and sampled answers, are for runs that answer the test suite.
 """
 
 import json
@@ -49,8 +49,8 @@ USED = "cpu_seconds.txt"
 """In a run's folder: the CPU time of its processes."""
 
 
-def write_measured(folder: Path, target: Path, validation: bool = False) -> None:
-    every = suites(validation)
+def write_measured(folder: Path, target: Path, suites: Sequence[str]) -> None:
+    every = {name: load_held_out(BaseConfig(path="tiny"), 216) if name == "validation" else read_suite(name) for name in suites}
     answers = pa.Table.from_pylist(list(answer_rows(folder, every)))
     log, timings = read_log(folder), read_log(folder, TIMINGS)
     names = sorted({name for line in log for name in line if KEPT.fullmatch(name)})
@@ -74,12 +74,6 @@ def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, An
         ],
         "contaminated": {name: contaminated(folder, problems) for name, problems in every.items()},
     }
-
-
-def suites(validation: bool) -> dict[str, list[Problem]]:
-    """Return the suites of the verdicts and the validation suite, or the latter alone."""
-    verdicts = {} if validation else {name: read_suite(name) for name in ("test", "transfer")}
-    return {**verdicts, "validation": load_held_out(BaseConfig(path="tiny"), 216)}
 
 
 def contaminated(folder: Path, problems: Sequence[Problem]) -> list[int]:
@@ -130,4 +124,4 @@ def vote_rows(run: Run, problems: Sequence[Problem]):
 
 
 if __name__ == "__main__":
-    write_measured(Path(sys.argv[1]), Path(sys.argv[2]), validation="--validation" in sys.argv)
+    write_measured(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

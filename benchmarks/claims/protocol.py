@@ -1,11 +1,16 @@
 """Read `protocol.toml`, and lay out the runs that it asks for."""
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 PROTOCOL: dict[str, Any] = tomllib.loads(Path(__file__).with_name("protocol.toml").read_text(encoding="utf-8"))
+
+VALIDATION, VERDICTS = ("validation",), ("test", "transfer", "validation")
+OF_A_POPULATION = ("population.", "evolution.", "league.")
+"""What the names of settings begin with that a single agent has no use for."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +26,16 @@ class Planned:
         return f"{self.arm}-{self.seed}"
 
     @property
-    def for_verdicts(self) -> bool:
-        """Tell whether the run answers the suites of the verdicts. Others answer the validation suite alone."""
-        return "/" not in self.arm
+    def suites(self) -> tuple[str, ...]:
+        """Name the suites that the run's solvers answer. Those of the verdicts see the test suites, the confirmation the held-back one."""
+        return {"pilot": VALIDATION, "ideas": VALIDATION, "confirmation": ("held_back",)}.get(self.arm.partition("/")[0], VERDICTS)
 
     def flags(self) -> list[str]:
         """Return the command-line flags of the settings."""
         return [word for name, value in self.settings.items() for word in _flag(name, value)]
 
 
-def planned_runs(rates: dict[str, float]) -> list[Planned]:
+def planned_runs(rates: Mapping[str, float]) -> list[Planned]:
     """List all runs in the protocol's order. ``rates`` are the pilot's, by arm of the pilot."""
     arms, order = PROTOCOL["arms"], PROTOCOL["order"]["arms"]
     most = max(arm["seeds"] for arm in arms.values())
@@ -53,12 +58,33 @@ def pilot_runs() -> list[Planned]:
     ]
 
 
-def idea_runs(rates: dict[str, float]) -> list[Planned]:
+def idea_runs(rates: Mapping[str, float]) -> list[Planned]:
     """List the runs of the ideas, and of the arms that they are compared with. They have seeds of their own."""
     ideas, steps = PROTOCOL["ideas"], PROTOCOL["ideas"]["steps"]
     settings = {name: settings_of(name, rates[family_of(name)], steps) for name in ideas["references"]}
     settings |= {name: {**settings["4t4s"], **idea["settings"]} for name, idea in ideas["arms"].items()}
     return [Planned(f"ideas/{name}", seed, of_arm) for seed in ideas["seeds"] for name, of_arm in settings.items()]
+
+
+def together_runs(rates: Mapping[str, float], taken: Sequence[str]) -> list[Planned]:
+    """List the runs of the ideas that the rule puts together. There are none of a single idea."""
+    settings = {**settings_of("4t4s", rates["4t4s"], PROTOCOL["ideas"]["steps"]), **cure_of(taken)}
+    return [Planned("ideas/together", seed, settings) for seed in PROTOCOL["ideas"]["seeds"] if len(taken) > 1]
+
+
+def confirmation_runs(rates: Mapping[str, float], names: Sequence[str]) -> list[Planned]:
+    """List the runs that confirm the cure of these ideas."""
+    part, cure = PROTOCOL["confirmation"], cure_of(names)
+    settings = {arm: settings_of(arm, rates[family_of(arm)], part["steps"]) for arm in ("4t4s", "agent_x4")}
+    settings["cured"] = {**settings["4t4s"], **cure}
+    settings["agent_x4"] |= {name: value for name, value in cure.items() if not name.startswith(OF_A_POPULATION)}
+    settings["agent_x4"] |= {name: 4 * cure[name] for name in ("selfplay.prompts_per_type", "selfplay.train_problems") if name in cure}
+    return [Planned(f"confirmation/{arm}", seed, settings[arm]) for seed in part["seeds"] for arm in settings]
+
+
+def cure_of(names: Sequence[str]) -> dict[str, Any]:
+    """Merge the settings of ideas."""
+    return {setting: value for name in names for setting, value in PROTOCOL["ideas"]["arms"][name]["settings"].items()}
 
 
 def family_of(arm: str) -> str:

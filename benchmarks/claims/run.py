@@ -1,11 +1,11 @@
 """Train and measure every run of the claims campaign that has no files in `measured/` yet.
 
-    python -m benchmarks.claims.run [--jobs 2] [--minutes 150] [--only 4t4s agent] [--ideas]
+    python -m benchmarks.claims.run [arms|ideas|confirmation] [--jobs 2] [--minutes 150] [--only 4t4s agent]
 
-First the pilot, which chooses the learning rates (`pilot.json`), then the runs in the order of `protocol.toml`, or those of its ideas with
-``--ideas``. A run that was stopped goes on from its last checkpoint. Of a measured one the last adapters stay, in ROOT/adapters, and the
-rest of its folder goes. With ``--minutes`` no run begins that would probably end later: the longest comparable run so far tells how long
-one takes.
+First the pilot, which chooses the learning rates (`pilot.json`), then the runs of the arms in the order of `protocol.toml`; or those of its
+ideas, or the confirmation of what `ideas.py` chose. A run that was stopped goes on from its last checkpoint. Of a measured one the last
+adapters stay, in ROOT/adapters, and the rest of its folder goes. With ``--minutes`` no run begins that would probably end later: the
+longest comparable run so far tells how long one takes.
 """
 
 import json
@@ -16,7 +16,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -24,7 +24,7 @@ from threading import Lock
 import numpy as np
 import pyarrow.parquet as pq
 from benchmarks.claims.measure import USED
-from benchmarks.claims.protocol import PROTOCOL, Planned, idea_runs, pilot_runs, planned_runs
+from benchmarks.claims.protocol import PROTOCOL, Planned, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
 from benchmarks.measuring import POPULORA, options, write_results
 
 HERE = Path(__file__).parent
@@ -32,21 +32,32 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     parser = options(__doc__, HERE)
+    parser.add_argument("part", nargs="?", default="arms", choices=("arms", "ideas", "confirmation"))
     parser.add_argument("--root", type=Path, default=Path("runs/claims"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run that would probably end later")
-    names = sorted({*PROTOCOL["arms"], *PROTOCOL["ideas"]["arms"]})
-    parser.add_argument("--only", nargs="*", default=names, choices=names, help="arms, or with --ideas ideas, to train")
-    parser.add_argument("--ideas", action="store_true", help="train the runs of the ideas")
+    names = sorted({*PROTOCOL["arms"], *PROTOCOL["ideas"]["arms"], "together", "cured"})
+    parser.add_argument("--only", nargs="*", default=names, choices=names, help="arms or ideas to train")
     args = parser.parse_args()
     args.until = time.monotonic() + 60 * args.minutes
     pilot = pilot_runs()
     make(pilot, args)
     if missing(pilot, args.out):
         raise SystemExit("the pilot is not complete: call again")
-    rates = chosen_rates(args.out)
-    runs = idea_runs(rates) if args.ideas else planned_runs(rates)
-    make([run for run in runs if run.arm.removeprefix("ideas/") in args.only], args)
+    runs = runs_of(args.part, chosen_rates(args.out), args.out)
+    make([run for run in runs if run.arm.rpartition("/")[2] in args.only], args)
+
+
+def runs_of(part: str, rates: Mapping[str, float], out: Path) -> list[Planned]:
+    """List the runs of a part. What is put together and confirmed follows from the ideas' table."""
+    if part == "arms":
+        return planned_runs(rates)
+    table = json.loads((out / "ideas.json").read_text()) if (out / "ideas.json").exists() else {}
+    if part == "ideas":
+        return idea_runs(rates) + together_runs(rates, table.get("taken") or ())
+    if not table.get("chosen"):
+        raise SystemExit("the ideas' table names no cure to confirm: train all ideas, then call benchmarks.claims.ideas")
+    return confirmation_runs(rates, table["chosen"])
 
 
 def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
@@ -66,9 +77,8 @@ def _make_one(run: Planned, args: Namespace, clock: "Clock") -> None:
     started, folder = time.monotonic(), args.root / run.name
     train(run, folder)
     shutil.copytree(folder / "adapters", args.root / "adapters" / run.name, dirs_exist_ok=True)
-    measuring = [sys.executable, "-m", "benchmarks.claims.measure", str(folder), str(args.out / "measured" / run.name)]
-    measuring += [] if run.for_verdicts else ["--validation"]
-    subprocess.run(measuring, check=True)
+    target = str(args.out / "measured" / run.name)
+    subprocess.run([sys.executable, "-m", "benchmarks.claims.measure", str(folder), target, *run.suites], check=True)
     shutil.rmtree(folder)
     clock.note(run.arm, time.monotonic() - started)
     print(f"{run.name}: {time.monotonic() - started:.0f} s", flush=True)

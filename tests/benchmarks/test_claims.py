@@ -6,10 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from benchmarks.claims import analyse, ideas, measure, measures, suites
+from benchmarks.claims import analyse, confirm, ideas, measure, measures, protocol, suites
 from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, recovery, specialisation, vote, vote_gain
-from benchmarks.claims.protocol import PROTOCOL, idea_runs, pilot_runs, planned_runs
+from benchmarks.claims.protocol import PROTOCOL, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
 from benchmarks.claims.transfer import FAMILIES
 
 from populora.cli.arguments import parse_settings
@@ -40,7 +40,38 @@ def test_every_idea_changes_what_a_4t4s_run_does_and_meets_it_with_the_same_seed
     changed = [run for run in runs if run.arm.removeprefix("ideas/") in PROTOCOL["ideas"]["arms"]]
     assert len(changed) == len(PROTOCOL["ideas"]["arms"]) * len(plain) and all(run.settings != plain[run.seed] for run in changed)
     assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs()]}
-    assert not any(run.for_verdicts for run in [*runs, *pilot_runs()]) and all(run.for_verdicts for run in planned_runs(RATES))
+    assert {run.suites for run in [*runs, *pilot_runs()]} == {("validation",)}
+    assert {run.suites for run in planned_runs(RATES)} == {("test", "transfer", "validation")}
+
+
+def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs():
+    runs = confirmation_runs(RATES, ["several", "kl", "pace"])
+    assert len(runs) == 24 and {run.suites for run in runs} == {("held_back",)}
+    assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs(), *idea_runs(RATES)]}
+    cured, agent, plain = ({run.arm: run.settings for run in runs}[f"confirmation/{arm}"] for arm in ("cured", "agent_x4", "4t4s"))
+    assert cured == {**plain, **protocol.cure_of(["several", "kl", "pace"])} and cured["evolution.every"] == 20
+    assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.every" not in agent
+    assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
+    assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
+    assert agent["learner.learning_rate"] == RATES["agent"] and cured["learner.learning_rate"] == RATES["4t4s"]
+    for run in {run.arm: run for run in [*runs, *together_runs(RATES, ["several", "kl"])]}.values():
+        parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train")
+    assert together_runs(RATES, ["kl"]) == [] and len(together_runs(RATES, ["kl", "buffer"])) == 3
+
+
+def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
+    def run(name, seed, right):
+        verdicts = [1] * right + [0] * (40 - right)
+        rows = [{"suite": "held_back", "step": 1, "member": "S0", "tokens": 1.0, "correct": verdicts, "answers": None}]
+        return MeasuredRun(f"{name}-{seed}", {"contaminated": {"held_back": []}}, {"seconds": np.zeros(1)}, rows)
+
+    seeds = PROTOCOL["confirmation"]["seeds"]
+    right = {"cured": 30, "agent_x4": 10, "4t4s": 33}
+    runs = {name: [run(name, seed, count + seed % 2) for seed in seeds] for name, count in right.items()}
+    first, second = confirm.confirm(runs, Suite(problems(*["1"] * 40)))["claims"]
+    assert (first["verdict"], second["verdict"]) == ("holds", "does not") and first["comparisons"][0]["effect"] == 0.5
+    with pytest.raises(SystemExit, match="lacks runs of 4t4s"):
+        confirm.confirm({**runs, "4t4s": runs["4t4s"][:7]}, Suite([]))
 
 
 def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not_alike():
@@ -51,6 +82,15 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not
     assert ideas.taken(means, counts) == ["buffer", "kl_strong", "several"]
     assert ideas.taken({**means, "4t4s": means["buffer"]}, counts) == []
     assert ideas.taken(means, {**counts, "decay": 1}) is None, "before all runs are there"
+    names = ideas.taken(means, counts)
+    assert (
+        ideas.chosen(None, means, counts) is None
+        and ideas.chosen([], means, counts) == []
+        and ideas.chosen(["kl"], means, counts) == ["kl"]
+    )
+    assert ideas.chosen(names, means, counts) is None, "before the runs of all together"
+    for accuracy, expected in ((0.61, names), (0.59, ["buffer"])):
+        assert ideas.chosen(names, {**means, "together": {"accuracy": accuracy}}, {**counts, "together": 3}) == expected
     assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 |")
 
 
