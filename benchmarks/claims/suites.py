@@ -1,11 +1,13 @@
 """The suites of the claims campaign: test, held-back and transfer problems.
 
-    python -m benchmarks.claims.suites       makes suites/*.parquet again, and levels.json: what the untrained base does on each level
+    python -m benchmarks.claims.suites       makes suites/*.parquet again, and levels.json: what the untrained base does on each level;
+                                             an hour and a half of a core
 
 Candidates are programs that were kept out of the base's corpus. Those of the validation suite, which ships with the base, are left out,
 and a program is in one suite only. The untrained base answers each 16 times; `protocol.toml` names the levels.
 """
 
+import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -63,6 +65,7 @@ def write_suite(name: str, problems: Sequence[Problem]) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     config = Config(
         seed=SEED, threads=1, base=BaseConfig(path="tiny"), lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
