@@ -13,6 +13,7 @@
 #   make test-gpu   run the tests that need a CUDA device
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
+#   make docs     build the documentation site into site/, and fail on a broken link
 #   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); an hour and a half
 #
 # To take torch's small CPU wheel from PyTorch's own index:  make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -24,7 +25,7 @@ PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
-.PHONY: train test test-all bench test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-vllm \
+.PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-vllm \
 	test-one-core setup lint format pytest clean
 
 train: .venv/core.stamp
@@ -63,6 +64,10 @@ test-numerics: .venv/dev.stamp
 
 test-install: .venv/dev.stamp
 	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
+
+docs: .venv/docs.stamp
+	$(BIN)/python docs/build.py
+	NO_COLOR=1 $(BIN)/zensical build --strict
 
 # One after the other: they share the cores.
 bench: .venv/dev.stamp
@@ -115,6 +120,10 @@ test-vllm: .vllm/stamp
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev]'
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --no-deps evalplus==0.3.1
 	touch $@ .venv/core.stamp
+
+.venv/docs.stamp: .venv/dev.stamp
+	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,docs]'
+	touch $@
 
 .venv/ray.stamp: .venv/dev.stamp
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,cluster]'

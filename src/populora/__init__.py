@@ -52,8 +52,9 @@ def __getattr__(name: str) -> Any:
 def load_config(name: str | Path = "tiny") -> Config:
     """Read the settings of a preset or of a TOML file. Raises `ConfigError` for what is neither, or has an unknown setting.
 
-    >>> populora.load_config("tiny_4t4s").population.teachers
-    4
+    Examples:
+        >>> populora.load_config("tiny_4t4s").population.teachers
+        4
     """
     from populora.core.config_file import load_config
     from populora.core.presets import settings_file
@@ -124,9 +125,10 @@ def breed(
     Returns the child and its record, with which it can be bred again. Raises `ConfigError` for an unknown operator or a strength out
     of range, `AdapterError` for parents that do not fit together. Warns if the operator mixes factors that share no basis.
 
-    >>> child, lineage = populora.breed(["runs/first/adapters/T0", "runs/first/adapters/T1"], "x1", seed=3)
-    >>> lineage.operator, len(child.modules) > 0
-    ('x1', True)
+    Examples:
+        >>> child, lineage = populora.breed(["runs/first/adapters/T0", "runs/first/adapters/T1"], "x1", seed=3)
+        >>> lineage.operator, len(child.modules) > 0
+        ('x1', True)
     """
     from populora.adapters.adapter import Adapter
     from populora.adapters.operators import get_operator
@@ -164,10 +166,11 @@ def save_adapter(adapter: Adapter, folder: str | Path, like: str | Path) -> None
 
     Raises `AdapterError` if ``folder`` exists and is not empty, or if ``like`` has another rank, alpha, modules or shapes.
 
-    >>> child, _ = populora.breed(["runs/first/adapters/S0"], "m1", seed=3)
-    >>> populora.save_adapter(child, "child", like="runs/first/adapters/T0")
-    >>> populora.load_adapter("child").fingerprint() == child.fingerprint()
-    True
+    Examples:
+        >>> child, _ = populora.breed(["runs/first/adapters/S0"], "m1", seed=3)
+        >>> populora.save_adapter(child, "child", like="runs/first/adapters/T0")
+        >>> populora.load_adapter("child").fingerprint() == child.fingerprint()
+        True
     """
     from populora.adapters.operators.breeding import check_fit
     from populora.adapters.peft_format import read_folder, save_folder

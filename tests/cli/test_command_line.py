@@ -188,3 +188,22 @@ def test_commands_that_compute_nothing_load_nothing_heavy(line):
     done = subprocess.run([sys.executable, "-c", PROBE, line, LIGHT[line]], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: populora") or line.startswith("plan")
     assert line != "--help" or all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+def test_a_reader_that_goes_ends_the_command_quietly():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = subprocess.run([sys.executable, "-m", "populora.cli.main", "train", "--help"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (command.returncode, command.stderr) == (141, b"")
+
+
+def test_a_broken_pipe_within_populora_is_no_reader_that_went(monkeypatch, tmp_path):
+    def fail(arguments):
+        raise BrokenPipeError("of a process that died")
+
+    monkeypatch.setattr("populora.cli.doctor.main", fail)
+    with (tmp_path / "out").open("w") as stdout, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stdout)
+        with pytest.raises(BrokenPipeError, match="of a process that died"):
+            main(["doctor"])

@@ -1,10 +1,13 @@
 """The command `populora`: one module per subcommand in `populora.cli`, imported only when it is asked for.
 
-Every error that populora raises on purpose is printed as one message on stderr with exit code 2; Ctrl-C ends with 130.
+Every error that populora raises on purpose is printed as one message on stderr with exit code 2; Ctrl-C ends with 130, and a
+closed pipe with 141, as in other commands.
 """
 
 import io
 import os
+import select
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -50,6 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("populora: stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails once more
+        return 128 + signal.SIGPIPE
+
+
+def _reader_is_gone() -> bool:
+    """Tell whether standard output is a pipe that nobody reads any more, as after `populora train --help | head`."""
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def usage() -> str:

@@ -26,7 +26,9 @@ class BaseConfig:
     path: str = "tiny"
     """``tiny`` (Python) or ``tiny_sql`` (Python and SQL), which ship in the package, or a folder / hub name that transformers can load."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the base's weights. Adapters are trained in float32 in any case."""
     device: str = "cpu"
+    """``cpu``, ``cuda`` or ``cuda:1``: where the base is."""
     kernels: Literal["auto", "torch"] = "auto"
     """What computes in float32 on a CPU. ``auto`` takes code in C for decoding and attention, if there is a C compiler; it keeps a second
     copy of the base's weights. `populora doctor` and ``run.json`` name the choice."""
@@ -39,8 +41,11 @@ class LoraConfig:
     """Adapters (paper: rank 32, alpha 64, attention projections)."""
 
     rank: int = 32
+    """Largest rank of an adapter."""
     alpha: float = 64.0
+    """The adapter's product is scaled by alpha / rank."""
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    """Linear modules that carry adapters, by the last part of their name."""
     ranks: tuple[int, ...] = ()
     """Ranks by member, teachers first, none above ``rank``; all have the same alpha / rank. Empty: all members have ``rank``."""
 
@@ -50,7 +55,9 @@ class PopulationConfig:
     """Sizes of the two sub-populations, or the single agent of the baseline."""
 
     teachers: int = 4
+    """Members that propose."""
     students: int = 4
+    """Members that solve."""
     single_agent: bool = False
     """The AZR baseline: one adapter proposes and solves; ``teachers`` and ``students`` are ignored."""
     shared_adapters: bool = False
@@ -73,14 +80,18 @@ class SelfplayConfig:
     """One step's sampling (paper: 24 prompts of each type, n = 8, T = 1)."""
 
     prompts_per_type: int = 24
+    """Prompts of each task type that a teacher answers in a step."""
     samples_per_prompt: int = 8
+    """Proposals for each of these prompts."""
     rho_samples: int = 8
     """Attempts per valid problem; their mean is rho (reading 3)."""
     previous_step_attempts: int = 0
     """The schedule of AZR's code, where this is 1: the single agent solves problems of the step before, this many times each, and trains on
     these attempts alone. With 0 a solver trains on the attempts that make rho, at problems of this step (the paper, reading 4)."""
     max_prompt_tokens: int = 6144
+    """Longest prompt. A proposal is invalid if its problem, or a proposer's prompt that shows it, would be longer."""
     max_response_tokens: int = 8096
+    """Responses are cut here."""
     train_problems: int = 0
     """Problems of each type that a student trains on in a step; 0: as many as ``prompts_per_type`` (the paper, reading 4)."""
     buffer_share: float = 0.0
@@ -145,9 +156,13 @@ class RewardConfig:
     """Eq. 1 and Eq. 2 of the paper."""
 
     correct: float = 1.0
+    """Student's reward for a correct answer."""
     incorrect: float = -0.5
+    """Student's reward for a wrong answer in the right format."""
     malformed: float = -1.0
+    """Student's reward for a response that is not in the format."""
     invalid_proposal: float = -1.0
+    """Teacher's reward for a proposal that the sandbox or the rules reject."""
     boundary: float = 0.0
     """Teacher reward where rho is 0 and where it is 1: 0 in the paper, -0.5 in AZR's code (reading 1)."""
     valid_proposal: Literal["difficulty", "learnability"] = "difficulty"
@@ -159,12 +174,19 @@ class LearnerConfig:
     """REINFORCE++-baseline and AdamW, per adapter (readings 11 to 14)."""
 
     learning_rate: float = 5e-5
+    """AdamW's step size. There is no schedule and no warm-up."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay of the mean of gradients and of that of their squares."""
     epsilon: float = 1e-8
+    """AdamW's term below the fraction line."""
     weight_decay: float = 0.0
+    """AdamW's decoupled weight decay of both factors."""
     grad_clip: float = 1.0
+    """Largest norm of an adapter's gradient; a larger one is scaled down."""
     clip_low: float = 0.2
+    """PPO's clip: a worse action gains nothing more once its ratio of probabilities is below 1 - ``clip_low``."""
     clip_high: float = 0.28
+    """A better action gains nothing more once its ratio is above 1 + ``clip_high`` (DAPO's clip-higher)."""
     whitening: Literal["pooled", "per_type", "member"] = "pooled"
     """Rollouts whitened together: a member's of one role, of one role and task type (AZR), or of both roles of the single agent."""
     centring: Literal["prompt", "batch"] = "prompt"
@@ -173,6 +195,7 @@ class LearnerConfig:
     role_weights: Literal["tokens", "equal"] = "tokens"
     """Weights of the single agent's two roles in its loss: by their tokens (the paper's mean over the batch), or half each."""
     micro_batch_tokens: int = 16384
+    """Tokens of one forward and backward. It changes memory and speed, not the update."""
     old_logprobs: Literal["sampler", "recomputed"] = "sampler"
     """Old log-probabilities of the ratio: the sampler's own, or the learner's. A batch is one optimiser step, so with the learner's the
     ratio is 1 and nothing is clipped; only the importance weight corrects for the sampler."""
@@ -196,11 +219,17 @@ class LeagueConfig:
     """TrueSkill and PFSP (readings 15 to 19)."""
 
     mu: float = 25.0
+    """Rating of a member at the start."""
     sigma: float = 25.0 / 3.0
+    """Its uncertainty."""
     beta: float = 25.0 / 6.0
+    """TrueSkill's spread of a performance around the rating."""
     tau: float = 25.0 / 300.0
+    """Uncertainty that is added before each game."""
     outcome: Literal["expected", "threshold"] = "expected"
+    """The student wins if it solves more than TrueSkill expected of it, or more than ``threshold``."""
     threshold: float = 0.5
+    """Solve rate above which the student wins, for ``outcome = "threshold"``."""
     unsolved: Literal["nobody", "teacher"] = "nobody"
     """Who wins by problems that no attempt solves: nobody, or the teacher (the paper's presets), although they pay it nothing."""
     pfsp_floor: float = 0.01
@@ -212,15 +241,20 @@ class EvolutionConfig:
     """Replacement of the weakest (readings 20 to 26). ``every`` 0 turns evolution off."""
 
     every: int = 10
+    """Steps between two evolutions; 0 turns evolution off."""
     cull_fraction: float = 0.25
+    """Share of each role that is replaced (gamma of the paper)."""
     lcb_k: float = 1.0
+    """Members are ranked by mu - k sigma."""
     child_sigma: float = 25.0 / 12.0
+    """Smallest uncertainty of a newborn's rating."""
     cull: Literal["weakest", "random"] = "weakest"
     """Who is replaced: the lowest by rating (paper), or members drawn by chance, as a control. Parents are from the top half in both."""
     protect_newborns: bool = True
     """Spare a child at the first evolution after its birth. Nobody stronger is replaced instead, so fewer than ``cull_fraction`` are. The
     paper spares nobody."""
     operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
+    """Operators that children are bred by: one is drawn of those that have enough parents."""
     min_basis_cosine: float = 0.5
     """x1 and x4 mix the parents' factors entry by entry, which takes a common basis. If the cosine between their A is below this, another
     operator of the pool is drawn. -1 mixes any (paper)."""
@@ -235,9 +269,13 @@ class SandboxConfig:
     """The verifier's limits; seconds and MiB."""
 
     workers: int = 2
+    """Programs that run at the same time."""
     cpu_seconds: float = 2.0
+    """CPU time of a program."""
     wall_seconds: float = 10.0
+    """Time of a program, also if it sleeps."""
     memory_mb: int = 1024
+    """Address space of a program, MiB."""
     max_output_chars: int = 400
     """A program whose output is longer is rejected, not cut."""
     allow_weak: bool = False
@@ -249,7 +287,9 @@ class EvaluationConfig:
     """Held-out evaluation of every solver inside training; ``every`` 0 turns it off."""
 
     every: int = 0
+    """Steps between two evaluations; the first is after the first step. 0 turns them off."""
     problems_per_type: int = 32
+    """Problems of each type, from the base's held-out suite."""
 
 
 @dataclass(frozen=True)
@@ -280,10 +320,13 @@ class Config:
     """Languages of the programs: ``python``, ``sql``, or an installed package's (`populora doctor` lists them). Members learn the tasks of
     all of them."""
     seed: int = 0
+    """Seed of all random streams of the run."""
     steps: int = 200
+    """Steps of the run."""
     threads: int = 0
     """CPU threads for torch; 0 leaves torch's own choice."""
     checkpoint_every: int = 1
+    """Steps between two checkpoints. A kill loses at most so many steps."""
     keep_checkpoints: int = 2
     """Number of the newest checkpoints that a run keeps."""
     keep_checkpoints_every: int = 0

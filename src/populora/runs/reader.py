@@ -93,10 +93,11 @@ class RunDirectory:
 def load_run(folder: str | Path) -> RunDirectory:
     """Open a run directory for reading. Raises `RunDirectoryError` if it is none.
 
-    >>> import populora
-    >>> populora.load_run("no/such/run")
-    Traceback (most recent call last):
-    populora.core.errors.RunDirectoryError: 'no/such/run' is not a run directory: expected a 'config.json' in it. ...
+    Examples:
+        >>> import populora
+        >>> populora.load_run("no/such/run")
+        Traceback (most recent call last):
+        populora.core.errors.RunDirectoryError: 'no/such/run' is not a run directory: expected a 'config.json' in it. ...
     """
     run = RunDirectory(Path(folder))
     run.config  # noqa: B018 (it raises here rather than later)

@@ -37,25 +37,27 @@ class Check:
 class Verifier:
     """The sandbox and the rules of the three tasks, for single programs and answers. Several threads may use one verifier.
 
-    >>> import populora
-    >>> with populora.Verifier() as verifier:
-    ...     program = "def f(x):\\n    return x + 1"
-    ...     value = verifier.run_program(program, "41").values[0].literal
-    ...     code_i = verifier.check_input(program, answer="41", output="42").correct
-    ...     code_o = verifier.check_answer(answer="43", output="42").kind
-    ...     code_f = verifier.check_solution(answer=program, pairs=[("1", "2"), ("5", "7")]).correct
-    >>> value, code_i, code_o, code_f
-    ('42', True, 'wrong', False)
+    Examples:
+        >>> import populora
+        >>> with populora.Verifier() as verifier:
+        ...     program = "def f(x):\\n    return x + 1"
+        ...     value = verifier.run_program(program, "41").values[0].literal
+        ...     code_i = verifier.check_input(program, answer="41", output="42").correct
+        ...     code_o = verifier.check_answer(answer="43", output="42").kind
+        ...     code_f = verifier.check_solution(answer=program, pairs=[("1", "2"), ("5", "7")]).correct
+        >>> value, code_i, code_o, code_f
+        ('42', True, 'wrong', False)
 
     In SQL a program is a SELECT, its input a small database, and its output the rows.
 
-    >>> with populora.Verifier(domain="sql") as verifier:
-    ...     statement = "SELECT a FROM t WHERE b = 'x'"
-    ...     value = verifier.run_program(statement, "t(a,b)\\n1,'x'\\n2,'y'\\n3,'x'").values[0].literal
-    ...     sql_i = verifier.check_input(statement, answer="t(a,b)\\n3,'x'\\n1,'x'", output=value).correct
-    ...     sql_o = verifier.check_answer(answer="1,'x'", output="1").kind
-    >>> value, sql_i, sql_o
-    ('1\\n3', True, 'wrong_width')
+    Examples:
+        >>> with populora.Verifier(domain="sql") as verifier:
+        ...     statement = "SELECT a FROM t WHERE b = 'x'"
+        ...     value = verifier.run_program(statement, "t(a,b)\\n1,'x'\\n2,'y'\\n3,'x'").values[0].literal
+        ...     sql_i = verifier.check_input(statement, answer="t(a,b)\\n3,'x'\\n1,'x'", output=value).correct
+        ...     sql_o = verifier.check_answer(answer="1,'x'", output="1").kind
+        >>> value, sql_i, sql_o
+        ('1\\n3', True, 'wrong_width')
     """
 
     def __init__(

@@ -1,0 +1,120 @@
+"""Write the pages that follow from the code: configuration.md from the dataclasses of the settings, and a page for each preset.
+
+python docs/reference.py          writes docs/configuration.md and docs/presets/*.md; a test compares them
+"""
+
+import ast
+import inspect
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from populora.core import config as settings
+from populora.core.config import Config
+from populora.core.config_file import flatten, load_config, to_mapping
+from populora.core.presets import FOLDER, RETENTION, preset_names, read_preset
+
+DOCS = Path(__file__).parent
+PAPER = "paper_4t4s"
+INTRODUCTION = (
+    "`python docs/reference.py` writes this page from the code. Every setting can be in a TOML file, under the heading of its section, or "
+    "a flag: `--learner.learning-rate 3e-3`."
+)
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its name in ``docs``."""
+    names = [*preset_names(), *preset_names(retention=True)]
+    presets = {f"presets/{name}.md": preset_page(name) for name in names}
+    return {"configuration.md": configuration_page(), "presets/index.md": presets_page(names), **presets}
+
+
+def configuration_page() -> str:
+    """List all settings by section: name, default, the value of the paper's preset, and the meaning."""
+    defaults, paper = flatten(to_mapping(Config())), flatten(to_mapping(load_config(FOLDER / f"{PAPER}.toml")))
+    documented = documentation()
+    sections: dict[str, list[str]] = {}
+    for name in defaults:
+        sections.setdefault(name.rpartition(".")[0], []).append(name)
+    lines = [
+        "# Configuration", "",
+        f"{INTRODUCTION} Where the preset `{PAPER}` has another value than the default, the third column has it.", "",
+    ]  # fmt: skip
+    for section, members in sections.items():
+        kind = section_class(section)
+        lines += [
+            f"## {section or 'The run'}",
+            "",
+            inspect.cleandoc(kind.__doc__ or ""),
+            "",
+            f"| setting | default | `{PAPER}` | meaning |",
+        ]
+        lines += ["|---|---|---|---|"]
+        for name in members:
+            other = "" if paper[name] == defaults[name] else code(paper[name])
+            meaning = documented.get((kind.__name__, name.rpartition(".")[2]), "")
+            lines.append(f"| `{name}` | {code(defaults[name])} | {other} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def section_class(section: str) -> type:
+    return type(getattr(Config(), section)) if section else Config
+
+
+def documentation() -> dict[tuple[str, str], str]:
+    """Return the docstring of each field, by class and field, in Markdown of one line."""
+    texts: dict[tuple[str, str], str] = {}
+    for part in ast.parse(inspect.getsource(settings)).body:
+        if isinstance(part, ast.ClassDef):
+            for field, after in zip(part.body, part.body[1:], strict=False):
+                if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                    text = " ".join(str(after.value.value).split()).replace("``", "`").replace("|", "\\|")
+                    texts[part.name, ast.unparse(field.target)] = text
+    return texts
+
+
+def code(value: Any) -> str:
+    """Return a value as it stands in TOML."""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, list | tuple):
+        return f"`[{', '.join(code(part).strip('`') for part in value)}]`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value:.4g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def presets_page(names: list[str]) -> str:
+    """List the presets with hardware and time."""
+    lines = ["# Presets", "", "`populora init NAME` writes a preset as a file to edit.", "", "| preset | what | hardware | time |"]
+    lines += ["|---|---|---|---|"]
+    for name in names:
+        preset = read_preset(name)
+        lines.append(f"| [{name}]({name}.md) | {preset.summary} | {preset.hardware} | {preset.time} |")
+    return "\n".join([*lines, ""])
+
+
+def preset_page(name: str) -> str:
+    """Describe a preset: command, hardware, time, what has been measured, and its settings beside the defaults."""
+    preset, command = read_preset(name), "retention" if name.startswith(RETENTION) else "train"
+    text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    changed = flatten(tomllib.loads(text))
+    lines = [f"# {name}", "", preset.summary, "", "```", f"populora {command} {name}", "```", ""]
+    lines += [f"- Hardware: {preset.hardware}.", f"- Time: {preset.time}.", ""]
+    lines += MEASURED.get(name, ["No run of this preset has been measured.", ""])
+    lines += ["## Settings", "", f"It sets {len(changed)} values; all others are [the defaults](../configuration.md)."]
+    return "\n".join([*lines, "", "```toml", text.strip(), "```", ""])
+
+
+MEASURED: dict[str, list[str]] = {}
+"""What a preset's page says about its runs."""
+
+
+def main() -> None:
+    for name, text in pages().items():
+        file = DOCS / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
