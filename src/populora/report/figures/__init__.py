@@ -7,6 +7,7 @@ from populora.report.figures.arm_comparison import comparison_figure
 from populora.report.figures.compute import compute_figure, timings_figure
 from populora.report.figures.coverage import coverage_figure
 from populora.report.figures.downstream import downstream_figures
+from populora.report.figures.equal_compute import equal_compute_figure
 from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.lineage_tree import lineage_figure
 from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
@@ -39,6 +40,7 @@ def make_figures(study: Study) -> list[Figure | MissingFigure]:
         panels["sampler_gap"],
         timings_figure(study),
         comparison_figure(study),
+        equal_compute_figure(study),
         *([panels["rating_sources"], *_of_each_domain(study, panels)] if several else []),
     ]
 
