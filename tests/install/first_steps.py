@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -44,14 +45,23 @@ def main() -> None:
 def install_wheel(folder: Path) -> Path:
     """Build the checkout's wheel and install it into a new environment. Return the path of its `populora`."""
     options = shlex.split(os.environ.get("PIP_ARGS", ""))
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder / "wheel"), str(ROOT)]
-    subprocess.run(build, check=True)
-    (wheel,) = (folder / "wheel").glob("populora-*.whl")
-    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+    wheel, again = (build_wheel(folder / name, options) for name in ("wheel", "again"))
+    size = wheel.stat().st_size / 1e6
+    print(f"{wheel.name}: {size:.1f} MB", flush=True)
+    if wheel.read_bytes() != again.read_bytes():
+        sys.exit("expected two builds of the wheel to have the same bytes")
+    if size > 15:
+        sys.exit(f"expected a wheel of at most 15 MB, it has {size:.1f}")
     venv.create(folder / "environment", with_pip=True)
     scripts = folder / "environment" / "bin"
     subprocess.run([str(scripts / "python"), "-m", "pip", "install", "--quiet", *options, str(wheel)], check=True, cwd=folder)
     return scripts / "populora"
+
+
+def build_wheel(folder: Path, options: Sequence[str]) -> Path:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True)
+    return next(folder.glob("populora-*.whl"))
 
 
 def check_origin(program: Path, empty: Path) -> None:
