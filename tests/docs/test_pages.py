@@ -49,6 +49,11 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
     assert broken_links(page) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_picture_says_in_words_what_it_shows(page):
+    assert all(len(words.split()) >= 5 for words in re.findall(r"!\[([^\]]*)\]\(", page.read_text("utf-8")))
+
+
 def test_a_link_to_nothing_is_noticed(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A title\n[a](page.md#a-title) [b](page.md#no) [c](other.md) [d](https://example.org/x)\n")
