@@ -11,6 +11,7 @@
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
 #   make test-browser  install playwright too, then use the report's page in a headless Chromium (of the system, or POPULORA_CHROMIUM=FILE)
 #   make test-gpu   run the tests that need a CUDA device
+#   make test-oldest  run the fast tests with the oldest versions that pyproject.toml allows, in .oldest
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
 #
 #   make docs     build the documentation site into site/, and fail on a broken link
@@ -25,7 +26,7 @@ PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
-.PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-vllm \
+.PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-oldest test-vllm \
 	test-one-core setup lint format pytest clean
 
 train: .venv/core.stamp
@@ -81,6 +82,16 @@ test-thorough: .venv/dev.stamp
 test-gpu: .venv/dev.stamp
 	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
 	$(BIN)/pytest -m gpu
+
+# By uv, because pip knows no lowest versions. It reads UV_FIND_LINKS and UV_INDEX, not pip's settings.
+test-oldest: .oldest/stamp
+	$(ONE_THREAD) .oldest/bin/pytest $(PYTEST_ARGS)
+
+.oldest/stamp: pyproject.toml
+	$(PYTHON) -m venv .oldest
+	.oldest/bin/python -m pip install $(PIP_ARGS) --quiet uv
+	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
+	touch $@
 
 # In a network of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
@@ -138,4 +149,4 @@ test-vllm: .vllm/stamp
 	touch $@
 
 clean:
-	rm -rf .venv .vllm .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .vllm .oldest .pytest_cache .ruff_cache .import_linter_cache .hypothesis
