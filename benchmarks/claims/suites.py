@@ -1,15 +1,17 @@
 """The suites of the claims campaign: test, held-back and transfer problems.
 
-    python -m benchmarks.claims.suites       makes suites/*.parquet again, and levels.json: what the untrained base does on each level;
-                                             an hour and a half of a core
+    python -m benchmarks.claims.suites       makes suites/*.parquet again, and levels.json: what the untrained base does on each level
+
+It takes some two hours of a core. What is done lies in a folder (``--work``), and the same command goes on from there.
 
 Candidates are programs that were kept out of the base's corpus. Those of the validation suite, which ships with the base, are left out,
 and a program is in one suite only. The untrained base answers each 16 times; `protocol.toml` names the levels.
 """
 
 import argparse
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,7 +23,8 @@ from benchmarks.measuring import write_results
 from experiments.tiny_base.build import problem_of
 from experiments.tiny_base.samples import draw_sample, normalised
 
-from populora.core.config import BaseConfig, Config, EvolutionConfig, LoraConfig, PopulationConfig, SelfplayConfig
+from populora.core.config import BaseConfig, Config, EvolutionConfig, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig
+from populora.core.files import write_file
 from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, Example, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
@@ -37,6 +40,8 @@ CANDIDATES, BUDGETS = 3200, tuple(range(1, 11))
 """Candidates of each type, and the numbers of statements that they are drawn with."""
 LEVELS = ("1", "2", "3", "4", "5", "6")
 PER_LEVEL = {CODE_TYPES[0]: 67, CODE_TYPES[1]: 67, CODE_TYPES[2]: 66}
+AT_A_TIME = 300
+"""Candidates that are answered before the next are begun."""
 VARIANTS = 12
 """Problems of a family of the transfer suite, half of them of each of code_i and code_o."""
 
@@ -51,7 +56,11 @@ def level_of(right: int, lines: int) -> str:
 
 def read_suite(name: str) -> list[Problem]:
     """Read ``test``, ``held_back`` or ``transfer``; a problem's author is its level or family."""
-    rows = pq.read_table(FOLDER / f"{name}.parquet").to_pylist()
+    return read_problems(FOLDER / f"{name}.parquet")
+
+
+def read_problems(file: Path) -> list[Problem]:
+    rows = pq.read_table(file).to_pylist()
     pairs = ("shown", "hidden")
     return [
         Problem(**{**row, "task": TaskType(row["task"]), **{name: tuple(Example(**pair) for pair in row[name]) for name in pairs}})
@@ -59,27 +68,43 @@ def read_suite(name: str) -> list[Problem]:
     ]
 
 
-def write_suite(name: str, problems: Sequence[Problem]) -> None:
-    FOLDER.mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([asdict(problem) for problem in problems]), FOLDER / f"{name}.parquet", compression="zstd")
+def write_problems(file: Path, problems: Sequence[Problem]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([asdict(problem) for problem in problems]), buffer, compression="zstd")
+    write_file(file, buffer.getvalue().to_pybytes())
+
+
+def kept(file: Path, problems: Sequence[Problem], answer: Callable[[Sequence[Problem]], dict[str, int]]) -> dict[str, int]:
+    """Answer the problems some at a time. ``file`` has what is known after each time."""
+    known: dict[str, dict[str, int]] = json.loads(file.read_text()) if file.exists() else {}
+    for first in range(0, len(problems), AT_A_TIME):
+        if str(first) not in known:
+            known[str(first)] = answer(problems[first : first + AT_A_TIME])
+            write_file(file, json.dumps(known).encode())
+    return {name: right for some in known.values() for name, right in some.items()}
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("runs/claims_suites"))
+    work = parser.parse_args().work
+    work.mkdir(parents=True, exist_ok=True)
     config = Config(
         seed=SEED, threads=1, base=BaseConfig(path="tiny"), lora=LoraConfig(rank=8, alpha=16.0),
         population=PopulationConfig(single_agent=True), evolution=EvolutionConfig(every=0),
         selfplay=SelfplayConfig(max_prompt_tokens=256, max_response_tokens=224, buffer_size=128, seeds=1),
+        sandbox=SandboxConfig(cpu_seconds=0.5),
     )  # fmt: skip
     with build_run(config) as run:
-        pool = list(candidates(run))
-        right = answered(run, pool)
-        suites = in_levels(pool, right)
-        transfer = list(transfer_problems())
-        write_suite("transfer", transfer)
+        if not (work / "candidates.parquet").exists():
+            write_problems(work / "candidates.parquet", list(candidates(run)))
+        pool = read_problems(work / "candidates.parquet")
+        right = kept(work / "right_of_16.json", pool, lambda some: answered(run, some))
+        suites = {**in_levels(pool, right), "transfer": list(transfer_problems())}
         for name, problems in suites.items():
-            write_suite(name, problems)
-        shares = {name: base_shares(run, problems) for name, problems in {**suites, "transfer": transfer}.items()}
+            write_problems(FOLDER / f"{name}.parquet", problems)
+        shares = {name: base_shares(run, problems) for name, problems in suites.items()}
     write_results(FOLDER / "levels.json", {"candidates": len(pool), "right_of_16": histogram(right.values()), "base": shares})
 
 

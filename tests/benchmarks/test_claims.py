@@ -262,3 +262,23 @@ def test_a_claim_without_all_its_runs_has_no_verdict():
     assert claims["C1"]["verdict"] == "incomplete" and claims["C1"]["comparisons"][0]["effect"] == 0.4
     assert {claim["verdict"] for claim in judge(arms, {"4t4s", "agent"})} == {"incomplete", "holds"}
     assert "| C1 |" in analyse.table(list(claims.values()))
+
+
+def test_answers_that_are_known_are_not_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(suites, "AT_A_TIME", 2)
+    asked: list[str] = []
+
+    def answer(some):
+        if len(asked) >= 2:
+            raise KeyboardInterrupt
+        asked.extend(problem.id for problem in some)
+        return {problem.id: 7 for problem in some}
+
+    pool = problems("1", "2", "1", "2", "1")
+    with pytest.raises(KeyboardInterrupt):
+        suites.kept(tmp_path / "known.json", pool, answer)
+    asked.clear()
+    right = suites.kept(tmp_path / "known.json", pool, lambda some: asked.extend(p.id for p in some) or {p.id: 9 for p in some})
+    assert right == {"0": 7, "1": 7, "2": 9, "3": 9, "4": 9} and asked == ["2", "3", "4"]
+    suites.write_problems(tmp_path / "pool.parquet", pool)
+    assert suites.read_problems(tmp_path / "pool.parquet") == pool
