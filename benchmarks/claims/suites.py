@@ -97,9 +97,11 @@ def main() -> None:
         sandbox=SandboxConfig(cpu_seconds=0.5),
     )  # fmt: skip
     with build_run(config) as run:
-        if not (work / "candidates.parquet").exists():
-            write_problems(work / "candidates.parquet", list(candidates(run)))
-        pool = read_problems(work / "candidates.parquet")
+        pool: list[Problem] = []
+        for task in CODE_TYPES:
+            if not (file := work / f"{task}.parquet").exists():
+                write_problems(file, list(candidates(run, task, pool)))
+            pool += read_problems(file)
         right = kept(work / "right_of_16.json", pool, lambda some: answered(run, some))
         suites = {**in_levels(pool, right), "transfer": list(transfer_problems())}
         for name, problems in suites.items():
@@ -108,18 +110,17 @@ def main() -> None:
     write_results(FOLDER / "levels.json", {"candidates": len(pool), "right_of_16": histogram(right.values()), "base": shares})
 
 
-def candidates(run: Run) -> Iterator[Problem]:
-    """Draw problems of programs that are neither in the corpus nor in the validation suite, each program once."""
-    taken = {normalised(problem.program) for problem in load_held_out(run.config.base, 216)}
-    for task in CODE_TYPES:
-        rng, count = stream(SEED, "claims", task), 0
-        while count < CANDIDATES:
-            sample = draw_sample(rng, int(rng.choice(BUDGETS)), evaluation=True)
-            problem = problem_of(rng, task, f"{task}-{count}", "", sample)
-            if (name := normalised(sample.source)) not in taken and run.fits(run.solve_prompt(problem)):
-                taken.add(name)
-                count += 1
-                yield problem
+def candidates(run: Run, task: TaskType, others: Sequence[Problem]) -> Iterator[Problem]:
+    """Draw problems of programs that are neither in the corpus, nor in the validation suite, nor in ``others``, each program once."""
+    taken = {normalised(problem.program) for problem in [*load_held_out(run.config.base, 216), *others]}
+    rng, count = stream(SEED, "claims", task), 0
+    while count < CANDIDATES:
+        sample = draw_sample(rng, int(rng.choice(BUDGETS)), evaluation=True)
+        problem = problem_of(rng, task, f"{task}-{count}", "", sample)
+        if (name := normalised(sample.source)) not in taken and run.fits(run.solve_prompt(problem)):
+            taken.add(name)
+            count += 1
+            yield problem
 
 
 def answered(run: Run, problems: Sequence[Problem]) -> dict[str, int]:
