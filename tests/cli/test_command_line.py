@@ -193,7 +193,9 @@ def test_commands_that_compute_nothing_load_nothing_heavy(line):
 def test_a_reader_that_goes_ends_the_command_quietly():
     reader, writer = os.pipe()
     os.close(reader)
-    command = subprocess.run([sys.executable, "-m", "populora.cli.main", "train", "--help"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    command = subprocess.run(
+        [sys.executable, "-m", "populora.cli.main", "train", "--help"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
     os.close(writer)
     assert (command.returncode, command.stderr) == (141, b"")
 

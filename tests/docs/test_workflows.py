@@ -1,0 +1,93 @@
+""".github/: every file is valid YAML, its workflows have the least rights, and what they run by make is there."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / ".github").rglob("*.yml"))
+WORKFLOWS = [path for path in FILES if path.parent.name == "workflows"]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+
+
+def read(path):
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def targets(makefile):
+    """The names before a colon that begins a rule."""
+    rules = re.findall(r"^([\w-][\w -]*):(?!=)", makefile, re.MULTILINE)
+    return {name for names in rules for name in names.split()}
+
+
+def values(job, key):
+    """The values of a job's matrix, those under ``include`` too."""
+    matrix = job.get("strategy", {}).get("matrix", {})
+    return [*matrix.get(key, []), *(added[key] for added in matrix.get("include", []) if key in added)]
+
+
+def makes(workflow):
+    """The targets that a workflow makes, with each value of the matrix."""
+    for job in workflow["jobs"].values():
+        scripts = [step.get("run", "") for step in job.get("steps", [])]
+        for target in re.findall(r"^\s*make (\$\{\{ [\w.]+ \}\}|[\w-]+)", "\n".join(scripts), re.MULTILINE):
+            if key := re.fullmatch(r"\$\{\{ matrix\.(\w+) \}\}", target):
+                yield from values(job, key[1])
+            else:
+                yield target
+
+
+def prerequisites(target):
+    """The stages that a target of the Makefile names, in its rule or by a recursive make."""
+    rule, recipe = re.search(rf"^{target}:(.*)\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE).groups()
+    return [*rule.split(), *re.findall(r" (test-[\w-]+)", recipe)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_file_is_yaml(path):
+    assert isinstance(read(path), dict)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_only_read_and_ends_in_time(path):
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "concurrency" in workflow
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values() if "uses" not in job)
+
+
+def test_rights_to_write_are_those_of_the_two_jobs_that_publish():
+    granted = {
+        f"{path.stem}/{name}": set(job["permissions"])
+        for path in WORKFLOWS
+        for name, job in read(path)["jobs"].items()
+        if "permissions" in job
+    }
+    assert granted == {"docs/deploy": {"pages", "id-token"}, "release/publish": {"id-token"}}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_what_a_workflow_makes_is_a_target(path):
+    assert set(makes(read(path))) <= targets(MAKEFILE)
+
+
+def test_a_target_that_is_not_there_is_noticed():
+    workflow = {
+        "jobs": {"a": {"strategy": {"matrix": {"stage": ["lint", "tset"]}}, "steps": [{"run": "make ${{ matrix.stage }}\nmake dcos"}]}}
+    }
+    assert set(makes(workflow)) - targets(MAKEFILE) == {"tset", "dcos"}
+
+
+def test_every_stage_of_test_all_has_a_job_each_night():
+    stages = [stage for name in ("test-all", "test-one-core") for stage in prerequisites(name)]
+    assert len(stages) > 8
+    assert set(stages) - {"test-one-core"} <= set(makes(read(ROOT / ".github/workflows/slow.yml")))
+
+
+def test_the_oldest_python_of_the_package_is_tested():
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
+    versions = values(read(ROOT / ".github/workflows/test.yml")["jobs"]["test"], "python")
+    assert oldest == f">={versions[0]}"
