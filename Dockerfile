@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# populora in a container, without a user of privileges.
+# populora in a container, as a user without privileges.
 #
 #   docker build --target cpu --tag populora .             for CPUs
 #   docker build --target cuda --tag populora:cuda .       with vLLM and Ray, for NVIDIA GPUs
@@ -24,7 +24,7 @@ RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     python -m venv /opt/populora \
     && /opt/populora/bin/pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu /wheel/*.whl
 
-# Anybody may write these folders, so that `docker run --user` works. Programs of a model do not see them.
+# Anybody may write these folders, so that `docker run --user` works. The sandbox keeps a model's programs from them.
 RUN useradd --uid 10001 --create-home populora \
     && install --directory --mode 1777 /populora /populora/runs /home/populora/.cache \
     && chmod 1777 /home/populora
@@ -36,7 +36,7 @@ ENTRYPOINT ["populora"]
 CMD ["--help"]
 
 
-# The toolkit, not only its libraries: vLLM compiles kernels when it starts, with nvcc and a C++ compiler. Its version is that of torch's wheel.
+# The whole toolkit, because vLLM compiles kernels when it starts, with nvcc and a C++ compiler. torch's wheel is of the same CUDA 13.0.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04 AS cuda
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends bubblewrap g++ python3-dev python3-venv \
