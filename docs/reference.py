@@ -100,13 +100,24 @@ def preset_page(name: str) -> str:
     changed = flatten(tomllib.loads(text))
     lines = [f"# {name}", "", preset.summary, "", "```", f"populora {command} {name}", "```", ""]
     lines += [f"- Hardware: {preset.hardware}.", f"- Time: {preset.time}.", ""]
-    lines += MEASURED.get(name, ["No run of this preset has been measured.", ""])
+    lines += [MEASURED.get(name, "No run of this preset has been measured."), ""]
     lines += ["## Settings", "", f"It sets {len(changed)} values; all others are [the defaults](../configuration.md)."]
     return "\n".join([*lines, "", "```toml", text.strip(), "```", ""])
 
 
-MEASURED: dict[str, list[str]] = {}
-"""What a preset's page says about its runs."""
+_ARMS = (
+    "Runs of 100 steps, several seeds of each arm, are in [the first comparison](../../benchmarks/first_run/README.md), with curves. They "
+    "had earlier settings, which that page names."
+)
+_SQL = "Five seeds of 100 steps are in [the comparison in SQL](../../benchmarks/sql/README.md)."
+_RETENTION = "What its runs have shown is in [operator retention](../retention.md#what-it-shows), with figures."
+MEASURED = {
+    "tiny": f"Five seeds of these settings are in [the first minutes](../measurements.md#learning). {_ARMS}",
+    **dict.fromkeys(("tiny_1t1s", "tiny_4t4s", "tiny_baseline"), _ARMS),
+    **dict.fromkeys(("sql", "sql_baseline"), _SQL),
+    **dict.fromkeys(("retention", "retention_full"), _RETENTION),
+}
+"""Where the runs of a preset are described."""
 
 
 def main() -> None:

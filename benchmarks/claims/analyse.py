@@ -81,9 +81,11 @@ def shares(rows: Values, groups: Sequence[Values]) -> Observations:
     return Observations(np.array([grouped(row, groups) for row in rows]), rows, groups)
 
 
-def judge(arms: Mapping[str, Arm], finished: Collection[str]) -> list[dict[str, Any]]:
+def judge(
+    arms: Mapping[str, Arm], finished: Collection[str], asked: Sequence[Mapping[str, Any]] = PROTOCOL["claims"]
+) -> list[dict[str, Any]]:
     """Give a verdict to every claim whose arms are ``finished``, with p corrected by Holm over these claims."""
-    claims = [{**claim, "comparisons": [compare(arms, each) for each in claim["comparisons"]]} for claim in PROTOCOL["claims"]]
+    claims = [{**claim, "comparisons": [compare(arms, each) for each in claim["comparisons"]]} for claim in asked]
     complete = [claim for claim in claims if all(is_complete(each, finished) for each in claim["comparisons"])]
     largest = [max(each["p"] for each in claim["comparisons"]) for claim in complete]
     for claim, corrected in zip(complete, holm(largest), strict=True):

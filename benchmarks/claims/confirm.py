@@ -1,6 +1,8 @@
 """Compare the cured population with the agent and with the uncured one, on the held-back suite, from `measured/confirmation/`.
 
-python -m benchmarks.claims.confirm       writes confirmation.json and confirmation.md; `run.py confirmation` trains the runs
+    python -m benchmarks.claims.confirm       writes confirmation.json and confirmation.md; `run.py confirmation` trains the runs
+
+Verdicts follow the rule of all claims, and p is corrected over the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.claims.analyse import compare, shares, summary, table, verdict
+from benchmarks.claims.analyse import judge, shares, summary, table
 from benchmarks.claims.measures import MeasuredRun, Suite, mean_known, read_runs
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import read_suite
 from benchmarks.measuring import options, write_results
-
-from populora.evals.comparison import holm
 
 PLAN = PROTOCOL["confirmation"]
 
@@ -28,24 +28,17 @@ def main() -> None:
 
 
 def confirm(runs: Mapping[str, Sequence[MeasuredRun]], suite: Suite) -> dict[str, Any]:
-    """Return each comparison with its verdict. Raises `SystemExit` while runs are missing: nobody looks before the last one."""
-    missing = {
-        each[side] for each in PLAN["comparisons"] for side in ("arm", "against") if len(runs.get(each[side], ())) < len(PLAN["seeds"])
-    }
-    if missing:
-        raise SystemExit(f"the confirmation lacks runs of {', '.join(sorted(missing))}: call benchmarks.claims.run confirmation")
+    """Return each claim with its verdict. Raises `SystemExit` while runs are missing: nobody looks before the last one."""
+    comparisons = [each for claim in PLAN["claims"] for each in claim["comparisons"]]
+    needed = {each[side] for each in comparisons for side in ("arm", "against")}
+    if missing := sorted(arm for arm in needed if len(runs.get(arm, ())) < len(PLAN["seeds"])):
+        raise SystemExit(f"the confirmation lacks runs of {', '.join(missing)}: call benchmarks.claims.run confirmation")
     arms = {
         arm: {"held_back": shares(np.array([mean_known(run.greedy("held_back")) for run in of_arm]), suite.groups)}
         for arm, of_arm in runs.items()
     }
-    compared = [compare(arms, each) for each in PLAN["comparisons"]]
-    corrected = holm([each["p"] for each in compared])
-    titles = ("The cured population is ahead of an agent with the same cure and four times the samples.", "The cure helps.")
-    claims = [
-        {"id": f"K{number}", "text": text, "p_corrected": p, "verdict": verdict([each], p), "comparisons": [each]}
-        for number, (text, p, each) in enumerate(zip(titles, corrected, compared, strict=True), start=1)
-    ]
-    return {"claims": claims, "means": {arm: summary(measures["held_back"]) for arm, measures in arms.items()}}
+    means = {arm: summary(measures["held_back"]) for arm, measures in arms.items()}
+    return {"claims": judge(arms, needed, PLAN["claims"]), "means": means}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ and a program is in one suite only. The untrained base answers each 16 times; `p
 """
 
 import argparse
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -24,7 +23,7 @@ from experiments.tiny_base.build import problem_of
 from experiments.tiny_base.samples import draw_sample, normalised
 
 from populora.core.config import BaseConfig, Config, EvolutionConfig, LoraConfig, PopulationConfig, SandboxConfig, SelfplayConfig
-from populora.core.files import write_file
+from populora.core.files import json_bytes, read_json, write_file
 from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, Example, Problem, TaskType
 from populora.sandbox.pool import SandboxPool
@@ -75,13 +74,13 @@ def write_problems(file: Path, problems: Sequence[Problem]) -> None:
     write_file(file, buffer.getvalue().to_pybytes())
 
 
-def kept(file: Path, problems: Sequence[Problem], answer: Callable[[Sequence[Problem]], dict[str, int]]) -> dict[str, int]:
+def answer_in_parts(file: Path, problems: Sequence[Problem], answer: Callable[[Sequence[Problem]], dict[str, int]]) -> dict[str, int]:
     """Answer the problems some at a time. ``file`` has what is known after each time."""
-    known: dict[str, dict[str, int]] = json.loads(file.read_text()) if file.exists() else {}
+    known: dict[str, dict[str, int]] = read_json(file) if file.exists() else {}
     for first in range(0, len(problems), AT_A_TIME):
         if str(first) not in known:
             known[str(first)] = answer(problems[first : first + AT_A_TIME])
-            write_file(file, json.dumps(known).encode())
+            write_file(file, json_bytes(known))
     return {name: right for some in known.values() for name, right in some.items()}
 
 
@@ -102,7 +101,7 @@ def main() -> None:
             if not (file := work / f"{task}.parquet").exists():
                 write_problems(file, list(candidates(run, task, pool)))
             pool += read_problems(file)
-        right = kept(work / "right_of_16.json", pool, lambda some: answered(run, some))
+        right = answer_in_parts(work / "right_of_16.json", pool, lambda some: answered(run, some))
         suites = {**in_levels(pool, right), "transfer": list(transfer_problems())}
         for name, problems in suites.items():
             write_problems(FOLDER / f"{name}.parquet", problems)

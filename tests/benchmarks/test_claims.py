@@ -276,9 +276,9 @@ def test_answers_that_are_known_are_not_asked_for_again(tmp_path, monkeypatch):
 
     pool = problems("1", "2", "1", "2", "1")
     with pytest.raises(KeyboardInterrupt):
-        suites.kept(tmp_path / "known.json", pool, answer)
+        suites.answer_in_parts(tmp_path / "known.json", pool, answer)
     asked.clear()
-    right = suites.kept(tmp_path / "known.json", pool, lambda some: asked.extend(p.id for p in some) or {p.id: 9 for p in some})
+    right = suites.answer_in_parts(tmp_path / "known.json", pool, lambda some: asked.extend(p.id for p in some) or {p.id: 9 for p in some})
     assert right == {"0": 7, "1": 7, "2": 9, "3": 9, "4": 9} and asked == ["2", "3", "4"]
     suites.write_problems(tmp_path / "pool.parquet", pool)
     assert suites.read_problems(tmp_path / "pool.parquet") == pool

@@ -96,14 +96,14 @@ PRINTED = {"output_type": "stream", "name": "stdout", "text": "0.5, a half and/o
     [
         ("1 +", PRINTED, "does not parse: invalid syntax"),
         ("%matplotlib inline", PRINTED, "does not parse: invalid syntax"),
-        ("f('/root/run')", PRINTED, "the path /root"),
+        ("f('/usr/run')", PRINTED, "the path /usr"),
         ("f()", {**PRINTED, "text": "in /tmp/tmpabc/run"}, "the path /tmp"),
         ("f()", {**PRINTED, "text": "'/home/me/run'"}, "the path /home"),
-        ("f()", {**PRINTED, "text": "file:///work/run"}, "the path /work"),
+        ("f()", {**PRINTED, "text": "file:///mnt/run"}, "the path /mnt"),
         ("f()", {**PRINTED, "text": r"C:\Users\me"}, "the path C:"),
         ("f()", {**PRINTED, "name": "stderr"}, "wrote to stderr: 0.5"),
         ("f()", {"output_type": "error", "ename": "NameError", "evalue": "no f", "traceback": []}, "failed: no f"),
-        ("f()", {"output_type": "display_data", "data": {"image/png": "/work/"}}, "without a description"),
+        ("f()", {"output_type": "display_data", "data": {"image/png": "/opt/"}}, "without a description"),
     ],
 )
 def test_a_fault_of_a_notebook_is_named(tmp_path, source, output, fault):
