@@ -1,36 +1,39 @@
-"""Measure training and decoding with many adapters on one GPU, beside one adapter, the bare base and the peak of the card.
+"""Measure training and decoding with many adapters on one GPU, beside one adapter, the bare base and the limits of the card.
 
-    python -m benchmarks.gpu [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--rounds 5]        writes speed/gpu.json, after each case
+    python -m benchmarks.gpu [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--rounds 5]        writes speed/gpu.json, after each case, prints a table
 
 Random weights in bf16, rank 32. Times are wall-clock with the card synchronised. A case that does not fit into the card's memory is
 reported as such. Without a GPU the same code runs at toy size on the CPU, and its speeds mean nothing.
 
-``mfu`` is the share of the measured peak. Model FLOPs count the work that the result needs, once: neither what checkpointing computes again
-nor padding. The base is frozen, so a weight costs 2 FLOPs a token forward and 2 backward, where full training costs 6.
+``of_peak`` of training is the share of the measured peak of a product. Model FLOPs count the work that the result needs, once: neither what
+checkpointing computes again nor padding. The base is frozen, so a weight costs 2 FLOPs a token forward and 2 backward, where full training
+costs 6. ``of_peak`` of decoding is the share of the measured bandwidth: each step reads the weights, its adapters, and keys and values.
 """
 
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from benchmarks.measuring import Case, Times, interleaved, machine, options, ratio, save_results, spread
+from benchmarks.measuring import LINE, Case, Times, interleaved, machine, options, ratio, save_results, spread
 from benchmarks.speed import sampling
 from benchmarks.speed.models import adapt
 from benchmarks.speed.random_base import qwen2
 from benchmarks.speed.training import batch, learn
+from rich.console import Console
+from rich.table import Table
 
 from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
 
 T = TypeVar("T")
 REPEATS = 20  # of a probe, so that starting the clock does not count
+PROBED_BYTES = 1 << 31  # far more than any cache
 CONTEXT = 4096
-CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "mlp", "layer")
 NO_ROOM = "does not fit into memory"
 
 
@@ -56,14 +59,14 @@ class Base:
 
 @dataclass(frozen=True)
 class Plan:
-    """The sizes. Training: micro-batches of ``tokens``, cut into sequences of ``row``. Decoding: ``rows`` at a time, each with a prompt
-    of ``prompt`` tokens and ``new`` ones. Peak: products of matrices of ``side`` x ``side``."""
+    """The sizes. Training: micro-batches of ``tokens``, by checkpointing, cut into sequences of ``row``. Decoding: ``rows`` at a time, each
+    with a prompt of ``prompt`` tokens and ``new`` ones. Peak: products of matrices of ``side`` x ``side``."""
 
     device: str
     dtype: str
     bases: dict[str, Base]
     rank: int
-    tokens: tuple[int, ...]
+    tokens: dict[Checkpointing, tuple[int, ...]]
     row: int
     rows: tuple[int, ...]
     prompt: int
@@ -72,12 +75,22 @@ class Plan:
     adapters: tuple[int, ...] = (1, 8, 16)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What the card does at best, as measured."""
+
+    peak_tflops: float
+    bandwidth_gb_per_second: float
+
+
 QWEN = {
     "Qwen2.5-0.5B": Base((896, 24, 4864, 14, 2), vocabulary=151_936, tied=True),
     "Qwen2.5-7B": Base((3584, 28, 18_944, 28, 4), vocabulary=152_064, tied=False),
 }
-REAL = Plan("cuda", "bfloat16", QWEN, 32, (8192, 16_384, 32_768), 512, (32, 64, 128), prompt=128, new=128, side=8192)
-TOY = Plan("cpu", "float32", {"toy": Base((64, 2, 128, 4, 2), 512, True)}, 8, (256,), 16, (16,), prompt=8, new=8, side=256)
+TOKENS: dict[Checkpointing, tuple[int, ...]] = {"none": (8192, 16_384, 32_768), "mlp": (32_768,), "layer": (32_768,)}
+REAL = Plan("cuda", "bfloat16", QWEN, 32, TOKENS, 512, (32, 128), prompt=128, new=128, side=8192)
+SMALL: dict[Checkpointing, tuple[int, ...]] = {"none": (256,), "mlp": (256,), "layer": (256,)}
+TOY = Plan("cpu", "float32", {"toy": Base((64, 2, 128, 4, 2), 512, True)}, 8, SMALL, 16, (16,), prompt=8, new=8, side=256)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,14 +99,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shapes", nargs="+", default=list(plan.bases), choices=list(plan.bases))
     args = parser.parse_args(arguments)
     name = torch.cuda.get_device_name() if plan.device == "cuda" else None
-    peak = measured_peak(plan, args.rounds)
-    about = {"gpu": name, "machine": machine("torch", "transformers"), "rounds": args.rounds, "peak_tflops": peak}
+    limits = Limits(measured_peak(plan, args.rounds), measured_bandwidth(plan, args.rounds))
+    about = {"gpu": name, "machine": machine("torch", "transformers"), "rounds": args.rounds, **asdict(limits)}
     shapes: dict[str, dict[str, Any]] = {shape: {} for shape in args.shapes}
+    started = clock()
     for shape, results in shapes.items():
-        for case, result in measure(plan, plan.bases[shape], peak, args.rounds):
+        for case, result in measure(plan, plan.bases[shape], limits, args.rounds):
             results[case] = result
-            print(case, result, flush=True)
+            print(f"{clock() - started:.0f} s  {shape}: {case}", flush=True)
             save_results(args.out, {**about, "shapes": shapes})
+    Console(width=LINE).print(table(shapes))
+
+
+def table(shapes: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return a row for each case and number of adapters."""
+    made = Table("shape", "case", "adapters", "tokens a second", "of the card's limit", "memory, GiB")
+    for shape, results in shapes.items():
+        for case, result in results.items():
+            if isinstance(result, str):
+                made.add_row(shape, case, "", result, "", "")
+                continue
+            for adapters, values in result.items():
+                if adapters != "speeds":
+                    speed, memory = values["tokens_per_second"]["median"], values.get("peak_gib")
+                    made.add_row(
+                        shape, case, adapters, f"{speed:,.0f}", f"{values['of_peak']:.0%}", "" if memory is None else f"{memory:.1f}"
+                    )
+    return made
 
 
 def clock() -> float:
@@ -108,7 +140,15 @@ def measured_peak(plan: Plan, rounds: int) -> float:
     left, right = (torch.randn(plan.side, plan.side, device=plan.device, dtype=getattr(torch, plan.dtype)) for _ in range(2))
     product = torch.empty_like(left)
     times = interleaved({"product": lambda: [torch.mm(left, right, out=product) for _ in range(REPEATS)]}, rounds, clock)
-    return REPEATS * 2 * plan.side**3 / statistics.median(times["product"]) / 1e12
+    return round(REPEATS * 2 * plan.side**3 / statistics.median(times["product"]) / 1e12, 1)
+
+
+def measured_bandwidth(plan: Plan, rounds: int) -> float:
+    """Return the GB/s of a copy within the card's memory, read and written."""
+    source = torch.ones((PROBED_BYTES if plan.device == "cuda" else 1 << 24) // 4, device=plan.device)
+    target = torch.empty_like(source)
+    times = interleaved({"copy": lambda: [target.copy_(source) for _ in range(REPEATS)]}, rounds, clock)
+    return round(REPEATS * 2 * source.nbytes / statistics.median(times["copy"]) / 1e9, 1)
 
 
 def attempt(work: Callable[[], T]) -> T | str:
@@ -127,23 +167,23 @@ def adapted_model(plan: Plan, base: Base, checkpointing: Checkpointing) -> Adapt
     return adapt(model, max(plan.adapters), plan.rank, checkpointing)
 
 
-def measure(plan: Plan, base: Base, peak: float, rounds: int) -> Iterator[tuple[str, Any]]:
-    """Measure training by checkpointing and micro-batch, and decoding by rows, case by case. ``peak`` is in TFLOP/s."""
+def measure(plan: Plan, base: Base, limits: Limits, rounds: int) -> Iterator[tuple[str, Any]]:
+    """Measure training by checkpointing and micro-batch, and decoding by rows, case by case."""
     torch.compiler.reset()  # the heads of the shape before are compiled
-    for checkpointing in CHECKPOINTING:
+    for checkpointing, micro_batches in plan.tokens.items():
         adapted = attempt(partial(adapted_model, plan, base, checkpointing))
         cases = {
-            f"training, checkpointing {checkpointing}, {tokens} tokens": partial(training, plan, base, peak, rounds, tokens)
-            for tokens in plan.tokens
+            f"training, checkpointing {checkpointing}, {tokens} tokens": partial(training, plan, base, limits, rounds, tokens)
+            for tokens in micro_batches
         }
         if checkpointing == "none":
-            cases |= {f"decoding, {rows} rows": partial(decoding, plan, rounds, rows) for rows in plan.rows}
+            cases = {f"decoding, {rows} rows": partial(decoding, plan, base, limits, rounds, rows) for rows in plan.rows} | cases
         for name, case in cases.items():
             yield name, adapted if isinstance(adapted, str) else attempt(partial(case, adapted))
         del adapted  # before the next one is made
 
 
-def training(plan: Plan, base: Base, peak: float, rounds: int, tokens: int, adapted: AdaptedModel) -> dict[str, Any]:
+def training(plan: Plan, base: Base, limits: Limits, rounds: int, tokens: int, adapted: AdaptedModel) -> dict[str, Any]:
     """Measure forward and backward of a micro-batch, packing included."""
     rows = tokens // plan.row
     slots = {_name(count): sorted(row % count for row in range(rows)) for count in plan.adapters}
@@ -156,7 +196,7 @@ def training(plan: Plan, base: Base, peak: float, rounds: int, tokens: int, adap
     for name, seconds in times.items():
         results[name] = {
             "tokens_per_second": spread([round(tokens / value) for value in seconds]),
-            "mfu": round(teraflops / statistics.median(seconds) / peak, 4),
+            "of_peak": round(teraflops / statistics.median(seconds) / limits.peak_tflops, 4),
             "peak_gib": memory[name],
         }
     return results | _speeds(times, "1 adapter", list(slots)[1:])
@@ -174,7 +214,7 @@ def training_flops(base: Base, rank: int, rows: int, row: int) -> float:
     return rows * row * (4 * base.linear + 6 * base.adapter(rank)) + 12 * layers * hidden * pairs + 4 * learned * hidden * base.vocabulary
 
 
-def decoding(plan: Plan, rounds: int, rows: int, adapted: AdaptedModel) -> dict[str, Any]:
+def decoding(plan: Plan, base: Base, limits: Limits, rounds: int, rows: int, adapted: AdaptedModel) -> dict[str, Any]:
     """Measure whole responses, and decoding steps: the time of a whole response beyond its first token."""
     counts = {"base only": 0, **{_name(count): count for count in plan.adapters[1:]}}
     slots = {name: [row * count // rows if count else -1 for row in range(rows)] for name, count in counts.items()}
@@ -184,13 +224,22 @@ def decoding(plan: Plan, rounds: int, rows: int, adapted: AdaptedModel) -> dict[
     times = interleaved(whole | start, rounds, clock)
     steps = {name: [a - b for a, b in zip(times[name], times[f"{name}, first"], strict=True)] for name in counts}
     results: dict[str, Any] = {}
-    for name in counts:
+    for name, count in counts.items():
+        seconds = statistics.median(steps[name]) / (plan.new - 1)
         results[name] = {
             "tokens_per_second": spread([round(rows * plan.new / seconds) for seconds in times[name]]),
             "prompt_tokens_per_second": spread([round(rows * plan.prompt / seconds) for seconds in times[f"{name}, first"]]),
-            "step_milliseconds": round(1000 * statistics.median(steps[name]) / (plan.new - 1), 3),
+            "step_milliseconds": round(1000 * seconds, 3),
+            "of_peak": round(step_bytes(plan, base, rows, count) / seconds / 1e9 / limits.bandwidth_gb_per_second, 4),
         }
     return results | _speeds(steps, "base only", [name for name in counts if name != "base only"])
+
+
+def step_bytes(plan: Plan, base: Base, rows: int, adapters: int) -> float:
+    """Return the bytes that a decoding step has to read: weights with the head, adapters, and the keys and values of half-written rows."""
+    hidden, layers, _, heads, kv_heads = base.widths
+    seen = rows * (plan.prompt + plan.new / 2) * 2 * layers * hidden * kv_heads // heads
+    return getattr(torch, plan.dtype).itemsize * (base.linear + hidden * base.vocabulary + adapters * base.adapter(plan.rank) + seen)
 
 
 def _name(adapters: int) -> str:

@@ -9,7 +9,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
 
 from populora.engine.model import mlp as chunks
 from populora.engine.model import products
-from populora.engine.model.mlp import use_chunked_mlp
+from populora.engine.model.mlp import use_frozen_mlp
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def test_values_and_gradient_over_several_chunks_are_those_of_the_module(on_amd,
     x, upstream = torch.randn(1, 77, 24).requires_grad_(), torch.randn(1, 77, 24)
     exact = copy.deepcopy(plain).double()(x.double())
     (exact_grad,) = torch.autograd.grad(exact, x, upstream.double())
-    use_chunked_mlp(plain)
+    use_frozen_mlp(plain)
     y = plain(x)
-    assert "Chunked" in type(y.grad_fn).__name__
+    assert "FrozenMlp" in type(y.grad_fn).__name__
     torch.testing.assert_close(y, exact.float(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(torch.autograd.grad(y, x, upstream)[0], exact_grad.float(), rtol=1e-5, atol=1e-6)
 
@@ -45,5 +45,5 @@ def test_another_activation_a_bias_and_an_adapted_linear_stay_as_they_are(on_amd
     biased.up_proj = torch.nn.Linear(24, 40)
     adapted.up_proj = torch.nn.Sequential(adapted.up_proj)  # type: ignore[assignment]
     for other in (gelu, biased, adapted):
-        use_chunked_mlp(other)
+        use_frozen_mlp(other)
         assert "forward" not in vars(other)

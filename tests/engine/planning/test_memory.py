@@ -1,6 +1,7 @@
 """Planned memory against figures calculated by hand and the learner's own graph, and refusals of what cannot fit."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ from small_models import random_qwen2
 
 from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, PopulationConfig, SelfplayConfig
 from populora.core.errors import ConfigError
-from populora.engine.model import adapted_model
+from populora.engine.model import mlp
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.base_shape import read_base_shape
+from populora.engine.model.fusion import fuse_norms
 from populora.engine.model.head import CHUNK_ELEMENTS
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.planning.memory import ACTIVATIONS, CACHE, CHUNK, HEAD, head_bytes, inprocess_rows, kept_bytes, rows_at_a_time
@@ -32,25 +34,32 @@ def test_figures_of_the_paper_s_base(seven, paper, planned):
     assert part(single, MOMENTS) / 2**30 == pytest.approx(1.8, abs=0.05)
     assert part(single, GRADIENTS) / 2**30 == pytest.approx(0.60, abs=0.005)
     assert part(single, "base", "engine") == part(single, "base", "learner") == pytest.approx(15.2e9, rel=0.01)
-    assert 28 * kept_bytes(seven, 128, 2, "layer") == 196 * 1024
-    assert 28 * kept_bytes(seven, 128, 2, "none") / MIB == pytest.approx(4.6, rel=0.05)
+    assert 28 * kept_bytes(seven, 128, 2, "layer", True) == 196 * 1024
+    assert 28 * kept_bytes(seven, 128, 2, "none", False) / MIB == pytest.approx(4.6, rel=0.05)
+    assert 28 * kept_bytes(seven, 128, 2, "none", True) / MIB == pytest.approx(3.1, rel=0.02)
     assert 4 * 8096 * seven.vocabulary / 2**30 == pytest.approx(4.6, abs=0.02)  # what the chunks avoid
     assert head_bytes(seven, 8096, 2) / 2**30 < 1.4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("checkpointing", ["none", "mlp", "layer"])
-def test_kept_activations_are_those_of_the_learner_s_own_graph(monkeypatch: pytest.MonkeyPatch, dtype: str, checkpointing: str):
-    monkeypatch.setattr(adapted_model, "use_chunked_mlp", lambda mlp: None)  # the chunks of some CPUs keep less than is planned
+@pytest.mark.parametrize("fused", [False, True])
+def test_kept_activations_are_those_of_the_learner_s_own_graph(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, checkpointing: str, fused: bool
+):
+    monkeypatch.setattr(mlp, "faster_products", lambda x: fused)  # as on CUDA; the chunks of some CPUs keep less than is planned
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     shape = qwen2("small", 64, 256, 3, 4, 2, 128, tied=True, context=128)
-    one_layer = _saved_bytes(3, dtype, checkpointing) - _saved_bytes(2, dtype, checkpointing)
-    assert one_layer == pytest.approx(kept_bytes(shape, 4 * 8, 4 if dtype == "float32" else 2, checkpointing))
+    one_layer = _saved_bytes(3, dtype, checkpointing, fused) - _saved_bytes(2, dtype, checkpointing, fused)
+    assert one_layer == pytest.approx(kept_bytes(shape, 4 * 8, 4 if dtype == "float32" else 2, checkpointing, fused))
 
 
-def _saved_bytes(layers: int, dtype: str, checkpointing: str) -> float:
+def _saved_bytes(layers: int, dtype: str, checkpointing: str, fused: bool) -> float:
     """Bytes per token that autograd keeps in addition to weights, each storage once."""
     model = random_qwen2(num_hidden_layers=layers, hidden_size=64, intermediate_size=256, vocab_size=128).to(getattr(torch, dtype))
     adapted = AdaptedModel(model, ("q_proj", "k_proj", "v_proj", "o_proj"), 1, 8, 16.0, checkpointing)  # type: ignore[arg-type]
+    if fused:
+        fuse_norms(adapted.backbone)
     families = [tensor for family in adapted.bank.projections for tensor in (family.a, *family.b)]
     weights = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *families)}
     kept: dict[int, torch.UntypedStorage] = {}

@@ -2,9 +2,11 @@
 
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from populora.core.rng import stream
-from populora.engine.sampling.token_sampling import BLOCK, UniformStream, sample_tokens
+from populora.engine.sampling.token_sampling import BLOCK, UniformStream, inverse_cdf, sample_tokens
 
 
 def test_draws_follow_the_softmax_and_logprobs_are_at_temperature_one():
@@ -24,6 +26,22 @@ def test_the_ends_of_the_unit_interval_never_draw_impossible_tokens():
     logits = torch.tensor([[-torch.inf, 0.0, 3.0, -torch.inf]]).expand(2, -1)
     tokens, _, _ = sample_tokens(logits, 1.0, torch.tensor([0.0, np.nextafter(1.0, 0.0)], dtype=torch.float64))
     assert tokens.tolist() == [1, 2]
+
+
+@given(
+    st.integers(1, 1500), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-12, 0.5, np.nextafter(1.0, 0.0)]), st.sampled_from([1, 10])
+)
+def test_two_short_sums_draw_what_one_over_the_vocabulary_draws(size, seed, edge, scale):
+    rng = np.random.default_rng(seed)
+    p = np.exp(scale * rng.normal(size=(6, size))).astype(np.float32) * (rng.random((6, size)) < 0.7)
+    p[:, rng.integers(size)] = 1.0
+    uniforms = np.append(rng.random(5), edge)
+    drawn = inverse_cdf(torch.from_numpy(p), torch.from_numpy(uniforms)).numpy()
+    sums = p.astype(np.float64).cumsum(1)
+    assert (p[np.arange(6), drawn] > 0).all()
+    wanted, slack = uniforms * sums[:, -1], 1e-12 * sums[:, -1]
+    assert (sums[np.arange(6), drawn] >= wanted - slack).all()
+    assert ((sums - p)[np.arange(6), drawn] <= wanted + slack).all()
 
 
 def test_temperature_zero_takes_the_best_token():

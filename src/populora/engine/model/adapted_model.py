@@ -18,9 +18,10 @@ from populora.core.errors import BaseModelError
 from populora.engine.model import attention
 from populora.engine.model.attention import AttentionPlan
 from populora.engine.model.bank import LoraBank
+from populora.engine.model.fusion import fuse_norms
 from populora.engine.model.head import chosen_logprobs
 from populora.engine.model.linear import ForwardContext, FusedLinears, LoraLinear
-from populora.engine.model.mlp import use_chunked_mlp
+from populora.engine.model.mlp import use_frozen_mlp
 from populora.engine.model.packing import Packed, PromptGroup, pack
 from populora.engine.model.products import base_products, use_base_products
 from populora.engine.model.segments import SegmentMap, SlotWeights
@@ -75,7 +76,9 @@ class AdaptedModel:
             if isinstance(module, nn.Linear):
                 use_base_products(module)
         for layer in self.backbone.layers:
-            use_chunked_mlp(getattr(layer, "mlp", None))
+            use_frozen_mlp(getattr(layer, "mlp", None))
+        if self.device.type == "cuda":
+            fuse_norms(self.backbone)
         self._check_base(expected)
         if checkpointing != "none":
             for layer in self.backbone.layers:

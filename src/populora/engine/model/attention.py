@@ -131,7 +131,7 @@ def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor 
     return F.scaled_dot_product_attention(stacked, k, v, attn_mask=mask, scale=scaling).unflatten(2, (repeats, -1)).flatten(1, 2)
 
 
-def _attention(
+def attend(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -149,4 +149,4 @@ def _attention(
     return attention_plan.attend(int(module.layer_idx), q, k, v, scale)[None], None  # type: ignore[arg-type]
 
 
-AttentionInterface.register(NAME, _attention)
+AttentionInterface.register(NAME, attend)

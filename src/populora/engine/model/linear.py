@@ -91,9 +91,8 @@ class FusedLinears:
         """
         slots, kinds = weights.shape[1], len(self.linears)
         low = (x @ self.projections.a.flatten(0, 1).T).view(len(x), slots, kinds, -1)
-        weighted = low.new_empty(kinds, len(x), slots, low.shape[3])
-        torch.mul(low.permute(2, 0, 1, 3), weights[:, :, None], out=weighted)
-        parts = zip(self.linears, weighted.flatten(2), self.projections.b, strict=True)
+        weighted = (low * weights[:, :, None, None]).permute(2, 0, 1, 3).flatten(2)
+        parts = zip(self.linears, weighted, self.projections.b, strict=True)
         return [linear(x).addmm_(part, b.mT.flatten(0, 1)) for linear, part, b in parts]
 
     def backward_rows(

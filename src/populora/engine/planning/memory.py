@@ -66,14 +66,17 @@ def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
     return itemsize * shape.adapter(config.lora.rank, config.lora.targets)
 
 
-def kept_bytes(shape: ModelShape, ranks: int, itemsize: int, checkpointing: str) -> float:
-    """Bytes that backward keeps of one token in one layer; ``ranks`` is the sum over the layer's adapted modules."""
+def kept_bytes(shape: ModelShape, ranks: int, itemsize: int, checkpointing: str, fused: bool) -> float:
+    """Bytes that backward keeps of one token in one layer; ``ranks`` is the sum over the layer's adapted modules.
+
+    ``fused`` norms and MLPs, on CUDA, compute some of it again (`populora.engine.model.fusion`).
+    """
     if checkpointing == "layer":
         return itemsize * shape.hidden
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     attention = itemsize * (shape.hidden + 2 * queries + 2 * keys + ranks) + 4 * shape.heads
-    norms = 2 * 4 * (shape.hidden + 1)
-    return attention + norms + itemsize * (shape.hidden if checkpointing == "mlp" else 3 * shape.inner)
+    norms = 2 * ((itemsize if fused else 4) * shape.hidden + 4)
+    return attention + norms + itemsize * (shape.hidden if checkpointing == "mlp" else (2 if fused else 3) * shape.inner)
 
 
 def head_bytes(shape: ModelShape, tokens: int, itemsize: int) -> float:
@@ -127,8 +130,9 @@ def _learner(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
     itemsize, tokens = ITEMSIZE[config.base.dtype], config.learner.micro_batch_tokens
     slots = -(-config.population.members // max(config.cluster.learners, 1)) + (1 if config.cluster.learners else 0)
     ranks = config.lora.rank * len(shape.adapted(config.lora.targets)) // shape.layers
-    kept = shape.layers * kept_bytes(shape, ranks, itemsize, config.learner.activation_checkpointing)
-    current = kept_bytes(shape, ranks, itemsize, "none") + 2 * itemsize * shape.inner  # one layer and the gradients inside its MLP
+    fused = config.base.device.startswith("cuda")
+    kept = shape.layers * kept_bytes(shape, ranks, itemsize, config.learner.activation_checkpointing, fused)
+    current = kept_bytes(shape, ranks, itemsize, "none", fused) + 2 * itemsize * shape.inner  # one layer and the gradients inside its MLP
     return (
         *_bank("learner", config, shape, slots),
         MemoryPart("learner", ACTIVATIONS, tokens * (kept + current)),

@@ -14,6 +14,7 @@ from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.model.attention import KeyValues, PackedAttention
 from populora.engine.model.decode_cache import DecodeAttention
 from populora.engine.model.flex import FlexPackedAttention
+from populora.engine.model.fusion import fused
 from populora.engine.model.packing import PromptGroup
 from populora.engine.model.segments import SegmentMap
 from populora.engine.sampling.token_sampling import sample_tokens
@@ -73,7 +74,8 @@ class TorchDecoder:
 
     def sample(self, hidden: torch.Tensor, temperature: float, uniforms: np.ndarray) -> tuple[list[int], list[float], list[float]]:
         """See `Decoder`."""
-        tokens, logprobs, entropies = sample_tokens(self.adapted.logits(hidden), temperature, torch.from_numpy(uniforms))
+        draw = fused(sample_tokens) if hidden.is_cuda else sample_tokens
+        tokens, logprobs, entropies = draw(self.adapted.head(hidden), temperature, torch.from_numpy(uniforms).to(hidden.device))
         return tokens.tolist(), logprobs.tolist(), entropies.tolist()
 
 

@@ -16,6 +16,7 @@ import torch
 
 from populora.core.errors import BaseModelError
 from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.model.fusion import FusedLayers
 from populora.engine.model.paged import Mirror, PagedDecodeAttention
 from populora.engine.model.segments import SegmentMap, SlotWeights
 from populora.engine.planning.model_shape import rope_type
@@ -42,6 +43,7 @@ class GraphDecoder(TorchDecoder):
         self.rows, self._capture = rows, capture
         self._ids = Mirror((rows,), torch.int64, adapted.device)
         self._weights = torch.zeros(rows, adapted.bank.slots, dtype=adapted.head.weight.dtype, device=adapted.device)
+        self._layers = FusedLayers(adapted.backbone.layers if adapted.device.type == "cuda" else ())
         self._slots: list[int] = []
         self._graphs: dict[tuple[int, bool], Forward] = {}  # by size, and whether any row has an adapter
         self._generation = 0
@@ -72,7 +74,8 @@ class GraphDecoder(TorchDecoder):
         return SlotWeights(self._weights[:size]) if adapted else SegmentMap.build([-1], [size], self.adapted.device)
 
     def _forward(self, positions: torch.Tensor, segments: SegmentMap | SlotWeights) -> torch.Tensor:
-        return self.adapted.forward(self._ids.device[: len(positions)], positions, segments, self.cache)
+        with self._layers.in_use():
+            return self.adapted.forward(self._ids.device[: len(positions)], positions, segments, self.cache)
 
 
 def cuda_graph(forward: Forward) -> Forward:

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from populora.core.rng import stream
 
 BLOCK = 32  # tokens for which uniforms are drawn at a time
+CDF_BLOCK = 512  # tokens of a block in `inverse_cdf`, about the square root of a large vocabulary
 
 
 class UniformStream:
@@ -30,22 +32,34 @@ class UniformStream:
 
 
 def sample_tokens(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sample a token for each row of fp32 logits [rows, V] by its number in ``uniforms`` [rows]. Temperature 0 is greedy.
+    """Sample a token for each row of logits [rows, V] by its number in ``uniforms`` [rows]. Temperature 0 is greedy.
 
     Returns tokens, their log-probabilities at temperature 1, and the entropies of the distributions that were drawn from (at
     temperature 1 for greedy decoding), each [rows].
     """
+    logits = logits.float()
     log_p = logits.log_softmax(-1)
     drawn_from = log_p if temperature in (0.0, 1.0) else (logits / temperature).log_softmax(-1)
     p = drawn_from.exp()
-    if temperature == 0.0:
-        tokens = logits.argmax(-1)
-    else:
-        cumulative = p.double().cumsum(-1)
-        wanted = uniforms.to(p.device)[:, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, wanted, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
+    tokens = logits.argmax(-1) if temperature == 0.0 else inverse_cdf(p, uniforms)
     entropy = -torch.where(p > 0, p * drawn_from, 0.0).sum(-1)
     return tokens, log_p.gather(1, tokens[:, None])[:, 0], entropy
+
+
+def inverse_cdf(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Return for each row of p [rows, V] the first token up to which more than the share ``uniforms`` [rows] of the row's sum lies.
+
+    Sums are in double precision. First the block of `CDF_BLOCK` tokens is found, then the token in it: a cumulative sum over the
+    vocabulary would take a GPU longer than the rest of the sampling. No token of probability 0 is returned.
+    """
+    blocks = F.pad(p, (0, -p.shape[1] % CDF_BLOCK)).unflatten(1, (-1, CDF_BLOCK))
+    cumulative = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    wanted = uniforms[:, None] * cumulative[:, -1:]
+    block = torch.searchsorted(cumulative, wanted, right=True).clamp_(max=cumulative.shape[1] - 1)
+    before = F.pad(cumulative, (1, 0)).gather(1, block)
+    inside = blocks.gather(1, block[..., None].expand(-1, -1, CDF_BLOCK))[:, 0].double().cumsum(-1)
+    below_end = torch.nextafter(inside[:, -1:], torch.zeros_like(inside[:, -1:]))
+    return block[:, 0] * CDF_BLOCK + torch.searchsorted(inside, torch.minimum(wanted - before, below_end), right=True)[:, 0]
 
 
 class StopCondition:
