@@ -37,7 +37,7 @@ FOLDER = Path(__file__).with_name("suites")
 SEED, SAMPLES = 20_261_126, 16
 CANDIDATES, BUDGETS = 3200, tuple(range(1, 11))
 """Candidates of each type, and the numbers of statements that they are drawn with."""
-LEVELS = ("1", "2", "3", "4", "5", "6")
+LEVELS = ("1", "2", "3", "4", "5")
 PER_LEVEL = {CODE_TYPES[0]: 67, CODE_TYPES[1]: 67, CODE_TYPES[2]: 66}
 AT_A_TIME = 300
 """Candidates that are answered before the next are begun."""
@@ -45,12 +45,12 @@ VARIANTS = 12
 """Problems of a family of the transfer suite, half of them of each of code_i and code_o."""
 
 
-def level_of(right: int, lines: int) -> str:
+def level_of(right: int) -> str:
     """Return the level of a problem that the base answers ``right`` times of 16."""
     for level, least in (("1", 13), ("2", 8), ("3", 3), ("4", 1)):
         if right >= least:
             return level
-    return "5" if lines <= 6 else "6"
+    return "5"
 
 
 def read_suite(name: str) -> list[Problem]:
@@ -137,7 +137,7 @@ def in_levels(pool: Sequence[Problem], right: dict[str, int]) -> dict[str, list[
     places: dict[tuple[str, TaskType], list[Problem]] = defaultdict(list)
     for problem in pool:
         if problem.id in right:
-            level = level_of(right[problem.id], problem.program.count("\n") + 1)
+            level = level_of(right[problem.id])
             places[level, problem.task].append(replace(problem, author=level))
     short = {place: len(there) for place, there in places.items() if len(there) < 2 * PER_LEVEL[place[1]]}
     if short or len(places) < len(LEVELS) * len(PER_LEVEL):
