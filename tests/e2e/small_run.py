@@ -1,10 +1,8 @@
 """The small run of these tests, and how two runs are compared."""
 
-import json
 from pathlib import Path
 
 from populora.core.config import Config, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig, SelfplayConfig
-from populora.core.config_file import to_mapping
 from populora.core.files import digest
 
 SMALL = Config(
@@ -18,16 +16,6 @@ SMALL = Config(
     evolution=EvolutionConfig(every=2),
     evaluation=EvaluationConfig(every=2, problems_per_type=2),
 )  # fmt: skip
-
-
-def toml_of(config: Config) -> str:
-    """Settings as TOML: JSON's scalars and lists are TOML's."""
-    nested = to_mapping(config)
-    lines = [f"{name} = {json.dumps(value)}" for name, value in nested.items() if not isinstance(value, dict)]
-    for table, values in nested.items():
-        if isinstance(values, dict):
-            lines += [f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
-    return "\n".join(lines) + "\n"
 
 
 class Silent:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, Silent, contents, toml_of
+from small_run import SMALL, Silent, contents
 
 from populora.core.config import BaseConfig, EvaluationConfig, EvolutionConfig, LearnerConfig, LoraConfig, PopulationConfig
+from populora.core.config_file import to_toml
 from populora.core.errors import RunDirectoryError
 from populora.core.rng import stream
 from populora.domains.registry import load_domain
@@ -27,10 +28,10 @@ BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkp
 
 
 OTHERWISE = replace(  # what the other arms leave at its default
-    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 2, 4, 4, 4)), base=BaseConfig(dtype="bfloat16"),
-    population=PopulationConfig(teachers=3, students=3), evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
+    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 4, 4)), base=BaseConfig(dtype="bfloat16"),
+    evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
     learner=LearnerConfig(learning_rate=1e-3, old_logprobs="recomputed", activation_checkpointing="layer"),
-    selfplay=replace(SMALL.selfplay, samples_per_prompt=2, rho_samples=2, max_response_tokens=48), evaluation=EvaluationConfig(every=0),
+    selfplay=replace(SMALL.selfplay, samples_per_prompt=2, rho_samples=2, max_response_tokens=32), evaluation=EvaluationConfig(every=0),
 )  # fmt: skip
 
 
@@ -138,7 +139,7 @@ def test_a_run_without_a_checkpoint_begins_again_with_the_same_seeds_or_not_at_a
 
 def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
     """What a user types to begin the small run, and to go on with it."""
-    (tmp_path / "small.toml").write_text(toml_of(SMALL))
+    (tmp_path / "small.toml").write_text(to_toml(SMALL))
     populora, run = [sys.executable, "-m", "populora.cli.main"], str(tmp_path / "run")
     return [*populora, "train", str(tmp_path / "small.toml"), "--out", run], [*populora, "resume", run]
 

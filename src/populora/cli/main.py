@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "co-evolve a population: `populora train`, or with a preset: `populora train tiny_4t4s`",
     "init": "write a preset as a file of your own: `populora init tiny_4t4s`",
     "plan": "memory and time of a run before it starts: `populora plan paper_4t4s`",
+    "launch": "write the files that start a run on Slurm, Kubernetes or by ssh: `populora launch slurm paper_8t8s --nodes 2`",
     "resume": "continue a stopped run: `populora resume`, by default the newest under runs/",
     "show": "read the problems, answers, verdicts and rewards of a step: `populora show --step 12`",
     "report": "every figure of the paper, and an explorer, in one HTML file: `populora report`",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import math
 import sys
 import tomllib
@@ -93,6 +94,16 @@ def load_config(path: Path) -> Config:
 def to_mapping(config: Any) -> dict[str, Any]:
     """Convert settings to nested plain values for JSON, which `from_mapping` reads back."""
     return dataclasses.asdict(config)
+
+
+def to_toml(config: Any) -> str:
+    """Write all settings as TOML, which `load_config` reads back. JSON's texts, numbers and lists are TOML's as well."""
+    nested = to_mapping(config)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in nested.items() if not isinstance(value, Mapping)]
+    for table, values in nested.items():
+        if isinstance(values, Mapping):
+            lines += ["", f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
+    return "\n".join(lines) + "\n"
 
 
 def flatten(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""The files of `populora launch`: they carry the settings, fit each other, and begin a run or go on with it."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from populora.cli.launch import main
+from populora.core.config import ClusterConfig
+from populora.core.config_file import load_config, to_toml
+from populora.core.errors import ConfigError
+from populora.core.presets import preset_names, settings_file
+
+
+def written(folder: Path, *arguments: str) -> dict[str, str]:
+    """The texts of the files by name."""
+    assert main([*arguments, "-o", str(folder)]) == 0
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_settings_written_as_toml_are_read_back(preset, tmp_path):
+    config = load_config(settings_file(preset))
+    (tmp_path / "settings.toml").write_text(to_toml(config))
+    assert load_config(tmp_path / "settings.toml") == config
+
+
+def test_a_batch_script_asks_for_the_machines_and_starts_ray_on_all(tmp_path):
+    engines = ("--cluster.engines", "16", "--cluster.learners", "16", "--cluster.verifiers", "16")
+    files = written(tmp_path / "job", "slurm", "paper_8t8s", "--nodes", "2", "--hours", "12", *engines)
+    assert set(files) == {"run.sbatch", "start.sh", "settings.toml"}
+    asked = {line.removeprefix("#SBATCH ") for line in files["run.sbatch"].splitlines() if line.startswith("#SBATCH ")}
+    assert {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=8", "--cpus-per-task=64", "--time=12:00:00", "--requeue"} <= asked
+    assert "--min-nodes 2 --num-cpus 64 --num-gpus 8 -- " in files["run.sbatch"]
+    subprocess.run(["bash", "-n", tmp_path / "job" / "run.sbatch"], check=True)
+    config = load_config(tmp_path / "job" / "settings.toml")
+    assert config.cluster == ClusterConfig(learners=16, engines=16, verifiers=16, address="auto")
+    assert config.population.members == 16
+
+
+def test_settings_of_one_process_get_a_learner_and_an_engine_for_each_gpu(tmp_path):
+    written(tmp_path / "job", "slurm", "one_gpu_1.5b", "--nodes", "2", "--gpus", "4")
+    config = load_config(tmp_path / "job" / "settings.toml")
+    assert (config.cluster.learners, config.cluster.engines, config.selfplay.overlap) == (8, 8, "eager")
+
+
+def test_a_manifest_has_pods_of_one_kind_that_see_settings_runs_and_memory(tmp_path):
+    engines = ("--cluster.engines", "24", "--cluster.learners", "24")
+    (text,) = written(tmp_path / "job", "kubernetes", "paper_4t4s", "--image", "reg.example/populora:1", "--nodes", "3", *engines).values()
+    data, job = yaml.safe_load_all(text)
+    (tmp_path / "settings.toml").write_text(data["data"]["settings.toml"])
+    assert load_config(tmp_path / "settings.toml").cluster.address == "auto"
+    cluster = job["spec"]["rayClusterSpec"]
+    head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    assert workers["replicas"] == workers["minReplicas"] == workers["maxReplicas"] == 2
+    assert head["template"] == workers["template"]
+    pod = head["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert (
+        container["resources"]["limits"] == {"cpu": "64", "memory": "1024Gi", "nvidia.com/gpu": "8"} == container["resources"]["requests"]
+    )
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert job["spec"]["entrypoint"] == f"bash {mounted['launch']}/start.sh {mounted['data']}/runs/paper-4t4s"
+    assert next(volume for volume in pod["volumes"] if volume["name"] == "launch")["configMap"]["name"] == data["metadata"]["name"]
+
+
+def test_names_of_machines_are_no_shell_code(tmp_path):
+    hosts = ("--hosts", "a;touch x", "b")
+    written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--nodes", "2", "--cluster.learners", "1", "--selfplay.overlap", "off", *hosts)
+    calls = tmp_path / "calls"
+    run_by_ssh(tmp_path, f'echo "$1" >> {calls}', check=False)
+    assert sorted(calls.read_text().split("\n")) == ["", "a;touch x", "b"]
+    assert not list(tmp_path.rglob("x"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected slurm, kubernetes or ssh"),
+        (["slrum"], "Did you mean 'slurm'"),
+        (["slurm", "tiny"], 'base.device is "cpu": expected --gpus 0'),
+        (["slurm", "paper_4t4s", "--gpus", "0"], "expected GPUs, got --gpus 0"),
+        (["slurm", "paper_4t4s", "--nodes", "2"], "8 of 16 GPUs would be idle"),
+        (["slurm", "paper_4t4s", "--gpus", "4"], "expected 8 GPUs"),
+        (["slurm", "one_gpu_1.5b", "--gpus", "1"], "is one process and needs no cluster"),
+        (["slurm", "paper_4t4s", "--nodes", "0"], "expected at least one machine"),
+        (["kubernetes", "paper_4t4s"], "expected --image"),
+        (["ssh", "paper_4t4s", "--hosts", "a", "b"], "the names of --nodes 1 machines, got a b"),
+        (["slurm", "paper_4t4s", "--learner.learning-rate", "-1"], "learner.learning_rate"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_and_writes_nothing(arguments, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        main([*arguments, *(["-o", str(tmp_path / "job")] if arguments[1:] else [])])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_exists_is_not_written_over(tmp_path):
+    with pytest.raises(ConfigError, match="exists already"):
+        main(["slurm", "paper_4t4s", "-o", str(tmp_path)])
+
+
+def run_by_ssh(folder: Path, body: str, check: bool = True) -> None:
+    """Run ``run.sh`` with an `ssh HOST COMMAND` that is this shell code."""
+    stand_in = folder / "bin" / "ssh"
+    stand_in.parent.mkdir(exist_ok=True)
+    stand_in.write_text(f"#!/bin/sh\n{body}\n")
+    stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
+    path = f"{stand_in.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", folder / "job" / "run.sh"], env={**os.environ, "PATH": path}, check=check, timeout=300)
+
+
+@pytest.mark.ray
+def test_the_script_begins_a_run_and_called_again_goes_on_with_it(tmp_path):
+    settings = ("--steps", "1", "--selfplay.prompts-per-type", "1", "--evaluation.every", "0", "--selfplay.overlap", "off")
+    written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--hosts", "127.0.0.1", "--cluster.learners", "1", *settings)
+    run_by_ssh(tmp_path, 'exec sh -c "$2"')
+    assert len((tmp_path / "job" / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert (tmp_path / "job" / "token").stat().st_mode & 0o077 == 0
+    run_by_ssh(tmp_path, 'exec sh -c "$2"')
+    log = (tmp_path / "job" / "127.0.0.1.log").read_text()
+    assert log.count("populora report") == 2 and "error" not in log and "Command failed" not in log
