@@ -1,6 +1,7 @@
 """The package's own names: what they are, what their examples print, and that importing them is cheap."""
 
 import doctest
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ import torch
 
 import populora
 from populora.adapters.peft_format import save_adapter
+from populora.cli import replay
 from populora.core.errors import AdapterError, ConfigError, RunDirectoryError
 from populora.runs import reader
 from populora.tasks import checks
@@ -50,6 +52,45 @@ def test_breeding_refuses_parents_of_different_bases_unless_they_are_said_to_be_
 def test_breeding_warns_of_factors_without_a_common_basis():
     with pytest.warns(UserWarning, match="share no basis, and x1 mixes them"):
         populora.breed([adapter(seed=1), adapter(seed=2)], "x1")
+
+
+def test_a_child_in_a_folder_can_be_bred_again_wherever_the_folders_move_together(tmp_path, capsys):
+    for name in "ab":
+        save_adapter(adapter(seed=ord(name)), tmp_path / "old" / name, "base", ["q_proj"])
+    child, lineage = populora.breed([tmp_path / "old" / "a", tmp_path / "old" / "b"], "x3", seed=4, out=tmp_path / "old" / "child")
+    assert lineage.member == "child" and lineage.parent_names == ("../a", "../b")
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    assert populora.load_adapter(tmp_path / "new" / "child").fingerprint() == child.fingerprint()
+    assert replay.main([str(tmp_path / "new" / "child")]) == 0
+    _, grandchild = populora.breed([tmp_path / "new" / "child"], "m1", out=tmp_path / "new" / "grandchild")
+    assert grandchild.generation == lineage.generation + 1 == 2
+
+
+def test_a_child_of_adapters_without_folders_is_not_written(tmp_path):
+    with pytest.raises(ConfigError, match="names its parents, so they must be PEFT folders"):
+        populora.breed([adapter(seed=1)], "m1", out=tmp_path / "child")
+    assert not (tmp_path / "child").exists()
+
+
+def test_an_adapter_is_measured_as_its_deltas_are():
+    first, second = adapter(seed=1), adapter(seed=2)
+    (name,) = first.modules
+    delta, other = first.delta(name).double(), second.delta(name).double()
+    assert delta.shape == (8, 8)
+    assert first.norm() == pytest.approx(float(delta.norm()))
+    assert first.cosine(second) == pytest.approx(float((delta * other).sum() / delta.norm() / other.norm()), abs=1e-6)
+    assert first.cosine(populora.Adapter({name: (torch.zeros(4, 8), torch.zeros(8, 4))}, 4, 8.0)) == 0.0
+    torch.testing.assert_close(first.singular_values()[name].double(), torch.linalg.svdvals(delta)[:4], rtol=1e-5, atol=1e-5)
+
+
+def test_settings_are_changed_by_name_and_the_others_stay():
+    config = populora.load_config("tiny_4t4s", steps=3, learner={"learning_rate": 1e-4})
+    expected = populora.load_config("tiny_4t4s")
+    assert config == replace(expected, steps=3, learner=replace(expected.learner, learning_rate=1e-4))
+    with pytest.raises(ConfigError, match=r"unknown setting 'learner\.rate'"):
+        populora.load_config("tiny", learner={"rate": 1})
+    with pytest.raises(ConfigError, match="'learner': expected a table of settings, got 3"):
+        populora.load_config("tiny", learner=3)
 
 
 @pytest.mark.parametrize("parents", ["ab", [1, 2]])

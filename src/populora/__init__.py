@@ -4,10 +4,9 @@ Train a population, read its run, breed adapters, judge programs. The functions 
 importing populora costs nothing.
 
 >>> import populora
->>> from dataclasses import replace
->>> run = populora.train(replace(populora.load_config("tiny"), steps=1), "runs/first", verbose=False)
+>>> run = populora.train(populora.load_config("tiny", steps=1), "runs/first", verbose=False)
 >>> run.members
-['S0', 'S1', 'T0', 'T1']
+['T0', 'T1', 'S0', 'S1']
 >>> run.metrics.num_rows, "student/solve_rate" in run.metrics.column_names
 (1, True)
 >>> populora.load_run("runs/first").ratings.column_names[:5]
@@ -26,14 +25,15 @@ if TYPE_CHECKING:
     from populora.adapters.adapter import Adapter
     from populora.core.config import Config
     from populora.core.types import Lineage
+    from populora.report.figure import Figure
     from populora.runs.display import PlainDisplay
     from populora.runs.reader import RunDirectory, load_run
     from populora.sandbox.protocol import Limits
     from populora.tasks.checks import Verifier
 
 __all__ = [
-    "Adapter", "Config", "Limits", "Lineage", "RunDirectory", "Verifier", "breed", "load_adapter", "load_config", "load_run", "resume",
-    "save_adapter", "train",
+    "Adapter", "Config", "Limits", "Lineage", "RunDirectory", "Verifier", "breed", "figures", "load_adapter", "load_config", "load_run",
+    "resume", "save_adapter", "train",
 ]  # fmt: skip
 
 _LAZY = {
@@ -49,17 +49,26 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
-def load_config(name: str | Path = "tiny") -> Config:
-    """Read the settings of a preset or of a TOML file. Raises `ConfigError` for what is neither, or has an unknown setting.
+def load_config(name: str | Path = "tiny", **changes: Any) -> Config:
+    """Read the settings of a preset or of a TOML file, and change some of them.
+
+    Args:
+        name: A preset or a file.
+        changes: Settings with other values, those of a table as a mapping.
+
+    Raises `ConfigError` for what is neither preset nor file, for an unknown setting and for a value of the wrong type.
 
     Examples:
         >>> populora.load_config("tiny_4t4s").population.teachers
         4
+        >>> config = populora.load_config("tiny", steps=1, population={"teachers": 3})
+        >>> config.steps, config.population.teachers, config.population.students
+        (1, 3, 2)
     """
-    from populora.core.config_file import load_config
+    from populora.core.config_file import changed, load_config
     from populora.core.presets import settings_file
 
-    return load_config(settings_file(str(name)))
+    return changed(load_config(settings_file(str(name))), changes)
 
 
 def train(config: Config | str | Path = "tiny", out: str | Path | None = None, verbose: bool = True) -> RunDirectory:
@@ -110,6 +119,7 @@ def breed(
     seed: int = 0,
     refactor: str = "",
     allow_other_base: bool = False,
+    out: str | Path | None = None,
     **strength: float | str,
 ) -> tuple[Adapter, Lineage]:
     """Breed a child of one or two adapters by a weight-space operator (paper, section 3.3; docs/operators.md).
@@ -120,19 +130,24 @@ def breed(
         seed: The operator's random draws depend on it alone.
         refactor: How the child's singular values are split between its factors: ``"revive"`` (default) or ``"balanced"`` (paper).
         allow_other_base: Accept folders whose settings name different bases: two names of the same weights.
+        out: A new folder for the child, in PEFT's format, if its parents are folders. Its ``lineage.json`` is the record, and names them
+            relative to it: `populora replay OUT` breeds the child again.
         strength: The operator's own parameters, such as ``epsilon=0.1``.
 
-    Returns the child and its record, with which it can be bred again. Raises `ConfigError` for an unknown operator or a strength out
-    of range, `AdapterError` for parents that do not fit together. Warns if the operator mixes factors that share no basis.
+    Returns the child and its record. Raises `ConfigError` for an unknown operator or a strength out of range, `AdapterError` for parents
+    that do not fit together and for an ``out`` that is not empty. Warns if the operator mixes factors that share no basis.
 
     Examples:
         >>> child, lineage = populora.breed(["runs/first/adapters/T0", "runs/first/adapters/T1"], "x1", seed=3)
         >>> lineage.operator, len(child.modules) > 0
         ('x1', True)
+        >>> mutant, _ = populora.breed(["runs/first/adapters/S0"], "m1", out="mutant")
+        >>> round(mutant.cosine(populora.load_adapter("runs/first/adapters/S0")), 1)
+        1.0
     """
     from populora.adapters.adapter import Adapter
     from populora.adapters.operators import get_operator
-    from populora.adapters.operators.breeding import basis_warning, breed
+    from populora.adapters.operators.breeding import basis_warning, breed, breed_folders
     from populora.adapters.peft_format import read_folder
     from populora.adapters.peft_settings import check_agreement
     from populora.core.errors import ConfigError
@@ -143,15 +158,40 @@ def breed(
     chosen = get_operator(operator)
     chosen.check_refactor(refactor)
     paths = [Path(parent) for parent in parents if isinstance(parent, str | Path)]
-    folders = {path: read_folder(path) for path in paths}
-    check_agreement(paths, [folders[path].settings for path in paths], allow_other_base)
-    adapters = [parent if isinstance(parent, Adapter) else folders[Path(parent)].adapter for parent in parents]
-    names = [f"parent {index}" if isinstance(parent, Adapter) else str(parent) for index, parent in enumerate(parents, start=1)]
     plan = Lineage("child", 1, 0, chosen.name, stream=("breed",), strength=dict(strength), refactor=refactor, seed=seed)
-    child, lineage = breed(adapters, plan, names, operator=chosen)
+    if out is None:
+        folders = {path: read_folder(path) for path in paths}
+        check_agreement(paths, [folders[path].settings for path in paths], allow_other_base)
+        adapters = [parent if isinstance(parent, Adapter) else folders[Path(parent)].adapter for parent in parents]
+        names = [f"parent {index}" if isinstance(parent, Adapter) else str(parent) for index, parent in enumerate(parents, start=1)]
+        child, lineage = breed(adapters, plan, names, operator=chosen)
+    elif len(paths) == len(parents):
+        child, lineage = breed_folders(paths, plan, Path(out), allow_other_base, chosen)
+    else:
+        raise ConfigError("out: the child's record names its parents, so they must be PEFT folders; got adapters")
     if warning := basis_warning(lineage):
         warnings.warn(warning, stacklevel=2)
     return child, lineage
+
+
+def figures(*runs: str | Path | RunDirectory) -> dict[str, Figure]:
+    """Return the figures of `populora report` for one or more runs by name, those that can be made.
+
+    A figure has ``title``, ``definition`` (the caption), ``rows`` (its numbers as records), ``csv()``, and ``draw()``, which returns a
+    figure of matplotlib. Runs of equal settings but for the seed are one arm. Raises `RunDirectoryError` for a folder that is no run.
+
+    Examples:
+        >>> figures = populora.figures("runs/first")
+        >>> "lineage" in figures, figures["dynamics"].title
+        (True, 'Training dynamics')
+    """
+    from populora.report.arms import arms_of
+    from populora.report.figure import Figure, Study
+    from populora.report.figures import make_figures
+    from populora.runs.reader import RunDirectory
+
+    folders = [run.folder if isinstance(run, RunDirectory) else Path(run) for run in runs]
+    return {figure.name: figure for figure in make_figures(Study(arms_of(folders))) if isinstance(figure, Figure)}
 
 
 def load_adapter(folder: str | Path) -> Adapter:

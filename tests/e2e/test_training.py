@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from populora.adapters.peft_format import load_adapter
 from populora.cli.main import main
 from populora.core.config import BaseConfig, Config, EvaluationConfig, EvolutionConfig, PopulationConfig
-from populora.core.errors import AdapterEffectError
+from populora.core.errors import AdapterEffectError, RunDirectoryError
 from populora.core.types import CODE_TYPES
 from populora.engine.backend import local_backend
 from populora.engine.model.adapted_model import AdaptedModel
@@ -23,6 +23,7 @@ from populora.engine.model.loading import base_folder
 from populora.engine.model.packing import PromptGroup, pack
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.runs.metrics_log import read_log
+from populora.runs.reader import load_run
 from populora.runs.tables import read_table
 from populora.tasks.render import load_prompts
 from populora.training import step as training_step
@@ -35,6 +36,18 @@ PACKAGE = Path(training_step.__file__).parents[1]
 def test_the_same_seed_gives_the_same_bytes(undisturbed, tmp_path):
     train(SMALL, tmp_path / "again", Silent())
     assert contents(tmp_path / "again") == contents(undisturbed)
+
+
+def test_members_of_any_kept_step_are_read_by_name(undisturbed):
+    run = load_run(undisturbed)
+    assert run.members == ["T0", "T1", "S0", "S1"]
+    newest, before = run.member_folder("S1"), run.member_folder("S1", step=3)
+    assert newest.samefile(undisturbed / "adapters" / "S1")
+    assert run.member("S1").fingerprint() == load_adapter(newest).fingerprint() != load_adapter(before).fingerprint()
+    with pytest.raises(RunDirectoryError, match="has no member 'S2': expected one of S0, S1, T0, T1"):
+        run.member_folder("S2")
+    with pytest.raises(RunDirectoryError, match="no checkpoint of step 1, but of 3, 4"):
+        run.member("S1", step=1)
 
 
 def test_a_run_does_not_depend_on_the_addresses_of_its_tensors(undisturbed, tmp_path, monkeypatch):

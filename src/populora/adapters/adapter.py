@@ -36,6 +36,30 @@ class Adapter:
         """Return the adapter in another precision."""
         return replace(self, modules={name: (a.to(dtype), b.to(dtype)) for name, (a, b) in self.modules.items()})
 
+    def delta(self, module: str) -> torch.Tensor:
+        """Return what the adapter adds to the weight of ``module``, without alpha / rank: B A, [out, in]."""
+        a, b = self.modules[module]
+        return b @ a
+
+    def norm(self) -> float:
+        """Return the Frobenius norm of the deltas of all modules."""
+        from populora.adapters.operators.similarity import delta_norm
+
+        return delta_norm(self)
+
+    def cosine(self, other: Self) -> float:
+        """Return the cosine between the deltas of two adapters of the same modules; 0 if one of them is zero."""
+        from populora.adapters.operators.similarity import delta_inner
+
+        norms = self.norm() * other.norm()
+        return delta_inner(self, other) / norms if norms else 0.0
+
+    def singular_values(self) -> dict[str, torch.Tensor]:
+        """Return the singular values [r] of each module's delta, the largest first."""
+        from populora.adapters.svd import double_qr_svd
+
+        return {name: spectrum.s for name, spectrum in zip(self.modules, double_qr_svd(list(self.modules.values())), strict=True)}
+
     def fingerprint(self) -> str:
         """Return the SHA-256 over names, shapes and bytes. It does not depend on the order of the modules."""
         digest = hashlib.sha256(f"{self.rank}:{self.alpha}".encode())

@@ -1,6 +1,5 @@
 """``populora breed A [B] --operator NAME -o OUT``: one child of any PEFT LoRA folders, without a base model."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from populora.cli.arguments import parse
 from populora.core.config import EvolutionConfig
 from populora.core.errors import ConfigError
 from populora.core.files import disk_errors
-from populora.core.installed import BREEDING, versions
 from populora.core.types import Lineage
 
 
@@ -54,16 +52,9 @@ def main(arguments: Sequence[str]) -> int:
         console.print(operator_table())
         return 0
     out = _check_out(args)
-    from populora.adapters.operators.breeding import LINEAGE_FILE, basis_warning, breed, lineage_bytes
-    from populora.adapters.peft_format import read_folder, save_folder
-    from populora.adapters.peft_settings import CONFIG_FILE, check_agreement
+    from populora.adapters.operators.breeding import basis_warning, breed_folders
 
-    plan = _plan(args, out)
-    folders = [read_folder(parent) for parent in args.parents]
-    check_agreement(args.parents, [folder.settings for folder in folders], args.allow_other_base)
-    names = [os.path.relpath(parent, out) for parent in args.parents]  # holds as long as the folders move together
-    child, lineage = breed([folder.adapter for folder in folders], plan, names)
-    save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
+    child, lineage = breed_folders(args.parents, _plan(args), out, args.allow_other_base)
     console.print(_child_table(args.out or out, args.parents, lineage, len(child.modules)))
     if warning := basis_warning(lineage):
         console.print(Text(warning, "yellow"))
@@ -101,21 +92,19 @@ def _check_out(args: Breed) -> Path:
     return out
 
 
-def _plan(args: Breed, out: Path) -> Lineage:
+def _plan(args: Breed) -> Lineage:
     from populora.adapters.operators import get_operator
-    from populora.adapters.operators.breeding import read_lineage
     from populora.adapters.operators.registry import parse_strength
 
     operator = get_operator(args.operator)
     operator.check_arity(len(args.parents))
     operator.check_refactor("" if args.refactor == "revive" else args.refactor)
-    generation = 1 + max(lineage.generation if lineage else 0 for lineage, _ in map(read_lineage, args.parents))
     strength: dict[str, float | str] = {}
     for name, value in (parse_strength(text) for group in args.strength for text in group):
         if name in strength:
             raise ConfigError(f"--strength: expected each name once, got '{name}' twice")
         strength[name] = value
-    return Lineage(out.name, generation, 0, operator.name, stream=("breed",), strength=strength, refactor=args.refactor, seed=args.seed)
+    return Lineage("child", 1, 0, operator.name, stream=("breed",), strength=strength, refactor=args.refactor, seed=args.seed)
 
 
 def _child_table(out: Path, parents: Sequence[Path], lineage: Lineage, modules: int) -> Table:

@@ -96,6 +96,15 @@ def to_mapping(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Return the settings with some of them changed; those of a table are a mapping. Raises `ConfigError` as `from_mapping`."""
+    values = to_mapping(config)
+    for name, value in changes.items():
+        table = isinstance(value, Mapping) and isinstance(values.get(name), dict)
+        values[name] = values[name] | dict(value) if table else value
+    return from_mapping(values)
+
+
 def to_toml(config: Any) -> str:
     """Write all settings as TOML, which `load_config` reads back. JSON's texts, numbers and lists are TOML's as well."""
     nested = to_mapping(config)

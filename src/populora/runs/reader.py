@@ -77,17 +77,25 @@ class RunDirectory:
 
     @property
     def members(self) -> list[str]:
-        """Names of the adapters of the newest checkpoint, such as ``T0``. Raises `RunDirectoryError` if there is none yet."""
-        return sorted(saved_members(self.folder).roles)
+        """Names of the adapters of the newest checkpoint, teachers first. Raises `RunDirectoryError` if there is none yet."""
+        roles = saved_members(self.folder).roles
+        return sorted(roles, key=lambda name: (roles[name] == "student", name))
 
-    def member(self, name: str) -> Adapter:
-        """Load an adapter of the newest checkpoint. Raises `RunDirectoryError` for a name that is not among ``members``."""
-        from populora.adapters.peft_format import load_adapter
+    def member_folder(self, name: str, step: int | None = None) -> Path:
+        """Return the PEFT folder of a member in the newest checkpoint, or in that of ``step``, if the run keeps it.
 
-        saved = saved_members(self.folder)
+        Raises `RunDirectoryError` for a name that is not among its members. The folder goes with its checkpoint, if the run trains on.
+        """
+        saved = saved_members(self.folder, step)
         if name not in saved.roles:
             raise RunDirectoryError(f"'{self.folder}' has no member '{name}': expected one of {', '.join(sorted(saved.roles))}")
-        return load_adapter(saved.adapters / name)
+        return saved.adapters / name
+
+    def member(self, name: str, step: int | None = None) -> Adapter:
+        """Load the adapter in `member_folder`."""
+        from populora.adapters.peft_format import load_adapter
+
+        return load_adapter(self.member_folder(name, step))
 
 
 def load_run(folder: str | Path) -> RunDirectory:

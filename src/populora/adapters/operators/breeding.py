@@ -9,6 +9,7 @@ are allowed. Evolution allows them: there X2 may draw one parent throughout, and
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,9 +20,12 @@ import torch
 from populora.adapters.adapter import Adapter, all_finite
 from populora.adapters.operators.registry import Operator, get_operator
 from populora.adapters.operators.similarity import basis_cosine, measure_similarity, same_adapter
+from populora.adapters.peft_format import read_folder, save_folder
+from populora.adapters.peft_settings import CONFIG_FILE, check_agreement
 from populora.adapters.svd import Refactor
 from populora.adapters.threads import torch_threads
 from populora.core.errors import AdapterError, ConfigError
+from populora.core.installed import BREEDING, versions
 from populora.core.rng import stream
 from populora.core.types import Lineage
 
@@ -70,6 +74,24 @@ def breed(
     fingerprints = tuple(f"{name}:{parent.fingerprint()}" for name, parent in zip(names, parents, strict=False))
     completed = {"parents": fingerprints, "strength": strength, "refactor": refactor, "fingerprint": child.fingerprint()}
     return child, replace(plan, **completed, **similarity._asdict(), basis_cosine=basis)
+
+
+def breed_folders(
+    parents: Sequence[Path], plan: Lineage, out: Path, allow_other_base: bool = False, operator: Operator | None = None
+) -> tuple[Adapter, Lineage]:
+    """Breed the child of PEFT folders as `breed`, and write it to the new folder ``out`` with its parent's settings and its record.
+
+    The child is named after ``out`` and is one generation younger than its parents. Raises as `breed`, and `AdapterError` for folders of
+    different bases, unless they are allowed, and for an ``out`` that is not empty.
+    """
+    folders = [read_folder(parent) for parent in parents]
+    check_agreement(parents, [folder.settings for folder in folders], allow_other_base)
+    generation = 1 + max(lineage.generation if lineage else 0 for lineage, _ in map(read_lineage, parents))
+    names = [os.path.relpath(parent, out) for parent in parents]  # holds as long as the folders move together
+    plan = replace(plan, member=out.resolve().name, generation=generation)
+    child, lineage = breed([folder.adapter for folder in folders], plan, names, operator=operator)
+    save_folder(child, out, {CONFIG_FILE: folders[0].text, LINEAGE_FILE: lineage_bytes(lineage, versions(BREEDING))})
+    return child, lineage
 
 
 def breed_again(lineage: Lineage, parents: Sequence[tuple[str, Adapter]]) -> tuple[Adapter, list[str]]:
