@@ -40,6 +40,10 @@ class ClusterError(PopuloraError, RuntimeError):
     """Processes of a run cannot be started, or fail repeatedly."""
 
 
+class EngineError(PopuloraError, RuntimeError):
+    """The sampling engine is stuck, or has ended a request without an answer."""
+
+
 class EndpointError(PopuloraError, RuntimeError):
     """A served model cannot be reached, refuses, or fails."""
 

@@ -48,7 +48,8 @@ def stub():
 @pytest.fixture
 def submit(stub):
     """``submit(*prompts)`` to a thread that samples with the stub."""
-    thread = SamplerThread(stub)
+    thread = SamplerThread()
+    thread.sampler = stub
 
     def make(*prompts: str, params: SamplingParams = PARAMS):
         return thread.submit([Request(prompt, 0, 1, ("test", prompt)) for prompt in prompts], params)

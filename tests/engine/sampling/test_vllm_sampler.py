@@ -11,7 +11,7 @@ from small_run import SMALL, Silent
 
 from populora.core.config import EngineConfig, LearnerConfig, LoraConfig
 from populora.core.config_check import check
-from populora.core.errors import AdapterEffectError, ConfigError
+from populora.core.errors import AdapterEffectError, ConfigError, EngineError
 from populora.core.types import Request
 from populora.engine.sampling import vllm as backend
 from populora.engine.sampling.vllm import VllmSampler, check_vllm, engine_settings
@@ -81,6 +81,114 @@ def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
 def test_settings_that_the_backend_would_ignore_are_refused(engine, said):
     with pytest.raises(ConfigError, match=said):
         check(replace(TINY, engine=engine))
+
+
+class FakeEngine:
+    """Stands in for vLLM's engine: ``outputs`` answer the next step, and ``fault`` is raised from then on."""
+
+    def __init__(self, outputs=(), fault: Exception | None = None, awake: bool = True):
+        self.outputs, self.fault, self.awake, self.aborted, self.params = outputs, fault, awake, [], None
+
+    def add_request(self, name, prompt, params, lora_request):
+        self.params, self.name = params, name
+
+    def step(self):
+        if self.fault:
+            raise self.fault
+        return [SimpleNamespace(finished=True, request_id=self.name, prompt_token_ids=[1], outputs=self.outputs)]
+
+    def abort_request(self, names):
+        if self.fault:
+            raise RuntimeError("the engine is gone")
+        self.aborted += names
+
+    def is_sleeping(self):
+        return True
+
+    def wake_up(self, tags):
+        return self.awake
+
+    def reset_prefix_cache(self):
+        pass
+
+    def sleep(self, level):
+        pass
+
+    def release_kv_cache_memory(self):
+        pass
+
+
+def sampler_of(engine: FakeEngine, tokenizer) -> VllmSampler:
+    """A sampler whose engine is the fake one."""
+    made = VllmSampler.__new__(VllmSampler)
+    made.tokenizer, made.seed, made.slots, made.context = tokenizer, 0, 1, 64
+    kinds = SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY=2))
+    made._vllm = SimpleNamespace(SamplingParams=lambda **settings: settings, sampling_params=kinds)
+    made._engine, made._release, made._versions, made._requests = engine, True, {0: "slot0@v1"}, iter("abc")
+    return made
+
+
+def sample(tokens, logprobs, reason="stop"):
+    return SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=SimpleNamespace(token_ids=tokens, logprobs=logprobs))
+
+
+ASK = [Request("def f(x):", 0, 1, ("a",))]
+
+
+@pytest.mark.parametrize(("stop", "detokenized"), [("", False), ("</answer>", True)])
+def test_vllm_makes_text_of_tokens_only_to_look_for_a_stop_text(tokenizer, stop, detokenized):
+    engine = FakeEngine([sample([5, 6], [-0.5, -1.5])])
+    ((answer,),) = sampler_of(engine, tokenizer).generate(ASK, 8, 1.0, stop)
+    assert engine.params["detokenize"] is detokenized and engine.params["flat_logprobs"]
+    assert (answer.tokens, answer.logprobs, answer.entropy, answer.stopped) == ((5, 6), (-0.5, -1.5), 1.0, True)
+
+
+def test_an_answer_without_tokens_is_an_error_that_names_the_request(tokenizer):
+    engine = FakeEngine([sample([], [], "abort")])
+    with pytest.raises(EngineError, match=r"vLLM ended request \('a',\) \(abort\) with 0 tokens"):
+        sampler_of(engine, tokenizer).generate(ASK, 8, 1.0, "")
+
+
+def test_an_engine_that_does_not_wake_up_whole_is_an_error(tokenizer):
+    with pytest.raises(EngineError, match=r"found no room on the GPU.*Lower engine\.cache_mb"):
+        sampler_of(FakeEngine(awake=False), tokenizer).generate(ASK, 8, 1.0, "")
+
+
+def test_what_broke_the_engine_is_what_is_raised(tokenizer):
+    with pytest.raises(ValueError, match="out of memory"):
+        sampler_of(FakeEngine(fault=ValueError("out of memory")), tokenizer).generate(ASK, 8, 1.0, "")
+
+
+def test_a_request_that_is_refused_leaves_nothing_running(tokenizer):
+    engine = FakeEngine()
+    with pytest.raises(ConfigError, match="slot 7"):
+        sampler_of(engine, tokenizer).generate([*ASK, Request("def f(x):", 7, 1, ("b",))], 8, 1.0, "")
+    assert engine.aborted == []
+
+
+@pytest.mark.parametrize(("free", "place"), [(16 * 40, "shared"), (16 * 40 - 1, None)])
+def test_adapters_go_through_shared_memory_if_all_engines_of_a_machine_find_room(monkeypatch, tmp_path, free, place):
+    monkeypatch.setattr(backend, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(backend.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    assert backend._place_for(40) == (tmp_path if place else None)
+
+
+def test_vllm_reserves_room_for_the_targets_alone():
+    settings = engine_settings(replace(TINY, lora=LoraConfig(targets=("q_proj", "v_proj"))), 4, 352)
+    assert settings["lora_target_modules"] == ["q_proj", "v_proj"]
+
+
+@needs_vllm
+def test_vllm_wraps_no_other_modules_than_the_targets(tokenizer, make_base, tmp_path):
+    from vllm.lora.layers import BaseLayerWithLoRA
+
+    make_base(hidden=128).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    sampler = VllmSampler(replace(TINY, base=replace(TINY.base, path=str(tmp_path))), tokenizer, 3, 192)
+    model = sampler._engine.model_executor.driver_worker.worker.model_runner.model
+    wrapped = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, BaseLayerWithLoRA)}
+    sampler.close()
+    assert wrapped == {"qkv_proj", "o_proj"}
 
 
 @needs_vllm

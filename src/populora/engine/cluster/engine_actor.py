@@ -31,6 +31,7 @@ class EngineActor:
 
     def __init__(self, process: int = 0) -> None:
         self._open = ExitStack()
+        self._thread = SamplerThread()
 
     def gpus(self) -> list[str]:
         """Return the GPUs of this process's bundle, as named in ``CUDA_VISIBLE_DEVICES``."""
@@ -42,15 +43,15 @@ class EngineActor:
         init_process(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_memory(config)
-        self._sampler, base = self._open.enter_context(open_engine(config))
-        self._thread = SamplerThread(self._sampler)
+        self._thread.sampler, base = self._thread.call(lambda: self._open.enter_context(open_engine(config))).result()
         if adapters:
             self.sync_weights(adapters)
-        return base, versions(), self._sampler.decoder
+        return base, versions(), self._thread.sampler.decoder
 
     def sync_weights(self, adapters: Mapping[int, Adapter]) -> None:
         """Load changed adapters by slot. Call it between `end_stream` and the next batch."""
-        self._sampler.sync_weights(_AdapterMapping(adapters), sorted(adapters))
+        sampler = self._thread.sampler
+        self._thread.call(lambda: sampler.sync_weights(_AdapterMapping(adapters), sorted(adapters))).result()
 
     async def sample(self, requests: Sequence[Request], params: SamplingParams) -> list[list[Generation]]:
         """Return the generations of each request. This has no side effect, so it can be repeated here or on another engine."""
@@ -62,4 +63,4 @@ class EngineActor:
 
     def close(self) -> None:
         """Close the sampler."""
-        self._open.close()
+        self._thread.call(self._open.close).result()

@@ -1,4 +1,7 @@
-"""A thread that samples batches of requests from other threads in one stream of a sampler.
+"""A thread that opens a sampler, and samples batches of requests from other threads in one stream of it.
+
+Everything that touches the sampler's engine is done in this thread, because on a GPU each thread has a stream of its own: weights copied by
+another thread could be read before they are there.
 
 A batch that arrives while others are sampled joins them. The requests of a batch enter the stream together, so that a batch that is alone
 in the stream is always decoded in the same way.
@@ -6,12 +9,15 @@ in the stream is always decoded in the same way.
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from populora.core.types import Generation, Request
 from populora.engine.sampling.sampler import RequestKey, Sampler
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,15 +37,25 @@ class _Batch:
     done: dict[RequestKey, list[Generation]] = field(default_factory=dict)
 
 
-Work = _Batch | Future[None]
-"""A batch, or a request to end the stream."""
+@dataclass(eq=False)
+class _Call:
+    function: Callable[[], Any]
+    result: Future[Any]
+
+
+Work = _Batch | _Call
+"""A batch, or a call that waits for the end of the stream."""
 
 
 class SamplerThread:
-    """Runs streams of ``sampler`` and supplies their requests. A stream stays open until `end_stream` or other parameters."""
+    """Runs streams of ``sampler``, which must be set before the first batch, and supplies their requests.
 
-    def __init__(self, sampler: Sampler):
-        self._sampler = sampler
+    A stream stays open until a `call`, `end_stream` or a batch of other parameters.
+    """
+
+    sampler: Sampler
+
+    def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._next: Work | None = None
         self._batches: dict[RequestKey, _Batch] = {}
@@ -52,11 +68,15 @@ class SamplerThread:
         self._queue.put(batch)
         return batch.result
 
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Call a function in the thread, after the end of the stream with all batches that were submitted before."""
+        result: Future[T] = Future()
+        self._queue.put(_Call(function, result))
+        return result
+
     def end_stream(self) -> Future[None]:
         """End the stream after all batches that were submitted before."""
-        ended: Future[None] = Future()
-        self._queue.put(ended)
-        return ended
+        return self.call(lambda: None)
 
     def next(self, block: bool) -> Sequence[Request]:
         """See `populora.engine.sampling.sampler.RequestSource`."""
@@ -82,12 +102,15 @@ class SamplerThread:
                 self._stream(work)
             else:
                 self._next = None
-                work.set_result(None)
+                try:
+                    work.result.set_result(work.function())
+                except Exception as error:  # noqa: BLE001 - raised where the result is awaited
+                    work.result.set_exception(error)
 
     def _stream(self, first: _Batch) -> None:
         self._params = params = first.params
         try:
-            for request, generations in self._sampler.stream(self, params.max_tokens, params.temperature, params.stop):
+            for request, generations in self.sampler.stream(self, params.max_tokens, params.temperature, params.stop):
                 self._finish(request, generations)
         except Exception as error:  # noqa: BLE001 - raised where the results are awaited
             failed = set(self._batches.values())

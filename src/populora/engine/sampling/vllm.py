@@ -9,8 +9,10 @@ Entropies are estimated by the mean of -log p of the sampled tokens.
 
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module, metadata
 from pathlib import Path
@@ -22,7 +24,7 @@ import torch
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import peft_files
 from populora.core.config import Config
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, EngineError
 from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
@@ -34,6 +36,7 @@ TESTED = "0.32"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the ranks that vLLM can reserve memory for
 BASE = -1  # the slot of the bare base
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+PUBLISHERS = 16  # engines of a machine
 
 
 class VllmSampler:
@@ -88,13 +91,19 @@ class VllmSampler:
                     if request.samples
                 }
                 if not requests and not running:
-                    return
+                    break
                 for output in self._engine.step() if running else ():
                     if output.finished:
-                        yield running.pop(output.request_id), [self._generation(output, sample) for sample in output.outputs]
-        finally:
-            self._engine.abort_request(list(running))
-            self._rest()
+                        request = running.pop(output.request_id)
+                        yield request, [self._generation(request, output, sample) for sample in output.outputs]
+        except Exception:
+            with suppress(Exception):  # the first error says what is wrong; a broken engine raises others
+                self._end(running)
+            raise
+        except GeneratorExit:
+            self._end(running)
+            raise
+        self._end(running)
 
     def _start(self, request: Request, prompt: list[int], max_tokens: int, temperature: float, stop: str) -> str:
         """Submit a request. Returns the id of its output."""
@@ -103,15 +112,20 @@ class VllmSampler:
         name, seed = str(next(self._requests)), self.seed if request.seed is None else request.seed
         params = self._vllm.SamplingParams(
             n=request.samples, temperature=temperature, max_tokens=max_tokens, stop=stop or None, include_stop_str_in_output=True,
-            logprobs=0, seed=stream_key(seed, "sample", *request.key) >> 66,  # 62 bits: vLLM adds a sample's number
+            logprobs=0, flat_logprobs=True, detokenize=bool(stop),  # texts are decoded here; vLLM does it token by token, beside the GPU
+            seed=stream_key(seed, "sample", *request.key) >> 66,  # 62 bits: vLLM adds a sample's number
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
         self._engine.add_request(name, {"type": "token", "prompt_token_ids": prompt}, params, lora_request=self._versions[request.slot])
         return name
 
-    def _generation(self, output: Any, sample: Any) -> Generation:
-        tokens = tuple(sample.token_ids)
-        logprobs = tuple(float(choices[token].logprob) for choices, token in zip(sample.logprobs, tokens, strict=True))
+    def _generation(self, request: Request, output: Any, sample: Any) -> Generation:
+        tokens, logprobs = tuple(sample.token_ids), tuple(sample.logprobs.logprobs)
+        if not tokens or tokens != tuple(sample.logprobs.token_ids):
+            raise EngineError(
+                f"vLLM ended request {request.key} ({sample.finish_reason}) with {len(tokens)} tokens and {len(logprobs)} "
+                "log-probabilities: expected one for each of at least one token. `populora resume` goes on from the last checkpoint."
+            )
         text = decode(self.tokenizer, tokens)
         return Generation(text, tuple(output.prompt_token_ids), tokens, logprobs, -fmean(logprobs), sample.finish_reason == "stop")
 
@@ -122,8 +136,9 @@ class VllmSampler:
         if old is not None:
             self._engine.remove_lora(old.lora_int_id)
         # The folder is removed once loaded: vLLM has room for all adapters and reads none again, and a killed process leaves no files.
-        with tempfile.TemporaryDirectory(prefix="populora.", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
-            for name, content in peft_files(adapter.to(getattr(torch, self._base.dtype)), self._base.path, self._targets).items():
+        files = peft_files(adapter.to(getattr(torch, self._base.dtype)), self._base.path, self._targets)
+        with tempfile.TemporaryDirectory(prefix="populora.", dir=_place_for(sum(map(len, files.values())))) as folder:
+            for name, content in files.items():
                 Path(folder, name).write_bytes(content)
             new = self._vllm.lora.request.LoRARequest(f"slot{slot}@v{number}", number, folder)
             self._engine.add_lora(new)
@@ -131,11 +146,17 @@ class VllmSampler:
 
     def _wake(self) -> None:
         if self._release and self._engine.is_sleeping():
-            self._engine.wake_up(["kv_cache", "scheduling"])
+            if not self._engine.wake_up(["kv_cache", "scheduling"]):
+                raise EngineError(
+                    "vLLM's cache found no room on the GPU after the adapters had learned: expected it to wake up whole. Lower "
+                    "engine.cache_mb, or set engine.release_cache = false."
+                )
             self._engine.reset_prefix_cache()
 
-    def _rest(self) -> None:
-        """Free the cache until the next stream. vLLM's sleep levels 1 and 2 would move or drop the base and lose adapters."""
+    def _end(self, running: Iterable[str]) -> None:
+        """Drop what runs, and free the cache until the next stream. vLLM's sleep levels 1 and 2 would move or drop the base and lose
+        adapters."""
+        self._engine.abort_request(list(running))
         if self._release:
             self._engine.sleep(level=0)
             self._engine.release_kv_cache_memory()
@@ -154,6 +175,7 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
         "gpu_memory_utilization": 0.05,  # overridden by the line above, but this share must be free at the start
         "tensor_parallel_size": config.engine.tensor_parallel, "enforce_eager": on_cpu, "disable_log_stats": True,
         "logprobs_mode": "processed_logprobs", "enable_sleep_mode": config.engine.release_cache,
+        "lora_target_modules": list(config.lora.targets),  # else vLLM wraps all linears, and computes zeros for the MLPs
         "enable_lora": True, "max_lora_rank": ranks[0], "max_loras": slots + 1, "max_cpu_loras": slots + 1,
     }  # fmt: skip
 
@@ -165,6 +187,7 @@ def check_vllm(device: str) -> Any:
         state = f"version {installed} is installed" if installed else "it is not installed"
         raise ConfigError(f"engine.backend is 'vllm': expected vLLM {TESTED}, but {state}. `{install_extra('vllm')}` installs it.")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # its log would end up in the live table
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")  # on a GPU as on a CPU, where the tests run: the runners draw differently
     kind = import_module("vllm.platforms").current_platform.device_type
     if device.split(":", maxsplit=1)[0] != kind:
         raise ConfigError(
@@ -180,6 +203,12 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _place_for(size: int) -> Path | None:
+    """Return shared memory if it has room for ``size`` bytes from each engine of a machine at the same time, else the usual place."""
+    roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= PUBLISHERS * size
+    return SHARED_MEMORY if roomy else None
 
 
 def _without_effect(adapter: Adapter) -> Adapter:
