@@ -103,12 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = {"gpu": name, "machine": machine("torch", "transformers"), "rounds": args.rounds, **asdict(limits)}
     shapes: dict[str, dict[str, Any]] = {shape: {} for shape in args.shapes}
     started = clock()
-    for shape, results in shapes.items():
-        for case, result in measure(plan, plan.bases[shape], limits, args.rounds):
-            results[case] = result
-            print(f"{clock() - started:.0f} s  {shape}: {case}", flush=True)
-            save_results(args.out, {**about, "shapes": shapes})
-    Console(width=LINE).print(table(shapes))
+    try:
+        for shape, results in shapes.items():
+            for case, result in measure(plan, plan.bases[shape], limits, args.rounds):
+                results[case] = result
+                print(f"{clock() - started:.0f} s  {shape}: {case}", flush=True)
+                save_results(args.out, {**about, "shapes": shapes})
+    finally:
+        Console(width=LINE).print(table(shapes))
 
 
 def table(shapes: Mapping[str, Mapping[str, Any]]) -> Table:
