@@ -39,11 +39,12 @@ CMD ["--help"]
 # The whole toolkit, because vLLM compiles kernels when it starts, with nvcc and a C++ compiler. torch's wheel is of the same CUDA 13.0.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04 AS cuda
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bubblewrap g++ python3-dev python3-venv \
+    && apt-get install --yes --no-install-recommends bubblewrap g++ python3-dev python3-venv wget \
     && rm -rf /var/lib/apt/lists/*
+# KubeRay asks Ray's dashboard, by wget, how a job is.
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     python3 -m venv /opt/populora \
-    && /opt/populora/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[vllm,cluster]"
+    && /opt/populora/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[vllm,cluster]" "ray[default]"
 
 RUN useradd --uid 10001 --create-home populora \
     && install --directory --mode 1777 /populora /populora/runs /home/populora/.cache \

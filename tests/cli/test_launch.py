@@ -4,12 +4,14 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
-from populora.cli.launch import main
+from populora.cli.launch import RAY, main
 from populora.core.config import ClusterConfig
 from populora.core.config_file import load_config, to_toml
 from populora.core.errors import ConfigError
@@ -50,7 +52,9 @@ def test_settings_of_one_process_get_a_learner_and_an_engine_for_each_gpu(tmp_pa
 
 def test_a_manifest_has_pods_of_one_kind_that_see_settings_runs_and_memory(tmp_path):
     engines = ("--cluster.engines", "24", "--cluster.learners", "24")
-    (text,) = written(tmp_path / "job", "kubernetes", "paper_4t4s", "--image", "reg.example/populora:1", "--nodes", "3", *engines).values()
+    (text,) = written(
+        tmp_path / "Second_try", "kubernetes", "paper_4t4s", "--image", "reg.example/populora:1", "--nodes", "3", *engines
+    ).values()
     data, job = yaml.safe_load_all(text)
     (tmp_path / "settings.toml").write_text(data["data"]["settings.toml"])
     assert load_config(tmp_path / "settings.toml").cluster.address == "auto"
@@ -65,16 +69,17 @@ def test_a_manifest_has_pods_of_one_kind_that_see_settings_runs_and_memory(tmp_p
         container["resources"]["limits"] == {"cpu": "64", "memory": "1024Gi", "nvidia.com/gpu": "8"} == container["resources"]["requests"]
     )
     mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert job["spec"]["entrypoint"] == f"bash {mounted['launch']}/start.sh {mounted['data']}/runs/paper-4t4s"
+    assert job["spec"]["entrypoint"] == f"bash {mounted['launch']}/start.sh {mounted['data']}/runs/second-try"
+    assert job["metadata"]["name"] == data["metadata"]["name"] == "second-try"  # two launches of a preset are two jobs
     assert next(volume for volume in pod["volumes"] if volume["name"] == "launch")["configMap"]["name"] == data["metadata"]["name"]
 
 
 def test_names_of_machines_are_no_shell_code(tmp_path):
-    hosts = ("--hosts", "a;touch x", "b")
+    hosts = ("--hosts", "a;touch x", "b$(touch x)")
     written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--nodes", "2", "--cluster.learners", "1", "--selfplay.overlap", "off", *hosts)
     calls = tmp_path / "calls"
     run_by_ssh(tmp_path, f'echo "$1" >> {calls}', check=False)
-    assert sorted(calls.read_text().split("\n")) == ["", "a;touch x", "b"]
+    assert sorted(calls.read_text().split("\n")) == ["", "a;touch x", "b$(touch x)"]
     assert not list(tmp_path.rglob("x"))
 
 
@@ -82,6 +87,7 @@ def test_names_of_machines_are_no_shell_code(tmp_path):
     ("arguments", "message"),
     [
         ([], "expected slurm, kubernetes or ssh"),
+        (["--hosts"], "expected slurm, kubernetes or ssh"),
         (["slrum"], "Did you mean 'slurm'"),
         (["slurm", "tiny"], 'base.device is "cpu": expected --gpus 0'),
         (["slurm", "paper_4t4s", "--gpus", "0"], "expected GPUs, got --gpus 0"),
@@ -113,6 +119,35 @@ def run_by_ssh(folder: Path, body: str, check: bool = True) -> None:
     stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
     path = f"{stand_in.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(["bash", folder / "job" / "run.sh"], env={**os.environ, "PATH": path}, check=check, timeout=300)
+
+
+def test_a_run_is_begun_gone_on_with_and_not_mixed_up_with_another(tmp_path):
+    written(tmp_path / "job", "slurm", "paper_4t4s")
+    stand_in = tmp_path / "bin" / "populora"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nmkdir -p "{tmp_path}/runs/a"\ntouch "{tmp_path}/runs/a/config.json"\n')
+    stand_in.chmod(0o755)
+    start = ["bash", tmp_path / "job" / "start.sh", tmp_path / "runs" / "a"]
+    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+    for _ in range(2):
+        subprocess.run(start, env=environment, check=True)
+    settings = tmp_path / "job" / "settings.toml"
+    assert (tmp_path / "calls").read_text() == f"train {settings} --out {tmp_path}/runs/a\nresume {tmp_path}/runs/a\n"
+    settings.write_text(settings.read_text().replace("seed = 0", "seed = 1"))
+    refused = subprocess.run(start, env=environment, check=False, capture_output=True, text=True)
+    assert refused.returncode == 2 and "has other settings" in refused.stderr
+    assert (tmp_path / "calls").read_text().count("\n") == 2
+
+
+def test_help_names_the_three_schedulers(capsys):
+    assert main(["--help"]) == 0
+    help_text = capsys.readouterr().out
+    assert all(name in help_text for name in ("launch slurm", "launch kubernetes", "launch ssh"))
+
+
+def test_the_manifest_names_the_version_of_ray_that_is_allowed():
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert SpecifierSet(extras["cluster"][0].removeprefix("ray")).contains(RAY)
 
 
 @pytest.mark.ray

@@ -1,7 +1,7 @@
 """``populora launch slurm|kubernetes|ssh [PRESET|FILE.toml]``: write the files that start a run on the machines of a cluster.
 
-The files are short, to be read and changed. They begin the run, or go on with it (``start.sh``), so whatever restarts a job loses one step
-at most. On Slurm and by ssh, ``ray symmetric-run`` starts Ray on all machines; on Kubernetes KubeRay does.
+The files are short, to be read and changed. They begin the run, or go on with it (``start.sh``), so whatever restarts a job loses the steps
+since the last checkpoint at most. On Slurm and by ssh, ``ray symmetric-run`` starts Ray on all machines; on Kubernetes KubeRay does.
 """
 
 import re
@@ -21,10 +21,17 @@ from populora.core.config_check import check
 from populora.core.config_file import to_toml
 from populora.core.errors import ConfigError, did_you_mean
 from populora.core.files import write_folder
+from populora.core.invocation import pasteable
 from populora.core.presets import DEFAULT, settings_file
 from populora.engine.planning.hardware import count_idle_gpus, fill_gpus
 
 RAY = "2.60.0"  # the version that pyproject.toml allows
+HELP = """Write the files that start a run on the machines of a cluster. Nothing is started.
+
+`populora launch slurm --help`       a batch script for Slurm
+`populora launch kubernetes --help`  a manifest for KubeRay
+`populora launch ssh --help`         a script for machines that you reach by ssh
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Kubernetes(Launch):
     """Write a manifest for KubeRay. Nothing is started."""
 
     image: Annotated[str, tyro.conf.arg(metavar="IMAGE")] = ""
-    """A container image with populora, vLLM and Ray, such as one that you built from the Dockerfile."""
+    """A container image with populora, vLLM, `ray[default]` and wget, such as one that you built from the Dockerfile."""
     claim: Annotated[str, tyro.conf.arg(metavar="NAME")] = "populora"
     """The persistent volume claim that holds runs and base models."""
     memory: Annotated[int, tyro.conf.arg(metavar="GIB"), QUIET] = 0
@@ -97,6 +104,9 @@ SCHEDULERS: dict[str, type[Slurm] | type[Kubernetes] | type[Ssh]] = {"slurm": Sl
 def main(arguments: Sequence[str]) -> int:
     """Write the files and say how to use them; returns 0. Raises `PopuloraError`."""
     name = arguments[0] if arguments else ""
+    if name in ("-h", "--help"):
+        sys.stdout.write(pasteable(HELP))
+        return 0
     if name not in SCHEDULERS:
         raise ConfigError(
             f"expected slurm, kubernetes or ssh after `populora launch`, then a preset or a settings file.{did_you_mean(name, SCHEDULERS)} "
@@ -104,8 +114,8 @@ def main(arguments: Sequence[str]) -> int:
         )
     args = parse_settings(SCHEDULERS[name], arguments[1:], f"launch {name}")
     stem = settings_file(args.config).stem
-    files = launch_files(args, cluster_config(args), stem)
     folder = args.out or Path("launch", f"{stem}-{name}")
+    files = launch_files(args, cluster_config(args), folder.name)
     if folder.exists():
         raise ConfigError(f"'{folder}' exists already: choose another folder (`-o DIR`)")
     write_folder(folder, {file: text.encode() for file, text in files.items()})
@@ -134,13 +144,13 @@ def cluster_config(args: Slurm | Kubernetes | Ssh) -> Config:
     return config
 
 
-def launch_files(args: Slurm | Kubernetes | Ssh, config: Config, stem: str) -> dict[str, str]:
-    """Return the text of each file by its name."""
+def launch_files(args: Slurm | Kubernetes | Ssh, config: Config, title: str) -> dict[str, str]:
+    """Return the text of each file by its name. Jobs are called after ``title``, that of the folder."""
     loader = jinja2.PackageLoader("populora.cli")
     options = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True, "undefined": jinja2.StrictUndefined}
     templates = jinja2.Environment(loader=loader, autoescape=False, **options)  # noqa: S701  shell and YAML, not HTML
     templates.filters["quote"] = shlex.quote
-    name = re.sub("[^a-z0-9]+", "-", stem.lower()).strip("-") or "populora"  # what Kubernetes allows
+    name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-") or "populora"  # what Kubernetes allows
     start, settings = templates.get_template("start.sh").render(), to_toml(config)
     main_file = templates.get_template(args.template).render(launch=args, name=name, start=start, settings=settings, ray=RAY)
     return (

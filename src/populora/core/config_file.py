@@ -108,10 +108,10 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 def to_toml(config: Any) -> str:
     """Write all settings as TOML, which `load_config` reads back. JSON's texts, numbers and lists are TOML's as well."""
     nested = to_mapping(config)
-    lines = [f"{name} = {json.dumps(value)}" for name, value in nested.items() if not isinstance(value, Mapping)]
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in nested.items() if not isinstance(value, Mapping)]
     for table, values in nested.items():
         if isinstance(values, Mapping):
-            lines += ["", f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
+            lines += ["", f"[{table}]", *(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
     return "\n".join(lines) + "\n"
 
 

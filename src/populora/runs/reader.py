@@ -79,7 +79,7 @@ class RunDirectory:
     def members(self) -> list[str]:
         """Names of the adapters of the newest checkpoint, teachers first. Raises `RunDirectoryError` if there is none yet."""
         roles = saved_members(self.folder).roles
-        return sorted(roles, key=lambda name: (roles[name] == "student", name))
+        return sorted(roles, key=lambda name: roles[name] == "student")
 
     def member_folder(self, name: str, step: int | None = None) -> Path:
         """Return the PEFT folder of a member in the newest checkpoint, or in that of ``step``, if the run keeps it.

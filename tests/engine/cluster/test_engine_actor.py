@@ -11,7 +11,7 @@ from populora.core.errors import BaseModelError
 from populora.core.types import Generation, Request
 from populora.engine.cluster import engine_actor
 from populora.engine.cluster.engine_actor import EngineActor
-from populora.engine.cluster.sampler_thread import SamplingParams
+from populora.engine.cluster.sampler_thread import SamplingParams, StreamClosed
 
 
 class Sampler:
@@ -59,6 +59,21 @@ def test_the_engine_is_opened_told_of_adapters_stepped_and_closed_in_one_thread(
     asyncio.run(engine.end_stream())
     engine.close()
     assert set(threads) == {"open", "sync_weights", "stream", "close"} and set(threads.values()) == {"sampler"}
+
+
+def test_closing_breaks_a_stream_off(threads, monkeypatch):
+    engine = EngineActor()
+    engine.open(Config(), {})
+
+    def endless(source, max_tokens, temperature, stop):
+        while True:
+            source.next(block=False)
+        yield
+
+    monkeypatch.setattr(engine._thread.sampler, "stream", endless)
+    answer = engine._thread.submit([Request("a", 0, 1, ("a",))], SamplingParams(4, 1.0, ""))
+    engine.close()
+    assert threads["close"] == "sampler" and isinstance(answer.exception(10), StreamClosed)
 
 
 def test_an_engine_that_cannot_be_opened_raises_why(threads, monkeypatch):

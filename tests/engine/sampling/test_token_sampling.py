@@ -44,6 +44,11 @@ def test_two_short_sums_draw_what_one_over_the_vocabulary_draws(size, seed, edge
     assert ((sums - p)[np.arange(6), drawn] <= wanted + slack).all()
 
 
+def test_a_row_of_nan_draws_a_token_of_the_vocabulary():
+    tokens, logprobs, _ = sample_tokens(torch.full((1, 700), torch.nan), 1.0, torch.tensor([0.5], dtype=torch.float64))
+    assert 0 <= tokens.item() < 700 and logprobs.isnan().all()
+
+
 def test_temperature_zero_takes_the_best_token():
     logits = torch.tensor([[0.1, 0.9, 0.3]])
     tokens, logprobs, _ = sample_tokens(logits, 0.0, torch.tensor([0.99], dtype=torch.float64))

@@ -84,17 +84,27 @@ def test_settings_that_the_backend_would_ignore_are_refused(engine, said):
 
 
 class FakeEngine:
-    """Stands in for vLLM's engine: ``outputs`` answer the next step, and ``fault`` is raised from then on."""
+    """Stands in for vLLM's engine: ``outputs`` answer the first step, or ``fault`` is raised by each."""
 
-    def __init__(self, outputs=(), fault: Exception | None = None, awake: bool = True):
-        self.outputs, self.fault, self.awake, self.aborted, self.params = outputs, fault, awake, [], None
+    answered = False
+
+    def __init__(self, outputs=(), fault: Exception | None = None, awake: bool = True, room: bool = True):
+        self.outputs, self.fault, self.awake, self.room, self.aborted, self.params = outputs, fault, awake, room, [], None
+        scheduler = SimpleNamespace(has_requests=lambda: not self.idle)
+        self.engine_core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler, batch_queue=None))
+        self.idle = True
 
     def add_request(self, name, prompt, params, lora_request):
-        self.params, self.name = params, name
+        self.params, self.name, self.idle = params, name, False
 
     def step(self):
+        """The step after the last answer makes the engine idle."""
         if self.fault:
             raise self.fault
+        if self.answered:
+            self.idle = True
+            return []
+        self.answered = True
         return [SimpleNamespace(finished=True, request_id=self.name, prompt_token_ids=[1], outputs=self.outputs)]
 
     def abort_request(self, names):
@@ -106,6 +116,8 @@ class FakeEngine:
         return True
 
     def wake_up(self, tags):
+        if not self.room:
+            raise RuntimeError("CUDA Error: out of memory")
         return self.awake
 
     def reset_prefix_cache(self):
@@ -115,7 +127,8 @@ class FakeEngine:
         pass
 
     def release_kv_cache_memory(self):
-        pass
+        if not self.idle:
+            raise RuntimeError("release_kv_cache_memory() requires a completed pause first")
 
 
 def sampler_of(engine: FakeEngine, tokenizer) -> VllmSampler:
@@ -145,12 +158,19 @@ def test_vllm_makes_text_of_tokens_only_to_look_for_a_stop_text(tokenizer, stop,
 
 def test_an_answer_without_tokens_is_an_error_that_names_the_request(tokenizer):
     engine = FakeEngine([sample([], [], "abort")])
-    with pytest.raises(EngineError, match=r"vLLM ended request \('a',\) \(abort\) with 0 tokens"):
+    with pytest.raises(EngineError, match=r"vLLM ended request \('a',\) by 'abort' with 0 tokens"):
         sampler_of(engine, tokenizer).generate(ASK, 8, 1.0, "")
 
 
+def test_an_answer_that_was_cut_off_is_no_answer(tokenizer):
+    with pytest.raises(EngineError, match="by 'abort' with 2 tokens"):
+        sampler_of(FakeEngine([sample([5, 6], [-0.5, -1.5], "abort")]), tokenizer).generate(ASK, 8, 1.0, "")
+
+
 def test_an_engine_that_does_not_wake_up_whole_is_an_error(tokenizer):
-    with pytest.raises(EngineError, match=r"found no room on the GPU.*Lower engine\.cache_mb"):
+    with pytest.raises(EngineError, match=r"found no room on the GPU .*out of memory\): lower engine\.cache_mb"):
+        sampler_of(FakeEngine(room=False), tokenizer).generate(ASK, 8, 1.0, "")
+    with pytest.raises(EngineError, match="has not woken up whole"):
         sampler_of(FakeEngine(awake=False), tokenizer).generate(ASK, 8, 1.0, "")
 
 
@@ -161,9 +181,11 @@ def test_what_broke_the_engine_is_what_is_raised(tokenizer):
 
 def test_a_request_that_is_refused_leaves_nothing_running(tokenizer):
     engine = FakeEngine()
-    with pytest.raises(ConfigError, match="slot 7"):
-        sampler_of(engine, tokenizer).generate([*ASK, Request("def f(x):", 7, 1, ("b",))], 8, 1.0, "")
-    assert engine.aborted == []
+    sampler = sampler_of(engine, tokenizer)
+    sampler.slots = 2
+    with pytest.raises(ConfigError, match="slot 1 has no adapter"):
+        sampler.generate([*ASK, Request("def f(x):", 1, 1, ("b",))], 8, 1.0, "")
+    assert engine.aborted == ["a"] and engine.idle
 
 
 @pytest.mark.parametrize(("free", "place"), [(16 * 40, "shared"), (16 * 40 - 1, None)])

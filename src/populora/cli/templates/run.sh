@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run on {{ launch.nodes }} machines by ssh, from any machine that reaches them: bash run.sh
 # All of them must see this folder under the same path, and let you in without a password. Called again, it goes on from the run's last
-# checkpoint.
+# checkpoint. Ctrl-C lets the run finish its step and stop.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -13,15 +13,24 @@ if [[ ! -e token ]]; then
     (umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > token)
 fi
 
-work() {
-    echo "cd '$PWD' && $activate && RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH='$PWD/token' \
-        ray symmetric-run --address {{ launch.hosts[0] | quote }}:6379 --min-nodes {{ launch.nodes }} --num-cpus {{ launch.cores }}{{ " --num-gpus %d" % launch.gpus if launch.gpus }} -- \
-        bash start.sh '$PWD/run'"
-}
-pids=()
-for host in {{ launch.hosts | map("quote") | join(" ") }}; do
-    ssh "$host" "$(work)" >> "$host.log" 2>&1 &
-    pids+=($!)
+hosts=({{ launch.hosts | map("quote") | join(" ") }})
+here=$(printf %q "$PWD") head=$(printf %q "${hosts[0]}")
+stop() { ssh "${hosts[0]}" "pkill -INT -f 'populora (train|resume).*'$here"; }
+trap stop INT TERM
+machines=()
+for host in "${hosts[@]}"; do
+    ssh "$host" "cd $here && $activate && export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$here/token \
+        RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600 && ray symmetric-run --address $head:6379 --min-nodes {{ launch.nodes }} \
+        --num-cpus {{ launch.cores }}{{ " --num-gpus %d" % launch.gpus if launch.gpus }} -- bash start.sh $here/run \
+        >> $(printf %q "$host").log 2>&1" &
+    machines+=($!)
 done
-echo "started; the first machine's output is in {{ launch.hosts[0] | quote }}.log"
-wait "${pids[0]}"
+echo "the run's output is in ${hosts[0]}.log, that of another machine in its own log"
+status=0
+while kill -0 "${machines[0]}" 2> /dev/null; do
+    wait "${machines[0]}" && status=0 || status=$?  # a signal ends `wait`, not the run
+done
+if ((status)) || [[ ! -e run/config.json ]]; then
+    echo "the run has stopped with $status: see ${hosts[0]}.log" >&2
+    exit 1
+fi

@@ -62,5 +62,5 @@ class EngineActor:
         await asyncio.wrap_future(self._thread.end_stream())
 
     def close(self) -> None:
-        """Close the sampler."""
-        self._thread.call(self._open.close).result()
+        """Break off what is sampled, and close the sampler."""
+        self._thread.close(self._open.close).result()

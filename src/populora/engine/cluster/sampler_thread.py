@@ -47,6 +47,10 @@ Work = _Batch | _Call
 """A batch, or a call that waits for the end of the stream."""
 
 
+class StreamClosed(Exception):
+    """The engine closes."""
+
+
 class SamplerThread:
     """Runs streams of ``sampler``, which must be set before the first batch, and supplies their requests.
 
@@ -58,6 +62,7 @@ class SamplerThread:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._next: Work | None = None
+        self._closing = False
         self._batches: dict[RequestKey, _Batch] = {}
         """The unfinished batch of each request in the stream."""
         threading.Thread(target=self._serve, name="sampler", daemon=True).start()
@@ -74,6 +79,11 @@ class SamplerThread:
         self._queue.put(_Call(function, result))
         return result
 
+    def close(self, function: Callable[[], Any]) -> Future[Any]:
+        """Break the stream off, and call a function in the thread. Batches in the stream raise `StreamClosed`."""
+        self._closing = True
+        return self.call(function)
+
     def end_stream(self) -> Future[None]:
         """End the stream after all batches that were submitted before."""
         return self.call(lambda: None)
@@ -82,6 +92,8 @@ class SamplerThread:
         """See `populora.engine.sampling.sampler.RequestSource`."""
         if self._next is None:
             self._next = self._poll(block=block)
+        if self._closing:
+            raise StreamClosed
         taken: list[Request] = []
         while isinstance(batch := self._next, _Batch) and batch.params == self._params:
             self._batches |= {(request.slot, request.key): batch for request in batch.requests}

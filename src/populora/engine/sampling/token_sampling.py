@@ -59,7 +59,8 @@ def inverse_cdf(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     before = F.pad(cumulative, (1, 0)).gather(1, block)
     inside = blocks.gather(1, block[..., None].expand(-1, -1, CDF_BLOCK))[:, 0].double().cumsum(-1)
     below_end = torch.nextafter(inside[:, -1:], torch.zeros_like(inside[:, -1:]))
-    return block[:, 0] * CDF_BLOCK + torch.searchsorted(inside, torch.minimum(wanted - before, below_end), right=True)[:, 0]
+    tokens = block[:, 0] * CDF_BLOCK + torch.searchsorted(inside, torch.minimum(wanted - before, below_end), right=True)[:, 0]
+    return tokens.clamp_(max=p.shape[1] - 1)  # for rows of NaN, which the learner reports
 
 
 class StopCondition:

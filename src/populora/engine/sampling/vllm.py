@@ -85,11 +85,9 @@ class VllmSampler:
                 for request, prompt in zip(requests, prompts, strict=True):
                     check_request(request, len(prompt), keys, self.context, max_tokens, self.slots)
                 yield from ((request, []) for request in requests if request.samples == 0)
-                running |= {
-                    self._start(request, prompt, max_tokens, temperature, stop): request
-                    for request, prompt in zip(requests, prompts, strict=True)
-                    if request.samples
-                }
+                for request, prompt in zip(requests, prompts, strict=True):
+                    if request.samples:
+                        running[self._start(request, prompt, max_tokens, temperature, stop)] = request
                 if not requests and not running:
                     break
                 for output in self._engine.step() if running else ():
@@ -121,10 +119,11 @@ class VllmSampler:
 
     def _generation(self, request: Request, output: Any, sample: Any) -> Generation:
         tokens, logprobs = tuple(sample.token_ids), tuple(sample.logprobs.logprobs)
-        if not tokens or tokens != tuple(sample.logprobs.token_ids):
+        if sample.finish_reason not in ("stop", "length") or not tokens or tokens != tuple(sample.logprobs.token_ids):
             raise EngineError(
-                f"vLLM ended request {request.key} ({sample.finish_reason}) with {len(tokens)} tokens and {len(logprobs)} "
-                "log-probabilities: expected one for each of at least one token. `populora resume` goes on from the last checkpoint."
+                f"vLLM ended request {request.key} by '{sample.finish_reason}' with {len(tokens)} tokens and {len(logprobs)} "
+                "log-probabilities: expected an end by 'stop' or 'length', and a log-probability for each token. `populora resume` goes "
+                "on from the last checkpoint."
             )
         text = decode(self.tokenizer, tokens)
         return Generation(text, tuple(output.prompt_token_ids), tokens, logprobs, -fmean(logprobs), sample.finish_reason == "stop")
@@ -146,17 +145,24 @@ class VllmSampler:
 
     def _wake(self) -> None:
         if self._release and self._engine.is_sleeping():
-            if not self._engine.wake_up(["kv_cache", "scheduling"]):
+            try:
+                awake = self._engine.wake_up(["kv_cache", "scheduling"])
+            except RuntimeError as error:
                 raise EngineError(
-                    "vLLM's cache found no room on the GPU after the adapters had learned: expected it to wake up whole. Lower "
-                    "engine.cache_mb, or set engine.release_cache = false."
-                )
+                    f"vLLM's cache found no room on the GPU after the adapters had learned ({error}): lower engine.cache_mb or "
+                    "learner.micro_batch_tokens, or set engine.release_cache = false"
+                ) from error
+            if not awake:
+                raise EngineError("vLLM has not woken up whole, so it would wait for ever: set engine.release_cache = false")
             self._engine.reset_prefix_cache()
 
     def _end(self, running: Iterable[str]) -> None:
         """Drop what runs, and free the cache until the next stream. vLLM's sleep levels 1 and 2 would move or drop the base and lose
         adapters."""
         self._engine.abort_request(list(running))
+        core = getattr(self._engine.engine_core, "engine_core", None)  # in this process, where nothing else steps the engine
+        while core and (core.scheduler.has_requests() or core.batch_queue):
+            self._engine.step()  # it tells the engine what has ended, without which the cache cannot be freed
         if self._release:
             self._engine.sleep(level=0)
             self._engine.release_kv_cache_memory()
