@@ -28,8 +28,8 @@ BASELINE = replace(SMALL, population=PopulationConfig(single_agent=True), checkp
 
 
 OTHERWISE = replace(  # what the other arms leave at its default
-    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 4, 4)), base=BaseConfig(dtype="bfloat16"),
-    evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
+    SMALL, checkpoint_every=2, lora=LoraConfig(rank=4, alpha=8.0, ranks=(2, 2, 2, 4, 4, 4)), base=BaseConfig(dtype="bfloat16"),
+    population=PopulationConfig(teachers=3, students=3), evolution=EvolutionConfig(every=2, operators=("x1", "x2", "x3", "x4")),
     learner=LearnerConfig(learning_rate=1e-3, old_logprobs="recomputed", activation_checkpointing="layer"),
     selfplay=replace(SMALL.selfplay, samples_per_prompt=2, rho_samples=2, max_response_tokens=32), evaluation=EvaluationConfig(every=0),
 )  # fmt: skip
