@@ -48,11 +48,10 @@ class Adapter:
         return delta_norm(self)
 
     def cosine(self, other: Self) -> float:
-        """Return the cosine between the deltas of two adapters of the same modules; 0 if one of them is zero."""
-        from populora.adapters.operators.similarity import delta_inner
+        """Return the cosine between the deltas of two adapters of the same modules: 0 if one of them is zero, 1 if both are."""
+        from populora.adapters.operators.similarity import delta_cosine
 
-        norms = self.norm() * other.norm()
-        return delta_inner(self, other) / norms if norms else 0.0
+        return delta_cosine(self, other, (self.norm(), other.norm()))
 
     def singular_values(self) -> dict[str, torch.Tensor]:
         """Return the singular values [r] of each module's delta, the largest first."""

@@ -47,6 +47,11 @@ def delta_norm(adapter: Adapter) -> float:
     return math.sqrt(max(0.0, delta_inner(adapter, adapter)))  # rounding can turn a zero into -1e-12
 
 
+def delta_cosine(first: Adapter, second: Adapter, norms: tuple[float, float]) -> float:
+    """Return the cosine between two adapters' deltas, whose `delta_norm` are ``norms``."""
+    return delta_inner(first, second) / (norms[0] * norms[1]) if all(norms) else float(norms[0] == norms[1])
+
+
 def measure_similarity(child: Adapter, parents: Sequence[Adapter]) -> Similarity:
     """Compare a child with its parents."""
     norm, norms = delta_norm(child), [delta_norm(parent) for parent in parents]
@@ -54,10 +59,7 @@ def measure_similarity(child: Adapter, parents: Sequence[Adapter]) -> Similarity
     ranks = [int((~dead_components(spectrum.s)).sum()) for spectrum in double_qr_svd(list(child.modules.values()))]
     return Similarity(
         norm_ratio=norm / mean if mean > 0 else (1.0 if norm == 0 else math.inf),
-        cosines=tuple(
-            delta_inner(child, parent) / (norm * size) if norm and size else float(norm == size)
-            for parent, size in zip(parents, norms, strict=True)
-        ),
+        cosines=tuple(delta_cosine(child, parent, (norm, size)) for parent, size in zip(parents, norms, strict=True)),
         effective_rank=sum(ranks) / len(ranks),
     )
 

@@ -26,9 +26,9 @@ for host in "${hosts[@]}"; do
     machines+=($!)
 done
 echo "the run's output is in ${hosts[0]}.log, that of another machine in its own log"
-status=0
-while kill -0 "${machines[0]}" 2> /dev/null; do
+while true; do
     wait "${machines[0]}" && status=0 || status=$?  # a signal ends `wait`, not the run
+    kill -0 "${machines[0]}" 2> /dev/null || break
 done
 if ((status)) || [[ ! -e run/config.json ]]; then
     echo "the run has stopped with $status: see ${hosts[0]}.log" >&2
