@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,21 @@ def test_a_job_whose_zygote_is_lost_twice_is_internal(new_pool, monkeypatch):
     pool = new_pool()
     monkeypatch.setattr(Zygote, "submit", lost)
     assert pool.run([Job("run", "def f(x): return x", ("7",))])[0].kind is VerdictKind.INTERNAL
+
+
+@pytest.mark.parametrize(("late", "result"), [(4, "ok 7"), (5, "internal sandbox_failed")])
+def test_a_child_that_is_late_to_be_ready_is_started_again_up_to_five_times(new_pool, monkeypatch, late, result):
+    pool = new_pool()
+    collect, starts = Zygote.collect, []
+
+    def collect_late(self, *arguments):
+        starts.append(self)
+        done = collect(self, *arguments)
+        return replace(done, ready=False, wall_exceeded=True) if len(starts) <= late else done
+
+    monkeypatch.setattr(Zygote, "collect", collect_late)
+    assert outcome(pool.run([Job("run", "def f(x): return x", ("7",))])[0]) == result
+    assert len(starts) == 5 and len(set(starts)) == 1
 
 
 def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):

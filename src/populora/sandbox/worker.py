@@ -1,7 +1,8 @@
 """One worker of a pool: it runs programs in zygotes that differ in hash seed, address layout and clock, and compares the results.
 
 It does a group of units at a time, and one child at a time: each zygote finds its next job waiting when it has done one. A lost zygote
-is replaced and its job tried once more, then the verdict is ``internal``. A zygote that has served long is replaced too.
+is replaced and its job tried once more, then the verdict is ``internal``. A child that ends before it is ready has not seen its program:
+the machine was too busy, and it is started up to five times. A zygote that has served long is replaced too.
 """
 
 import os
@@ -23,6 +24,8 @@ _IN_DOUBT = range(2, 8)
 """More zygotes for doubtful programs: two words of a set have the same order in two processes every other time, in eight
 processes once in 128."""
 _ATTEMPTS = 2
+_STARTS = 5
+"""Attempts with a child that is not ready within the limits of time."""
 _SERVICE = 20_000
 """Jobs after which a zygote is replaced, as a bound on leaks."""
 _SHARED = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result", "memory"})
@@ -148,7 +151,7 @@ class Worker:
                 attempts[at] += 1
                 if outcome and outcome.ready:
                     verdicts[at] = _verdicts(outcome, units[at], self._limits)
-                elif attempts[at] < _ATTEMPTS:
+                elif attempts[at] < (_STARTS if outcome else _ATTEMPTS):
                     left.append(at)
             pending = left + pending[len(outcomes) :]
         return verdicts
