@@ -128,8 +128,7 @@ class InProcessLearner:
         gaps = (kl(sampled, logprobs.detach()), differences, weights, weights**2)
         terms = (losses.detach(), entropies, clipped.float(), *gaps, kl(logprobs.detach(), base))
         sums[:, :-1].index_add_(0, slot, torch.stack(terms, 1).double())
-        for present in slot.unique().tolist():
-            sums[present, -1] = torch.maximum(sums[present, -1], differences[slot == present].max().double())
+        sums[:, -1].scatter_reduce_(0, slot, differences.double(), "amax")  # nothing that waits for a GPU
 
     @torch.no_grad()
     def _base_logprobs(self, groups: Sequence[TrainGroup]) -> torch.Tensor:

@@ -113,12 +113,12 @@ class LoraBank:
 
     def adapter(self, slot: int) -> Adapter:
         """Copy one slot's factors to the CPU, at the slot's own rank."""
-        rank = int(self.ranks[slot])
+        rank, row = int(self.ranks[slot]), self.master[slot : slot + 1].cpu()  # one transfer from a GPU, not one for each factor
 
         def copy(x: torch.Tensor) -> torch.Tensor:
-            return x.clone(memory_format=torch.contiguous_format).cpu()
+            return x.clone(memory_format=torch.contiguous_format)
 
-        pairs = {name: (copy(a[slot, :rank]), copy(b[slot, :, :rank])) for name, (a, b) in self.factors.items()}
+        pairs = {name: (copy(a[0, :rank]), copy(b[0, :, :rank])) for name, (a, b) in self.by_module(row).items()}
         return Adapter(pairs, rank, float(self.alphas[slot]))
 
     def load(self, slot: int, adapter: Adapter) -> None:

@@ -1,0 +1,155 @@
+"""The code for CUDA on a device that is not there (`pretended_cuda`): the CPU's results, nothing on the wrong device, no needless waits."""
+
+import dataclasses
+import math
+from collections import Counter
+
+import pytest
+import torch
+from pretended_cuda import PretendedCuda, on_cpu, without_compiler
+from small_models import random_qwen2, random_rows, randomise
+
+import populora
+from populora.core.config import LearnerConfig
+from populora.core.types import Request
+from populora.engine.learning.learner import InProcessLearner
+from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.sampling.decoders import EagerDecoder
+from populora.engine.sampling.graph_decoder import GraphDecoder
+from populora.engine.sampling.inprocess import InProcessSampler
+
+SLOTS = 3
+CONFIG = LearnerConfig(micro_batch_tokens=150, base_kl=0.1)
+PROMPTS = ("def f(x):\n    return x", "def g(a, b):\n    return a * b")
+DOUBLE = {"token_sampling.inverse_cdf", "learner._backward", "learner.accumulate", "decoders.sample"}
+"""Where float64 is meant: sums over a vocabulary or a batch, and the uniform numbers."""
+MIXED = {"segments._loop_outer", "segments._grouped_outer", "linear.forward_rows", "linear.backward_rows"}
+"""Where float32 is meant beside bfloat16: the bank's gradients, and each token's alpha / rank if members differ in it."""
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+@pytest.fixture
+def pretended(monkeypatch) -> PretendedCuda:
+    without_compiler(monkeypatch)
+    return PretendedCuda()
+
+
+def adapted_on(device: str, dtype: torch.dtype = torch.float32, vocabulary: int = 96, **options) -> AdaptedModel:
+    base = random_qwen2(vocab_size=vocabulary, hidden_size=64, max_position_embeddings=192)
+    made = randomise(AdaptedModel(base.to(device, dtype), ("q_proj", "v_proj", "up_proj"), SLOTS, 4, 8.0, **options))
+    made.bank.ranks[:] = torch.tensor([4, 2, 4])
+    return made
+
+
+def updated(adapted: AdaptedModel, config: LearnerConfig = CONFIG) -> dict:
+    return InProcessLearner(adapted, config, agreement=math.inf).update(random_rows(0, {0: 2, 1: 3, 2: 2}, 20))
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "mlp", "layer"])
+def test_an_update_is_that_of_the_cpu(pretended, checkpointing):
+    expected, stats = adapted_on("cpu"), []
+    stats.append(updated(expected))
+    with pretended:
+        adapted = adapted_on("cuda", checkpointing=checkpointing)
+        stats.append(updated(adapted))
+    torch.testing.assert_close(on_cpu(adapted.bank.master), expected.bank.master, rtol=1e-4, atol=1e-5)
+    for slot, update in stats[0].items():
+        assert dataclasses.astuple(stats[1][slot]) == pytest.approx(dataclasses.astuple(update), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("budget", [60, 10_000])
+def test_an_update_waits_for_its_sums_its_norms_and_each_step_however_many_micro_batches_it_has(pretended, budget):
+    with pretended:
+        adapted = adapted_on("cuda")
+        pretended.waits.clear()
+        updated(adapted, dataclasses.replace(CONFIG, micro_batch_tokens=budget))
+    assert pretended.waits == Counter({"learner.accumulate": 1, "learner.norms": 1, "learner.step": SLOTS})
+
+
+@pytest.mark.parametrize("decoder", [EagerDecoder, GraphDecoder])
+def test_answers_are_those_of_the_cpu_and_a_token_waits_for_nothing_but_the_draw(pretended, tokenizer, monkeypatch, decoder):
+    requests = [Request(PROMPTS[slot % 2], slot, 3, ("test", slot)) for slot in range(-1, SLOTS)]
+
+    def answers(adapted: AdaptedModel) -> list[tuple[int, ...]]:
+        sampler = InProcessSampler(adapted, tokenizer, seed=7, rows=5)
+        if decoder is EagerDecoder:
+            monkeypatch.setattr(sampler.decoders, "acquire", lambda rows, max_tokens: EagerDecoder(adapted))
+        return [response.tokens for responses in sampler.generate(requests, 14, 1.0, "a") for response in responses]
+
+    expected = answers(adapted_on("cpu", vocabulary=len(tokenizer)))
+    with pretended:
+        adapted = adapted_on("cuda", vocabulary=len(tokenizer))
+        pretended.waits.clear()
+        assert answers(adapted) == expected
+    assert len(set(expected)) == len(expected) == 12 and set(pretended.waits) == {"decoders.sample"}
+    assert pretended.waits["decoders.sample"] % 3 == 0  # tokens, log-probabilities, entropies
+
+
+def test_in_bfloat16_only_what_is_summed_or_scaled_is_wider(pretended, tokenizer):
+    with pretended:
+        adapted = adapted_on("cuda", torch.bfloat16, len(tokenizer))
+        updated(adapted)
+        InProcessSampler(adapted, tokenizer, seed=7, rows=5).generate([Request(PROMPTS[0], 1, 2, ("test",))], 5, 1.0, "")
+    assert set(pretended.mixed) <= MIXED and set(pretended.double) == DOUBLE
+
+
+def test_an_adapter_comes_from_the_device_in_one_transfer_and_goes_back(pretended):
+    expected = adapted_on("cpu").bank
+    with pretended:
+        bank = adapted_on("cuda").bank
+        pretended.waits.clear()
+        adapter, state = bank.adapter(1), bank.state([0, 2])
+        assert pretended.waits["bank.adapter"] == 1
+        bank.load(0, adapter)
+        bank.restore(state, [1, 2])
+    for name, (a, b) in expected.adapter(1).modules.items():
+        assert torch.equal(adapter.modules[name][0], a) and torch.equal(adapter.modules[name][1], b)
+    assert torch.equal(on_cpu(bank.master)[1:], expected.master[[0, 2]])
+    assert bank.adapter(0).rank == 2
+
+
+@pytest.mark.slow
+def test_a_run_on_the_device_is_the_run_on_the_cpu(pretended, tmp_path):
+    """Proposals, answers, updates, children, checkpoints: every number of two steps."""
+    small = {"prompts_per_type": 1, "rho_samples": 4, "max_response_tokens": 24}
+
+    def metrics(device: str) -> list[dict]:
+        changes = {"selfplay": small, "evolution": {"every": 1}, "evaluation": {"every": 0}, "base": {"device": device}}
+        run = populora.train(populora.load_config("tiny", steps=2, **changes), tmp_path / device, verbose=False)
+        return run.metrics.to_pylist()
+
+    expected = metrics("cpu")
+    with pretended:
+        rows = metrics("cuda")
+    assert all(row["evolution/children"] for row in rows)
+    for row, other in zip(rows, expected, strict=True):
+        assert {name for name, value in row.items() if value is not None} == {name for name, value in other.items() if value is not None}
+        for name, value in other.items():
+            assert value is None or row[name] == pytest.approx(value, rel=1e-3, abs=1e-4, nan_ok=True), name
+    assert pretended.mixed == {} and set(pretended.double) == DOUBLE
+
+
+WAITS = (
+    lambda x: x[0].item(), lambda x: x[x > 0], lambda x: x.unique(), lambda x: x.nonzero(), lambda x: x.cpu(), lambda x: x.tolist(),
+    lambda x: torch.equal(x, x), lambda x: torch.zeros(4).copy_(x), lambda x: bool(x.any()),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_of_the_host_is_noticed(pretended, wait):
+    with pretended:
+        x = torch.ones(4, device="cuda")
+        (x + 1)[[0, 1]].sum()
+        assert not pretended.waits
+        wait(x)
+    assert pretended.waits.total() == 1 and not pretended.double and not pretended.mixed
+
+
+def test_what_else_a_gpu_would_mind_is_noticed(pretended):
+    with pretended:
+        x = torch.ones(4, device="cuda")
+        with pytest.raises(AssertionError, match=r"aten::add.Tensor of a CUDA tensor and one \(4,\) on the CPU"):
+            torch.add(x, torch.ones(4))
+        x.double()
+        torch.mul(x.bfloat16(), x)
+    assert pretended.double.total() == pretended.mixed.total() == 1
