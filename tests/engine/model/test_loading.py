@@ -1,6 +1,7 @@
 """Bases that load, and the ones that are refused with what to do."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -37,6 +38,16 @@ def test_weights_begin_at_multiples_of_64_bytes_wherever_their_file_has_them():
     model, _ = loading.load_base(BaseConfig())
     assert {parameter.data_ptr() % 64 for parameter in model.parameters()} == {0}
     assert loading.base_fingerprint(model) == loading.base_fingerprint(mapped)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="expected /proc/self/maps, which lists a process's mapped files")
+def test_mapped_weights_are_the_pages_of_their_file(folder):
+    model, _ = loading.load_base(BaseConfig(path=str(folder)), mapped=True)
+    file, maps = str(folder / "model.safetensors"), Path("/proc/self/maps").read_text().splitlines()
+    ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in maps if line.endswith(file)]
+    assert all(any(first <= weight.data_ptr() < last for first, last in ranges) for weight in model.parameters())
+    copied, _ = loading.load_base(BaseConfig(path=str(folder)))
+    assert loading.base_fingerprint(model) == loading.base_fingerprint(copied)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -8,7 +8,7 @@ from populora.engine.model import paged
 from populora.engine.model.paged import PagedDecodeAttention, attend_in_pages
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-LAYERS, KV_HEADS, SIZE, ROWS, CONTEXT, SCALING = 2, 2, 16, 6, 40, 0.25
+LAYERS, KV_HEADS, SIZE, ROWS, CONTEXT, PAGES, SCALING = 2, 2, 16, 6, 40, 24, 0.25
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ class History:
         self.draw = np.random.default_rng(0)
         self.noise = torch.Generator().manual_seed(0)
         self.heads, self.device, self.dtype = heads, device, dtype
-        self.cache = PagedDecodeAttention(torch.device(device), ROWS, CONTEXT)
+        self.cache = PagedDecodeAttention(torch.device(device), ROWS, CONTEXT, PAGES)
         self.prompts: dict[int, list[torch.Tensor]] = {}
         self.rows: list[tuple[int, list[torch.Tensor]]] = []
 
@@ -98,6 +98,15 @@ def test_every_row_attends_to_its_prompt_and_to_itself_only(heads):
     with torch.inference_mode():
         play(history)
     assert history.cache.generation > 1
+
+
+def test_pools_double_up_to_what_the_settings_allow_and_grow_by_an_eighth_beyond():
+    cache = PagedDecodeAttention(torch.device("cpu"), ROWS, CONTEXT, PAGES)
+    sizes = [len(cache._address.host)]
+    while sizes[-1] < 40:
+        cache._take(1, 1)
+        sizes.append(len(cache._address.host))
+    assert list(dict.fromkeys(sizes)) == [1, 2, 4, 8, 16, PAGES, 27, 30, 33, 37, 41]
 
 
 def visible(cache: PagedDecodeAttention, size: int) -> torch.Tensor:

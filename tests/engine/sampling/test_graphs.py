@@ -154,7 +154,7 @@ def test_a_stream_that_broke_off_leaves_nothing_behind(adapted, tokenizer):
 def test_a_base_whose_frequencies_depend_on_the_batch_is_refused(adapted):
     adapted.model.config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     with pytest.raises(BaseModelError, match="rotary frequencies are fixed"):
-        GraphDecoder(adapted, ROWS, without_graph)
+        GraphDecoder(adapted, ROWS, 1, without_graph)
 
 
 @pytest.mark.gpu

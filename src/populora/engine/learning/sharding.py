@@ -1,9 +1,9 @@
 """Shard a base over several processes with FSDP2, for bases that one GPU cannot hold.
 
-FSDP2 shards the frozen layers; adapters, embeddings, norms outside layers and the head are whole in each process. A process reads the base
-into host memory and moves its part to the GPU. Each process computes some of the micro-batches. All gather a layer at the same time, so
-all compute equally many, some of them an extra one of weight 0. Gradients and sums are added over the processes once a step, after which
-each process makes the same optimiser step.
+FSDP2 shards the frozen layers; adapters, embeddings, norms outside layers and the head are whole in each process. A process maps the base's
+files into host memory, which all processes of a machine share, and moves its part to the GPU. Each process computes some of the
+micro-batches. All gather a layer at the same time, so all compute equally many, some of them an extra one of weight 0. Gradients and sums
+are added over the processes once a step, after which each process makes the same optimiser step.
 """
 
 import math
@@ -35,7 +35,8 @@ class Shard:
 
 
 def shard(model: Any, part: Shard, device: torch.device) -> Any:
-    """Join the other processes and move this one's part of every layer of ``model``, a causal LM on the CPU, to ``device``."""
+    """Join the other processes and move this one's part of every layer of ``model`` to ``device``. The model is a causal LM on the CPU
+    (`populora.engine.model.loading.load_base`, ``mapped``)."""
     backend = "gloo" if device.type == "cpu" else "nccl"
     distributed.init_process_group(
         backend, init_method=f"tcp://{part.address}", rank=part.rank, world_size=part.size, timeout=timedelta(seconds=part.patience)

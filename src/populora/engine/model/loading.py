@@ -31,8 +31,12 @@ def base_name(config: BaseConfig) -> str:
     return str(folder.absolute()) if folder.is_dir() else config.path
 
 
-def load_base(config: BaseConfig) -> tuple[Any, Any]:
-    """Load the model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable."""
+def load_base(config: BaseConfig, mapped: bool = False) -> tuple[Any, Any]:
+    """Load the model (eval mode, frozen) and its tokenizer. Raises `BaseModelError` if it is missing or unreadable.
+
+    With ``mapped`` the weights stay on the CPU. If their files have the base's precision they are mapped from them: the processes of a
+    machine share these pages, and none has a copy.
+    """
     path, device = _source(config), torch_device(config.device)
     disable_progress_bar()  # it would corrupt the live table
     with _reading(path):
@@ -45,7 +49,7 @@ def load_base(config: BaseConfig) -> tuple[Any, Any]:
             "the files are incomplete or of another architecture; download them again."
         )
     tokenizer = load_tokenizer(config, model.get_input_embeddings().num_embeddings)
-    return _align(model.to(device)).eval().requires_grad_(False), tokenizer
+    return (model if mapped else _align(model.to(device))).eval().requires_grad_(False), tokenizer
 
 
 def load_tokenizer(config: BaseConfig, vocabulary: int | None = None) -> Any:

@@ -48,11 +48,12 @@ class Mirror:
 class PagedDecodeAttention:
     """The cache of the rows being decoded, in the order of the packed row: ``live`` of at most ``rows``, followed by padding.
 
-    Prompt and response of a row have at most ``context`` tokens together. Call `step` before every forward.
+    Prompt and response of a row have at most ``context`` tokens together. Pools double up to ``pages`` and grow by an eighth beyond. Call
+    `step` before every forward.
     """
 
-    def __init__(self, device: torch.device, rows: int, context: int):
-        self.device, self.live, self.generation = device, 0, 0
+    def __init__(self, device: torch.device, rows: int, context: int, pages: int):
+        self.device, self.pages, self.live, self.generation = device, pages, 0, 0
         width = -(-rows // 16) * 16  # the kernel wants its operands aligned
         self._step = Mirror((2, width), torch.int64, device)  # position, and index of the new token in the pool
         self._seen = Mirror((4, width), torch.int64, device)  # addresses: from, to in the prompt, and in the response
@@ -148,11 +149,11 @@ class PagedDecodeAttention:
 
     def _grow(self, wanted: int) -> None:
         """Grow the pools to at least ``wanted`` pages. Only one pool at a time is held twice."""
-        before = self._address
-        capacity = max(wanted, 2 * len(before.host))
-        self._free += range(capacity - 1, len(before.host) - 1, -1)
+        before, length = self._address, len(self._address.host)
+        capacity = max(wanted, min(2 * length, self.pages), length + length // 8)
+        self._free += range(capacity - 1, length - 1, -1)
         self._address = Mirror((capacity,), torch.int64, self.device)
-        self._address.host[: len(before.host)], self._address.host[len(before.host) :] = before.host, UNUSED
+        self._address.host[:length], self._address.host[length:] = before.host, UNUSED
         torch._dynamo.maybe_mark_dynamic(self._address.device, 0)
         for layer, (keys, values) in self._pools.items():
             self._pools[layer] = (self._wider(keys), values)

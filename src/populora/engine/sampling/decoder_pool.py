@@ -11,13 +11,13 @@ from populora.engine.sampling.graph_decoder import Capture, GraphDecoder, cuda_g
 
 
 class DecoderPool:
-    """Makes the decoders of a sampler's streams, of at most ``rows`` rows, and keeps those in C and of graphs for reuse.
+    """Makes the decoders of a sampler's streams, of ``rows`` rows and ``cache_mb`` MiB at most, and keeps those in C and of graphs.
 
     Their memory and graphs are slow to make anew. ``capture`` makes graphs, by default on CUDA only.
     """
 
-    def __init__(self, adapted: AdaptedModel, rows: int, capture: Capture | None = None):
-        self.adapted, self.rows = adapted, rows
+    def __init__(self, adapted: AdaptedModel, rows: int, cache_mb: int = 1024, capture: Capture | None = None):
+        self.adapted, self.rows, self.cache_mb = adapted, rows, cache_mb
         self.capture = cuda_graph if capture is None and adapted.device.type == "cuda" else capture
         self._native: PackedModel | str = "" if self.capture else prepare(adapted)
         self._idle: list[GraphDecoder | NativeDecoder] = []
@@ -48,7 +48,7 @@ class DecoderPool:
             return fitting[0] if fitting else NativeDecoder(self._native, *size, threads)
         if self.capture is None:
             return EagerDecoder(self.adapted)
-        return self._idle.pop() if self._idle else GraphDecoder(self.adapted, self.rows, self.capture)
+        return self._idle.pop() if self._idle else GraphDecoder(self.adapted, self.rows, self.cache_mb, self.capture)
 
     def release(self, decoder: Decoder) -> None:
         """Take back the decoder of a stream whose rows have all left. Do not give back one whose stream broke off."""

@@ -16,8 +16,9 @@ import torch
 
 from populora.core.errors import BaseModelError
 from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.model.base_shape import shape_of_model
 from populora.engine.model.fusion import FusedLayers
-from populora.engine.model.paged import Mirror, PagedDecodeAttention
+from populora.engine.model.paged import PAGE, Mirror, PagedDecodeAttention
 from populora.engine.model.segments import SegmentMap, SlotWeights
 from populora.engine.planning.model_shape import rope_type
 from populora.engine.sampling.decoders import TorchDecoder
@@ -29,17 +30,21 @@ Capture = Callable[[Forward], Forward]
 
 
 class GraphDecoder(TorchDecoder):
-    """Decodes at most ``rows`` rows in static shapes. Raises `BaseModelError` for a base whose forward depends on values."""
+    """Decodes at most ``rows`` rows in static shapes, whose responses' keys and values fit into ``cache_mb`` MiB.
+
+    Raises `BaseModelError` for a base whose forward depends on values.
+    """
 
     cache: PagedDecodeAttention
 
-    def __init__(self, adapted: AdaptedModel, rows: int, capture: Capture):
+    def __init__(self, adapted: AdaptedModel, rows: int, cache_mb: int, capture: Capture):
         if rope_type(adapted.model.config) == "dynamic":
             raise BaseModelError(
                 "expected a base whose rotary frequencies are fixed, which CUDA graphs need; this one's depend on the longest row of a "
                 'batch (rope_type "dynamic"). Choose another base.path, or base.device = "cpu".'
             )
-        super().__init__(adapted, PagedDecodeAttention(adapted.device, rows, adapted.context))
+        page = PAGE * shape_of_model("", adapted.model).kv_bytes(adapted.model.dtype.itemsize)
+        super().__init__(adapted, PagedDecodeAttention(adapted.device, rows, adapted.context, (cache_mb << 20) // page))
         self.rows, self._capture = rows, capture
         self._ids = Mirror((rows,), torch.int64, adapted.device)
         self._weights = torch.zeros(rows, adapted.bank.slots, dtype=adapted.head.weight.dtype, device=adapted.device)

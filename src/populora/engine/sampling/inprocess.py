@@ -28,7 +28,7 @@ class InProcessSampler:
 
     def __init__(self, adapted: AdaptedModel, tokenizer: Any, seed: int, rows: int = 512, cache_mb: int = 1024):
         self.adapted, self.tokenizer, self.seed, self.rows, self.cache_mb = adapted, tokenizer, seed, rows, cache_mb
-        self.decoders = DecoderPool(adapted, rows)
+        self.decoders = DecoderPool(adapted, rows, cache_mb)
         self._shape = shape_of_model("", adapted.model)
         self._eos = _eos_ids(adapted.model, tokenizer)
         self._stops: dict[str, StopCondition] = {}
