@@ -23,7 +23,7 @@ CONFIG = LearnerConfig(micro_batch_tokens=150, base_kl=0.1)
 PROMPTS = ("def f(x):\n    return x", "def g(a, b):\n    return a * b")
 DOUBLE = {"token_sampling.inverse_cdf", "learner._backward", "learner.accumulate", "decoders.sample"}
 """Where float64 is meant: sums over a vocabulary or a batch, and the uniform numbers."""
-MIXED = {"segments._loop_outer", "segments._grouped_outer", "linear.forward_rows", "linear.backward_rows"}
+MIXED = {"segments._loop_outer", "segments._grouped_outer", "linear.forward_rows", "linear.backward_rows", "linear.weighted_rows"}
 """Where float32 is meant beside bfloat16: the bank's gradients, and each token's alpha / rank if members differ in it."""
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 

@@ -91,7 +91,7 @@ class FusedLinears:
         """
         slots, kinds = weights.shape[1], len(self.linears)
         low = (x @ self.projections.a.flatten(0, 1).T).view(len(x), slots, kinds, -1)
-        weighted = (low * weights[:, :, None, None]).permute(2, 0, 1, 3).flatten(2)
+        weighted = (low * weights[:, :, None, None]).to(low.dtype).permute(2, 0, 1, 3).flatten(2)
         parts = zip(self.linears, weighted, self.projections.b, strict=True)
         return [linear(x).addmm_(part, b.mT.flatten(0, 1)) for linear, part, b in parts]
 

@@ -63,7 +63,8 @@ class SegmentMap:
 class SlotWeights:
     """The weight of each slot's adapter for each token, without segments, so that shapes are static as CUDA graphs require.
 
-    ``weights`` [N, S] are alpha / rank at the token's slot, else 0; a token of the bare base has zeros only.
+    ``weights`` [N, S], in float32 as the learner's scale is, are alpha / rank at the slot of the token, else 0; those of a token of the
+    bare base are all 0.
     """
 
     weights: torch.Tensor

@@ -47,7 +47,7 @@ class GraphDecoder(TorchDecoder):
         super().__init__(adapted, PagedDecodeAttention(adapted.device, rows, adapted.context, (cache_mb << 20) // page))
         self.rows, self._capture = rows, capture
         self._ids = Mirror((rows,), torch.int64, adapted.device)
-        self._weights = torch.zeros(rows, adapted.bank.slots, dtype=adapted.head.weight.dtype, device=adapted.device)
+        self._weights = torch.zeros(rows, adapted.bank.slots, device=adapted.device)
         self._layers = FusedLayers(adapted.backbone.layers if adapted.device.type == "cuda" else ())
         self._slots: list[int] = []
         self._graphs: dict[tuple[int, bool], Forward] = {}  # by size, and whether any row has an adapter
