@@ -19,10 +19,13 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, gpu, machine_limits, measuring, population_size, start_up, step
+from benchmarks import balance, controller, gpu, machine_limits, measuring, population_size, start_up, step
 from populora.adapters.operators import OPERATORS
 from populora.engine.model.products import base_products
 from populora.evals.benchmarks import BENCHMARKS
+from populora.runs.tables import read_table
+from populora.training.loop import build_run
+from populora.training.seed_buffer import fill_buffer
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 RESULTS = sorted(FOLDER.rglob("*.json"))
@@ -198,3 +201,13 @@ def test_a_run_without_a_value_in_its_last_steps_is_left_out_of_their_means():
     assert summarise.means_text(summarise.ends_of(runs, "ours", "rate")) == "0.5 → 0.5 (1 without)"
     assert summarise.means_text([{"first": 0.5}]) == "0.5 → – (1 without)"
     assert summarise.means_text([{"last": 0.5}]) == "0.5"
+
+
+def test_the_controllers_work_is_measured_on_whole_steps(tmp_path):
+    with build_run(controller.settings(2)) as run:
+        fill_buffer(run)
+        controller.stand_in(run)
+        seconds = controller.step(run, tmp_path)
+    assert run.step == 1 and 0 < seconds["write"] < seconds["total"]
+    attempts = read_table(tmp_path, "attempts")
+    assert attempts.num_rows > 300 and 0.4 < sum(attempts["correct"].to_pylist()) / attempts.num_rows < 0.6

@@ -8,11 +8,11 @@ import pytest
 from populora.core.types import Member, Rating, Role
 from populora.runs.metrics import step_metrics, step_timing
 from populora.runs.step_record import Evolution
-from populora.runs.tables import step_rows
+from populora.runs.tables import step_columns
 
 
 def metrics_of(record) -> dict[str, float]:
-    return step_metrics(record, step_rows(record))
+    return step_metrics(record, step_columns(record))
 
 
 def test_teaching(make_record):

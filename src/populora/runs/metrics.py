@@ -11,7 +11,7 @@ held already) count the programs that were written in the step. Kind ``f`` is gi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from operator import itemgetter
@@ -21,14 +21,16 @@ from typing import Any
 from populora.core.types import Kind, TaskType, task_types
 from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
+from populora.runs.tables import Columns
 
 UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "base_kl", "skipped")
 
-Row = Mapping[str, Any]
+Values = Sequence[Any] | Mapping[int, Any]
+"""A column, or values by row."""
 
 
-def step_metrics(record: StepRecord, tables: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """Compute all metrics of a step but its timing. ``tables`` are the step's rows."""
+def step_metrics(record: StepRecord, tables: Mapping[str, Columns]) -> dict[str, float]:
+    """Compute all metrics of a step but its timing. ``tables`` are the step's (`step_columns`)."""
     values = {**_teaching(tables["proposals"], record.domains), **_solving(tables["attempts"], record.domains)}
     values |= _matchups(tables["matchups"], record.domains)
     values |= {**_ratings(tables["ratings"]), **_evolution(record), **_learning(record)}
@@ -47,75 +49,90 @@ def step_timing(record: StepRecord) -> dict[str, float]:
     return timing | {f"tokens_per_second/{phase}": rate for phase, rate in rates.items()}
 
 
-def _teaching(proposals: Sequence[Row], domains: Sequence[str]) -> dict[str, float]:
-    scored = [row for row in proposals if row["reward"] is not None]
-    rated = [row for row in scored if row["rho"] is not None]
-    valid = [row for row in proposals if row["valid"]]
-    written = [row for row in valid if row["task"].kind is not Kind.PROGRAM]
-    described = [row for row in valid if row["task"].kind is Kind.PROGRAM]
-    spread = partial(_spread, "teacher", "author", domains)
+def _teaching(proposals: Columns, domains: Sequence[str]) -> dict[str, float]:
+    everything, tasks, rho = range(len(proposals["author"])), proposals["task"], proposals["rho"]
+    scored = [row for row in everything if proposals["reward"][row] is not None]
+    rated = [row for row in scored if rho[row] is not None]
+    valid = [row for row in everything if proposals["valid"][row]]
+    written = [row for row in valid if tasks[row].kind is not Kind.PROGRAM]
+    described = [row for row in valid if tasks[row].kind is Kind.PROGRAM]
+    equal = _equal_rewards(proposals, scored, "author", "group")
+    spread = partial(_spread, proposals, "teacher", "author", domains)
     values = {
-        **spread("validity", proposals, lambda row: row["valid"]),
-        **spread("format_rate", proposals, lambda row: row["formatted"]),
-        **spread("reward", scored, lambda row: row["reward"]),
-        **spread("difficulty", rated, lambda row: 1.0 - row["rho"]),
-        **spread("rho_zero", rated, lambda row: row["rho"] == 0.0),
-        **spread("rho_one", rated, lambda row: row["rho"] == 1.0),
-        **spread("response_length", proposals, lambda row: row["response_tokens"]),
-        **spread("entropy", proposals, lambda row: row["entropy"], by_token=True),
-        **spread("clipped", proposals, lambda row: not row["stopped"]),
-        **spread("duplicates", [row for row in written if row["repeat"] is not None], lambda row: row["repeat"]),
-        **spread("zero_variance", _groups(scored, "author", "group"), lambda row: row["equal"]),
-        **_reasons("teacher/rejected", "rejection", proposals, domains),
-    }
+        **spread(everything, {
+            "validity": proposals["valid"],
+            "format_rate": proposals["formatted"],
+            "response_length": proposals["response_tokens"],
+            "clipped": [not stopped for stopped in proposals["stopped"]],
+        }),
+        **spread(scored, {"reward": proposals["reward"]}),
+        **spread(rated, {
+            "difficulty": {row: 1.0 - rho[row] for row in rated},
+            "rho_zero": {row: rho[row] == 0.0 for row in rated},
+            "rho_one": {row: rho[row] == 1.0 for row in rated},
+        }),
+        **spread(everything, {"entropy": proposals["entropy"]}, by_token=True),
+        **spread([row for row in written if proposals["repeat"][row] is not None], {"duplicates": proposals["repeat"]}),
+        **spread(list(equal), {"zero_variance": equal}),
+        **_reasons("teacher/rejected", proposals, "rejection", everything, domains),
+    }  # fmt: skip
     for name in dict.fromkeys(name for domain in domains for name in load_domain(domain).metric_names):
-        of_kind_f = spread(name, [row for row in described if row.get(name) is not None], itemgetter(name))
+        column = proposals[name]
+        of_kind_f = spread([row for row in described if column[row] is not None], {name: column})
         values |= {key: value for key, value in of_kind_f.items() if key.endswith(f"_{Kind.PROGRAM}")}
-        values |= spread(name, [row for row in written if row.get(name) is not None], itemgetter(name))
+        values |= spread([row for row in written if column[row] is not None], {name: column})
     return values
 
 
-def _solving(attempts: Sequence[Row], domains: Sequence[str]) -> dict[str, float]:
-    counted = [row for row in attempts if not (row["void"] or row["filled"])]
-    trained = [row for row in attempts if row["trained"]]
-    spread = partial(_spread, "student", "student", domains)
+def _solving(attempts: Columns, domains: Sequence[str]) -> dict[str, float]:
+    everything, correct = range(len(attempts["student"])), attempts["correct"]
+    counted = [row for row in everything if not (attempts["void"][row] or attempts["filled"][row])]
+    trained = [row for row in everything if attempts["trained"][row]]
+    equal = _equal_rewards(attempts, trained, "student", "problem_id")
+    spread = partial(_spread, attempts, "student", "student", domains)
     return {
-        **spread("solve_rate", counted, lambda row: row["correct"]),
+        **spread(counted, {
+            "solve_rate": correct,
+            "format_rate": attempts["formatted"],
+            # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
+            "lenient": attempts["lenient"],
+            "lenient_solved": {row: attempts["lenient"][row] and correct[row] for row in counted},
+            "response_length": attempts["response_tokens"],
+            "clipped": [not stopped for stopped in attempts["stopped"]],
+        }),
         # Format failures by the problem's author: they count as unsolved, so they would pay the teacher.
-        **_spread("teacher", "author", domains, "rho_format_fail", counted, lambda row: not row["formatted"]),
-        **spread("format_rate", counted, lambda row: row["formatted"]),
-        # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
-        **spread("lenient", counted, lambda row: row["lenient"]),
-        **spread("lenient_solved", counted, lambda row: row["lenient"] and row["correct"]),
-        **spread("response_length", counted, lambda row: row["response_tokens"]),
-        **spread("entropy", counted, lambda row: row["entropy"], by_token=True),
-        **spread("clipped", counted, lambda row: not row["stopped"]),
-        **spread("reward", trained, lambda row: row["reward"]),
-        **spread("filled", trained, lambda row: row["filled"]),
-        **spread("void", attempts, lambda row: row["void"]),
-        **spread("zero_variance", _groups(trained, "student", "problem_id"), lambda row: row["equal"]),
-        **_reasons("student/failed", "reason", [row for row in counted if not row["correct"]], domains),
-    }
+        **_spread(attempts, "teacher", "author", domains, counted, {"rho_format_fail": [not given for given in attempts["formatted"]]}),
+        **spread(counted, {"entropy": attempts["entropy"]}, by_token=True),
+        **spread(trained, {"reward": attempts["reward"], "filled": attempts["filled"]}),
+        **spread(everything, {"void": attempts["void"]}),
+        **spread(list(equal), {"zero_variance": equal}),
+        **_reasons("student/failed", attempts, "reason", [row for row in counted if not correct[row]], domains),
+    }  # fmt: skip
 
 
-def _matchups(matchups: Sequence[Row], domains: Sequence[str]) -> dict[str, float]:
-    played = [row for row in matchups if row["outcome"] != "none"]
-    values = _mean("matchup/student_wins", (row["outcome"] == "student" for row in played if row["outcome"] != "neither"))
-    values |= _mean("matchup/neither_wins", (row["outcome"] == "neither" for row in played))
-    values |= _mean("matchup/expected", (row["expected"] for row in played))
-    values |= _mean("matchup/mean_rho", (row["mean_rho"] for row in played if row["mean_rho"] is not None))
+def _matchups(matchups: Columns, domains: Sequence[str]) -> dict[str, float]:
+    outcomes = matchups["outcome"]
+    played = [row for row, outcome in enumerate(outcomes) if outcome != "none"]
+
+    def mean_of(column: str) -> dict[str, float]:
+        name = f"matchup/{column}"
+        return _mean(name, (matchups[column][row] for row in played if matchups[column][row] is not None))
+
+    values = _mean("matchup/student_wins", (outcomes[row] == "student" for row in played if outcomes[row] != "neither"))
+    values |= _mean("matchup/neither_wins", (outcomes[row] == "neither" for row in played))
+    values |= {**mean_of("expected"), **mean_of("mean_rho"), "matchup/played": float(len(played))}
     for domain in domains if len(domains) > 1 else ():  # where the ratings come from
-        rhos = (row[f"mean_rho_{domain}"] for row in played)
-        values |= _mean(f"matchup/mean_rho/{domain}", (rho for rho in rhos if rho is not None))
-        values |= _mean(f"matchup/problems/{domain}", (row[f"problems_{domain}"] for row in played))
-    return values | {"matchup/played": float(len(played))}
-
-
-def _ratings(ratings: Sequence[Row]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for name in ("mu", "sigma"):
-        values |= _per_role(f"rating/{name}", ((row["member"], row["role"], row[name]) for row in ratings))
+        for source in ("mean_rho", "problems"):
+            values |= {f"matchup/{source}/{domain}": value for value in mean_of(f"{source}_{domain}").values()}
     return values
+
+
+def _ratings(ratings: Columns) -> dict[str, float]:
+    return {
+        key: value
+        for name in ("mu", "sigma")
+        for key, value in _per_role(f"rating/{name}", zip(ratings["member"], ratings["role"], ratings[name], strict=True)).items()
+    }
 
 
 def _held_out(record: StepRecord) -> dict[str, float]:
@@ -153,43 +170,52 @@ def _per_role(name: str, samples: Iterable[tuple[str, str, float]]) -> dict[str,
     return {key: fmean(values) for key, values in by_key.items()}
 
 
-def _groups(rows: Iterable[Row], member: str, group: str) -> list[Row]:
-    """Return a row for each prompt group of two or more, and whether its rewards are ``equal``: they teach nothing."""
-    groups: Mapping[tuple[str, str], list[Row]] = defaultdict(list)
+def _equal_rewards(table: Columns, rows: Iterable[int], member: str, group: str) -> dict[int, bool]:
+    """Tell for each prompt group of two or more rows, by its first, whether all have one reward: they teach nothing."""
+    groups: Mapping[tuple[str, Any], list[int]] = defaultdict(list)
     for row in rows:
-        groups[row[member], row[group]].append(row)
-    return [{**rows[0], "equal": len({row["reward"] for row in rows}) == 1} for rows in groups.values() if len(rows) > 1]
+        groups[table[member][row], table[group][row]].append(row)
+    return {rows[0]: len({table["reward"][row] for row in rows}) == 1 for rows in groups.values() if len(rows) > 1}
 
 
-def _reasons(name: str, column: str, rows: Iterable[Row], domains: Sequence[str]) -> dict[str, float]:
+def _reasons(name: str, table: Columns, column: str, rows: Iterable[int], domains: Sequence[str]) -> dict[str, float]:
     """Count by reason, such as ``timeout:cpu``, without a third part (which exception). Of several ``domains`` each is counted, too."""
     counts: Counter[str] = Counter()
     for row in rows:
-        if row[column]:
-            reason = ":".join(row[column].split(":")[:2]).replace(" ", "_")
-            counts.update([reason, f"{reason}/{row['task'].domain}"] if len(domains) > 1 else [reason])
+        if table[column][row]:
+            reason = ":".join(table[column][row].split(":")[:2]).replace(" ", "_")
+            counts.update([reason, f"{reason}/{table['task'][row].domain}"] if len(domains) > 1 else [reason])
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
 
 
 def _spread(
-    role: str, member: str, domains: Sequence[str], metric: str, rows: Iterable[Row], value: Callable[[Row], float], by_token: bool = False
+    table: Columns,
+    role: str,
+    member: str,
+    domains: Sequence[str],
+    rows: Iterable[int],
+    metrics: Mapping[str, Values],
+    by_token: bool = False,
 ) -> dict[str, float]:
-    """Average over all rows or their tokens: together, by type, by the member in the column ``member``, and by both.
+    """Average each metric over all ``rows`` or their tokens: together, by type, by the member in the column ``member``, and by both.
 
     Where there are several ``domains``, also by domain, and by member and domain."""
-    by_key: Mapping[str, list[Row]] = defaultdict(list)
-    name = f"{role}/{metric}"
+    tokens, members, tasks = table["response_tokens"], table[member], table["task"]
+    pairs: Mapping[tuple[str, TaskType], list[int]] = defaultdict(list)
     for row in rows:
-        if row["response_tokens"] or not by_token:
-            task: TaskType = row["task"]
-            parts = (task, task.domain) if len(domains) > 1 else (task,)
-            for key in (name, f"{name}/{row[member]}"):
-                for ending in ("", *(f"/{part}" for part in parts)):
-                    by_key[key + ending].append(row)
-    return {
-        key: fmean([float(value(row)) for row in rows], [row["response_tokens"] for row in rows] if by_token else None)
-        for key, rows in by_key.items()
-    }
+        if tokens[row] or not by_token:
+            pairs[members[row], tasks[row]].append(row)
+    groups: Mapping[str, list[int]] = defaultdict(list)
+    for (name, task), of_pair in pairs.items():
+        for ending in ("", f"/{task}", *([f"/{task.domain}"] if len(domains) > 1 else [])):
+            groups[ending] += of_pair
+            groups[f"/{name}{ending}"] += of_pair
+    means: dict[str, float] = {}
+    for ending, of_group in groups.items():
+        weights = [tokens[row] for row in of_group] if by_token else None
+        pick = itemgetter(*of_group, of_group[0])  # of one row, it would return no tuple
+        means |= {f"{role}/{metric}{ending}": fmean(pick(values)[:-1], weights) for metric, values in metrics.items()}
+    return means
 
 
 def _mean(name: str, values: Iterable[float]) -> dict[str, float]:

@@ -25,14 +25,16 @@ import pyarrow.parquet as pq
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import step_folder, steps_in, write_folder
-from populora.core.types import Generation, Lineage, Proposal
-from populora.domains.registry import domain_of, load_domain
+from populora.core.types import Attempt, Lineage, Proposal
+from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 
 if TYPE_CHECKING:
     from populora.adapters.adapter import Adapter
 
 FOLDER, PARENTS = "steps", "parents"
+Columns = dict[str, list[Any]]
+"""A table by column."""
 
 _RESPONSE = [
     ("text", pa.string()), ("prompt_tokens", pa.int32()), ("response_tokens", pa.int32()), ("stopped", pa.bool_()),
@@ -74,15 +76,18 @@ SCHEMAS = {
 """Columns of each table, but for those that `schema_of` adds for the domains."""
 
 
-def write_records(folder: Path, record: StepRecord) -> dict[str, list[dict[str, Any]]]:
-    """Write the tables of a step, and the parents of its children, into the run ``folder``; return the rows. Raises `RunDirectoryError`."""
-    rows = step_rows(record)
-    files = {f"{name}.parquet": _parquet(rows[name], schema_of(name, record.domains)) for name in SCHEMAS}
+def write_records(folder: Path, record: StepRecord) -> dict[str, Columns]:
+    """Write the tables of a step, and the parents of its children, into the run ``folder``. Returns their columns.
+
+    Raises `RunDirectoryError`.
+    """
+    tables = step_columns(record)
+    files = {f"{name}.parquet": _parquet(tables[name], schema_of(name, record.domains), record.step) for name in SCHEMAS}
     files |= {
         f"{PARENTS}/{name}/{file}": data for name, folder_files in record.evolution.parents.items() for file, data in folder_files.items()
     }
     write_folder(step_folder(folder / FOLDER, record.step), files)
-    return rows
+    return tables
 
 
 def recorded_steps(folder: Path) -> list[int]:
@@ -117,69 +122,95 @@ def read_children(folder: Path) -> list[Lineage]:
     return [Lineage.from_plain({name: value for name, value in row.items() if name != "step"}) for row in parsed]
 
 
-def step_rows(record: StepRecord) -> dict[str, list[dict[str, Any]]]:
-    """Return the tables of a step as rows of plain values; keys are those of `SCHEMAS`, without the column ``step``."""
-    proposals = [
+def step_columns(record: StepRecord) -> dict[str, Columns]:
+    """Return the tables of a step as lists of plain values, by column; keys are those of `SCHEMAS`, without the column ``step``."""
+    proposals, attempts = record.proposals, record.attempts
+    named = [p.problem for p in proposals if p.problem] + [a.problem for a in attempts]
+    problems = list({problem.id: problem for problem in named}.values())
+    ratings = [
         {
-            "author": p.author, "task": p.task, "group": p.group, **_response(p.generation, p.formatted),
-            "valid": p.problem is not None, "rejection": p.rejection, "problem_id": p.problem.id if p.problem else None,
-            "rho": rho, "reward": reward, "advantage": advantage, **_measures(p),
-            "repeat": p.problem.id in record.repeats if p.problem else None,
+            "member": m.id, "role": m.role.value, "slot": m.slot, "mu": m.rating.mu, "sigma": m.rating.sigma,
+            "generation": m.lineage.generation, "born": m.lineage.born, "protected_until": m.protected_until,
         }
-        for p, rho, reward, advantage in zip(record.proposals, record.rhos, record.teacher_rewards, record.teacher_advantages, strict=True)
+        for m in record.members
     ]  # fmt: skip
-    attempts = [
-        {
-            "student": a.student, "author": a.problem.author, "task": a.problem.task, "problem_id": a.problem.id,
-            **_response(a.generation, a.formatted), "correct": a.correct, "reason": a.reason, "void": a.void,
-            "filled": a.from_buffer, "lenient": a.lenient, "trained": trained, "reward": reward, "advantage": advantage,
-        }
-        for a, trained, reward, advantage in zip(
-            record.attempts, record.trained, record.student_rewards, record.student_advantages, strict=True
-        )
-    ]  # fmt: skip
-    named = [p.problem for p in record.proposals if p.problem] + [a.problem for a in record.attempts]
-    tables = {
-        "proposals": proposals,
-        "problems": [
-            {
-                "problem_id": p.id, "author": p.author, "born": p.step, "task": p.task, "program": p.program, "message": p.message,
-                "shown": list(map(vars, p.shown)), "hidden": list(map(vars, p.hidden)),
-            }
-            for p in {problem.id: problem for problem in named}.values()
-        ],
-        "attempts": attempts,
-        "matchups": [{**vars(matchup), **_sources(matchup.teacher, record)} for matchup in record.matchups],
-        "ratings": [
-            {
-                "member": m.id, "role": m.role.value, "slot": m.slot, "mu": m.rating.mu, "sigma": m.rating.sigma,
-                "generation": m.lineage.generation, "born": m.lineage.born, "protected_until": m.protected_until,
-            }
-            for m in record.members
-        ],
-        "children": [
-            {**vars(child), "stream": json.dumps(child.stream), "strength": json.dumps(child.strength)}
-            for child in record.evolution.children
-        ],
-    }  # fmt: skip
-    return {name: [{"step": record.step, **row} for row in rows] for name, rows in tables.items()}
-
-
-def _response(generation: Generation, formatted: bool) -> dict[str, Any]:
-    tokens = len(generation.tokens)
+    children = [
+        {**vars(child), "stream": json.dumps(child.stream), "strength": json.dumps(child.strength)} for child in record.evolution.children
+    ]
+    matchups = [{**vars(matchup), **_sources(matchup.teacher, record)} for matchup in record.matchups]
     return {
-        "text": generation.text, "prompt_tokens": len(generation.prompt_tokens), "response_tokens": tokens, "stopped": generation.stopped,
-        "entropy": generation.entropy, "mean_logprob": sum(generation.logprobs) / tokens if tokens else None, "formatted": formatted,
-    }  # fmt: skip
-
-
-def _measures(proposal: Proposal) -> dict[str, Any]:
-    if proposal.measures is None:
-        return {"fingerprint": None}
-    return {
-        **dict(zip(domain_of(proposal.task).metric_names, proposal.measures.values, strict=True)),
-        "fingerprint": proposal.measures.fingerprint,
+        "proposals": {
+            "author": [p.author for p in proposals],
+            "task": [p.task for p in proposals],
+            "group": [p.group for p in proposals],
+            **_responses(proposals),
+            "valid": [p.problem is not None for p in proposals],
+            "rejection": [p.rejection for p in proposals],
+            "problem_id": [p.problem.id if p.problem else None for p in proposals],
+            "rho": list(record.rhos),
+            "reward": list(record.teacher_rewards),
+            "advantage": list(record.teacher_advantages),
+            **_measures(proposals, record.domains),
+            "repeat": [p.problem.id in record.repeats if p.problem else None for p in proposals],
+        },
+        "problems": {
+            "problem_id": [p.id for p in problems],
+            "author": [p.author for p in problems],
+            "born": [p.step for p in problems],
+            "task": [p.task for p in problems],
+            "program": [p.program for p in problems],
+            "message": [p.message for p in problems],
+            "shown": [list(map(vars, p.shown)) for p in problems],
+            "hidden": [list(map(vars, p.hidden)) for p in problems],
+        },
+        "attempts": {
+            "student": [a.student for a in attempts],
+            "author": [a.problem.author for a in attempts],
+            "task": [a.problem.task for a in attempts],
+            "problem_id": [a.problem.id for a in attempts],
+            **_responses(attempts),
+            "correct": [a.correct for a in attempts],
+            "reason": [a.reason for a in attempts],
+            "void": [a.void for a in attempts],
+            "filled": [a.from_buffer for a in attempts],
+            "lenient": [a.lenient for a in attempts],
+            "trained": list(record.trained),
+            "reward": list(record.student_rewards),
+            "advantage": list(record.student_advantages),
+        },
+        "matchups": _columns(matchups, schema_of("matchups", record.domains)),
+        "ratings": _columns(ratings, SCHEMAS["ratings"]),
+        "children": _columns(children, SCHEMAS["children"]),
     }
+
+
+def _columns(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> Columns:
+    return {name: [row[name] for row in rows] for name in schema.names if name != "step"}
+
+
+def _responses(samples: Sequence[Proposal | Attempt]) -> Columns:
+    generations = [sample.generation for sample in samples]
+    return {
+        "text": [g.text for g in generations],
+        "prompt_tokens": [len(g.prompt_tokens) for g in generations],
+        "response_tokens": [len(g.tokens) for g in generations],
+        "stopped": [g.stopped for g in generations],
+        "entropy": [g.entropy for g in generations],
+        "mean_logprob": [sum(g.logprobs) / len(g.tokens) if g.tokens else None for g in generations],
+        "formatted": [sample.formatted for sample in samples],
+    }
+
+
+def _measures(proposals: Sequence[Proposal], domains: Sequence[str]) -> Columns:
+    """Return a column for each metric of the domains, None for programs of others, and that of fingerprints."""
+    places = {domain: {name: place for place, name in enumerate(load_domain(domain).metric_names)} for domain in domains}
+    columns: Columns = {
+        metric: [
+            p.measures.values[places[p.task.domain][metric]] if p.measures and metric in places[p.task.domain] else None for p in proposals
+        ]
+        for metric in dict.fromkeys(metric for names in places.values() for metric in names)
+    }
+    return {**columns, "fingerprint": [p.measures.fingerprint if p.measures else None for p in proposals]}
 
 
 def _sources(teacher: str, record: StepRecord) -> dict[str, Any]:
@@ -205,11 +236,19 @@ def schema_of(name: str, domains: Sequence[str]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _parquet(rows: list[dict[str, Any]], schema: pa.Schema) -> bytes:
-    table = pa.Table.from_pylist([_encodable(row) for row in rows], schema=schema)
+def _parquet(columns: Columns, schema: pa.Schema, step: int) -> bytes:
+    rows = len(next(iter(columns.values())))
+    table = pa.table([_array([step] * rows if field.name == "step" else columns[field.name], field.type) for field in schema], schema)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array(_encodable(values), kind)
 
 
 def _encodable(value: Any) -> Any:

@@ -5,8 +5,10 @@ There is one per run (reading 7). A program whose normalised AST the buffer of i
 """
 
 import json
-from collections.abc import Collection, Iterable
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ class ProblemBuffer:
     def __init__(self, capacity: int, tasks: Iterable[TaskType]):
         self.capacity = capacity
         self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in tasks}
+        self._listed: dict[TaskType, list[Problem]] = {}
+        """The problems of a type as a list, until they change: thousands of prompts of a step draw from it."""
 
     def add(self, problem: Problem, fingerprint: str) -> bool:
         """Store a problem and return True, unless its program is there already; kind ``f`` compares message and inputs as well."""
@@ -31,29 +35,33 @@ class ProblemBuffer:
         if key in entries:
             return False
         entries[key] = problem
+        self._listed.pop(problem.task, None)
         if len(entries) > self.capacity:
             del entries[next(iter(entries))]
         return True
 
     def discard(self, ids: Collection[str]) -> None:
         """Drop problems whose gold value did not reproduce."""
-        for entries in self._entries.values():
+        for task, entries in self._entries.items() if ids else ():
+            self._listed.pop(task, None)
             for key in [key for key, problem in entries.items() if problem.id in ids]:
                 del entries[key]
 
-    def problems(self, task: TaskType) -> list[Problem]:
-        return list(self._entries[task].values())
+    def problems(self, task: TaskType) -> Sequence[Problem]:
+        """List the problems of a type, oldest first. The list is not a copy."""
+        if task not in self._listed:
+            self._listed[task] = list(self._entries[task].values())
+        return self._listed[task]
 
     def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw up to ``count`` references for a proposer; for kind ``f``, one problem of the domain's other kinds."""
         if task.kind is Kind.PROGRAM:
-            written = [other for other in self._entries if other.domain == task.domain and other is not task]
-            return _choose([problem for other in written for problem in self.problems(other)], 1, rng)
+            return _choose([self.problems(other) for other in self._entries if other.domain == task.domain and other is not task], 1, rng)
         return self.draw(task, count, rng)
 
     def draw(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw up to ``count`` problems of a type without replacement."""
-        return _choose(self.problems(task), count, rng)
+        return _choose([self.problems(task)], count, rng)
 
     def state(self) -> dict[str, Any]:
         """Return plain values for the checkpoint."""
@@ -61,11 +69,15 @@ class ProblemBuffer:
 
     def restore(self, state: dict[str, Any]) -> None:
         self._entries = {task: {key: problem_from(value) for key, value in state[task]} for task in self._entries}
+        self._listed = {}
 
 
-def _choose(problems: list[Problem], count: int, rng: np.random.Generator) -> list[Problem]:
-    indices = rng.choice(len(problems), size=min(count, len(problems)), replace=False)
-    return [problems[int(index)] for index in indices]
+def _choose(lists: Sequence[Sequence[Problem]], count: int, rng: np.random.Generator) -> list[Problem]:
+    """Draw from several lists as from one, without joining them."""
+    ends = list(accumulate(map(len, lists)))
+    drawn = rng.choice(ends[-1], size=min(count, ends[-1]), replace=False).tolist()
+    places = [(bisect_right(ends, index), index) for index in drawn]
+    return [lists[place][index - ends[place]] for place, index in places]  # counted from the list's end
 
 
 def problem_from(values: dict[str, Any]) -> Problem:

@@ -4,6 +4,7 @@ The single agent of Absolute Zero's code trains on attempts at problems of the s
 (``selfplay.previous_step_attempts``).
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import islice
 
@@ -41,10 +42,15 @@ def student_requests(
     Also returns the (student, problem id) pairs that are trained on.
     """
     places = {proposal.problem.id: place for place, proposal in enumerate(proposals) if proposal.problem}
+    valid: dict[str, list[Proposal]] = defaultdict(list)  # by author, in the order of the proposals
+    for proposal in proposals:
+        if proposal.problem:
+            valid[proposal.author].append(proposal)
     requests: list[SolveRequest] = []
     trained: set[tuple[str, str]] = set()
     for student in run.population.solvers:
-        offered = problems_of_matched_teacher(student, matchups, proposals)
+        teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
+        offered = [proposal for author, of_author in valid.items() if author in teachers for proposal in of_author]  # it attempts them all
         batch = [student_request(run, step, student, proposal.problem) for proposal in offered if proposal.problem]
         for task in run.config.task_types:
             chosen, past = training_problems(run, step, student, task, [proposal for proposal in offered if proposal.task is task])
@@ -52,12 +58,6 @@ def student_requests(
             trained |= {(student.id, problem.id) for problem in (*chosen, *past)}
         requests += sorted(batch, key=lambda request: places.get(request.problem.id, len(places)))  # the order of the attempts table
     return requests, trained
-
-
-def problems_of_matched_teacher(student: Member, matchups: Sequence[Matchup], proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Select the valid proposals of the student's teachers. The student attempts them all."""
-    teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
-    return [proposal for proposal in proposals if proposal.author in teachers and proposal.problem]
 
 
 def training_problems(
@@ -79,8 +79,7 @@ def training_problems(
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
     wanted = max(settings.from_buffer, count - len(ordered))
-    fitting = [problem for problem in run.buffer.draw(task, 4 * wanted, rng) if run.fits(run.solve_prompt(problem))]
-    past = fitting[:wanted]
+    past = list(islice((problem for problem in run.buffer.draw(task, 4 * wanted, rng) if run.fits(run.solve_prompt(problem))), wanted))
     return [proposal.problem for proposal in ordered[: count - len(past)] if proposal.problem], past
 
 

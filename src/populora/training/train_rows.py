@@ -13,8 +13,7 @@ With ``learner.loss_aggregation = "sequence_mean"`` all sequences weigh alike in
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from populora.core.config import LearnerConfig
 from populora.core.types import Attempt, Generation, Member, TaskType, UpdateStats
@@ -26,8 +25,7 @@ from populora.training.rollout import Rollouts
 from populora.training.run import Run
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A rollout with its reward, the prompt group in which the reward is centred, its role and its task type."""
 
     generation: Generation
@@ -54,7 +52,10 @@ def advantages_in_order(
     rows: Sequence[TrainRow], members: Sequence[Member], rollouts: Rollouts, outcome: CrossEvaluation
 ) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:
     """Return the advantages of `train_rows` in the order of the proposals and of the attempts, None where nobody trained."""
-    left = {member.id: iter([row.advantage for row in rows if row.slot == member.slot]) for member in members}
+    by_slot: dict[int, list[float]] = {member.slot: [] for member in members}
+    for row in rows:
+        by_slot[row.slot].append(row.advantage)
+    left = {member.id: iter(by_slot[member.slot]) for member in members}
     paid, trained = (reward is not None for reward in outcome.teacher_rewards), outcome.trained
     return (
         tuple([next(left[p.author]) if used else None for p, used in zip(rollouts.proposals, paid, strict=True)]),
@@ -79,14 +80,15 @@ def _solve_sample(attempt: Attempt, reward: float) -> Sample:
 
 def member_rows(slot: int, samples: Sequence[Sample], config: LearnerConfig) -> list[TrainRow]:
     """Build the rows of one member."""
+    sizes = [len(sample.generation.tokens) if config.loss_aggregation == "token_mean" else 1 for sample in samples]
     values = advantages(
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
-        [_size(sample, config) for sample in samples],
+        sizes,
         [_batch(sample, config) for sample in samples],
         config.centring,
     )
-    weights = _weights(samples, config)
+    weights = _weights(samples, sizes, config)
     return [
         TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weight * value)
         for sample, weight, value in zip(samples, weights, values.tolist(), strict=True)
@@ -98,20 +100,15 @@ def _batch(sample: Sample, config: LearnerConfig) -> Hashable:
     return {"member": (), "pooled": sample.role, "per_type": (sample.role, sample.task)}[config.whitening]
 
 
-def _size(sample: Sample, config: LearnerConfig) -> int:
-    """Return the weight of a sequence in means over sequences: its tokens, or 1."""
-    return len(sample.generation.tokens) if config.loss_aggregation == "token_mean" else 1
-
-
-def _weights(samples: Sequence[Sample], config: LearnerConfig) -> list[float]:
-    """Return the weights that turn the learner's mean over all tokens into the mean by `_size`, or into the mean of the roles' means."""
-    tokens, sizes = 0, Counter[str]()
-    for sample in samples:
-        tokens += len(sample.generation.tokens)
-        sizes[sample.role] += _size(sample, config)
-    total = sizes if config.role_weights == "equal" else dict.fromkeys(sizes, sizes.total())
-    roles = len(sizes) if config.role_weights == "equal" else 1
+def _weights(samples: Sequence[Sample], sizes: Sequence[int], config: LearnerConfig) -> list[float]:
+    """Return the weights that turn the learner's mean over all tokens into the mean by ``sizes``, the weights of sequences in means over
+    sequences, or into the mean of the roles' means."""
+    lengths, of_role = [len(sample.generation.tokens) for sample in samples], Counter[str]()
+    for sample, size in zip(samples, sizes, strict=True):
+        of_role[sample.role] += size
+    total = of_role if config.role_weights == "equal" else dict.fromkeys(of_role, of_role.total())
+    roles, tokens = len(of_role) if config.role_weights == "equal" else 1, sum(lengths)
     return [
-        tokens * _size(sample, config) / (roles * total[sample.role] * len(sample.generation.tokens)) if sample.generation.tokens else 0.0
-        for sample in samples
+        tokens * size / (roles * total[sample.role] * length) if length else 0.0
+        for sample, size, length in zip(samples, sizes, lengths, strict=True)
     ]
