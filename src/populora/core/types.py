@@ -285,5 +285,7 @@ class UpdateStats:
     """The largest of these differences."""
     tokens: int = 0
     skipped: bool = False
+    outliers: float = field(default=0.0, kw_only=True)
+    """Share of the tokens with a difference that rounding does not explain: a hundred times the bound of the mean."""
     base_kl: float | None = None
     """Estimate of KL(member || base) in nats a token; None if ``learner.base_kl`` is 0."""

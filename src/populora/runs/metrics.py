@@ -23,7 +23,9 @@ from populora.domains.registry import load_domain
 from populora.runs.step_record import StepRecord
 from populora.runs.tables import Columns
 
-UPDATE = ("loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "base_kl", "skipped")
+UPDATE = (
+    "loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "outliers", "base_kl", "skipped",
+)  # fmt: skip
 
 Values = Sequence[Any] | Mapping[int, Any]
 """A column, or values by row."""

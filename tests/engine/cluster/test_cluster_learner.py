@@ -125,6 +125,6 @@ def test_an_adapter_that_was_bred_reaches_its_learner(make_learner, single, unev
 
 def test_a_helper_sends_one_gradient_and_not_those_of_its_own_slots(make_actor, single, uneven_rows):
     actor = make_actor(range(1, SLOTS))
-    _, gradient = actor.help(single.adapted.bank.adapter(0), [row for row in uneven_rows if row.slot == 0], 1000)
+    _, gradient = actor.help(single.adapted.bank.adapter(0), [row for row in uneven_rows if row.slot == 0], 1000, 1e-5)
     size = single.adapted.bank.master.shape[1]
     assert gradient.shape == (size,) and len(pickle.dumps(gradient)) < 4 * size + 1000

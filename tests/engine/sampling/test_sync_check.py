@@ -1,16 +1,21 @@
 """Adapters without effect, and samplers with other weights than the learner, stop the run."""
 
 import dataclasses
+import math
+from collections import Counter
 from contextlib import nullcontext
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from populora.core.config import LearnerConfig
 from populora.core.errors import AdapterEffectError, BaseModelError
 from populora.core.types import Request
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import InProcessLearner
+from populora.engine.learning.update import Batch, check_update
 from populora.engine.model.adapted_model import AdaptedModel
 from populora.engine.sampling.inprocess import InProcessSampler
 from populora.engine.sampling.sync_check import agreement_of, check_adapter_sync
@@ -90,10 +95,22 @@ def refused_if(stops: bool):
     return pytest.raises(AdapterEffectError, match="slot 0: sampler and learner must agree") if stops else nullcontext()
 
 
-@pytest.mark.parametrize(("every", "error", "stops"), [(True, 5e-5, True), (False, 5e-4, False), (False, 2e-3, True)])
-def test_one_badly_conditioned_token_of_a_probe_is_no_stale_sampler(adapted, sampler, every, error, stops):
+@pytest.mark.parametrize(
+    ("every", "error", "count", "stops"),
+    [(True, 5e-5, 1, True), (False, 5e-4, 2, False), (False, 8.0, 1, False), (False, 2e-3, 2, True), (False, math.nan, 1, True)],
+)
+def test_one_badly_conditioned_token_of_the_probes_is_no_stale_sampler(adapted, sampler, every, error, count, stops):
     with refused_if(stops):
-        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, every), adapted.bank, PROBES)
+        check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, error, every, count), adapted.bank, PROBES)
+
+
+def test_a_sampler_that_differs_is_asked_for_longer_answers_of_that_adapter_alone(adapted, sampler, monkeypatch):
+    asked, generate = [], sampler.generate
+    monkeypatch.setattr(
+        sampler, "generate", lambda requests, tokens, *rest: (asked.append((len(requests), tokens)), generate(requests, tokens, *rest))[1]
+    )
+    check_adapter_sync(InProcessLearner(adapted, LearnerConfig()), Rounded(sampler, 8.0, False), adapted.bank, PROBES)
+    assert asked == [(6, 8), (2, 32)]
 
 
 def rows_of(sampler, slots=range(3)) -> list[TrainRow]:
@@ -124,3 +141,14 @@ def test_one_token_may_round_worse_than_all_of_them(adapted, sampler, every, err
     learner, rows = InProcessLearner(adapted, LearnerConfig(learning_rate=1e-3)), rows_of(Rounded(sampler, error, every), [0])
     with refused_if(stops):
         assert learner.update(rows)[0].max_difference == pytest.approx(error, rel=0.2)
+
+
+@given(st.integers(1, 400_000), st.floats(0, 3e-4), st.floats(3.0, 12.0))
+def test_a_member_goes_on_with_one_outlier_or_one_in_ten_thousand_and_stops_with_more(tokens, share, far):
+    """Bf16: a bound of 0.05 nats, outliers from 5 on."""
+    outliers = min(tokens, round(share * tokens))
+    sums = [0.1, 1.0, 0.0, 0.001 * tokens, 0.01 * tokens, tokens, tokens, 0.0, outliers, far]
+    batch = Batch([], Counter({3: tokens}), [3], {})
+    stops = outliers > max(1, tokens / 10_000)
+    with pytest.raises(AdapterEffectError, match=rf"{outliers} of {tokens:,} tokens") if stops else nullcontext():
+        assert check_update(batch, {3: sums}, {3: 0.5}, 0.05, LearnerConfig())[3].outliers == pytest.approx(outliers / tokens)

@@ -90,8 +90,8 @@ class ClusterLearner:
         helping: dict[tuple[int, int], PendingCall] = {}
         for (slot, helper), rows in moved.items():
             adapter = self._bank.adapter(slot).to(getattr(torch, self._config.base.dtype))
-            helping[slot, helper] = submit(Call(helper, "help", (adapter, rows, batch.tokens[slot])), returns=2)
-        learning = [submit(Call(rank, "learn", (kept[rank], dict(batch.tokens)))) for rank in ranks]
+            helping[slot, helper] = submit(Call(helper, "help", (adapter, rows, batch.tokens[slot], self.agreement)), returns=2)
+        learning = [submit(Call(rank, "learn", (kept[rank], dict(batch.tokens), self.agreement))) for rank in ranks]
         sums = results([*helping.values(), *learning])
         totals = _add_sums(_merge(sums[len(helping) :]), zip(helping, sums, strict=False))
         norms = _merge(results([submit(Call(rank, "add", self._gradients(rank, helping))) for rank in ranks]))

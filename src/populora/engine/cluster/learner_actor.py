@@ -78,15 +78,23 @@ class LearnerActor:
         """Set weights and moments of these owned slots."""
         self._bank.restore(state, [self._local[slot] for slot in slots])
 
-    def help(self, adapter: Adapter, rows: Sequence[TrainRow], tokens: int) -> tuple[list[float], torch.Tensor | None]:
-        """Compute the sums and the gradient [P] of rows of a borrowed adapter, whose step has ``tokens`` response tokens in total."""
+    def help(self, adapter: Adapter, rows: Sequence[TrainRow], tokens: int, agreement: float) -> tuple[list[float], torch.Tensor | None]:
+        """Compute the sums and the gradient [P] of rows of a borrowed adapter, whose step has ``tokens`` response tokens in total.
+
+        ``agreement`` is the run's `Learner.agreement`.
+        """
+        self._learner.agreement = agreement
         self._bank.load(self._borrowed, adapter)
         sums = self._accumulate([replace(row, slot=self._borrowed) for row in rows], {self._borrowed: tokens})
         gradient = self._bank.gradient[self._borrowed].cpu().clone()  # a view would be sent with all slots
         return sums[self._borrowed], gradient if self._is_first else None
 
-    def learn(self, rows: Sequence[TrainRow], tokens: Mapping[int, int]) -> Sums:
-        """Compute the sums of rows of owned slots; their gradients stay here. ``tokens`` are the response tokens of the step by slot."""
+    def learn(self, rows: Sequence[TrainRow], tokens: Mapping[int, int], agreement: float) -> Sums:
+        """Compute the sums of rows of owned slots; their gradients stay here. ``tokens`` are the response tokens of the step by slot.
+
+        ``agreement`` is the run's `Learner.agreement`.
+        """
+        self._learner.agreement = agreement
         self._bank.gradient.zero_()
         local_rows = [replace(row, slot=self._local[row.slot]) for row in rows]
         sums = self._accumulate(local_rows, {index: tokens[slot] for slot, index in self._local.items() if slot in tokens})

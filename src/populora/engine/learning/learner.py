@@ -19,7 +19,7 @@ from populora.core.errors import AdapterEffectError
 from populora.core.types import Generation, UpdateStats
 from populora.engine.learning.batching import TrainGroup, TrainRow, micro_batches
 from populora.engine.learning.update import check_update, make_batch
-from populora.engine.model.adapted_model import AdaptedModel
+from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR, AdaptedModel
 from populora.engine.model.bank import LoraBank
 from populora.engine.model.packing import PromptGroup
 
@@ -84,11 +84,11 @@ class InProcessLearner:
         """Add the gradients of some of a step's micro-batches to the bank's; ``tokens`` are the response tokens of the whole step.
 
         Returns the sums that `check_update` takes, by slot: loss, entropy, clipped tokens, KL, difference, importance weight and its
-        square, KL from the base, and the largest difference.
+        square, KL from the base, outliers, and the largest difference.
         """
         device, slots = self.adapted.device, self.adapted.bank.slots
         shares = torch.tensor([1.0 / max(tokens.get(slot, 0), 1) for slot in range(slots)], device=device)
-        sums = torch.zeros(slots, 9, dtype=torch.float64, device=device)
+        sums = torch.zeros(slots, 10, dtype=torch.float64, device=device)
         for groups in batches:
             self._backward(groups, shares, sums)
         return dict(enumerate(sums.tolist()))
@@ -109,7 +109,7 @@ class InProcessLearner:
             )
 
     def _backward(self, groups: Sequence[TrainGroup], shares: torch.Tensor, sums: torch.Tensor) -> None:
-        """Add the gradients of one micro-batch to the bank's, and its terms [9] to ``sums`` [S, 9]."""
+        """Add the gradients of one micro-batch to the bank's, and its terms to ``sums`` [S, 10]."""
         device, config = self.adapted.device, self.config
         slot, sampled, advantages = _columns(groups, device)
         packed = self.adapted.pack([group.prompt_group for group in groups])
@@ -126,7 +126,8 @@ class InProcessLearner:
         gap = logprobs.detach() - sampled
         differences, weights = gap.abs(), gap.exp().clamp(max=config.tis_cap)
         gaps = (kl(sampled, logprobs.detach()), differences, weights, weights**2)
-        terms = (losses.detach(), entropies, clipped.float(), *gaps, kl(logprobs.detach(), base))
+        outliers = (differences > MAX_TOKEN_FACTOR * self.agreement).float()
+        terms = (losses.detach(), entropies, clipped.float(), *gaps, kl(logprobs.detach(), base), outliers)
         sums[:, :-1].index_add_(0, slot, torch.stack(terms, 1).double())
         sums[:, -1].scatter_reduce_(0, slot, differences.double(), "amax")  # nothing that waits for a GPU
 

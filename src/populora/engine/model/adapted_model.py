@@ -31,7 +31,7 @@ from populora.engine.planning.model_shape import head_size, targeted
 AGREEMENT = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
 """The largest allowed mean difference (nats) between log-probabilities in sampler and learner, by precision of the base."""
 MAX_TOKEN_FACTOR = 100.0
-"""A single token may differ by this many times the mean's bound, because rounding grows on a badly conditioned token."""
+"""A token that differs by more than this many times the mean's bound is an outlier: rounding grows on a badly conditioned token."""
 Checkpointing = Literal["none", "mlp", "layer"]
 """The parts that the backward recomputes instead of keeping their activations: none, the MLPs, or whole layers."""
 PROBE = 8  # tokens of the check that the base is a plain causal LM
