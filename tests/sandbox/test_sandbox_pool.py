@@ -226,6 +226,21 @@ def test_a_child_that_is_late_to_be_ready_is_started_again_up_to_five_times(new_
     assert len(starts) == 5 and len(set(starts)) == 1
 
 
+def test_a_child_that_was_late_may_still_lose_its_zygote_once(new_pool, monkeypatch):
+    pool = new_pool()
+    collect, starts = Zygote.collect, []
+
+    def collect_late_and_lose(self, *arguments):
+        starts.append(self)
+        if len(starts) == 3:
+            raise ZygoteLost("test")
+        return replace(collect(self, *arguments), ready=len(starts) > 3)
+
+    monkeypatch.setattr(Zygote, "collect", collect_late_and_lose)
+    assert outcome(pool.run([Job("run", "def f(x): return x", ("7",))])[0]) == "ok 7"
+    assert len(starts) == 4 and len(set(starts)) == 2
+
+
 def test_a_zygote_that_cannot_be_replaced_is_a_fault(new_pool, monkeypatch):
     def unavailable(self, *_):
         raise SandboxUnavailableError("test")

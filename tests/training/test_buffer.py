@@ -30,6 +30,18 @@ def test_a_program_is_stored_once_a_type():
     assert len(buffer.problems(TaskType.CODE_O)) == 1
 
 
+def test_the_list_of_problems_follows_every_change_and_one_handed_out_before_stays():
+    buffer = filled(2)
+    before = buffer.problems(TaskType.CODE_O)
+    assert buffer.problems(TaskType.CODE_O) is before
+    buffer.add(problem(2), "print-2")
+    assert [p.id for p in buffer.problems(TaskType.CODE_O)] == ["p0", "p1", "p2"]
+    buffer.discard({"p1"})
+    assert [p.id for p in buffer.problems(TaskType.CODE_O)] == ["p0", "p2"]
+    buffer.restore(filled(1).state())
+    assert [p.id for p in buffer.problems(TaskType.CODE_O)] == ["p0"] and [p.id for p in before] == ["p0", "p1"]
+
+
 def test_code_f_counts_the_message_too():
     buffer = ProblemBuffer(10, CODE_TYPES)
     assert buffer.add(problem(0, TaskType.CODE_F, "adds"), "same")

@@ -124,9 +124,6 @@ def read_children(folder: Path) -> list[Lineage]:
 
 def step_columns(record: StepRecord) -> dict[str, Columns]:
     """Return the tables of a step as lists of plain values, by column; keys are those of `SCHEMAS`, without the column ``step``."""
-    proposals, attempts = record.proposals, record.attempts
-    named = [p.problem for p in proposals if p.problem] + [a.problem for a in attempts]
-    problems = list({problem.id: problem for problem in named}.values())
     ratings = [
         {
             "member": m.id, "role": m.role.value, "slot": m.slot, "mu": m.rating.mu, "sigma": m.rating.sigma,
@@ -139,48 +136,64 @@ def step_columns(record: StepRecord) -> dict[str, Columns]:
     ]
     matchups = [{**vars(matchup), **_sources(matchup.teacher, record)} for matchup in record.matchups]
     return {
-        "proposals": {
-            "author": [p.author for p in proposals],
-            "task": [p.task for p in proposals],
-            "group": [p.group for p in proposals],
-            **_responses(proposals),
-            "valid": [p.problem is not None for p in proposals],
-            "rejection": [p.rejection for p in proposals],
-            "problem_id": [p.problem.id if p.problem else None for p in proposals],
-            "rho": list(record.rhos),
-            "reward": list(record.teacher_rewards),
-            "advantage": list(record.teacher_advantages),
-            **_measures(proposals, record.domains),
-            "repeat": [p.problem.id in record.repeats if p.problem else None for p in proposals],
-        },
-        "problems": {
-            "problem_id": [p.id for p in problems],
-            "author": [p.author for p in problems],
-            "born": [p.step for p in problems],
-            "task": [p.task for p in problems],
-            "program": [p.program for p in problems],
-            "message": [p.message for p in problems],
-            "shown": [list(map(vars, p.shown)) for p in problems],
-            "hidden": [list(map(vars, p.hidden)) for p in problems],
-        },
-        "attempts": {
-            "student": [a.student for a in attempts],
-            "author": [a.problem.author for a in attempts],
-            "task": [a.problem.task for a in attempts],
-            "problem_id": [a.problem.id for a in attempts],
-            **_responses(attempts),
-            "correct": [a.correct for a in attempts],
-            "reason": [a.reason for a in attempts],
-            "void": [a.void for a in attempts],
-            "filled": [a.from_buffer for a in attempts],
-            "lenient": [a.lenient for a in attempts],
-            "trained": list(record.trained),
-            "reward": list(record.student_rewards),
-            "advantage": list(record.student_advantages),
-        },
+        "proposals": _proposals(record),
+        "problems": _problems(record),
+        "attempts": _attempts(record),
         "matchups": _columns(matchups, schema_of("matchups", record.domains)),
         "ratings": _columns(ratings, SCHEMAS["ratings"]),
         "children": _columns(children, SCHEMAS["children"]),
+    }
+
+
+def _proposals(record: StepRecord) -> Columns:
+    proposals = record.proposals
+    return {
+        "author": [p.author for p in proposals],
+        "task": [p.task for p in proposals],
+        "group": [p.group for p in proposals],
+        **_responses(proposals),
+        "valid": [p.problem is not None for p in proposals],
+        "rejection": [p.rejection for p in proposals],
+        "problem_id": [p.problem.id if p.problem else None for p in proposals],
+        "rho": list(record.rhos),
+        "reward": list(record.teacher_rewards),
+        "advantage": list(record.teacher_advantages),
+        **_measures(proposals, record.domains),
+        "repeat": [p.problem.id in record.repeats if p.problem else None for p in proposals],
+    }
+
+
+def _problems(record: StepRecord) -> Columns:
+    named = [p.problem for p in record.proposals if p.problem] + [a.problem for a in record.attempts]
+    problems = list({problem.id: problem for problem in named}.values())
+    return {
+        "problem_id": [p.id for p in problems],
+        "author": [p.author for p in problems],
+        "born": [p.step for p in problems],
+        "task": [p.task for p in problems],
+        "program": [p.program for p in problems],
+        "message": [p.message for p in problems],
+        "shown": [list(map(vars, p.shown)) for p in problems],
+        "hidden": [list(map(vars, p.hidden)) for p in problems],
+    }
+
+
+def _attempts(record: StepRecord) -> Columns:
+    attempts = record.attempts
+    return {
+        "student": [a.student for a in attempts],
+        "author": [a.problem.author for a in attempts],
+        "task": [a.problem.task for a in attempts],
+        "problem_id": [a.problem.id for a in attempts],
+        **_responses(attempts),
+        "correct": [a.correct for a in attempts],
+        "reason": [a.reason for a in attempts],
+        "void": [a.void for a in attempts],
+        "filled": [a.from_buffer for a in attempts],
+        "lenient": [a.lenient for a in attempts],
+        "trained": list(record.trained),
+        "reward": list(record.student_rewards),
+        "advantage": list(record.student_advantages),
     }
 
 
@@ -203,12 +216,10 @@ def _responses(samples: Sequence[Proposal | Attempt]) -> Columns:
 
 def _measures(proposals: Sequence[Proposal], domains: Sequence[str]) -> Columns:
     """Return a column for each metric of the domains, None for programs of others, and that of fingerprints."""
-    places = {domain: {name: place for place, name in enumerate(load_domain(domain).metric_names)} for domain in domains}
+    names = {domain: load_domain(domain).metric_names for domain in domains}
+    measured = [dict(zip(names[p.task.domain], p.measures.values, strict=True)) if p.measures else {} for p in proposals]
     columns: Columns = {
-        metric: [
-            p.measures.values[places[p.task.domain][metric]] if p.measures and metric in places[p.task.domain] else None for p in proposals
-        ]
-        for metric in dict.fromkeys(metric for names in places.values() for metric in names)
+        metric: [values.get(metric) for values in measured] for metric in dict.fromkeys(metric for of in names.values() for metric in of)
     }
     return {**columns, "fingerprint": [p.measures.fingerprint if p.measures else None for p in proposals]}
 

@@ -1,8 +1,8 @@
 """One worker of a pool: it runs programs in zygotes that differ in hash seed, address layout and clock, and compares the results.
 
 It does a group of units at a time, and one child at a time: each zygote finds its next job waiting when it has done one. A lost zygote
-is replaced and its job tried once more, then the verdict is ``internal``. A child that ends before it is ready has not seen its program:
-the machine was too busy, and it is started up to five times. A zygote that has served long is replaced too.
+is replaced and its job tried once more, then the verdict is ``internal``. A child that ends before it is ready has not seen its program,
+most often because the machine stalled, and is started up to five times. A zygote that has served long is replaced too.
 """
 
 import os
@@ -24,8 +24,9 @@ _IN_DOUBT = range(2, 8)
 """More zygotes for doubtful programs: two words of a set have the same order in two processes every other time, in eight
 processes once in 128."""
 _ATTEMPTS = 2
+"""Attempts with a zygote that is lost."""
 _STARTS = 5
-"""Attempts with a child that is not ready within the limits of time."""
+"""Attempts in all, where the child is not ready within the limits of time."""
 _SERVICE = 20_000
 """Jobs after which a zygote is replaced, as a bound on leaks."""
 _SHARED = frozenset({"seccomp", "cpu", "wall", "signal", "exit_without_result", "memory"})
@@ -142,16 +143,17 @@ class Worker:
         failed = [Verdict(VerdictKind.INTERNAL, "sandbox_failed")]
         verdicts = [failed * len(unit) for unit in units]
         requests = [encode_request(unit, count) for unit, count in zip(units, calls, strict=True)]
-        attempts: Counter[int] = Counter()
+        attempts, lost = Counter[int](), Counter[int]()
         pending = list(range(len(units)))
         while pending:
             left: list[int] = []
             outcomes = self._exchange(key, [(requests[at], reply_bound(units[at], self._limits)) for at in pending])
             for at, outcome in zip(pending, outcomes, strict=False):
                 attempts[at] += 1
+                lost[at] += outcome is None
                 if outcome and outcome.ready:
                     verdicts[at] = _verdicts(outcome, units[at], self._limits)
-                elif attempts[at] < (_STARTS if outcome else _ATTEMPTS):
+                elif attempts[at] < _STARTS and lost[at] < _ATTEMPTS:
                     left.append(at)
             pending = left + pending[len(outcomes) :]
         return verdicts

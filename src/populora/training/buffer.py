@@ -48,7 +48,7 @@ class ProblemBuffer:
                 del entries[key]
 
     def problems(self, task: TaskType) -> Sequence[Problem]:
-        """List the problems of a type, oldest first. The list is not a copy."""
+        """List the problems of a type, oldest first. Do not change the list: it is handed out again until the problems change."""
         if task not in self._listed:
             self._listed[task] = list(self._entries[task].values())
         return self._listed[task]

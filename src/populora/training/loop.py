@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
@@ -40,9 +41,6 @@ from populora.training.run import PhaseTimer, Run, restore, snapshot
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 from populora.training.sync import allow_rounding, check_sync
-
-SPECIAL_TOKENS = 8
-"""More than any tokenizer puts around a prompt."""
 
 
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
@@ -91,12 +89,7 @@ def build_run(config: Config) -> Iterator[Run]:
     with (cluster_backend if config.cluster.learners else local_backend)(config) as backend:
         backend.bank.initialise(config.seed, config.lora.ranks)
 
-        def fits(prompt: str) -> bool:
-            limit = config.selfplay.max_prompt_tokens
-            # No tokenizer writes more than a token for an ASCII character, beside a few special ones.
-            short = prompt.isascii() and len(prompt) + SPECIAL_TOKENS <= limit
-            return short or len(backend.tokenizer(prompt)["input_ids"]) <= limit
-
+        fits = prompt_fits(backend.tokenizer, config.selfplay.max_prompt_tokens)
         run = Run(
             config=config,
             prompts=prompts,
@@ -149,16 +142,31 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
     return summary
 
 
+def prompt_fits(tokenizer: Any, limit: int) -> Callable[[str], bool]:
+    """Return a function that tells whether a prompt has at most ``limit`` tokens. It does not tokenise one that is certainly short enough:
+    characters together never take more tokens than each of them alone."""
+
+    def tokens(text: str) -> int:
+        return len(tokenizer(text)["input_ids"])
+
+    special = tokens("")
+    widest = max(tokens(chr(code)) - special for code in range(128))
+    return lambda prompt: (prompt.isascii() and special + widest * len(prompt) <= limit) or tokens(prompt) <= limit
+
+
 @contextmanager
 def without_long_lived() -> Iterator[None]:
     """Leave the objects of before, most of them of libraries, out of garbage collection. The many objects of a step start it several times,
-    and each time it would look at these 400,000 for a fifth of a second."""
-    gc.collect()
-    gc.freeze()
+    and each time it would look at these as well. What a calling program has frozen stays frozen."""
+    ours = gc.get_freeze_count() == 0
+    if ours:
+        gc.collect()
+        gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if ours:
+            gc.unfreeze()
 
 
 def _changed_members(run: Run, record: StepRecord) -> list[Member]:

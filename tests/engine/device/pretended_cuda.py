@@ -29,8 +29,9 @@ from populora.engine.sampling import decoder_pool
 CUDA, META = torch.device("cuda", 0), torch.device("meta")
 SOURCES = Path(populora.__file__).parent
 NARROW = {torch.bfloat16, torch.float16}
+COPIES = (torch.ops.aten.copy_, torch.ops.aten._to_copy, torch.ops.aten.to)
 INDEXING = (torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_)
-"""Operators that take indices from either device."""
+"""Operators that take indices, their second argument, from either device."""
 
 
 class DeviceTensor(torch.Tensor):
@@ -71,10 +72,11 @@ class DeviceTensor(torch.Tensor):
 
 
 class PretendedCuda:
-    """Counts by function of ours, while it is entered: ``waits`` of the host, tensors in ``double``, and operators on ``mixed`` floats."""
+    """Counts by function of ours, while it is entered: ``waits`` of the host for values, tensors ``sent`` to the device (where the host
+    waits too, unless their memory is pinned), tensors in ``double``, and operators on ``mixed`` floats."""
 
     def __init__(self) -> None:
-        self.waits, self.double, self.mixed = Counter[str](), Counter[str](), Counter[str]()
+        self.waits, self.sent, self.double, self.mixed = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
         self._modes = (_Operators(self), _Calls())
 
     def __enter__(self) -> Self:
@@ -91,9 +93,8 @@ class PretendedCuda:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         there = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
         device = next((value for value in (*args, kwargs.get("device")) if isinstance(value, torch.device)), None)
-        if there and not ("copy" in operator.name() or operator.overloadpacket in INDEXING):
-            strays = [tensor for tensor in tensors if not isinstance(tensor, DeviceTensor) and tensor.dim()]
-            assert not strays, f"{_caller()}: {operator.name()} of a CUDA tensor and one {tuple(strays[0].shape)} on the CPU"
+        if there and operator.overloadpacket not in COPIES:
+            _refuse_strays(operator.name(), (args[0], *args[2:], kwargs) if operator.overloadpacket in INDEXING else (args, kwargs))
         on_device = bool(there) if device is None else device.type != "cpu"
         values, named = tree_map_only(DeviceTensor, lambda tensor: tensor.cpu_values, (args, kwargs))
         values, named = tree_map_only(torch.device, lambda _: torch.device("cpu"), (values, named))
@@ -108,10 +109,12 @@ class PretendedCuda:
         copied_back = operator is torch.ops.aten.copy_.default and not isinstance(tensors[0], DeviceTensor)
         if there and (not on_device or copied_back or _reads_values(operator, tensors)):
             self.waits[_caller()] += 1
+        elif on_device and any(not isinstance(tensor, DeviceTensor) and tensor.dim() for tensor in tensors):
+            self.sent[_caller()] += 1
         floats = {tensor.dtype for tensor in there if tensor.is_floating_point() and tensor.dim()}
         if on_device and torch.float64 in {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}:
             self.double[_caller()] += 1
-        if len(floats) > 1 and floats & NARROW and "copy" not in operator.name():
+        if len(floats) > 1 and floats & NARROW and operator.overloadpacket not in COPIES:
             self.mixed[_caller()] += 1
 
 
@@ -144,6 +147,11 @@ class _Calls(TorchFunctionMode):
 
 def _meta(value: Any) -> Any:
     return META if isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda" else value
+
+
+def _refuse_strays(name: str, values: Any) -> None:
+    strays = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and not isinstance(leaf, DeviceTensor) and leaf.dim()]
+    assert not strays, f"{_caller()}: {name} of a CUDA tensor and one {tuple(strays[0].shape)} on the CPU"
 
 
 def _reads_values(operator: Any, tensors: list[torch.Tensor]) -> bool:
@@ -191,6 +199,7 @@ def _without_modes(function: Callable[..., Any], *arguments: Any, **named: Any) 
 
 
 def _attend_in_pages(*arguments: Any) -> torch.Tensor:
+    _refuse_strays("attention", arguments)
     values = tree_map_only(DeviceTensor, on_cpu, arguments)
     return DeviceTensor(_without_modes(_attend_page_by_page, *values), arguments[0].noticed)
 
@@ -219,6 +228,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, attend: Callable[..., torch.Tensor], *arguments: Any) -> Any:
+        _refuse_strays("attention", arguments)
         ctx.attend, ctx.arguments = attend, tree_map_only(DeviceTensor, lambda tensor: tensor.cpu_values.detach(), arguments)
         return DeviceTensor(_without_modes(attend, *ctx.arguments), arguments[0].noticed)
 

@@ -59,7 +59,7 @@ class LearnerActor:
         part = Shard(self._process, len(gpus), address) if len(gpus) > 1 else None
         init_process(config, gpus[self._process])
         check_memory(config)
-        model, _ = load_base(config.base, mapped=part is not None)
+        model, _ = load_base(config.base, mapped=part is not None and config.base.device != "cpu")
         base = base_fingerprint(model)
         if part:
             model = shard(model, part, torch_device(config.base.device))

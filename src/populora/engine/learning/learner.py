@@ -129,7 +129,7 @@ class InProcessLearner:
         outliers = (differences > MAX_TOKEN_FACTOR * self.agreement).float()
         terms = (losses.detach(), entropies, clipped.float(), *gaps, kl(logprobs.detach(), base), outliers)
         sums[:, :-1].index_add_(0, slot, torch.stack(terms, 1).double())
-        sums[:, -1].scatter_reduce_(0, slot, differences.double(), "amax")  # nothing that waits for a GPU
+        sums[:, -1].scatter_reduce_(0, slot, differences.double(), "amax")  # nothing is read back from a GPU
 
     @torch.no_grad()
     def _base_logprobs(self, groups: Sequence[TrainGroup]) -> torch.Tensor:

@@ -1,0 +1,61 @@
+"""What the loop does beside the steps: prompts that need no tokeniser, and garbage collection."""
+
+import gc
+
+import pytest
+from experiments.tiny_base.tokenizer import build_tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.training.loop import prompt_fits, without_long_lived
+
+TOKENIZER = build_tokenizer()
+
+
+class Counting:
+    """A tokenizer that notes what it is asked for. With ``wide`` it writes so many tokens for every character, and two around them."""
+
+    def __init__(self, wide: int = 0) -> None:
+        self.wide, self.asked = wide, []
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        self.asked.append(text)
+        return {"input_ids": [0] * (2 + self.wide * len(text))} if self.wide else TOKENIZER(text)
+
+
+@given(st.text(max_size=40) | st.text("abc <>/=\n01", max_size=40), st.integers(1, 40))
+def test_a_prompt_fits_if_it_has_few_enough_tokens(text, limit):
+    assert prompt_fits(TOKENIZER, limit)(text) == (len(TOKENIZER(text)["input_ids"]) <= limit)
+
+
+@pytest.mark.parametrize(("wide", "length", "tokenised"), [(0, 30, 0), (0, 31, 1), (1, 28, 0), (1, 29, 1), (3, 9, 0), (3, 10, 1)])
+def test_only_a_prompt_that_may_be_too_long_is_tokenised(wide, length, tokenised):
+    tokenizer = Counting(wide)
+    fits = prompt_fits(tokenizer, 30)
+    tokenizer.asked.clear()
+    fits("<" * length)
+    assert len(tokenizer.asked) == tokenised
+    fits("é")
+    assert len(tokenizer.asked) == tokenised + 1
+
+
+def test_long_lived_objects_are_left_out_of_garbage_collection_until_the_end_also_that_by_an_error():
+    def fail() -> None:
+        with without_long_lived():
+            frozen.append(gc.get_freeze_count())
+            raise ValueError("the end")
+
+    frozen: list[int] = []
+    with pytest.raises(ValueError, match="the end"):
+        fail()
+    assert frozen[0] > 0 and gc.get_freeze_count() == 0
+
+
+def test_what_a_calling_program_froze_stays_frozen():
+    gc.freeze()
+    try:
+        with without_long_lived():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
