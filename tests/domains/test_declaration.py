@@ -11,7 +11,7 @@ from populora.domains import Metric
 from populora.domains.declaration import TAKEN, fingerprint_of
 from populora.domains.registry import BUILT_IN, load_domain, load_domains
 from populora.runs.metrics import step_metrics
-from populora.runs.tables import SCHEMAS, step_columns
+from populora.runs.step_columns import SCHEMAS, step_columns
 from populora.sandbox.runner import Runner
 
 PYTHON = BUILT_IN["python"]

@@ -22,7 +22,7 @@ from populora.report.figures.failure_reasons import reasons_figure
 from populora.report.figures.panel_specs import complexity_figure
 from populora.report.figures.sampled_programs import samples_figure
 from populora.report.rendering import draw
-from populora.runs.tables import schema_of
+from populora.runs.step_columns import schema_of
 
 MEASURES = {"python": ("ast_depth", "cyclomatic", "loc", "variables"), "sql": ("joins", "nesting", "clauses", "columns")}
 MEMBERS = ("T0", "T1", "S0", "S1")

@@ -14,8 +14,8 @@ from populora.report.figure import Figure, MissingFigure
 from populora.report.figures import make_figures
 from populora.report.page import page
 from populora.report.rendering import draw, save_figure, svg
+from populora.runs.step_columns import schema_of
 from populora.runs.summary import summarise
-from populora.runs.tables import schema_of
 
 
 def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):

@@ -7,8 +7,8 @@ import pytest
 
 from populora.core.types import Member, Rating, Role
 from populora.runs.metrics import step_metrics, step_timing
+from populora.runs.step_columns import step_columns
 from populora.runs.step_record import Evolution
-from populora.runs.tables import step_columns
 
 
 def metrics_of(record) -> dict[str, float]:

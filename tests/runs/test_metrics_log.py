@@ -9,8 +9,9 @@ import pytest
 from populora.core.config import Config
 from populora.core.errors import RunDirectoryError
 from populora.runs.metrics_log import read_log, truncate_logs, write_step
+from populora.runs.step_columns import SCHEMAS, schema_of
 from populora.runs.step_record import Evolution
-from populora.runs.tables import SCHEMAS, read_table, recorded_steps, schema_of, write_records
+from populora.runs.tables import read_table, recorded_steps, write_records
 
 CONFIG = replace(Config(), checkpoint_every=2, keep_checkpoints=2)
 

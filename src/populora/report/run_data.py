@@ -71,7 +71,7 @@ class RunData:
         return f"/{domain}" if domain and len(self.config.domains) > 1 else ""
 
     def table(self, name: str, columns: Sequence[str], steps: Iterable[int] | None = None) -> pa.Table:
-        """Read columns of a table (a key of `populora.runs.tables.SCHEMAS`), by default over all steps."""
+        """Read columns of a table (a key of `populora.runs.step_columns.SCHEMAS`), by default over all steps."""
         return read_table(self.folder, name, self.recorded if steps is None else steps, columns)
 
     def _log(self, name: str) -> Log:

@@ -20,8 +20,8 @@ from typing import Any
 
 from populora.core.types import Kind, TaskType, task_types
 from populora.domains.registry import load_domain
+from populora.runs.step_columns import Columns
 from populora.runs.step_record import StepRecord
-from populora.runs.tables import Columns
 
 UPDATE = (
     "loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "outliers", "base_kl", "skipped",

@@ -19,7 +19,8 @@ from populora.core.types import Lineage
 from populora.runs.checkpoint import saved_members
 from populora.runs.directory import read_config
 from populora.runs.metrics_log import METRICS, TIMINGS, read_log
-from populora.runs.tables import SCHEMAS, read_children, read_table
+from populora.runs.step_columns import SCHEMAS
+from populora.runs.tables import read_children, read_table
 
 if TYPE_CHECKING:  # torch, which readers of metrics need not load
     from populora.adapters.adapter import Adapter

@@ -34,7 +34,7 @@ def agreement_of(learner: Learner, sampler: Sampler, probes: Sequence[str]) -> f
     """
     requests = [Request(probe, -1, SAMPLES, ("sync-check", "base", index)) for index, probe in enumerate(probes)]
     answers = [answer for samples in sampler.generate(requests, TOKENS, 1.0, "") for answer in samples]
-    rounding, _ = _differences((_sampled(answers) - learner.logprobs(-1, answers)).abs())
+    rounding, _ = _mean_and_worst((_sampled(answers) - learner.logprobs(-1, answers)).abs())
     if not rounding <= ROUNDING * learner.agreement:
         raise BaseModelError(
             f"sampler and learner must agree on the bare base within {ROUNDING * learner.agreement} nats in the mean, but differ by "
@@ -84,7 +84,7 @@ def _answers(sampler: Sampler, probes: Sequence[str], slots: Sequence[int], toke
 def _outliers(agreement: float, answers: Sequence[Generation], learned: torch.Tensor) -> float:
     """Return how many tokens sampler and learner differ on too much; infinity if it is too much in the mean without the worst."""
     differences = (_sampled(answers) - learned).abs()
-    mean, _ = _differences(differences)
+    mean, _ = _mean_and_worst(differences)
     return int((~(differences <= MAX_TOKEN_FACTOR * agreement)).sum()) if mean <= agreement else math.inf
 
 
@@ -93,7 +93,7 @@ def _check_longer(learner: Learner, slot: int, answers: Sequence[Generation]) ->
     learned, bare, sampled = learner.logprobs(slot, answers), learner.logprobs(-1, answers), _sampled(answers)
     limit = MAX_TOKEN_FACTOR * learner.agreement
     if _outliers(learner.agreement, answers, learned) > 1:
-        mean, worst = _differences((sampled - learned).abs())
+        mean, worst = _mean_and_worst((sampled - learned).abs())
         ignored = float((sampled - bare).abs().max()) <= limit < float((learned - bare).abs().max())
         cause = "answers as the bare base" if ignored else "has another adapter, perhaps an older one"
         raise AdapterEffectError(
@@ -107,7 +107,7 @@ def _sampled(answers: Sequence[Generation]) -> torch.Tensor:
     return torch.tensor([value for answer in answers for value in answer.logprobs])
 
 
-def _differences(differences: torch.Tensor) -> tuple[float, float]:
+def _mean_and_worst(differences: torch.Tensor) -> tuple[float, float]:
     """Return the mean of differences of log-probabilities without the worst token, and that of the worst token."""
     ordered = differences.sort().values
     return float(ordered[:-1].sum() / max(len(ordered) - 1, 1)), float(ordered.max())
