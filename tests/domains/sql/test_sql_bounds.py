@@ -1,4 +1,4 @@
-"""The bounds of a job: its runs share their steps, the CPU limit of the presets is not reached, and rows may be longer than texts."""
+"""The bounds of a job: its runs share their steps, slow statements end without a clock, and rows may be longer than texts."""
 
 import pytest
 import tests.domains.sql.corpus  # noqa: F401 - it adds the cases
@@ -23,10 +23,11 @@ def six_of(database: str) -> tuple[str, ...]:
     return tuple(f"{database}\nextra(number)\n{number}" for number in range(6))
 
 
-def test_nothing_slow_reaches_the_cpu_limit_of_the_presets_on_six_databases():
+def test_no_clock_is_needed_to_end_what_is_slow_on_six_databases():
     cases = [(case.statement, case.database) for case in CASES if case.tries.startswith(SLOW)]
     cases.append((REPLACES, f"t(b)\n'{'ab' * 240}'\n{NUMBERS}"))
-    with SandboxPool(Limits(cpu_seconds=0.5, memory_mb=512, runners=runners_of(["sql"])), 1, allow_weak=True) as pool:
+    far = 10.0  # seconds; the slowest case takes 0.3 on a Xeon of 2.5 GHz, and several times that on a busy or old processor
+    with SandboxPool(Limits(cpu_seconds=far, wall_seconds=6 * far, memory_mb=512, runners=runners_of(["sql"])), 1, allow_weak=True) as pool:
         verdicts = pool.run([Job("run", text, six_of(database), domain="sql") for text, database in cases], twice=True)
     assert len(cases) > 40 and VerdictKind.TIMEOUT not in {verdict.kind for verdict in verdicts}
     assert verdicts[-1].reason == "too_many_steps"
