@@ -74,6 +74,40 @@ def test_a_manifest_has_pods_of_one_kind_that_see_settings_runs_and_memory(tmp_p
     assert next(volume for volume in pod["volumes"] if volume["name"] == "launch")["configMap"]["name"] == data["metadata"]["name"]
 
 
+KUBERAY = {
+    "RayJobSpec": {"entrypoint": str, "backoffLimit": int, "shutdownAfterJobFinishes": bool, "rayClusterSpec": "RayClusterSpec"},
+    "RayClusterSpec": {"rayVersion": str, "headGroupSpec": "HeadGroupSpec", "workerGroupSpecs": "WorkerGroupSpec"},
+    "HeadGroupSpec": {"rayStartParams": str, "template": None},
+    "WorkerGroupSpec": {
+        "groupName": str, "replicas": int, "minReplicas": int, "maxReplicas": int, "rayStartParams": str, "template": None,
+    },
+}  # fmt: skip
+"""The fields of `ray.io/v1` that a manifest may have, by the types of KubeRay's API (of a map: of its values; None: a pod)."""
+
+
+def check_fields(kind: str, value: dict) -> None:
+    for name, content in value.items():
+        expected = KUBERAY[kind][name]
+        values = content if isinstance(content, list) else content.values() if expected is str and isinstance(content, dict) else [content]
+        for each in values:
+            if isinstance(expected, str):
+                check_fields(expected, each)
+            elif expected:
+                assert type(each) is expected, (kind, name, each)
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_a_manifest_has_the_fields_and_types_of_kuberay(tmp_path, nodes):
+    learners = str(8 * int(nodes))
+    engines = ("--cluster.engines", learners, "--cluster.learners", learners, "--image", "reg.example/populora:1")
+    (text,) = written(tmp_path / "job", "kubernetes", "paper_4t4s", "--nodes", nodes, *engines).values()
+    _, job = yaml.safe_load_all(text)
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    check_fields("RayJobSpec", job["spec"])
+    for group in (job["spec"]["rayClusterSpec"]["headGroupSpec"], *job["spec"]["rayClusterSpec"].get("workerGroupSpecs", ())):
+        assert group["rayStartParams"] and group["template"]
+
+
 def test_names_of_machines_are_no_shell_code(tmp_path):
     hosts = ("--hosts", "a;touch x", "b$(touch x)")
     written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--nodes", "2", "--cluster.learners", "1", "--selfplay.overlap", "off", *hosts)
