@@ -27,15 +27,21 @@ BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
 .PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-oldest test-vllm \
-	test-one-core setup lint format pytest clean
+	test-one-core test-beside setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
 
 test: lint pytest
 
+# It ends with the seconds of each stage.
+test-all:
+	@set -e; seconds=; for stage in test test-slow test-numerics test-thorough test-ray test-beside; do \
+		begun=$$(date +%s); $(MAKE) $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
+	done; printf "$$seconds"
+
 # vLLM's tests use one core and an environment of their own, as the other stages of one core do together. Ray's kill every actor that they see.
-test-all: test test-slow test-numerics test-thorough test-ray
+test-beside:
 	$(MAKE) --jobs=2 --output-sync=target test-one-core test-vllm
 
 test-one-core:
