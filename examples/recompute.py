@@ -116,7 +116,7 @@ def evolve(children, members, interval, settings, step):
         rates[name] = min(rates[name], fmean(row["rho"] is not None for row in rows))  # of the type with the fewest valid problems
     share, broken = settings["cull_fraction"] if interval else 0, sum(rate < 0.1 for rate in rates.values())
     bounds = {name: member["mu"] - settings["lcb_k"] * member["sigma"] for name, member in members.items()}
-    for role in ("teacher", "student"):
+    for role in ("agent", "teacher", "student"):
         names = [name for name, member in members.items() if member["role"] == role]
         count = min(max(1, math.floor(share * len(names) + 1e-9)), len(names) - 1) if share else 0
         bottom += sorted(names, key=lambda name: (rates[name] >= 0.1, bounds[name], rates[name]))[:count]  # equal ones by slot
@@ -165,7 +165,8 @@ def metrics(tables, programs, domains):
 def main(run, figures=None):
     config, computed, programs, interval = json.loads((run / "config.json").read_text("utf-8")), {}, [], []
     league, settings, sizes, domains = (config[name] for name in ("league", "evolution", "population", "domains"))
-    roles = ["agent"] if sizes["single_agent"] else ["teacher"] * sizes["teachers"] + ["student"] * sizes["students"]
+    agents = 1 if sizes["single_agent"] else sizes["teachers"] if sizes.get("shared_adapters") else 0
+    roles = ["agent"] * agents or ["teacher"] * sizes["teachers"] + ["student"] * sizes["students"]
     start = {"mu": league["mu"], "sigma": league["sigma"], "generation": 0, "born": 0, "protected_until": 0}
     members = {f"{role[0].upper()}{roles[:slot].count(role)}": {**start, "role": role, "slot": slot} for slot, role in enumerate(roles)}
     for step, folder in sorted((int(folder.name.removeprefix("step_")), folder) for folder in run.glob("steps/step_*[0-9]")):

@@ -35,9 +35,10 @@ AGENT = replace(
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A population with two evolutions, and the single agent with other settings; next to them the numbers of their figures."""
+    """A population with two evolutions, one of two agents, and the single agent with other settings; with the numbers of their figures."""
     folder = tmp_path_factory.mktemp("recomputed")
-    for name, config in (("population", FIVE_STEPS), ("agent", AGENT)):
+    shared = replace(FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True))
+    for name, config in (("population", FIVE_STEPS), ("shared", shared), ("agent", AGENT)):
         train(config, folder / name, Silent())
         write_figures(folder, name)
     return folder
@@ -89,16 +90,16 @@ def checked_values(printed):
     return {name: int(rest.split()[0]) for name, rest in (line.split(": ", 1) for line in printed.splitlines())}
 
 
-@pytest.mark.parametrize("name", ["population", "agent"])
+@pytest.mark.parametrize("name", ["population", "shared", "agent"])
 def test_every_number_of_a_run_follows_from_its_files(runs, name):
     done = run_script("recompute.py", runs / name, runs / f"{name}_figures")
     assert (done.returncode, done.stderr) == (0, "") and "DIFFERS" not in done.stdout
     counts = checked_values(done.stdout)
-    members = {"population": 4, "agent": 1}[name]
-    assert counts["ratings.mu"] == 5 * members and counts["matchups.expected"] == {"population": 10, "agent": 5}[name]
-    assert counts["proposals.reward"] == counts["proposals.advantage"] == {"population": 90, "agent": 45}[name]
+    members, pairs = {"population": (4, 2), "shared": (2, 2), "agent": (1, 1)}[name]
+    assert counts["ratings.mu"] == 5 * members and counts["matchups.expected"] == 5 * pairs
+    assert counts["proposals.reward"] == counts["proposals.advantage"] == 45 * pairs
     assert counts["metrics.jsonl student/solve_rate"] > 20 and counts["complexity.csv teacher/cyclomatic"] > 5
-    assert (counts.get("children.parents", 0) >= 2) is (name == "population")
+    assert (counts.get("children.parents", 0) >= 2) is (name != "agent")
 
 
 @pytest.mark.parametrize("name", ["mixed", "sql", "single"])
