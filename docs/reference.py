@@ -18,7 +18,7 @@ DOCS = Path(__file__).parent
 PAPER = "paper_4t4s"
 INTRODUCTION = (
     "`python docs/reference.py` writes this page from the code. Every setting can be in a TOML file, under the heading of its section, or "
-    "a flag: `--learner.learning-rate 3e-3`."
+    "a flag: `--learner.learning-rate 3e-3`. *Reading n* is row n of the [readings of the paper](decisions.md#readings-of-the-paper)."
 )
 
 
@@ -110,10 +110,12 @@ _ARMS = (
     "had earlier settings, which that page names."
 )
 _SQL = "Five seeds of 100 steps are in [the comparison in SQL](../../benchmarks/sql/README.md)."
+_AZR = "Three seeds of 50 steps are in [the comparison with Absolute Zero](../azr.md#what-it-changes-on-the-tiny-base)."
 _RETENTION = "What its runs have shown is in [operator retention](../retention.md#what-it-shows), with figures."
 MEASURED = {
     "tiny": f"Five seeds of these settings are in [the first minutes](../measurements.md#learning). {_ARMS}",
     **dict.fromkeys(("tiny_1t1s", "tiny_4t4s", "tiny_baseline"), _ARMS),
+    "tiny_azr": _AZR,
     **dict.fromkeys(("sql", "sql_baseline"), _SQL),
     **dict.fromkeys(("retention", "retention_full"), _RETENTION),
 }

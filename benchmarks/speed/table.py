@@ -53,11 +53,10 @@ BARS: list[Bar] = [
 
 def table(results: Mapping[str, Any]) -> str:
     """Return a line for each bar: the limit, the median with the smallest and largest over the rounds, and whether it is met."""
-    on, rounds = results["multi_lora"]["machine"], results["multi_lora"]["rounds"]
+    parts, steps = results["multi_lora"], results["step"]
     about = (
-        f"{on['processor']}, {on['cores']} cores, Python {on['python']}, torch {on['torch']}, transformers {on['transformers']}, PEFT "
-        f"{on['peft']}; float32, one thread. Medians over {rounds} rounds of the ratio within a round "
-        f"({results['step']['rounds']} for whole steps), with the smallest and the largest."
+        f"{_machine(parts)}; float32, one thread. Medians over {parts['rounds']} rounds of the ratio within a round, with the smallest and "
+        f"the largest. The last four lines, of whole steps: {_machine(steps)}; {steps['rounds']} rounds."
     )
     lines = [about, "", "| ratio | bar | measured | |", "|---|---|---|---|"]
     for text, path, sense, limit in BARS:
@@ -68,6 +67,12 @@ def table(results: Mapping[str, Any]) -> str:
         met = bar(limit, value["median"], at_least=sense == ">=")["met"]
         lines.append(f"| {text} | {sense} {limit:g} | {measured} | {'' if met else '**missed**'} |")
     return "\n".join(lines) + "\n"
+
+
+def _machine(results: Mapping[str, Any]) -> str:
+    on = results["machine"]
+    versions = f"Python {on['python']}, torch {on['torch']}, transformers {on['transformers']}, PEFT {on['peft']}"
+    return f"{on['processor']}, {on['cores']} cores, {versions}"
 
 
 if __name__ == "__main__":

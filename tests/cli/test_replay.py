@@ -53,6 +53,7 @@ def test_a_bred_folder_is_equal_to_the_byte_from_anywhere(child, tmp_path, monke
     assert {path.name: path.read_bytes() for path in child.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_another_process_with_another_number_of_threads_breeds_the_same_bytes(child):
     again = [sys.executable, "-m", "populora.cli.main", "replay", "child"]
     for threads in ("1", "3"):

@@ -70,6 +70,7 @@ def test_a_whole_report_with_every_figure_in_every_kind(make_run, tmp_path, caps
     assert page.count("<svg") == 3 and "give the folder of <code>populora retention</code> with --retention DIR" in page
 
 
+@pytest.mark.slow
 def test_several_runs_and_their_baselines_are_arms(make_run, capsys):
     runs = [make_run("first"), make_run("second", replace(CONFIG, seed=1)), make_run("agent", AGENT)]
     page = page_of(capsys, *runs)

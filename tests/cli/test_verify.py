@@ -121,6 +121,7 @@ def test_a_caller_may_wait_for_each_answer():
         assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_no_more_is_read_than_is_in_hand():
     """Back-pressure: a caller that writes without end is made to wait."""
     with start("--workers", "1", "--once") as process:

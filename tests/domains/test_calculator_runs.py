@@ -40,6 +40,7 @@ def config(calculator, tmp_path, monkeypatch):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_calculator_trains_on_seeds_of_its_own_and_is_shown(config, tmp_path, capsys):
     folder = tmp_path / "run"
     train(config, folder, Silent())

@@ -27,6 +27,7 @@ def mixed(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_resumed_mixed_run_has_the_bytes_of_an_undisturbed_one(mixed, tmp_path):
     train(MIXED, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
     resume(tmp_path / "run", Silent())
@@ -76,6 +77,7 @@ def test_references_are_of_the_proposer_s_own_domain(tmp_path):
             assert f"<{request.task}>" in request.prompt
 
 
+@pytest.mark.slow
 def test_a_run_in_sql_alone_has_the_names_of_a_run_in_python(tmp_path):
     train(replace(SQL, steps=1), tmp_path / "run", Silent())
     (line,) = read_log(tmp_path / "run")

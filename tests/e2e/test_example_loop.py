@@ -4,6 +4,7 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from small_run import SMALL, Silent
 
 from populora.runs.reader import load_run
@@ -12,6 +13,7 @@ from populora.training.loop import train
 LOOP = Path(__file__).parents[2] / "examples" / "loop.py"
 
 
+@pytest.mark.slow
 def test_the_loop_is_short_and_gives_the_adapters_that_train_gives(tmp_path, capsys):
     config = replace(SMALL, steps=3, evolution=replace(SMALL.evolution, every=2))
     train(config, tmp_path / "run", Silent())

@@ -103,6 +103,7 @@ def test_every_number_of_a_run_follows_from_its_files(runs, name):
 
 
 @pytest.mark.parametrize("name", ["mixed", "sql", "single"])
+@pytest.mark.slow
 def test_every_number_of_a_run_of_other_domains_follows_from_its_files(domain_runs, capsys, name):
     assert recompute(domain_runs / name, domain_runs / f"{name}_figures") == 0
     counts = checked_values(capsys.readouterr().out)
@@ -124,18 +125,21 @@ def test_every_number_of_a_run_of_other_domains_follows_from_its_files(domain_ru
         ("proposals", "valid", lambda value: not value, "metrics.jsonl teacher/validity"),
     ],
 )
+@pytest.mark.slow
 def test_a_changed_value_of_a_domain_is_found(mixed, capsys, table, column, change, named):
     rewrite(mixed, table, 2, changed(column, change))
     assert recompute(mixed) == 1
     assert f"{named}: " in "".join(line for line in capsys.readouterr().out.splitlines(keepends=True) if "DIFFERS" in line)
 
 
+@pytest.mark.slow
 def test_answers_in_sql_get_their_verdicts_again_also_with_rows_in_another_order(domain_runs):
     done = run_script("regrade.py", domain_runs / "mixed")
     assert done.returncode == 0, done.stdout
     assert done.stderr.count("populora verify: domain ") == 2 and min(checked_values(done.stdout).values()) > 100
 
 
+@pytest.mark.slow
 def test_a_changed_verdict_and_a_changed_output_of_sql_are_found(mixed):
     rewrite(mixed, "attempts", 1, changed("correct", lambda value: not value))
     rewrite(mixed, "problems", 2, changed("shown", lambda pairs: [{**pair, "output": pair["output"] + "\n7"} for pair in pairs]))

@@ -85,6 +85,7 @@ def test_a_run_of_another_seed_and_population_begins_with_the_seeds_of_the_first
     ]
 
 
+@pytest.mark.slow
 def test_seeds_depend_neither_on_the_runs_seed_nor_on_their_number(config, seeds, monkeypatch):
     fewer = replace(config, seed=7, selfplay=replace(config.selfplay, seeds=3))
     for folder, runs in (("many", [config]), ("few", [fewer, config])):
@@ -96,6 +97,7 @@ def test_seeds_depend_neither_on_the_runs_seed_nor_on_their_number(config, seeds
     assert many.name == few.name and many.read_bytes() == few.read_bytes()
 
 
+@pytest.mark.slow
 def test_seeding_that_was_stopped_goes_on_to_the_same_seeds(config, seeds, monkeypatch):
     many = replace(config, selfplay=replace(config.selfplay, seeds=16, buffer_size=16))  # three rounds
     with build_run(many) as run:

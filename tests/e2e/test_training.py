@@ -127,6 +127,7 @@ def test_an_exported_member_finds_its_base_by_itself(undisturbed, tmp_path):
         assert torch.equal(exported(tokens).logits, member(tokens).logits)
 
 
+@pytest.mark.slow
 def test_a_run_whose_base_is_rounded_more_goes_on_and_the_display_says_so(tmp_path, monkeypatch):
     sampled = InProcessSampler.stream
 

@@ -28,6 +28,7 @@ def begun(tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_pairs_that_meet_in_the_coming_step_solve_as_much_there(begun):
     before = contents(begun)
     rows = solve_rates(begun)
@@ -45,6 +46,7 @@ def test_pairs_that_meet_in_the_coming_step_solve_as_much_there(begun):
     assert len(met) == 2 and {pair: rates[pair] for pair in met} == {pair: (fmean(solved), len(solved)) for pair, solved in met.items()}
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_matrix_and_the_report_draws_it(begun, capsys):
     assert main(["evaluate", "pairs", str(begun), "--prompts", "2"]) == 0
     printed = capsys.readouterr().out

@@ -32,6 +32,7 @@ print(grade.reason or grade.correct, *(name for name in ("sqlite3", "sqlglot") i
 """
 
 
+@pytest.mark.slow
 def test_a_suite_of_python_is_graded_without_sqlite_and_its_parser():
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

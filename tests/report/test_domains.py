@@ -225,6 +225,7 @@ def test_every_figure_of_a_mixed_study_says_what_it_is_and_has_equal_rows(runs):
         assert draw(figure)
 
 
+@pytest.mark.slow
 def test_the_page_has_a_section_for_each_of_several_domains(runs, reported):
     page = reported(runs["mixed"])
     assert "up to step 6, 2 domains: python, sql" in page
@@ -237,6 +238,7 @@ def test_the_page_has_a_section_for_each_of_several_domains(runs, reported):
     assert "domain" not in reported(runs["pair"]).partition("</header>")[0]
 
 
+@pytest.mark.slow
 def test_a_domain_without_valid_problems_is_said_at_the_top_and_its_figures_say_why_they_are_missing(runs, reported, tmp_path, make_record):
     sentence = "No valid problem of sql in 6 steps, the whole run."
     assert f"<p>{sentence}</p>" in reported(runs["lost"]).partition("</header>")[0]

@@ -70,6 +70,7 @@ class Crashing(Silent):
             raise ZeroDivisionError
 
 
+@pytest.mark.slow
 def test_a_tracker_gets_each_step_once_and_none_that_a_resume_takes_back(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers, "LOGGERS", {"wandb": Recording})
     monkeypatch.setattr("populora.training.loop.check_loggers", lambda track: None)

@@ -71,7 +71,7 @@ def wrong_outcomes(place: str, cases: list[Case], results: list[dict]) -> list[s
     return wrong
 
 
-@pytest.mark.parametrize("place", ["full", "standard"])
+@pytest.mark.parametrize("place", ["full", pytest.param("standard", marks=pytest.mark.slow)])
 def test_a_sample_of_every_class_gets_an_allowed_outcome(place):
     Path(CANARY_FILE).write_text(CANARY)
     groups = {case.group: [member for member in CASES if member.group == case.group] for case in CASES}

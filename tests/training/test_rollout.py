@@ -88,6 +88,7 @@ def test_what_is_recorded_does_not_depend_on_when_verdicts_come(run):
     assert {a.student for a in results[0].attempts} == {"S0", "S1"}
 
 
+@pytest.mark.slow
 def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verification_takes():
     draw = np.random.default_rng(1)
     with build_run(replace(CONFIG, base=replace(CONFIG.base, kernels="torch"))) as run:
@@ -101,6 +102,7 @@ def test_reproducible_starts_the_same_requests_at_the_same_calls_whatever_verifi
     assert result.proposals == other.proposals and result.attempts == other.attempts  # to the last bit of every log-probability
 
 
+@pytest.mark.slow
 def test_a_sampler_of_independent_rows_gives_the_same_bytes_whenever_verdicts_come(run):
     if not run.sampler.independent:
         pytest.skip("there is no C compiler")

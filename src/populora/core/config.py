@@ -102,8 +102,8 @@ class SelfplayConfig:
     seeds: int = 256
     """Problems of each type in the buffer before the first step. A base without a file of them makes them once for all its runs."""
     overlap: Literal["reproducible", "eager", "off"] = "reproducible"
-    """When students start on validated problems: at fixed calls of the sampler, so that equal seeds give bit-identical results; as soon as
-    they are validated; or when all proposals are."""
+    """When students start on validated problems. ``reproducible``: as soon as that cannot change results, so that equal seeds give equal
+    bytes (at once with the decoder in C, else at fixed calls of the sampler). ``eager``: at once. ``off``: once all proposals are judged."""
 
     @property
     def student_batch(self) -> int:
@@ -209,7 +209,8 @@ class LearnerConfig:
     max_kl: float = 0.1
     """Largest mean KL (nats a token) between sampler and learner of a member; beyond it the run stops."""
     min_ess: float = 0.5
-    """Smallest effective sample size, as a share of a member's tokens, under the truncated importance weights learner / sampler."""
+    """Smallest effective sample size, as a share of a member's tokens, under the truncated importance weights learner / sampler. Below it
+    the run stops."""
     activation_checkpointing: Literal["none", "mlp", "layer"] = "none"
     """Activations that the backward recomputes instead of keeping: of the MLPs (most of the memory), or of whole layers."""
 
@@ -231,7 +232,7 @@ class LeagueConfig:
     threshold: float = 0.5
     """Solve rate above which the student wins, for ``outcome = "threshold"``."""
     unsolved: Literal["nobody", "teacher"] = "nobody"
-    """Who wins by problems that no attempt solves: nobody, or the teacher (the paper's presets), although they pay it nothing."""
+    """For whom problems that no attempt solves count in a matchup: the teacher (the paper's presets) or nobody. They earn no reward."""
     pfsp_floor: float = 0.01
     """Is added to the weight p (1 - p) of a pairing. With 1e6 all pairings are equally likely."""
 
@@ -256,8 +257,8 @@ class EvolutionConfig:
     operators: tuple[str, ...] = ("m1", "m2", "m3", "m4", "x1", "x2", "x3", "x4")
     """Operators that children are bred by: one is drawn of those that have enough parents."""
     min_basis_cosine: float = 0.5
-    """x1 and x4 mix the parents' factors entry by entry, which takes a common basis. If the cosine between their A is below this, another
-    operator of the pool is drawn. -1 mixes any (paper)."""
+    """x1 and x4 mix the parents' factors entry by entry, which makes sense only if both have the same basis. If the cosine between their A
+    is below this, another operator of the pool is drawn. -1 allows any parents (paper)."""
     refactor: Literal["revive", "balanced"] = "revive"
     """How operators split a child's singular values: ``balanced`` (paper) leaves masked components dead forever."""
     keep_parents: bool = True

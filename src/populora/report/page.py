@@ -85,7 +85,7 @@ def _sample_size(samples: Sequence[dict[str, Any]]) -> str:
         for sample in samples
     ]
     text = f"This page holds a sample, spread evenly over steps, teachers and types. {'; '.join(parts)}."
-    return f"{text} `populora show RUN --step N` prints everything of a step."
+    return f"{text} `populora show RUN --step N --limit 0` prints everything of a step."
 
 
 def _mark_code(text: str) -> markupsafe.Markup:

@@ -82,6 +82,7 @@ def test_whichever_call_a_learner_dies_at_the_adapters_are_those_of_the_undistur
         assert equal(learner._bank, undisturbed._bank) and learner._pool.faults >= 1, dies
 
 
+@pytest.mark.slow
 def test_a_second_death_during_recovery_changes_nothing_either(make_learner, uneven_rows):
     undisturbed = make_learner(2)
     undisturbed.update(uneven_rows)

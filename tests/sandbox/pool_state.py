@@ -1,0 +1,32 @@
+"""What tests ask of a verdict, and of the processes of a pool."""
+
+import os
+import select
+import signal
+from pathlib import Path
+
+from populora.sandbox.process import Zygote
+from populora.sandbox.protocol import Verdict
+
+
+def outcome(verdict: Verdict) -> str:
+    return " ".join(filter(None, [verdict.kind, verdict.reason, *(value.literal for value in verdict.values)]))
+
+
+def pids(pool) -> list[int]:
+    return [zygote._process.pid for worker in pool._workers for zygote in worker._zygotes.values()]
+
+
+def lose(zygote: Zygote) -> None:
+    """Kill a zygote and wait for its end: under bubblewrap the process that serves dies a moment after its parent."""
+    os.kill(zygote._process.pid, signal.SIGKILL)
+    watch = select.poll()
+    watch.register(zygote._control, 0)
+    assert watch.poll(10_000), "the zygote lives on"
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
