@@ -103,7 +103,7 @@ class SelfplayConfig:
     """Problems of each type in the buffer before the first step. A base without a file of them makes them once for all its runs."""
     overlap: Literal["reproducible", "eager", "off"] = "reproducible"
     """When students start on validated problems. ``reproducible``: as soon as that cannot change results, so that equal seeds give equal
-    bytes (at once with the decoder in C, else at fixed calls of the sampler). ``eager``: at once. ``off``: once all proposals are judged."""
+    bytes (at once with the decoder in C, else at fixed calls of the sampler). ``eager``: at once. ``off``: once all proposals are in."""
 
     @property
     def student_batch(self) -> int:
