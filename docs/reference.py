@@ -101,6 +101,8 @@ def preset_page(name: str) -> str:
     lines = [f"# {name}", "", preset.summary, "", "```", f"populora {command} {name}", "```", ""]
     lines += [f"- Hardware: {preset.hardware}.", f"- Time: {preset.time}.", ""]
     lines += [MEASURED.get(name, "No run of this preset has been measured."), ""]
+    if name in CURVES:
+        lines += [f"![{name}: failed attempts, size of programs and held-out accuracy by step]({name}.png)", "", CURVES[name], ""]
     lines += ["## Settings", "", f"It sets {len(changed)} values; all others are [the defaults](../configuration.md)."]
     return "\n".join([*lines, "", "```toml", text.strip(), "```", ""])
 
@@ -120,6 +122,14 @@ MEASURED = {
     **dict.fromkeys(("retention", "retention_full"), _RETENTION),
 }
 """Where the runs of a preset are described."""
+CURVES = {
+    name: f"Thin lines are seeds, the thick one is their mean (`python docs/curves.py`). {note}"
+    for name, note in {
+        **dict.fromkeys(("tiny", "tiny_1t1s", "tiny_4t4s", "tiny_baseline"), "These runs had the earlier settings."),
+        **dict.fromkeys(("sql", "sql_baseline"), "These runs had the settings below."),
+    }.items()
+}
+"""What is to be known of a preset's picture."""
 
 
 def main() -> None:
