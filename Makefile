@@ -26,6 +26,9 @@ PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
+# What fails is made again.
+.DELETE_ON_ERROR:
+
 .PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-oldest test-vllm \
 	test-one-core test-beside setup lint format pytest clean
 
@@ -124,10 +127,14 @@ test-vllm: .vllm/stamp
 	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet --no-deps --require-hashes --requirement $<
 	touch $@
 
+# Debian's Python has no ensurepip, which puts pip into an environment, unless python3-venv is installed.
+WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --without-pip)
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "populora needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=python3.11 ..." >&2; exit 2; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(WITHOUT_PIP) .venv
+	$(if $(WITHOUT_PIP),$(PYTHON) -m pip --python .venv install $(PIP_ARGS) --quiet pip)
 
 .venv/core.stamp: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable .

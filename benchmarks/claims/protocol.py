@@ -41,8 +41,9 @@ def planned_runs(rates: Mapping[str, float]) -> list[Planned]:
     most = max(arm["seeds"] for arm in arms.values())
     return [
         Planned(name, seed, settings_of(name, rates[family_of(name)], PROTOCOL["steps"]))
+        for group in order
         for seed in range(most)
-        for name in order
+        for name in group
         if seed < arms[name]["seeds"]
     ]
 

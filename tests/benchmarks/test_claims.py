@@ -3,6 +3,7 @@
 import ast
 import importlib
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_no_snapshot_has_children_that_did_not_train():
 
 def test_claims_name_measures_and_arms_of_the_protocol():
     arms = {*PROTOCOL["arms"], *PROTOCOL["derived"]}
-    assert sorted(PROTOCOL["order"]["arms"]) == sorted(PROTOCOL["arms"])
+    assert sorted(chain.from_iterable(PROTOCOL["order"]["arms"])) == sorted(PROTOCOL["arms"])
     known = {*PROTOCOL["measures"], "cyclomatic", "ast_depth", "variables"}
     for claim in PROTOCOL["claims"]:
         for each in claim["comparisons"]:
