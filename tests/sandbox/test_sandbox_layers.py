@@ -46,7 +46,7 @@ def test_a_tier_that_is_weak_or_not_there_is_refused_with_what_is_missing_and_wh
 def test_the_probe_tries_what_is_forbidden():
     assert layers._probe("landlock", None)[0] == layers.probe_layers(None)["landlock"][0]
     assert layers.probe_layers(None)["limits"] == (True, "memory, CPU time, files, processes")
-    assert layers.probe_layers(None)["namespaces"] == (False, "bwrap is not on PATH")
+    assert layers.probe_layers(None)["namespaces"] == (False, "bwrap is not on PATH: install bubblewrap")
 
 
 def test_a_broken_bubblewrap_is_no_layer(tmp_path):

@@ -73,7 +73,7 @@ def _tier_of(layers: frozenset[str]) -> Tier:
 @functools.cache
 def probe_layers(bubblewrap: str | None) -> dict[str, tuple[bool, str]]:
     """Try every layer in a process of its own. Returns whether it holds, and the detail, by layer."""
-    namespaces = _probe("namespaces", bubblewrap) if bubblewrap else (False, "bwrap is not on PATH")
+    namespaces = _probe("namespaces", bubblewrap) if bubblewrap else (False, "bwrap is not on PATH: install bubblewrap")
     return {"namespaces": namespaces} | {layer: _probe(layer, None) for layer in ("landlock", "seccomp", "limits")}
 
 
