@@ -5,13 +5,14 @@
 A claim whose arms lack planned runs is incomplete and has no verdict.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites, scalars, vote_gain
+from benchmarks.claims.dynamics import scalars
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites, vote_gain
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 from scipy import stats
@@ -44,10 +45,10 @@ def main() -> None:
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
         arms[name] = observe(in_groups(runs[derived["of"]], derived["size"]), suites)
-    counts = {arm: [len(runs.get(arm, [])), settings["seeds"]] for arm, settings in PROTOCOL["arms"].items()}
-    finished = {arm for arm, (made, planned) in counts.items() if made == planned}
-    finished |= {name for name, derived in PROTOCOL["derived"].items() if derived["of"] in finished}
-    claims = judge(arms, finished)
+    planned = {arm: settings["seeds"] for arm, settings in PROTOCOL["arms"].items()}
+    counts = {arm: [len(runs.get(arm, [])), number] for arm, number in planned.items()}
+    planned |= {name: planned[derived["of"]] // derived["size"] for name, derived in PROTOCOL["derived"].items()}
+    claims = judge(arms, planned)
     means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in arms.items()}
     write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means})
     (args.out / "table.md").write_text(table(claims), encoding="utf-8")
@@ -67,10 +68,11 @@ def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]
         arm[name] = shares(np.array([of_group[name] for of_group in rows]), places)
     for level, places in enumerate(test.groups, start=1):
         arm[f"test/{level}"] = shares(np.array([of_group["test"] for of_group in rows]), [places])
-    if all(len([row for run in group for row in run.answers if row["suite"] == "vote"]) > 1 for group in groups):
+    single = all(len(group) == 1 for group in groups)
+    if single and all(sum(row["suite"] == "vote" for row in group[0].answers) > 1 for group in groups):
         asked = [problem for problem in test.problems if problem.task is TaskType.CODE_O]
         arm["vote_gain"] = shares(np.array([vote_gain(group) for group in groups]), Suite(asked).groups)
-    if all(len(group) == 1 for group in groups):
+    if single:
         of_runs = [scalars(group[0], suites) for group in groups]
         for name in sorted({name for values in of_runs for name in values}):
             arm[name] = Observations(np.array([values[name] for values in of_runs if name in values]))
@@ -82,25 +84,32 @@ def shares(rows: Values, groups: Sequence[Values]) -> Observations:
 
 
 def judge(
-    arms: Mapping[str, Arm], finished: Collection[str], asked: Sequence[Mapping[str, Any]] = PROTOCOL["claims"]
+    arms: Mapping[str, Arm], planned: Mapping[str, int], asked: Sequence[Mapping[str, Any]] = PROTOCOL["claims"]
 ) -> list[dict[str, Any]]:
-    """Give a verdict to every claim whose arms are ``finished``, with p corrected by Holm over these claims."""
-    claims = [{**claim, "comparisons": [compare(arms, each) for each in claim["comparisons"]]} for claim in asked]
-    complete = [claim for claim in claims if all(is_complete(each, finished) for each in claim["comparisons"])]
-    largest = [max(each["p"] for each in claim["comparisons"]) for claim in complete]
-    for claim, corrected in zip(complete, holm(largest), strict=True):
-        claim["p_corrected"] = corrected
-        claim["verdict"] = verdict(claim["comparisons"], corrected)
+    """Give a verdict to every claim that has a value of each planned run, with p corrected by Holm over all claims.
+
+    A claim that has none yet counts with a p of 1, so that no later run can take a verdict back.
+    """
+    claims = [
+        {**claim, "comparisons": [compare(arms, each, len(claim["comparisons"])) for each in claim["comparisons"]]} for claim in asked
+    ]
+    complete = [all(is_complete(each, planned) for each in claim["comparisons"]) for claim in claims]
+    largest = [max(each["p"] for each in claim["comparisons"]) if known else 1.0 for claim, known in zip(claims, complete, strict=True)]
+    for claim, known, corrected in zip(claims, complete, holm(largest), strict=True):
+        if known:
+            claim["p_corrected"] = corrected
+            claim["verdict"] = verdict(claim["comparisons"], corrected)
     return [{"verdict": "incomplete", **claim} for claim in claims]
 
 
-def is_complete(comparison: Mapping[str, Any], finished: Collection[str]) -> bool:
-    arms = {comparison["arm"], comparison["against"]} if isinstance(comparison["against"], str) else {comparison["arm"]}
-    return "interval_95" in comparison and arms <= set(finished)
+def is_complete(comparison: Mapping[str, Any], planned: Mapping[str, int]) -> bool:
+    """Whether every planned run of the comparison's arms has a value."""
+    arms = [comparison["arm"], *([comparison["against"]] if isinstance(comparison["against"], str) else [])]
+    return "interval_95" in comparison and all(made == planned.get(arm) for arm, made in zip(arms, comparison["runs"], strict=False))
 
 
-def compare(arms: Mapping[str, Arm], comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """Return effect, interval and p of a comparison; none where runs are missing."""
+def compare(arms: Mapping[str, Arm], comparison: Mapping[str, Any], comparisons: int = 1) -> dict[str, Any]:
+    """Return effect, intervals and p of one of a claim's ``comparisons``; none where runs are missing."""
     measure, against = comparison["measure"], comparison["against"]
     ours = arms.get(comparison["arm"], {}).get(measure)
     theirs = arms.get(against, {}).get(measure) if isinstance(against, str) else Observations(np.array([float(against)]))
@@ -111,46 +120,42 @@ def compare(arms: Mapping[str, Arm], comparison: Mapping[str, Any]) -> dict[str,
         if isinstance(against, str)
         else stats.ttest_1samp(ours.values, against)
     )
-    low, high = np.quantile(differences(ours, theirs), (LEVEL / 2, 1 - LEVEL / 2))
+    effect, of_runs = float(ours.values.mean() - theirs.values.mean()), test.confidence_interval(1 - LEVEL)
+    half = (of_runs.high - of_runs.low) / 2 / stats.t.ppf(1 - LEVEL / 2, test.df)  # the standard error over runs
+    error = float(np.hypot(half, problem_error(ours, theirs)))
+    intervals = [error * stats.t.ppf(1 - level / 2, test.df) for level in (LEVEL, LEVEL / comparisons)]
+    interval, wide = ([rounded(effect - width), rounded(effect + width)] for width in intervals)
     return {
-        **comparison, "runs": [len(ours.values), len(theirs.values)], "accuracy": ours.rows is not None,
-        "effect": rounded(ours.values.mean() - theirs.values.mean()), "interval_95": [rounded(low), rounded(high)], "p": float(test.pvalue),
+        **comparison, "runs": [len(ours.values), len(theirs.values)], "accuracy": ours.rows is not None, "effect": rounded(effect),
+        "interval_95": interval, "interval_of_claim": wide, "p": float(test.pvalue),
     }  # fmt: skip
 
 
-def differences(ours: Observations, theirs: Observations) -> Values:
-    """Draw runs, and problems within their groups, again and again: differences of means. The problems are the same for both arms."""
-    rng = stream(0, "claims", "bootstrap")
+def problem_error(ours: Observations, theirs: Observations) -> float:
+    """Standard error over problems, drawn again within their groups, the same ones for both arms; 0 for what is no share of problems."""
     if ours.rows is None:
-        return drawn_means(ours.values, rng) - drawn_means(theirs.values, rng)
-    if theirs.rows is None:
-        theirs = Observations(theirs.values, np.full((1, ours.rows.shape[1]), theirs.values[0]), ours.groups)
-    weights = [
-        rng.multinomial(len(run_values), [1 / len(run_values)] * len(run_values), DRAWS) for run_values in (ours.values, theirs.values)
-    ]
-    total = np.zeros(DRAWS)
+        return 0.0
+    rng, total = stream(0, "claims", "bootstrap"), np.zeros(DRAWS)
     for places in ours.groups:
         counts = rng.multinomial(len(places), [1 / len(places)] * len(places), DRAWS)
-        for sign, arm, chosen in ((1, ours, weights[0]), (-1, theirs, weights[1])):
-            rows = arm.rows[:, places]  # type: ignore[index] - both have rows here
-            kept = ~np.isnan(rows)
-            of_run = (counts @ np.nan_to_num(rows).T) / np.maximum(counts @ kept.T, 1)  # [draws, runs]
-            total += sign * (chosen * of_run).sum(1) / chosen.sum(1)
-    return total / len(ours.groups)
-
-
-def drawn_means(values: Values, rng: np.random.Generator) -> Values:
-    return values[rng.integers(0, len(values), (DRAWS, len(values)))].mean(1)
+        for sign, arm in ((1, ours), (-1, theirs)):
+            if arm.rows is not None:
+                rows = arm.rows[:, places]
+                of_run = (counts @ np.nan_to_num(rows).T) / np.maximum(counts @ (~np.isnan(rows)).T, 1)  # [draws, runs]
+                total += sign * of_run.mean(1)
+    return float(np.std(total / len(ours.groups)))
 
 
 def verdict(comparisons: Sequence[Mapping[str, Any]], corrected: float) -> str:
     """Say ``holds``, ``does not`` or ``unclear`` by the protocol's rule."""
-    signed = [
-        (*sorted(bound * (1 if each["sign"] == "+" else -1) for bound in each["interval_95"]), each["accuracy"]) for each in comparisons
-    ]
-    if all(low > 0 for low, _, _ in signed) and corrected < LEVEL:
+
+    def signed(each: Mapping[str, Any], interval: str) -> list[float]:
+        return sorted(bound * (1 if each["sign"] == "+" else -1) for bound in each[interval])
+
+    if all(signed(each, "interval_95")[0] > 0 for each in comparisons) and corrected < LEVEL:
         return "holds"
-    return "does not" if any(high < (MARGIN if accuracy else 0.0) for _, high, accuracy in signed) else "unclear"
+    refuted = [signed(each, "interval_of_claim")[1] < (MARGIN if each["accuracy"] else 0.0) for each in comparisons]
+    return "does not" if any(refuted) else "unclear"
 
 
 def summary(observed: Observations) -> dict[str, float]:

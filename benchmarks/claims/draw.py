@@ -3,16 +3,18 @@
     python -m benchmarks.claims.draw       writes results.png from the files in measured/
 
 Lines are means over runs, bands one standard error of them. A run's accuracy is the test suite's, over levels and solvers. CPU time counts
-all processes of a run; a step has the share that it has of the run's wall time. The dotted line is the untrained base.
+all processes of a run, on the kind of processor that measured most runs; a step has the share that it has of the sampled tokens. The dotted
+line is the untrained base.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, known, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
@@ -26,7 +28,7 @@ MARKERS = dict(zip(DRAWN, "os^Dv", strict=True))
 AXES: dict[str, Callable[[MeasuredRun], Values]] = {
     "steps": lambda run: np.arange(1.0, run.steps + 1),
     "millions of sampled tokens": lambda run: np.cumsum(run.sampled) / 1e6,
-    "CPU minutes": lambda run: run.facts["cpu_seconds"] / 60 * np.cumsum(run.curves["seconds"]) / np.sum(run.curves["seconds"]),
+    "CPU minutes": lambda run: run.facts["cpu_seconds"] / 60 * np.cumsum(run.sampled) / np.sum(run.sampled),
 }
 """What a run has spent after each of its steps."""
 
@@ -42,12 +44,15 @@ def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite],
     """Draw all arms. ``base`` is the untrained base's accuracy by level."""
     figure, axes = plt.subplots(1, len(AXES) + 1, figsize=(14, 3.6), constrained_layout=True)
     groups = suites["test"].groups
-    levels = axes[-1]
+    levels, timed = axes[-1], Counter(run.facts.get("processor") for runs in arms.values() for run in runs).most_common(1)[0][0]
     for arm, runs in arms.items():
         steps, rows = progress(runs, suites)
         curves = np.array([[grouped(row, groups) for row in of_run] for of_run in rows])
-        for axis, spent in zip(axes, AXES.values(), strict=False):
-            _line(axis, arm, np.mean([spent(run)[steps - 1] for run in runs], 0), curves)
+        for axis, (name, spent) in zip(axes, AXES.items(), strict=False):
+            kept = [not name.startswith("CPU") or (run.facts.get("processor") == timed and known(run.facts["cpu_seconds"])) for run in runs]
+            if any(kept):
+                used = np.mean([spent(run)[steps - 1] for run, keep in zip(runs, kept, strict=True) if keep], 0)
+                _line(axis, arm, used, curves[kept])
         final = np.array([[np.nanmean(of_run[-1][places]) for places in groups] for of_run in rows])
         _line(levels, arm, np.arange(1, len(groups) + 1), final)
     for axis, title in zip(axes, AXES, strict=False):

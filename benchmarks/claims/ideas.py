@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from benchmarks.claims.measures import LAST, MeasuredRun, read_runs, weakest_validity
+from benchmarks.claims.measures import LAST, MeasuredRun, known, read_runs, weakest_validity
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
@@ -50,7 +50,7 @@ def values_of(run: MeasuredRun, proposed: set[int]) -> dict[str, float]:
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
         "sampled": float(np.sum(run.sampled)) / 1e6,
-        "CPU minutes": run.facts["cpu_seconds"] / 60,
+        "CPU minutes": run.facts["cpu_seconds"] / 60 if known(run.facts["cpu_seconds"]) else float("nan"),
     }
 
 

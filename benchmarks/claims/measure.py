@@ -10,7 +10,9 @@ Solvers of earlier snapshots, and sampled answers, are for runs that answer the 
 """
 
 import json
+import math
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,7 +48,7 @@ KEPT = re.compile(
 
 
 USED = "cpu_seconds.txt"
-"""In a run's folder: the CPU time of its processes."""
+"""In a run's folder: the CPU time of its processes, a line for each part of the training; nan where it is not known."""
 
 
 def write_measured(folder: Path, target: Path, suites: Sequence[str]) -> None:
@@ -56,11 +58,23 @@ def write_measured(folder: Path, target: Path, suites: Sequence[str]) -> None:
     names = sorted({name for line in log for name in line if KEPT.fullmatch(name)})
     curves = {name: pa.array([line.get(name) for line in log], pa.float32()) for name in names}
     curves["seconds"] = pa.array([line["seconds/step"] for line in timings], pa.float32())
-    facts = {**_facts(folder, every), "cpu_seconds": float((folder / USED).read_text()), "processor": processor()}
+    facts = {**_facts(folder, every), "cpu_seconds": cpu_seconds(folder), "processor": processor(), "commit": commit()}
     table = pa.table(curves).replace_schema_metadata({name: json.dumps(value) for name, value in facts.items()})
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(answers, f"{target}.answers.parquet", compression="zstd")
     pq.write_table(table, f"{target}.parquet", compression="zstd")  # last: the run counts as measured now
+
+
+def cpu_seconds(folder: Path) -> float | None:
+    """Add up the CPU time of a run. None if that of a part is not known."""
+    used = sum(map(float, (folder / USED).read_text().split()))
+    return None if math.isnan(used) else used
+
+
+def commit() -> str:
+    """Name the commit of the sources, with a + if tracked files differ from it."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+"]
+    return subprocess.run(command, cwd=Path(__file__).parent, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _facts(folder: Path, every: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:

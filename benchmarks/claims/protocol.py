@@ -49,13 +49,13 @@ def planned_runs(rates: Mapping[str, float]) -> list[Planned]:
 
 
 def pilot_runs() -> list[Planned]:
-    """List the runs that choose the learning rates. The seed is part of the arm's name together with the rate."""
+    """List the runs that choose the learning rates. The rate is part of the arm's name."""
     pilot = PROTOCOL["pilot"]
     return [
         Planned(f"pilot/{arm}-{rate:g}", seed, settings_of(arm, rate, pilot["steps"]))
         for seed in pilot["seeds"]
-        for arm in pilot["arms"]
-        for rate in pilot["rates"]
+        for arm, rates in pilot["rates"].items()
+        for rate in rates
     ]
 
 
@@ -90,6 +90,8 @@ def cure_of(names: Sequence[str]) -> dict[str, Any]:
 
 def family_of(arm: str) -> str:
     """Return the arm of the pilot whose learning rate an arm takes."""
+    if arm in PROTOCOL["pilot"]["rates"]:
+        return arm
     return "agent" if PROTOCOL["arms"][arm]["settings"].get("population.single_agent") else "4t4s"
 
 

@@ -9,7 +9,6 @@ longest comparable run so far tells how long one takes.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,10 +23,23 @@ from threading import Lock
 import numpy as np
 import pyarrow.parquet as pq
 from benchmarks.claims.measure import USED
+from benchmarks.claims.measures import read_run
 from benchmarks.claims.protocol import PROTOCOL, Planned, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
 from benchmarks.measuring import POPULORA, options, write_results
 
 HERE = Path(__file__).parent
+TIMED = """
+import resource, signal, subprocess, sys
+training = subprocess.Popen(sys.argv[2:])
+for end in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(end, signal.SIG_IGN)  # it ends with the training
+code = training.wait()
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "a") as file:
+    print(used.ru_utime + used.ru_stime, file=file)
+sys.exit(code)
+"""
+"""A parent of the training that appends the CPU seconds of all its processes to a file, however the training ends."""
 
 
 def main() -> None:
@@ -66,7 +78,7 @@ def missing(runs: Sequence[Planned], out: Path) -> list[Planned]:
 
 def make(runs: Sequence[Planned], args: Namespace) -> None:
     """Train and measure those that are missing, ``jobs`` at a time."""
-    clock = Clock()
+    clock = Clock(args.out / "measured")
     with ThreadPoolExecutor(args.jobs) as jobs:
         list(jobs.map(lambda run: _make_one(run, args, clock), missing(runs, args.out)))
 
@@ -85,11 +97,15 @@ def _make_one(run: Planned, args: Namespace, clock: "Clock") -> None:
 
 
 class Clock:
-    """The longest time that a run of each arm took."""
+    """The longest time that a run of each arm took, first that of the training of the measured ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, measured: Path) -> None:
         self._seconds: dict[str, float] = defaultdict(float)
         self._changing = Lock()
+        for file in measured.rglob("*.parquet"):
+            if ".answers" not in file.name:
+                arm = str(file.relative_to(measured)).rpartition("-")[0]
+                self.note(arm, sum(pq.read_table(file, columns=["seconds"])["seconds"].to_pylist()))
 
     def longest(self, arm: str) -> float:
         return self._seconds[arm] or max(self._seconds.values(), default=0.0)
@@ -100,34 +116,28 @@ class Clock:
 
 
 def train(run: Planned, folder: Path) -> None:
-    """Train a run, or go on with it, and add up the CPU time of its processes."""
+    """Train a run, or go on with it, and note the CPU time of its processes, also if this process ends before them."""
     new = [*POPULORA, "train", PROTOCOL["preset"], "--seed", str(run.seed), "--out", str(folder), *run.flags()]
     command = [*POPULORA, "resume", str(folder)] if (folder / "config.json").exists() else new
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    before = float((folder / USED).read_text()) if (folder / USED).exists() else 0.0
-    (folder / USED).write_text(str(before + used.ru_utime + used.ru_stime))
+    subprocess.run([sys.executable, "-c", TIMED, str(folder / USED), *command], stdout=subprocess.DEVNULL, check=True)
 
 
 def chosen_rates(out: Path) -> dict[str, float]:
     """Choose each family's learning rate by the protocol's rule, and write ``pilot.json``."""
-    pilot, accuracies = PROTOCOL["pilot"], defaultdict(dict)
-    for arm in pilot["arms"]:
-        for rate in pilot["rates"]:
-            files = [out / "measured" / f"pilot/{arm}-{rate:g}-{seed}.answers.parquet" for seed in pilot["seeds"]]
-            accuracies[arm][f"{rate:g}"] = round(float(np.mean([validation_accuracy(file) for file in files])), 4)
+    accuracies: dict[str, dict[str, float]] = defaultdict(dict)
+    for arm, rates_of_arm in PROTOCOL["pilot"]["rates"].items():
+        files = {
+            rate: [out / "measured" / f"pilot/{arm}-{rate:g}-{seed}.parquet" for seed in PROTOCOL["pilot"]["seeds"]]
+            for rate in rates_of_arm
+        }
+        runs = {rate: [read_run(file) for file in of_rate] for rate, of_rate in files.items()}
+        proposed = {place for of_rate in runs.values() for run in of_rate for place in run.facts["contaminated"]["validation"]}
+        for rate, of_rate in runs.items():
+            kept = [np.delete(run.greedy("validation"), sorted(proposed), axis=1).mean() for run in of_rate]
+            accuracies[arm][f"{rate:g}"] = round(float(np.mean(kept)), 4)
     rates = {arm: float(max(by_rate, key=by_rate.__getitem__)) for arm, by_rate in accuracies.items()}
-    if not (out / "pilot.json").exists():
-        write_results(out / "pilot.json", {"rule": pilot["rule"], "accuracy": accuracies, "chosen": rates})
-    return json.loads((out / "pilot.json").read_text())["chosen"]
-
-
-def validation_accuracy(answers: Path) -> float:
-    rows = pq.read_table(answers).to_pylist()
-    return float(np.mean([row["correct"] for row in rows if row["suite"] == "validation"]))
+    write_results(out / "pilot.json", {"rule": PROTOCOL["pilot"]["rule"], "accuracy": accuracies, "chosen": rates})
+    return rates
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Programs that the tiny base's generator never writes: recursion, nested loops, sets, lambdas, string methods and other constructs.
+"""Programs that the tiny base's generator writes hardly ever: recursion, nested loops, sets, lambdas, string methods and others.
 
 Each family is a hand-written program with gaps for small constants, and calls that fit it. They ask whether what is learned in
 self-play carries over to other programs, as the paper asks with benchmarks of other origin.
@@ -14,7 +14,7 @@ Draw = Callable[[np.random.Generator], str]
 
 @dataclass(frozen=True)
 class Family:
-    """``program`` has the gaps ``K`` and ``M`` for constants from 2 to 5; ``inputs`` draws the text of a call's arguments."""
+    """``program`` has gaps for constants: ``K`` of 2 to 5, ``M`` of 1 to 3. ``inputs`` draws the text of a call's arguments."""
 
     name: str
     program: str

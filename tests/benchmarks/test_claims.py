@@ -2,14 +2,22 @@
 
 import ast
 import importlib
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from itertools import chain
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from benchmarks.claims import analyse, confirm, ideas, measure, measures, protocol, suites
+from benchmarks.claims import analyse, confirm, dynamics, ideas, measure, measures, protocol, suites
+from benchmarks.claims import run as campaign
 from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
-from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, recovery, specialisation, vote, vote_gain
+from benchmarks.claims.dynamics import oscillation, parents_kept, recovered, specialisation
+from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, vote, vote_gain
 from benchmarks.claims.protocol import PROTOCOL, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
 from benchmarks.claims.transfer import FAMILIES
 
@@ -18,7 +26,7 @@ from populora.cli.train import Train
 from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, Problem
 
-RATES = {"agent": 1e-3, "4t4s": 2e-3}
+RATES = {"agent": 1e-3, "4t4s": 2e-3, "agent_x4": 4e-3}
 
 
 def problems(*groups):
@@ -32,7 +40,7 @@ def test_every_planned_run_has_settings_that_the_trainer_takes():
         settings = parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train").settings
         assert settings.learner.role_weights == "equal" and settings.threads == 1 and not settings.evaluation.every
         assert settings.steps % settings.keep_checkpoints_every == 0
-    assert {run.settings["learner.learning_rate"] for run in planned_runs(RATES) if run.arm.startswith("agent")} == {1e-3}
+    assert {run.settings["learner.learning_rate"] for run in planned_runs(RATES) if run.arm.startswith("agent")} == {1e-3, 4e-3}
 
 
 def test_every_idea_changes_what_a_4t4s_run_does_and_meets_it_with_the_same_seeds():
@@ -54,7 +62,7 @@ def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs
     assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.every" not in agent
     assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
     assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
-    assert agent["learner.learning_rate"] == RATES["agent"] and cured["learner.learning_rate"] == RATES["4t4s"]
+    assert agent["learner.learning_rate"] == RATES["agent_x4"] and cured["learner.learning_rate"] == RATES["4t4s"]
     for run in {run.arm: run for run in [*runs, *together_runs(RATES, ["several", "kl"])]}.values():
         parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train")
     assert together_runs(RATES, ["kl"]) == [] and len(together_runs(RATES, ["kl", "buffer"])) == 3
@@ -181,6 +189,39 @@ def test_accuracies_are_of_all_solvers_the_weakest_the_chosen_and_any_without_wh
     assert rows["transfer"].tolist() == [0.5, 0, 1, 0.5]
 
 
+def test_solvers_of_several_runs_are_ranked_on_the_same_problems():
+    suite = {"test": Suite(problems("1", "1")), "transfer": Suite(problems("a", "a"))}
+    first, second = run_with([[1, 0]]), run_with([[0, 1]])
+    first.answers[2]["correct"], second.answers[2]["correct"] = [1, 1, 0, 0], [1, 1, 1, 0]  # on the validation suite
+    first.facts["contaminated"]["validation"] = [2, 3]
+    np.testing.assert_equal(accuracies([first, second], suite)["chosen"], [1, 0])  # equal without these two, so the earlier one
+    first.facts["contaminated"]["validation"] = []
+    np.testing.assert_equal(accuracies([first, second], suite)["chosen"], [0, 1])
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_cpu_time_of_a_training_that_is_stopped_is_noted(tmp_path, ending):
+    script = (
+        "import sys, time\nsum(range(3_000_000))\ntry: print('ready', flush=True), time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(130)"
+    )
+    command = [sys.executable, "-c", campaign.TIMED, str(tmp_path / measure.USED), sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout.readline() == b"ready\n"
+        os.killpg(process.pid, ending)
+        assert process.wait(30) == (130 if ending is signal.SIGINT else 241)
+    assert 0.01 < measure.cpu_seconds(tmp_path) < 60
+    (tmp_path / measure.USED).write_text("nan\n3.5\n")
+    assert measure.cpu_seconds(tmp_path) is None
+
+
+def test_a_run_begins_only_if_the_longest_one_measured_would_end_in_time(tmp_path):
+    (tmp_path / "pilot").mkdir()
+    for name, seconds in {"4t4s-0": 3.0, "4t4s-1": 5.0, "pilot/agent-1": 2.0}.items():
+        pq.write_table(pa.table({"seconds": [seconds, 1.0]}), tmp_path / f"{name}.parquet")
+    clock = campaign.Clock(tmp_path)
+    assert (clock.longest("4t4s"), clock.longest("pilot/agent"), clock.longest("8t8s")) == (6.0, 3.0, 6.0)
+
+
 def test_the_gain_of_a_vote_compares_equal_numbers_of_answers():
     right, wrong = ([1] * 16, [1] * 16), ([2] * 16, [0] * 16)
     run = run_with([[1], [0], [0], [0]], votes=[right, wrong, wrong, wrong])
@@ -197,18 +238,37 @@ def test_specialisation_is_nothing_for_chance_and_the_variance_of_real_differenc
     assert specialisation(special.astype(float), types) == pytest.approx(truth, rel=0.2)
 
 
-def test_children_recover_when_a_window_comes_near_their_older_peers():
-    steps = np.zeros(60)
-    rise = np.where(np.arange(60) < 30, 0.2, 0.6)  # S1, born after step 20, is as good as the others from step 31 on
-    curves = {"seconds": steps, **{f"student/solve_rate/S{index}": np.full(60, 0.6) for index in (0, 2)}, "student/solve_rate/S1": rise}
-    curves |= {f"student/solve_rate/S{index}/{task}": np.full(60, 0.6) for index in (0, 1, 2) for task in CODE_TYPES}
+def test_what_oscillates_is_told_from_noise_and_from_a_trend():
+    rng, steps = np.random.default_rng(0), np.arange(200)
+    noise = [rng.normal(0, 0.05, 200) for _ in range(40)]
+    assert np.mean([oscillation(values) for values in noise]) == pytest.approx(0, abs=0.002)
+    assert np.mean([oscillation(values + steps / 200) for values in noise]) == pytest.approx(0, abs=0.002)
+    assert np.mean([oscillation(values / 2) for values in noise]) == pytest.approx(0, abs=0.002)  # four times as many problems a step
+    assert oscillation(noise[0] + 0.1 * np.sin(steps / 3)) > 0.02
+    assert np.isnan(oscillation(np.full(200, np.nan)))
+
+
+def test_a_child_has_recovered_if_its_last_steps_are_near_those_of_older_members():
+    rise = np.where(np.arange(60) < 36, 0.2, 0.6)  # S1, born after step 20, is as good as the others from step 37 on
+    curves = {"seconds": np.zeros(60), **{f"student/solve_rate/S{index}": np.full(60, 0.6) for index in (0, 2)}}
     child = {"member": "S1", "born": 20, "operator": "x1", "parents": ["S0#1", "S2#0"]}
-    found = recovery([child], curves)
-    assert found == {"recovered": 1.0, "recovery_steps": 15.0, "both_kept": 1.0}
-    curves["student/solve_rate/S1"] = np.full(60, 0.2)
-    curves["student/solve_rate/S1/code_i"] = np.full(60, 0.2)
-    assert recovery([child], curves) == {"recovered": 0.0, "recovery_steps": float("inf"), "both_kept": 0.0}
-    assert recovery([{**child, "born": 50}], curves) == {}  # too late to be judged
+    assert recovered([child], {**curves, "student/solve_rate/S1": rise}) == 0.0
+    assert recovered([child], {**curves, "student/solve_rate/S1": np.roll(rise, -1)}) == 1.0
+    assert np.isnan(recovered([{**child, "born": 50}], {**curves, "student/solve_rate/S1": rise}))  # too late to be judged
+    young = [child, *({**child, "member": member, "born": 30} for member in ("S0", "S2"))]
+    assert np.isnan(recovered([child, *young], {**curves, "student/solve_rate/S1": rise}))  # nobody is older
+
+
+def test_what_a_crossover_keeps_is_judged_at_the_type_in_which_each_parent_was_ahead_before():
+    rates = {"S0": (0.8, 0.5, 0.5), "S2": (0.5, 0.5, 0.9), "S1": (0.8, 0.1, 0.45)}
+    curves = {
+        f"student/solve_rate/{m}/{task}": np.full(60, rate) for m in rates for task, rate in zip(dynamics.TASKS, rates[m], strict=True)
+    }
+    curves["seconds"] = np.zeros(60)
+    child = {"member": "S1", "born": 20, "operator": "x1", "parents": ["S0#1", "S2#0"]}
+    assert parents_kept([child], curves) == pytest.approx((0.8 + 0.45) / (0.8 + 0.9))
+    assert np.isnan(parents_kept([child, {**child, "member": "S2", "born": 40}], curves))  # a parent is replaced meanwhile
+    assert np.isnan(parents_kept([{**child, "parents": ["S0#1"]}], curves))
 
 
 def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_as_it_says(monkeypatch):
@@ -231,20 +291,22 @@ def test_the_picture_has_what_runs_spent_until_each_snapshot(tmp_path):
     suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
     run = run_with([[1, 0, 1, 1], [0, 0, 1, 0]])
     later = [{**row, "step": 4, "correct": [1, 1, 1, 1]} for row in run.answers]
+    early = [row for row in run.answers if row["suite"] != "validation"]
     curves = {"seconds": np.array([1.0, 1.0, 1.0, 5.0]), "tokens/propose": np.full(4, 2e6), "tokens/solve": np.full(4, 1e6)}
-    run = MeasuredRun("4t4s-0", {**run.facts, "cpu_seconds": 960}, curves, [*run.answers, *later])
+    run = MeasuredRun("4t4s-0", {**run.facts, "cpu_seconds": 960, "processor": "a"}, curves, [*early, *later])
     steps, rows = draw.progress([run], suite)
     assert steps.tolist() == [1, 4] and rows[0][0].tolist() == [0.5, 0, 1, 0.5] and rows[0][1].tolist() == [1, 1, 1, 1]
     assert {name: spent(run).tolist() for name, spent in draw.AXES.items()} == {
-        "steps": [1, 2, 3, 4], "millions of sampled tokens": [3, 6, 9, 12], "CPU minutes": [2, 4, 6, 16],
+        "steps": [1, 2, 3, 4], "millions of sampled tokens": [3, 6, 9, 12], "CPU minutes": [4, 8, 12, 16],
     }  # fmt: skip
-    draw.draw({"4t4s": [run], "agent": [run, run]}, suite, [0.1, 0.2], tmp_path / "picture.png")
+    unknown = MeasuredRun("agent-1", {**run.facts, "cpu_seconds": None}, curves, run.answers)
+    draw.draw({"4t4s": [run], "agent": [run, unknown]}, suite, [0.1, 0.2], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_verdicts_follow_the_rule():
-    def of(low, high, sign="+", accuracy=True):
-        return {"interval_95": [low, high], "sign": sign, "accuracy": accuracy}
+    def of(low, high, sign="+", accuracy=True, wider=0.0):
+        return {"interval_95": [low, high], "interval_of_claim": [low - wider, high + wider], "sign": sign, "accuracy": accuracy}
 
     assert verdict([of(0.03, 0.1)], 0.01) == "holds"
     assert verdict([of(0.03, 0.1)], 0.2) == "unclear"
@@ -253,13 +315,17 @@ def test_verdicts_follow_the_rule():
     assert verdict([of(-0.1, 0.015, accuracy=False)], 0.9) == "unclear"
     assert verdict([of(-2, -1, sign="-", accuracy=False)], 0.01) == "holds"
     assert verdict([of(1, 2, sign="-", accuracy=False)], 0.01) == "does not"
+    assert verdict([of(-2, -1, accuracy=False, wider=1.5)], 0.5) == "unclear"  # refuted alone, not among the comparisons of its claim
+    assert verdict([of(0.001, 0.015)], 0.01) == "holds"  # small, but there
 
 
 def test_a_claim_without_all_its_runs_has_no_verdict():
     arms = {"4t4s": {"test": Observations(np.array([0.5, 0.6]))}, "agent": {"test": Observations(np.array([0.1, 0.2]))}}
-    claims = {claim["id"]: claim for claim in judge(arms, {"4t4s"})}
+    claims = {claim["id"]: claim for claim in judge(arms, {"4t4s": 2, "agent": 3})}
     assert claims["C1"]["verdict"] == "incomplete" and claims["C1"]["comparisons"][0]["effect"] == 0.4
-    assert {claim["verdict"] for claim in judge(arms, {"4t4s", "agent"})} == {"incomplete", "holds"}
+    (judged,) = [claim for claim in judge(arms, {"4t4s": 2, "agent": 2}) if claim["verdict"] != "incomplete"]
+    alone = judge(arms, {"4t4s": 2, "agent": 2}, [PROTOCOL["claims"][0]])[0]
+    assert judged["id"] == "C1" and judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])
     assert "| C1 |" in analyse.table(list(claims.values()))
 
 
