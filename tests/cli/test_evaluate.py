@@ -270,7 +270,7 @@ def test_an_endpoint_is_evaluated(tmp_path, populora):
     ("arguments", "message"),
     [
         (["tiny", "--suite", "maths"], "Did you mean 'math500'? Groups of them are code, math, cruxeval, sql, tiny, tiny_sql."),
-        (["tiny", "--limit", "-1"], "--limit is -1: expected 1 or more"),
+        (["tiny", "--limit", "-1"], "--limit is -1: expected 0 or more"),
         (["tiny", "--max-tokens", "many"], "expected an integer, got 'many'"),
         (["tiny", "--workers", "0"], "--workers is 0: expected 1 or more"),
         (["tiny", "--backend", "gpu"], "`populora evaluate --help` lists what is possible."),

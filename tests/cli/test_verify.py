@@ -11,8 +11,9 @@ import time
 import pytest
 from orphans import alive, descendants
 
-from populora.cli.verify import main
-from populora.core.errors import ConfigError
+from populora.cli.verify import answer_line, main
+from populora.core.errors import ConfigError, SandboxFault
+from populora.tasks.checks import Verifier
 
 COMMAND = [sys.executable, "-m", "populora.cli.main", "verify", "--allow-weak", "--cpu-seconds", "1"]
 ADD = "def f(x):\n    return x + 1"
@@ -108,6 +109,22 @@ def test_a_malformed_line_is_an_error_of_that_line_alone():
 
 def start(*flags: str) -> subprocess.Popen:
     return subprocess.Popen([*COMMAND, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_without_standard_input_it_ends_with_one_message():
+    closed = ["sh", "-c", '"$@" <&-', "sh", *COMMAND]
+    done = subprocess.run(closed, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "cannot read requests from standard input" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_sandbox_that_fails_decides_nothing(monkeypatch):
+    def fail(*_, **__):
+        raise SandboxFault("the sandbox failed")
+
+    with Verifier(allow_weak=True) as verifier:
+        monkeypatch.setattr(verifier, "run_program", fail)
+        answer = json.loads(answer_line(verifier, lines({**RUN, "id": 7})[0]))
+    assert answer == {"id": 7, "verdict": "internal", "kind": "sandbox_failed", "correct": None}
 
 
 def test_a_caller_may_wait_for_each_answer():

@@ -2,9 +2,12 @@
 
 import pytest
 
+from populora.core.errors import SandboxFault
+from populora.core.types import VerdictKind
 from populora.evals.benchmarks import BENCHMARKS
 from populora.evals.eval_records import Item
 from populora.evals.graders.cruxeval import grade_cruxeval
+from populora.sandbox.protocol import Verdict
 
 CODE = "def f(xs):\n    return {x: xs.count(x) for x in xs}"
 ITEM = Item("sample_0", {"id": "sample_0", "code": CODE, "input": "[1, 1, 2]", "output": "{1: 2, 2: 1}"})
@@ -79,6 +82,15 @@ def test_an_output_is_right_if_it_is_equal_and_not_asked_of_the_program(graded, 
 )
 def test_answers_to_our_prompts_stand_in_a_fence_or_where_azr_looks_beyond_it(graded, mode, completion, strict, lenient):
     assert graded(mode, completion).modes == {"strict": strict, "lenient": lenient}
+
+
+def test_a_failure_of_the_sandbox_is_no_wrong_answer():
+    class Broken:
+        def run(self, jobs):
+            return [Verdict(VerdictKind.INTERNAL, "sandbox_failed")] * len(jobs)
+
+    with pytest.raises(SandboxFault, match="grade again"):
+        grade_cruxeval(Broken(), BENCHMARKS["cruxeval_output"], ITEM, "{1: 2, 2: 1}")
 
 
 def test_a_program_that_runs_too_long_is_ended(graded):

@@ -101,6 +101,25 @@ def test_what_fails_is_graded_once_more_alone_and_what_then_passes_is_told(files
     assert summary["facts"]["versions"]["populora"] and summary["facts"]["limits"]["cpu_seconds"] and summary["machine"]["processor"]
 
 
+def test_what_is_right_is_not_graded_again_whatever_another_mode_says(files, monkeypatch):
+    folder, seen = files(right(0)), []
+
+    def in_one_mode(pool, benchmark, item, text):
+        seen.append(item.id)
+        correct = item.id == "sample_0" and seen.count(item.id) == 1
+        return Grade(item.id, correct, "" if correct else "out_of_resources", modes={"strict": False, "lenient": correct})
+
+    monkeypatch.setitem(grading.GRADERS, "cruxeval", grading.GraderSettings(in_one_mode, code.LIMITS))
+    assert grade(folder) == 1 and seen.count("sample_0") == 1
+    assert verdicts(folder)["sample_0"] == (True, "")
+
+
+def test_grading_that_was_stopped_between_its_two_files_begins_again(files):
+    folder = files(*[right(n) for n in range(6)])
+    (folder / "verdicts.jsonl").touch()
+    assert grade(folder) == 0 and all(correct for correct, _ in verdicts(folder).values())
+
+
 @pytest.mark.parametrize("out", ["completions.jsonl", "verdicts.json", "mine.jsonl", "folder"])
 def test_nothing_but_verdicts_is_written_over(files, out, capsys):
     folder = files(right(0))

@@ -1,6 +1,8 @@
 """Figures of evaluations, from folders of verdicts written here."""
 
+import html
 import json
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -12,6 +14,7 @@ from report_runs import study_of
 from populora.core.errors import PopuloraError
 from populora.report.figure import Figure, MissingFigure
 from populora.report.figures.downstream import downstream_figures
+from populora.report.page import page
 from populora.report.rendering import draw
 
 ROLES = {"base": "base", "T0": "teacher", "T1": "teacher", "S0": "student", "S1": "student"}
@@ -62,6 +65,14 @@ def test_rows_have_means_of_roles_with_their_spread_and_every_member(runs, tmp_p
     widths = [patch.get_width() for axis in draw(adapters).axes for patch in axis.patches]
     assert widths == pytest.approx([RATES[model, name] for name in ITEMS for model in ROLES])
     assert bars.runs == adapters.runs == "1 evaluation: pair/step_00006: 5 models" and bars.tables
+
+
+def test_the_footnotes_of_the_tables_stand_in_the_page(runs, tmp_path):
+    study = study_of(runs["pair"], evaluations=(evaluation(tmp_path / "pair" / "evaluations" / "step_00006", graded=20),))
+    bars, *others = downstream_figures(study)
+    notes = [note for table in bars.tables for note in table.footnotes]
+    text = re.sub("</?code>", "`", html.unescape(page(study, [bars, *others])))
+    assert len(notes) > 2 and all(note in text for note in notes)
 
 
 def test_a_cap_reaches_to_the_best_member_of_the_role_and_a_line_over_their_spread(runs, tmp_path):

@@ -1,5 +1,10 @@
 """Which tier a machine gets, and that less than standard is refused unless accepted."""
 
+import shutil
+import subprocess
+import sys
+import sysconfig
+
 import pytest
 
 from populora.core.errors import SandboxUnavailableError
@@ -41,6 +46,24 @@ def test_a_tier_that_is_weak_or_not_there_is_refused_with_what_is_missing_and_wh
     machine(monkeypatch, *missing)
     with pytest.raises(SandboxUnavailableError, match=message):
         layers.isolation(tier=tier)
+
+
+@pytest.mark.parametrize(("missing", "layer"), [(("landlock",), "namespaces"), (("namespaces",), "landlock"), ((), "landlock")])
+def test_the_tier_standard_has_landlock_or_namespaces(monkeypatch, missing, layer):
+    machine(monkeypatch, *missing)
+    assert layers.isolation(tier="standard").layers == {layer, "seccomp", "limits"}
+
+
+@pytest.mark.skipif(not layers.probe_layers(shutil.which("bwrap"))["namespaces"][0], reason="needs bubblewrap and user namespaces")
+def test_namespaces_alone_hide_all_installed_packages(tmp_path):
+    """Those of the trainer's virtual environment, and those beside the standard library."""
+    command, environment = layers.interpreter_command([], bubblewrap=shutil.which("bwrap"))
+    bases = [sysconfig.get_path("purelib", vars={"base": sys.base_prefix}), sysconfig.get_path("purelib")]
+    seen = "[p for p in ('torch', 'pip', 'numpy') for b in bases if os.path.exists(os.path.join(b, p))]"
+    script = f"import os; bases = {bases!r}; print({seen}, len(os.listdir(bases[0])))"
+    inside = [*command[: command.index("-P")], "-S", "-c", script]
+    done = subprocess.run(inside, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[] 0\n"
 
 
 def test_the_probe_tries_what_is_forbidden():

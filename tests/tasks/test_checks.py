@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from populora.core.config import TasksConfig
+from populora.core.errors import SandboxFault
 from populora.core.types import VerdictKind
-from populora.sandbox.protocol import PROFILES
+from populora.sandbox.protocol import PROFILES, Verdict
 from populora.tasks.checks import Verifier
 
 ADD = "def f(x):\n    return x + 1"
@@ -53,6 +54,17 @@ def test_a_solution_is_right_if_all_pairs_are(verifier):
     assert verifier.check_solution(ADD, [("1", "2"), ("-1", "1")]).kind == "wrong"
     assert verifier.check_solution("def f(x):\n    while x: pass\n    return 1", [("0", "1"), ("1", "1")]).kind == "cpu"
     assert not verifier.check_solution(COIN, [("0", "0"), ("1", "1")]).correct
+
+
+def test_a_sandbox_that_fails_is_no_wrong_answer(monkeypatch):
+    with Verifier(LIMITS, allow_weak=True) as failing:
+        monkeypatch.setattr(failing._pool, "run", lambda jobs, twice=False: [Verdict(VerdictKind.INTERNAL, "sandbox_failed")] * len(jobs))
+        for ask in (
+            lambda: failing.run_program(ADD, "1"), lambda: failing.check_answer("1", "1"), lambda: failing.check_input(ADD, "1", "2"),
+            lambda: failing.check_solution(ADD, [("1", "2")]),
+        ):  # fmt: skip
+            with pytest.raises(SandboxFault, match="ask again"):
+                ask()
 
 
 def test_an_expected_output_that_is_no_literal_is_the_callers_mistake(verifier):

@@ -124,7 +124,7 @@ def _check_arguments(args: Generate) -> None:
     """Raise `ConfigError` for a number that is too small, and for an argument without effect."""
     for name, least in (("parallel", 1), ("limit", 0), ("max_tokens", 0), ("cache_mb", 0), ("tensor_parallel", 0)):
         if getattr(args, name) < least:
-            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(args, name)}: expected 1 or more")
+            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(args, name)}: expected {least} or more")
     defaults = {item.name: item.default for item in fields(Generate)}
     for name in LOCAL_ONLY if args.endpoint else API_ONLY:
         if getattr(args, name) != defaults[name]:

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any, Literal
 
 from populora.cli.arguments import parse
-from populora.core.errors import ConfigError
+from populora.core.errors import ConfigError, SandboxFault
+from populora.core.types import VerdictKind
 from populora.sandbox.layers import Tier
 from populora.sandbox.protocol import PROFILES
 from populora.sandbox.runner import PYTHON
@@ -85,10 +86,15 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
     threads = ThreadPoolExecutor(workers)
     results: queue.Queue[Future[bytes] | None] = queue.Queue(LINES_AHEAD * workers)
 
+    faults: list[OSError] = []
+
     def read_ahead() -> None:
-        with open(0, "rb", closefd=False) as lines, suppress(RuntimeError):  # the threads have stopped: the reader is gone
-            for line in lines:
-                results.put(threads.submit(answer, line))  # waits while the queue is full
+        try:
+            with open(0, "rb", closefd=False) as lines, suppress(RuntimeError):  # the threads have stopped: the reader is gone
+                for line in lines:
+                    results.put(threads.submit(answer, line))  # waits while the queue is full
+        except OSError as error:
+            faults.append(error)
         results.put(None)
 
     threading.Thread(target=read_ahead, daemon=True).start()
@@ -100,16 +106,21 @@ def _answer_all(answer: Callable[[bytes], bytes], workers: int) -> None:
                     line = line[out.write(line) :]
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # the end of the pool wakes those that wait for it
+    if faults:
+        raise ConfigError(f"cannot read requests from standard input: {faults[0].strerror}")
 
 
 def answer_line(verifier: Verifier, line: bytes) -> bytes:
-    """Answer one request with a line of ASCII JSON. Raises `SandboxFault` if the sandbox fails."""
+    """Answer one request with a line of ASCII JSON, also if the sandbox fails: then nothing is known."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
         request, result = None, _malformed(f"expected one JSON object on the line: {error}")
     else:
-        result = _judge(verifier, request)
+        try:
+            result = _judge(verifier, request)
+        except SandboxFault:
+            result = {"verdict": VerdictKind.INTERNAL, "kind": "sandbox_failed", "correct": None}
     name = request.get("id") if isinstance(request, dict) else None
     return json.dumps({"id": name, **result}).encode("ascii") + b"\n"
 

@@ -188,7 +188,7 @@ def _comparison_table(differences: Sequence[Difference], more_footnotes: Sequenc
         f"Points: {first.arm} minus {first.against}, paired item by item.",
         f"Extraction mode: {first.mode}" + ("." if first.mode == PRIMARY else "; benchmarks without it count their primary mode."),
         f"The interval is a bootstrap over items (seed {first.seed}): it says nothing about other training seeds.",
-        f"Tests: {tests}, two-sided, with Holm's correction over this comparison. Bold: p below {SIGNIFICANT} after it.",
+        f"Tests: {tests}, two-sided, with Holm's correction over all arms of the command. Bold: p below {SIGNIFICANT} after it.",
         *([f"No {', '.join(absent)}: a benchmark of it is graded only in part."] if absent else []),
         *more_footnotes,
     ]

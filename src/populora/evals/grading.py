@@ -158,7 +158,8 @@ def _load_valid(job: GradingJob, out: Path, summary_file: Path, facts: Mapping[s
         raise ConfigError(f"--out is '{out}': expected a name that does not end in .json, which is for the counts")
     summary = read_json(summary_file) if summary_file.is_file() else {}
     for path in (out, summary_file):
-        if path.exists() and not (path.is_file() and "facts" in summary):
+        begun = path == out and path.is_file() and not path.stat().st_size  # the first of the two files, and then it was stopped
+        if path.exists() and not begun and not (path.is_file() and "facts" in summary):
             raise ConfigError(f"'{path}' exists and has no verdicts: expected --out to be a new file, or one that this command wrote")
     if summary.get("facts") != facts:
         return {}
@@ -174,9 +175,9 @@ def _retry_failures(job: GradingJob, grades: dict[str, Grade], out: Path, pool: 
     for item in job.items:
         first = grades[item.id]
         decided = first.reason == "no_answer" or (first.reason in ("wrong", "wrong_width") and job.settings.retry == "unless_wrong")
-        if not (first.retry or all(first.modes.values()) or decided):  # no modes: missing, or too long
+        if not (first.retry or first.correct or decided) and first.modes:  # no modes: missing, or too long
             second = _grade_item(job, item, pool)
-            _append(replace(second, retry="passed" if second.correct and not first.correct else "failed"), grades, out)
+            _append(replace(second, retry="passed" if second.correct else "failed"), grades, out)
 
 
 def _append(grade: Grade, grades: dict[str, Grade], out: Path) -> None:

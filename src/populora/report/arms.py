@@ -17,7 +17,8 @@ INK = "#1b1b1c"
 """Colour of the baseline, as in the paper, and of all text and axes."""
 _HOW_IT_RAN = (
     "seed", "steps", "threads", "track", "checkpoint_every", "keep_checkpoints", "cluster.", "engine.", "base.path", "base.device",
-    "learner.micro_batch_tokens", "learner.activation_checkpointing", "sandbox.workers",
+    "learner.micro_batch_tokens", "learner.activation_checkpointing", "sandbox.workers", "selfplay.overlap", "evolution.keep_parents",
+    "base.kernels",
 )  # fmt: skip
 """Prefixes of settings in which runs of an arm may differ. Bases are compared by their fingerprint instead of their path."""
 

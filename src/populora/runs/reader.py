@@ -58,7 +58,10 @@ class RunDirectory:
 
     @property
     def problems(self) -> pa.Table:
-        """Every valid problem: program, examples, author, and the step it comes from."""
+        """The valid problems of each step: those that were proposed in it, and those of the buffer that it used again.
+
+        ``step`` is the step of use, ``born`` the one in which the problem was proposed.
+        """
         return self.table("problems")
 
     @property

@@ -49,6 +49,8 @@ def isolation(allow_weak: bool = False, tier: Tier | None = None) -> Isolation:
     probes = probe_layers(bubblewrap)
     holding = frozenset(layer for layer, (holds, _) in probes.items() if holds)
     used = holding if tier is None else _TIERS[tier]
+    if tier == "standard" and "landlock" not in holding:
+        used = used - {"landlock"} | {"namespaces"}
     report = {layer: (f"on: {detail}" if layer in used else f"off: {detail}") for layer, (_, detail) in probes.items()}
     if not used <= holding:
         missing = "; ".join(f"{layer} ({probes[layer][1]})" for layer in sorted(used - holding))
@@ -110,8 +112,14 @@ def interpreter_command(
     for path in ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"):
         jail += ["--ro-bind-try", path, path]
     shared = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent").glob("libpython*")
-    libraries = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), *map(str, shared)]
-    for path in [interpreter, *libraries, str(_HERE), *packages]:
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}  # not those of a virtual environment
+    libraries = dict.fromkeys(sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib"))
+    for path in [interpreter, *libraries, *map(str, shared)]:
+        jail += ["--ro-bind", path, path]
+    for path in libraries:
+        if (Path(path) / "site-packages").is_dir():
+            jail += ["--tmpfs", f"{path}/site-packages"]
+    for path in [str(_HERE), *packages]:
         jail += ["--ro-bind", path, path]
     return [*jail, *python], {}
 

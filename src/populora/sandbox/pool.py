@@ -23,7 +23,7 @@ from populora.sandbox.worker import Unit, Worker
 _BATCH = 32
 """Jobs that one child handles if no program is executed, or contained ones: a fork costs as much as parsing some fifty answers."""
 _TEXTS = 4
-"""All texts of a job together may be this many times as long as the longest one."""
+"""The program and all texts of a job together may be this many times as long as a program may be."""
 _GROUP = 8
 """Most units that a worker takes at a time, if there are enough for all: its thread wakes up once for all of them."""
 

@@ -114,9 +114,9 @@ def encode_request(jobs: Sequence[Job], calls: int) -> bytes:
 
 
 def reply_bound(jobs: Sequence[Job], limits: Limits) -> int:
-    """Upper bound of an honest reply in bytes: an escaped character takes at most 12, a tag less than 8."""
+    """Upper bound of an honest reply in bytes: an escaped character takes at most 12, a tag less than 8. Domains may send a text twice."""
     chars = sum(limits.max_output_chars * len(job.texts) if job.mode == "run" else sum(map(len, job.texts)) for job in jobs)
-    return 65536 + 16 * chars
+    return 65536 + (16 if all(job.domain == PYTHON for job in jobs) else 32) * chars
 
 
 def decode_reply(reply: bytes, jobs: Sequence[Job], limits: Limits) -> list[Verdict] | None:

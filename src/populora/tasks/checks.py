@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from populora.core.config import TasksConfig
-from populora.core.errors import ConfigError
-from populora.core.types import Example, Problem, task_types
+from populora.core.errors import ConfigError, SandboxFault
+from populora.core.types import Example, Problem, VerdictKind, task_types
 from populora.domains.registry import load_domain, runners_of
 from populora.sandbox.layers import Tier
 from populora.sandbox.pool import SandboxPool
-from populora.sandbox.protocol import PROFILES, Limits, Verdict
+from populora.sandbox.protocol import PROFILES, Job, Limits, Verdict
 from populora.sandbox.runner import PYTHON
 from populora.tasks.attempts import answer_job, explain_mismatch
-from populora.tasks.jobs import key_of, parse_job, run_job
+from populora.tasks.jobs import key_of, parse_job, reason_of, run_job
 
 ANY_IMPORT = TasksConfig(banned_imports=())
 """Banned imports are a rule of training; here only the sandbox restricts programs."""
@@ -97,7 +97,14 @@ class Verifier:
         Like the other methods, raises `ConfigError` for an argument that is not text, and `SandboxFault` if the sandbox fails.
         """
         _check_texts(program, inputs)
-        return self._pool.run([run_job(self._domain, program, (inputs,), self._tasks)], twice=self._twice)[0]
+        return self._run(run_job(self._domain, program, (inputs,), self._tasks), self._twice)
+
+    def _run(self, job: Job, twice: bool = False) -> Verdict:
+        """Run a job. Raises `SandboxFault` if the sandbox itself fails: that says nothing about a program or an answer."""
+        (verdict,) = self._pool.run([job], twice=twice)
+        if verdict.kind is VerdictKind.INTERNAL:
+            raise SandboxFault(f"the sandbox failed on a job ({reason_of(verdict)}): ask again, or see `populora doctor`")
+        return verdict
 
     def check_input(self, program: str, answer: str, output: str) -> Check:
         """Check an answer of kind ``i`` (code_i): the program must return a value that equals ``output`` on it."""
@@ -123,7 +130,7 @@ class Verifier:
         gold, fault = self._gold(problem)
         if fault:
             return Check(gold, False, f"expected_output:{fault}")
-        (verdict,) = self._pool.run([answer_job(problem, answer, self._tasks)], twice=self._twice)
+        verdict = self._run(answer_job(problem, answer, self._tasks), self._twice)
         if not verdict.ok:
             return Check(verdict, False, verdict.reason)
         # The caller's text does not say whether its order means something: the program does.
@@ -134,7 +141,7 @@ class Verifier:
 
     def _gold(self, problem: Problem) -> tuple[Verdict, str]:
         """Return the verdict with the expected values, and what is wrong with the caller's outputs, if anything."""
-        (recorded,) = self._pool.run([parse_job(self._domain, tuple(pair.output for pair in problem.shown + problem.hidden))])
+        recorded = self._run(parse_job(self._domain, tuple(pair.output for pair in problem.shown + problem.hidden)))
         may_lack_order = recorded.ok and recorded.values[0].unordered is not None
         if not (problem.task is self._output_task and problem.program and may_lack_order):
             return recorded, recorded.reason

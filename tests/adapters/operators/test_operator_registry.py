@@ -26,6 +26,7 @@ NOT_ONE = halve
 def plugin(tmp_path, monkeypatch):
     """Install entry points as a third-party package would: name -> "module:attribute"."""
     (tmp_path / "halving_operators.py").write_text(PLUGIN)
+    (tmp_path / "raising_operators.py").write_text("raise ValueError('no table')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "halving_operators", raising=False)
 
@@ -106,7 +107,9 @@ def test_entry_points_load_only_when_asked_for(plugin):
     assert "halving_operators" in sys.modules
 
 
-@pytest.mark.parametrize("value", ["no_such_module:HALVE", "halving_operators:NOTHING", "halving_operators:NOT_ONE"])
+@pytest.mark.parametrize(
+    "value", ["no_such_module:HALVE", "halving_operators:NOTHING", "halving_operators:NOT_ONE", "raising_operators:HALVE"]
+)
 def test_an_entry_point_that_is_no_operator_is_an_error(plugin, value):
     plugin(halve=value)
     for ask in (lambda: get_operator("halve"), available_operators):

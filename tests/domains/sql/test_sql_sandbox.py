@@ -35,6 +35,12 @@ def test_results_match_as_multisets_unless_the_statement_orders(pool):
     assert set(answer.comparables) & set(unordered.comparables) and answer.comparable == other.comparable != ordered.comparable
 
 
+def test_a_long_text_of_characters_of_four_bytes_comes_back_whole(pool):
+    database = "\n".join(["t(a)", *(f"'{chr(0x1F600 + row) * 240}'" for row in range(40))])
+    (verdict,) = pool.run([Job("parse", texts=(database,), as_inputs=True, domain="sql")])
+    assert verdict.ok and verdict.values[0].literal == database
+
+
 def test_databases_come_back_in_their_canonical_text(pool):
     (verdict,) = pool.run([Job("parse", texts=("t( a,b integer )\n 'x' ,1",), as_inputs=True, domain="sql")])
     assert verdict.values[0].literal == "t(a,b INTEGER)\n'x',1"

@@ -149,7 +149,7 @@ def _load(point: EntryPoint) -> Operator:
     label = f"operator '{point.name}' (entry point {point.value})"
     try:
         operator = point.load()
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{label} cannot be loaded: {error}. Repair or uninstall its package.") from error
     if point.name.lower() in {alias for built_in in OPERATORS.values() for alias in (built_in.name, built_in.alias)}:
         raise ConfigError(f"{label}: a built-in operator has that name. Its package has to choose another.")

@@ -10,7 +10,7 @@ import re
 from populora.core.types import TaskType
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
-from populora.evals.graders.harness_call import grade_of, harness_limits
+from populora.evals.graders.harness_call import grade_of, harness_limits, run_jobs
 from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job
 from populora.tasks.jobs import reason_of
@@ -57,7 +57,7 @@ def _reason(pool: Judge, task: TaskType, item: Item, answer: str) -> str:
     if task is TaskType.CODE_O and f"f({inputs})" in answer:
         return "calls_program"
     question = json.dumps({"code": code, "answer": answer, "call": task is TaskType.CODE_I})
-    value, gold = pool.run([Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
+    value, gold = run_jobs(pool, [Job("run", "from harness import f", (repr(question),)), Job("parse", texts=(output,))])
     if not gold.ok:
         return f"gold_unreadable:{reason_of(gold)}"
     if not value.ok:

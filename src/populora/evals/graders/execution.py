@@ -13,13 +13,12 @@ from dataclasses import replace
 from functools import cache
 
 from populora.core.config import TasksConfig
-from populora.core.errors import SandboxFault
-from populora.core.types import VerdictKind, task_types
+from populora.core.types import task_types
 from populora.domains.sql import DOMAIN
 from populora.domains.sql.names import REASONS
 from populora.evals.benchmarks import Benchmark
 from populora.evals.eval_records import Grade, Item
-from populora.evals.graders.harness_call import grade_of
+from populora.evals.graders.harness_call import grade_of, run_jobs
 from populora.evals.sql_suite import LARGEST_MB, database_text, file_text, is_too_large
 from populora.sandbox.pool import Judge
 from populora.sandbox.protocol import Job, Limits, Verdict
@@ -76,7 +75,5 @@ def _reason(pool: Judge, item: Item, statement: str, gold: Verdict) -> str:
 
 
 def _run(pool: Judge, item: Item, statement: str) -> Verdict:
-    (verdict,) = pool.run([Job("run", statement, (database_text(item.fields["path"]),), domain=FILE)])
-    if verdict.kind is VerdictKind.INTERNAL:
-        raise SandboxFault(f"the sandbox failed on a statement ({reason_of(verdict)}): grade again, or see `populora doctor`")
+    (verdict,) = run_jobs(pool, [Job("run", statement, (database_text(item.fields["path"]),), domain=FILE)])
     return verdict

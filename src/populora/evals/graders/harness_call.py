@@ -1,7 +1,7 @@
 """Calls of trusted programs in the sandbox (``harness/*.py``), which read model text there. Questions and answers are JSON."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -9,7 +9,7 @@ from populora.core.errors import SandboxFault
 from populora.core.types import VerdictKind
 from populora.evals.eval_records import Grade, Item
 from populora.sandbox.pool import Judge
-from populora.sandbox.protocol import Job, Limits
+from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.tasks.jobs import reason_of
 
 _QUESTION, _ANSWER = 256 << 20, 64 << 20
@@ -29,11 +29,18 @@ def harness_limits(name: str, packages: tuple[str, ...], cpu_seconds: float) -> 
     return Limits(cpu_seconds, 60.0, 4096, _ANSWER, _QUESTION, packages, threads=True, harness=sources)
 
 
+def run_jobs(judge: Judge, jobs: Sequence[Job]) -> Sequence[Verdict]:
+    """Run a grader's jobs. Raises `SandboxFault` where the sandbox itself failed."""
+    verdicts = judge.run(jobs)
+    for verdict in verdicts:
+        if verdict.kind is VerdictKind.INTERNAL:
+            raise SandboxFault(f"the sandbox failed on a grader's question ({reason_of(verdict)}): grade again, or see `populora doctor`")
+    return verdicts
+
+
 def call_harness(judge: Judge, question: Mapping[str, Any]) -> Any:
     """Ask the harness a question. Raises `HarnessError`, and `SandboxFault` where the sandbox itself failed."""
-    (verdict,) = judge.run([Job("run", program="from harness import f", texts=(repr(json.dumps(question)),))])
-    if verdict.kind is VerdictKind.INTERNAL:
-        raise SandboxFault(f"the sandbox failed on a grader's question ({reason_of(verdict)}): grade again, or see `populora doctor`")
+    (verdict,) = run_jobs(judge, [Job("run", program="from harness import f", texts=(repr(json.dumps(question)),))])
     if not verdict.ok:
         raise HarnessError(reason_of(verdict))
     try:

@@ -44,12 +44,15 @@ def read_cells(config: RetentionConfig, out: Path) -> list[dict[str, Any]]:
 
 
 def run_grid(config: RetentionConfig, out: Path, progress: Progress) -> None:
-    """Train all parents and cells that are not finished. Raises `PopuloraError`."""
+    """Train all parents and cells that are not finished, and remove the checkpoints of what is. Raises `PopuloraError`."""
     for seed, snapshot in config.cells():
         if not parents_file(out, seed).exists():
             train_parents(config, out, seed, progress)
         if not cell_file(out, seed, snapshot).exists():
             run_cell(config, out, seed, snapshot, progress)
+        for checkpoints in (parents_file(out, seed).with_suffix("") / FOLDER, cell_file(out, seed, snapshot).with_suffix("")):
+            if checkpoints.exists():
+                remove_folder(checkpoints)
 
 
 def train_parents(config: RetentionConfig, out: Path, seed: int, progress: Progress) -> None:
@@ -70,7 +73,6 @@ def train_parents(config: RetentionConfig, out: Path, seed: int, progress: Progr
         steps = range(1, max(snapshots) + 1)
         state = Trainer(config, run).train(adapters, config.parent_prompts, steps, folder, report)
     write_file(parents_file(out, seed), json_bytes({"seed": seed, "seconds": round(state["seconds"], 1), "curve": state["curve"]}))
-    remove_folder(folder / FOLDER)
 
 
 def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, progress: Progress) -> None:
@@ -92,7 +94,6 @@ def run_cell(config: RetentionConfig, out: Path, seed: int, snapshot: int, progr
         )  # fmt: skip
     cell = {"seed": seed, "snapshot": snapshot, "seconds": round(state["seconds"], 1), "children": children}
     write_file(cell_file(out, seed, snapshot), json_bytes({**cell, "initial": state["initial"], "curve": state["curve"]}))
-    remove_folder(folder)
 
 
 def cell_adapters(config: RetentionConfig) -> list[TrainedAdapter]:

@@ -38,7 +38,7 @@ def downstream_figures(study: Study) -> list[Figure | MissingFigure]:
         reason = f"nothing is graded yet in {', '.join(names.values())}"
         return [MissingFigure(*ROLES, reason), MissingFigure(*ADAPTERS, reason)]
     described = (
-        f"{evaluation.name}: {plural(len(evaluation.models), 'model')}{runs.get(folder.parents[1], '')}"
+        f"{evaluation.name}: {plural(len(evaluation.models), 'model')}{runs.get(folder.parent.parent, '')}"
         for folder, evaluation in graded.items()
     )
     evaluations, text = list(graded.values()), f"{plural(len(graded), 'evaluation')}: {'; '.join(described)}"
