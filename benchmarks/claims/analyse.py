@@ -59,11 +59,13 @@ def in_groups(runs: Sequence[MeasuredRun], size: int) -> list[list[MeasuredRun]]
 
 
 def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]) -> Arm:
-    """Compute the measures of an arm; each group of runs is one observation."""
+    """Compute the measures of an arm; each group of runs is one observation. Without a group there are none."""
+    if not groups:
+        return {}
     test = suites["test"]
     rows = [accuracies(group, suites) for group in groups]
     arm: Arm = {}
-    for name in rows[0] if rows else ():
+    for name in rows[0]:
         places = suites["transfer"].groups if name == "transfer" else test.groups
         arm[name] = shares(np.array([of_group[name] for of_group in rows]), places)
     for level, places in enumerate(test.groups, start=1):
