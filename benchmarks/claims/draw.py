@@ -14,7 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, known, read_runs, read_suites
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import FOLDER, LEVELS
 from benchmarks.measuring import options
@@ -49,7 +49,9 @@ def draw(arms: Mapping[str, Sequence[MeasuredRun]], suites: Mapping[str, Suite],
         steps, rows = progress(runs, suites)
         curves = np.array([[grouped(row, groups) for row in of_run] for of_run in rows])
         for axis, (name, spent) in zip(axes, AXES.items(), strict=False):
-            kept = [not name.startswith("CPU") or (run.facts.get("processor") == timed and known(run.facts["cpu_seconds"])) for run in runs]
+            kept = [
+                not name.startswith("CPU") or (run.facts.get("processor") == timed and run.facts["cpu_seconds"] is not None) for run in runs
+            ]
             if any(kept):
                 used = np.mean([spent(run)[steps - 1] for run, keep in zip(runs, kept, strict=True) if keep], 0)
                 _line(axis, arm, used, curves[kept])

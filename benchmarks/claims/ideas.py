@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from benchmarks.claims.measures import LAST, MeasuredRun, known, read_runs, weakest_validity
+from benchmarks.claims.measures import LAST, MeasuredRun, proposed_validation, read_runs, validation_accuracies, weakest_validity
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
@@ -30,7 +30,7 @@ def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     arms = read_runs(args.out / "measured/ideas")
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
-    proposed = {place for run in alone for place in run.facts["contaminated"]["validation"]}
+    proposed = proposed_validation(alone)
     values = {arm: [values_of(run, proposed) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
     counts = {arm: len(of_arm) for arm, of_arm in values.items()}
@@ -41,16 +41,15 @@ def main() -> None:
     (args.out / "ideas.md").write_text(table(means, counts), encoding="utf-8")
 
 
-def values_of(run: MeasuredRun, proposed: set[int]) -> dict[str, float]:
+def values_of(run: MeasuredRun, proposed: Sequence[int]) -> dict[str, float]:
     """Compute the columns of a run. ``proposed`` are the places of the problems that are left out."""
-    verdicts = run.greedy("validation")
     return {
-        "accuracy": float(np.nanmean(np.delete(verdicts, sorted(proposed), axis=1))),
+        "accuracy": float(np.mean(validation_accuracies([run], proposed))),
         "least valid": weakest_validity(run),
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),
         "sampled": float(np.sum(run.sampled)) / 1e6,
-        "CPU minutes": run.facts["cpu_seconds"] / 60 if known(run.facts["cpu_seconds"]) else float("nan"),
+        "CPU minutes": run.facts["cpu_seconds"] / 60 if run.facts["cpu_seconds"] is not None else float("nan"),
     }
 
 

@@ -68,11 +68,6 @@ def read_run(file: Path) -> MeasuredRun:
     return MeasuredRun(file.stem, facts, curves, pq.read_table(file.with_suffix(".answers.parquet")).to_pylist())
 
 
-def known(seconds: float | None) -> bool:
-    """Whether the CPU time of all parts of a run was noted."""
-    return seconds is not None and not np.isnan(seconds)
-
-
 def read_runs(folder: Path) -> dict[str, list[MeasuredRun]]:
     """Read the runs of a folder by arm, each arm's in the order of its seeds."""
     runs = [read_run(file) for file in folder.glob("*.parquet") if ".answers" not in file.name]
@@ -92,14 +87,17 @@ def accuracies(runs: Sequence[MeasuredRun], suites: Mapping[str, Suite], step: i
         "weakest": test[int(np.argmin(of_solver))],
         "union": np.fmax.reduce(test, axis=0),
     }
-    return rows if step else {**rows, "chosen": test[int(np.argmax(validation_accuracies(runs)))]}
+    return rows if step else {**rows, "chosen": test[int(np.argmax(validation_accuracies(runs, proposed_validation(runs))))]}
 
 
-def validation_accuracies(runs: Sequence[MeasuredRun]) -> Values:
-    """Accuracy of each solver on the validation suite, without the problems that a teacher of any of the runs proposed."""
-    proposed = sorted({place for run in runs for place in run.facts["contaminated"]["validation"]})
-    verdicts = np.concatenate([run.greedy("validation") for run in runs])
-    return np.delete(verdicts, proposed, axis=1).mean(1)
+def proposed_validation(runs: Iterable[MeasuredRun]) -> list[int]:
+    """Places of the validation suite's problems that a teacher of any of the runs proposed."""
+    return sorted({place for run in runs for place in run.facts["contaminated"]["validation"]})
+
+
+def validation_accuracies(runs: Sequence[MeasuredRun], proposed: Sequence[int]) -> Values:
+    """Accuracy of each solver of the runs on the validation suite, without the problems in ``proposed``: the same ones for all."""
+    return np.delete(np.concatenate([run.greedy("validation") for run in runs]), proposed, axis=1).mean(1)
 
 
 def weakest_validity(run: MeasuredRun) -> float:
