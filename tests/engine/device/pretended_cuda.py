@@ -12,6 +12,7 @@ To torch's C++ the tensors are on the device "meta", so that nothing looks for a
 import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -180,9 +181,9 @@ def on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 def without_compiler(monkeypatch: Any) -> None:
     """Replace what needs a GPU or its compiler: `torch.compile` leaves functions as they are, attention kernels are computed on the CPU,
-    graphs run their forward again. A base is loaded outside the modes, because transformers makes it on the device "meta" first."""
+    graphs run their forward again. A base is loaded by a thread, which has no modes: transformers makes it on the device "meta" first."""
     load = loading.AutoModelForCausalLM.from_pretrained
-    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", lambda *path, **named: _without_modes(load, *path, **named))
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", lambda *path, **named: _in_thread(load, *path, **named))
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setattr(torch.compiler, "disable", lambda function, **_: function)
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)  # it has a backward on a CPU too, though no kernel
@@ -191,6 +192,11 @@ def without_compiler(monkeypatch: Any) -> None:
     monkeypatch.setattr(decoder_pool, "cuda_graph", lambda forward: forward)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
+
+
+def _in_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments, **named).result()
 
 
 def _without_modes(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
