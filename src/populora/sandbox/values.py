@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-MAX_DEPTH = 60
+from populora.sandbox.trees import MAX_DEPTH
 
 _WRITTEN_OUT = 21
 _INT = re.compile(r"0|-?[1-9][0-9]{0,4299}")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from populora.core.types import Kind, Member, Problem
-from populora.domains.registry import load_domain
+from populora.core.types import Kind, Member
 from populora.engine.sampling.sync_check import agreement_of, check_adapter_sync
 from populora.training.run import Run
+from populora.training.seed_proposals import identity_problem
 
 PROBES = 2
 
@@ -26,16 +26,10 @@ def allow_rounding(run: Run, remark: Callable[[str], None]) -> None:
     The probes are the same at every start, so a run that resumes has the same bound.
     """
     usual = run.learner.agreement
-    run.learner.agreement = agreement_of(run.learner, run.sampler, [run.solve_prompt(problem) for problem in _identity_problems(run)])
+    probes = [identity_problem(task) for task in run.config.task_types if task.kind is not Kind.PROGRAM]
+    run.learner.agreement = agreement_of(run.learner, run.sampler, [run.solve_prompt(problem) for problem in probes])
     if run.learner.agreement > usual:
         remark(
             f"sampler and learner may differ by {run.learner.agreement:.2g} nats in the mean instead of {usual:.2g}: on the bare base "
             "they differ by half of it"
         )
-
-
-def _identity_problems(run: Run) -> list[Problem]:
-    """The domains' identity programs as problems of kinds ``i`` and ``o``."""
-    tasks = [task for task in run.config.task_types if task.kind is not Kind.PROGRAM]
-    identities = {task: load_domain(task.domain).identity for task in tasks}
-    return [Problem(f"identity-{task}", task, program, (example,)) for task, (program, example) in identities.items()]
