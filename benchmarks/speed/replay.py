@@ -8,6 +8,8 @@ the plain step can repeat them.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from benchmarks.measuring import timed
@@ -17,13 +19,13 @@ from populora.domains.registry import sandbox_limits
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.learner import Learner
 from populora.engine.learning.update import UpdateStats
-from populora.runs.checkpoint import Checkpoint
+from populora.runs.checkpoint import load_checkpoint
 from populora.runs.step_record import StepRecord
 from populora.sandbox.pool import Expected, SandboxPool
 from populora.sandbox.protocol import Job, Limits, Verdict
 from populora.tasks.verifier import TaskVerifier
 from populora.training.loop import build_run
-from populora.training.run import Run, restore, snapshot
+from populora.training.run import Run, restore, save_run
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 
@@ -83,14 +85,15 @@ class Replay:
     run: Run
     pool: RecordingPool
     learner: RecordingLearner
-    before: Checkpoint
+    before: Path
+    """The folder of its checkpoint."""
     adapters: dict[str, torch.Tensor]
     """The bank's tensors before the step."""
 
     def once(self) -> ReplayedStep:
         """Restore the run and do the step."""
         run, config = self.run, self.run.config
-        restore(run, self.before)
+        restore(run, load_checkpoint(self.before))
         run.verifier = TaskVerifier(self.pool, run.prompts, config.tasks, config.seed, run.fits)
         self.pool.jobs.clear()
         record, wall, cpu = timed(lambda: selfplay_step(run))
@@ -102,12 +105,17 @@ class Replay:
 def before_step(config: Config, step: int) -> Iterator[Replay]:
     """Open a run of ``config`` that has done all steps before ``step``."""
     box = config.sandbox
-    with build_run(config) as run, RecordingPool(sandbox_limits(config), box.workers, box.allow_weak) as pool:
+    with (
+        build_run(config) as run,
+        RecordingPool(sandbox_limits(config), box.workers, box.allow_weak) as pool,
+        TemporaryDirectory(prefix="populora-") as folder,
+    ):
         run.learner = learner = RecordingLearner(run.learner)
         fill_buffer(run)
         while run.step < step - 1:
             selfplay_step(run)
-        yield Replay(run, pool, learner, snapshot(run), run.bank.state())
+        save_run(run, Path(folder))
+        yield Replay(run, pool, learner, Path(folder), run.bank.state())
 
 
 def texts(step: ReplayedStep) -> set[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +14,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from populora.adapters.peft_format import peft_files
 from populora.cli.main import main
 from populora.core.config import Config, EvolutionConfig, LoraConfig, PopulationConfig
 from populora.engine.model.bank import LoraBank
@@ -128,9 +128,9 @@ def write_run(folder: Path, make_record, config: Config = CONFIG) -> None:
             children, parents = [], {}
             if step != 20:
                 population, children, parents, _ = evolve(population, bank, config, step, {})
-            files = {name: peft_files(parent, "tiny", ("q_proj", "v_proj")) for name, parent in parents.items()}
-            evolution = Evolution(tuple(child.lineage for child in children), files)
-            write_step(folder, make_record(step, evolution=evolution))
+            evolution = Evolution(tuple(child.lineage for child in children), parents)
+            write = partial(bank.write_adapters, slots=parents, base="tiny", targets=("q_proj", "v_proj"))
+            write_step(folder, make_record(step, evolution=evolution), write)
 
 
 def test_every_child_of_a_run_is_equal_to_the_byte(tmp_path, make_record, capsys):

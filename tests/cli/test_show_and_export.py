@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from written_members import adapters_only
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
@@ -111,8 +112,8 @@ def test_bad_selection_is_one_message(run, assert_refused, arguments, message):
 def test_export_takes_the_adapter_of_an_earlier_step(run, tmp_path, capsys, assert_refused):
     for step in (1, 2):
         adapter = Adapter({"q_proj": (torch.full((2, 5), float(step)), torch.ones(3, 2))}, 2, 4.0)
-        checkpoint = Checkpoint(step, {}, {"members": [{"id": "S1", "role": "student"}]}, {"S1": adapter})
-        save_checkpoint(Path(run), checkpoint, 2, base_name(BaseConfig()), ("q_proj",))
+        write = adapters_only({"S1": adapter}, base_name(BaseConfig()), ("q_proj",))
+        save_checkpoint(Path(run), Checkpoint(step, {}, {"members": [{"id": "S1", "role": "student"}]}), 2, write)
     assert main(["export", run, "--member", "S1", "--step", "1", "-o", str(tmp_path / "early")]) == 0
     assert load_adapter(tmp_path / "early").modules["q_proj"][0].max() == 1 and "at step 1" in capsys.readouterr().out
     assert_refused(["export", run, "--member", "S1", "--step", "7", "-o", "late"], "has no checkpoint of step 7, but of 1, 2")
@@ -120,8 +121,8 @@ def test_export_takes_the_adapter_of_an_earlier_step(run, tmp_path, capsys, asse
 
 def test_export_copies_the_adapter_and_overwrites_nothing(run, tmp_path, capsys, assert_refused):
     adapter = Adapter({"q_proj": (torch.ones(2, 5), torch.ones(3, 2))}, 2, 4.0)
-    checkpoint = Checkpoint(2, {}, {"members": [{"id": "S1", "role": "student"}]}, {"S1": adapter})
-    save_checkpoint(Path(run), checkpoint, 1, base_name(BaseConfig()), ("q_proj",))
+    write = adapters_only({"S1": adapter}, base_name(BaseConfig()), ("q_proj",))
+    save_checkpoint(Path(run), Checkpoint(2, {}, {"members": [{"id": "S1", "role": "student"}]}), 1, write)
     out = tmp_path / "deep" / "s1"
     assert main(["export", run, "--member", "S1", "-o", str(out)]) == 0
     assert load_adapter(out).fingerprint() == adapter.fingerprint() and "S1" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from written_members import adapters_only
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import save_adapter
@@ -62,8 +63,8 @@ def advance(folder: Path, config: Config, step: int) -> None:
     """Let a run reach ``step``: other adapters, and their checkpoint."""
     members, base = initial_population(config).members, config.base.path
     adapters = {member.id: made(100 * step + number, base) for number, member in enumerate(members)}
-    checkpoint = Checkpoint(step, {}, {"members": [asdict(member) for member in members]}, adapters)
-    save_checkpoint(folder, checkpoint, config.keep_checkpoints, base_name(config.base), ATTENTION)
+    checkpoint = Checkpoint(step, {}, {"members": [asdict(member) for member in members]})
+    save_checkpoint(folder, checkpoint, config.keep_checkpoints, adapters_only(adapters, base_name(config.base), ATTENTION))
 
 
 def completions(folder: Path, benchmark: str, model: str) -> list[dict]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from written_members import adapters_only
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.peft_format import load_adapter
@@ -31,12 +32,12 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
 
 def test_round_trip_and_equal_bytes(tmp_path):
     adapters = adapters_of(0, "T0", "S0")
-    save_checkpoint(tmp_path / "a", Checkpoint(3, TENSORS, STATE, adapters), 2, *BASE)
-    save_checkpoint(tmp_path / "b", Checkpoint(3, TENSORS, STATE, adapters), 2, *BASE)
+    save_checkpoint(tmp_path / "a", Checkpoint(3, TENSORS, STATE), 2, adapters_only(adapters, *BASE))
+    save_checkpoint(tmp_path / "b", Checkpoint(3, TENSORS, STATE), 2, adapters_only(adapters, *BASE))
     loaded = load_checkpoint(tmp_path / "a")
     assert loaded and loaded.step == 3 and loaded.state == STATE
     assert all(torch.equal(loaded.tensors[name], tensor) and loaded.tensors[name].dtype == tensor.dtype for name, tensor in TENSORS.items())
-    assert all(loaded.adapters[name].fingerprint() == adapter.fingerprint() for name, adapter in adapters.items())
+    assert all(load_adapter(loaded.folder / "adapters" / name).fingerprint() == adapter.fingerprint() for name, adapter in adapters.items())
     assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
 
 
@@ -44,7 +45,7 @@ def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_
     link = tmp_path / "adapters"
     for step in (1, 2):
         adapters = adapters_of(step, "T0")
-        save_checkpoint(tmp_path, Checkpoint(step, {}, STATE, adapters), 1, *BASE)
+        save_checkpoint(tmp_path, Checkpoint(step, {}, STATE), 1, adapters_only(adapters, *BASE))
         assert link.is_symlink() and str(link.readlink()) == f"checkpoints/step_{step:05d}/adapters"
         assert load_adapter(link / "T0").fingerprint() == adapters["T0"].fingerprint()
     saved = saved_members(tmp_path)
@@ -55,7 +56,7 @@ def test_adapters_link_to_the_newest_checkpoint_and_are_found_without_torch(tmp_
 
 
 def test_a_copy_that_followed_the_link_is_linked_again(tmp_path):
-    save_checkpoint(tmp_path / "run", Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
+    save_checkpoint(tmp_path / "run", Checkpoint(1, {}, STATE), 1, adapters_only(adapters_of(0, "T0"), *BASE))
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert not (tmp_path / "copy" / "adapters").is_symlink()
     link_adapters(tmp_path / "copy")
@@ -63,13 +64,13 @@ def test_a_copy_that_followed_the_link_is_linked_again(tmp_path):
 
 
 def test_a_checkpoint_that_makes_way_while_it_is_read_is_not_an_error(tmp_path, monkeypatch):
-    save_checkpoint(tmp_path, Checkpoint(1, {}, STATE, adapters_of(0, "T0")), 1, *BASE)
+    save_checkpoint(tmp_path, Checkpoint(1, {}, STATE), 1, adapters_only(adapters_of(0, "T0"), *BASE))
     before = saved_members(tmp_path)
     read = module._digests
 
     def moved_on(*arguments):
         monkeypatch.setattr(module, "_digests", read)
-        save_checkpoint(tmp_path, Checkpoint(2, {}, STATE, adapters_of(1, "T0")), 1, *BASE)
+        save_checkpoint(tmp_path, Checkpoint(2, {}, STATE), 1, adapters_only(adapters_of(1, "T0"), *BASE))
         return read(*arguments)
 
     monkeypatch.setattr(module, "_digests", moved_on)
@@ -87,7 +88,7 @@ def test_only_the_newest_are_kept(tmp_path):
 
 def test_those_of_every_nth_step_stay_and_their_members_are_found(tmp_path):
     for step in range(8):
-        save_checkpoint(tmp_path, Checkpoint(step, {}, STATE, adapters_of(step, "T0")), 2, *BASE, keep_every=3)
+        save_checkpoint(tmp_path, Checkpoint(step, {}, STATE), 2, adapters_only(adapters_of(step, "T0"), *BASE), keep_every=3)
     assert checkpoint_steps(tmp_path) == [3, 6, 7]
     saved = saved_members(tmp_path, 3)
     assert (saved.step, saved.adapters) == (3, tmp_path / "checkpoints" / "step_00003" / "adapters")
@@ -97,10 +98,9 @@ def test_those_of_every_nth_step_stay_and_their_members_are_found(tmp_path):
         saved_members(tmp_path, 0)
 
 
-def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path):
+def test_a_second_checkpoint_of_a_step_is_refused(tmp_path):
     save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
-    save_checkpoint(tmp_path, Checkpoint(1, TENSORS, STATE), keep=1)
-    with pytest.raises(RunDirectoryError, match="another content"):
+    with pytest.raises(RunDirectoryError, match="exists already"):
         save_checkpoint(tmp_path, Checkpoint(1, TENSORS, {}), keep=1)
     loaded = load_checkpoint(tmp_path)
     assert loaded and loaded.state == STATE
@@ -109,8 +109,8 @@ def test_saving_again_does_nothing_and_another_content_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json", "adapters/T0/adapter_model.safetensors"])
 @pytest.mark.parametrize("damage", ["flip", "remove"])
 def test_damage_is_found_and_the_older_checkpoint_named(tmp_path, name, damage):
-    save_checkpoint(tmp_path, Checkpoint(4, TENSORS, {"step": 4}, adapters_of(4, "T0")), 2, *BASE)
-    file = save_checkpoint(tmp_path, Checkpoint(5, TENSORS, {"step": 5}, adapters_of(5, "T0")), 2, *BASE) / name
+    save_checkpoint(tmp_path, Checkpoint(4, TENSORS, {"step": 4}), 2, adapters_only(adapters_of(4, "T0"), *BASE))
+    file = save_checkpoint(tmp_path, Checkpoint(5, TENSORS, {"step": 5}), 2, adapters_only(adapters_of(5, "T0"), *BASE)) / name
     data = file.read_bytes()
     if damage == "remove":
         file.unlink()

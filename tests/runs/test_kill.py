@@ -1,5 +1,6 @@
 """SIGKILL at random instants while a run writes: what is left can always be resumed, without a step lost or half written."""
 
+import os
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from populora.runs.checkpoint import Checkpoint, save_checkpoint
 from populora.runs.metrics_log import write_step
 from populora.runs.step_record import Evolution, StepRecord
 from populora.core.types import Matchup
+from written_members import adapters_only
 per_row = "proposals teacher_rewards teacher_advantages rhos attempts student_rewards student_advantages trained"
 empty = dict.fromkeys(f"{per_row} members".split(), ())
 none = dict.fromkeys("updates seconds overlapped tokens coverage held_out".split(), {})
@@ -39,13 +41,15 @@ for step in range(1, 10**6):
         tensors = {"x": torch.full((20_000,), float(step))}
         adapters = {"T0": Adapter({"q_proj": (torch.full((2, 4000), float(step)), torch.full((3, 2), float(step)))}, 2, 4.0)}
         state = {"step": step, "pad": "y" * 50_000}
-        save_checkpoint(folder, Checkpoint(step, tensors, state, adapters), 2, "base", ("q_proj",))
+        save_checkpoint(folder, Checkpoint(step, tensors, state), 2, adapters_only(adapters, "base", ("q_proj",)))
 """
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_kill_at_any_instant_leaves_a_run_to_resume(tmp_path, seed):
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as writer:
         while not checkpoint_steps(tmp_path):
             assert writer.poll() is None, "the writer ended by itself"
             time.sleep(0.01)
@@ -61,7 +65,7 @@ def check_resumable(folder: Path) -> None:
     linked = load_adapter(folder / "adapters" / "T0").modules["q_proj"][1][0, 0]  # never dangling: of this checkpoint or the one before
     assert float(linked) in (checkpoint.step - 2, checkpoint.step)
     link_adapters(folder)
-    assert load_adapter(folder / "adapters" / "T0").fingerprint() == checkpoint.adapters["T0"].fingerprint()
+    assert load_adapter(folder / "adapters" / "T0").fingerprint() == load_adapter(checkpoint.folder / "adapters" / "T0").fingerprint()
     truncate_logs(folder, checkpoint.step, CONFIG)
     expected = list(range(1, checkpoint.step + 1))
     assert [line["step"] for line in read_log(folder)] == expected

@@ -53,7 +53,7 @@ def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path):
         pass
     facts = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**facts, "format": 1}))
-    with pytest.raises(RunDirectoryError, match=r"another version of populora \(expected format 4, got 1\)\. Read it with that version"):
+    with pytest.raises(RunDirectoryError, match=r"another version of populora \(expected format 5, got 1\)\. Read it with that version"):
         read_config(tmp_path)
 
 

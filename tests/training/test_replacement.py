@@ -11,7 +11,6 @@ from populora.core.types import CODE_TYPES, Generation, Proposal, Rating
 from populora.training.evolution import evolve_if_due
 from populora.training.loop import build_run
 from populora.training.population import Population
-from populora.training.run import snapshot
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import store_problems
 
@@ -35,10 +34,10 @@ def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
         rated = (replace(member, rating=Rating(20.0 + index, 1.0 + index)) for index, member in enumerate(run.population.members))
         run.population = Population(tuple(rated))
         store_problems(run, REJECTED, frozenset())
-        members, bank, before = run.population.members, run.bank.state(), snapshot(run)
+        members, bank, buffer = run.population.members, run.bank.state(), run.buffer.state()
+        archive = {name: np.array(value) for name, value in run.archives["python"].state().items()}
         run.sampler.sync_weights = lambda bank, slots: published.extend(slots)
         evolve_if_due(run, SMALL.evolution.every)
-        after = snapshot(run)
     children = [member for member in run.population.members if member.lineage.generation == 1]
     assert [child.id for child in children] == ["T0", "S0"] and published == [0, 2]
     for child in children:
@@ -49,9 +48,8 @@ def test_a_replacement_changes_the_childrens_slots_and_the_counts_alone():
     stayed = [member.slot for member in run.population.members if member not in children]
     assert [members[slot] for slot in stayed] == [run.population.members[slot] for slot in stayed]
     assert all(torch.equal(bank[name][stayed], run.bank.state()[name][stayed]) for name in ("master", *MOMENTS))
-    assert after.state["buffer"] == before.state["buffer"] and after.state["valid_counts"] == {}
-    archives = [{name: value for name, value in part.tensors.items() if name.startswith("archive.")} for part in (before, after)]
-    assert archives[0] and all(np.array_equal(archives[0][name], archives[1][name]) for name in archives[0])
+    assert run.buffer.state() == buffer and run.valid_counts == {}
+    assert archive and all(np.array_equal(value, archive[name]) for name, value in run.archives["python"].state().items())
 
 
 def parent_sigma(members, name: str) -> float:

@@ -40,6 +40,10 @@ class ClusterError(PopuloraError, RuntimeError):
     """Processes of a run cannot be started, or fail repeatedly."""
 
 
+class MembersLost(PopuloraError):
+    """Adapters were on machines that are gone. A run goes on from its last checkpoint by itself."""
+
+
 class EngineError(PopuloraError, RuntimeError):
     """The sampling engine is stuck, or has ended a request without an answer."""
 

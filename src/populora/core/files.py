@@ -62,23 +62,38 @@ def write_file(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Create the folder ``path`` with these files (names may be relative paths) atomically.
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file of a folder that is `new_folder`'s, and make its own folder. Raises `RunDirectoryError`."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_synced(path, data)
 
-    Raises `RunDirectoryError`, also where it exists.
-    """
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Create the folder ``path`` atomically: yields one beside it, to write into with `write_durably`, and moves it there at the end of the
+    block. Raises `RunDirectoryError`, also where ``path`` exists."""
     part = _aside(path)
     with disk_errors(path):
         if part.exists():
             shutil.rmtree(part)
         part.mkdir(parents=True)
-        for name, data in files.items():
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            _write_synced(part / name, data)
+    yield part
+    with disk_errors(path):
         for folder in [part, *(inner for inner in part.rglob("*") if inner.is_dir())]:
             _sync_folder(folder)
         os.rename(part, path)
         _sync_folder(path.parent)
+
+
+def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """Create the folder ``path`` with these files (names may be relative paths) atomically.
+
+    Raises `RunDirectoryError`, also where it exists.
+    """
+    with new_folder(path) as part:
+        for name, data in files.items():
+            write_durably(part / name, data)
 
 
 def replace_link(path: Path, target: Path) -> None:

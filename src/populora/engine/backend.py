@@ -8,9 +8,9 @@ from typing import Any
 from populora.adapters.threads import torch_threads
 from populora.core.config import Config
 from populora.domains.registry import sandbox_limits
+from populora.engine.bank import Bank
 from populora.engine.learning.learner import InProcessLearner, Learner
 from populora.engine.model.adapted_model import AdaptedModel, Checkpointing
-from populora.engine.model.bank import LoraBank
 from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import base_fingerprint, load_base, load_tokenizer
 from populora.engine.planning.planner import check_context
@@ -28,7 +28,7 @@ class Backend:
     tokenizer: Any
     sampler: Sampler
     learner: Learner
-    bank: LoraBank
+    bank: Bank
     judge: Judge
     tier: Tier
     """The sandbox's isolation tier."""

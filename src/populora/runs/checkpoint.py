@@ -1,6 +1,7 @@
-"""Atomic checkpoints: the members as PEFT folders, all other tensors, plain values, and a manifest of SHA-256 digests.
+"""Atomic checkpoints: the members as PEFT folders, their optimiser states, other tensors, plain values, and a manifest of SHA-256 digests.
 
     checkpoints/step_00012/adapters/T0/{adapter_config.json,adapter_model.safetensors}
+    checkpoints/step_00012/optimiser/T0.safetensors
     checkpoints/step_00012/{tensors.safetensors,state.json,manifest.json}
     adapters -> checkpoints/step_00012/adapters
 
@@ -11,8 +12,8 @@ after the step's records and metrics (`populora.runs.metrics_log`), which a resu
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,14 @@ from populora.core.files import (
     digest,
     disk_errors,
     json_bytes,
+    new_folder,
     read_json,
     remove_folder,
     remove_parts,
     replace_link,
     step_folder,
     steps_in,
-    write_folder,
+    write_durably,
 )
 from populora.core.invocation import command
 from populora.runs.directory import FORMAT
@@ -35,20 +37,19 @@ from populora.runs.directory import FORMAT
 if TYPE_CHECKING:
     import torch
 
-    from populora.adapters.adapter import Adapter
-
-FOLDER, ADAPTERS = "checkpoints", "adapters"
+FOLDER, ADAPTERS, OPTIMISER = "checkpoints", "adapters", "optimiser"
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after ``step``: plain JSON values, the adapters by member id, and all other tensors on the CPU."""
+    """The state of a run after ``step``, but for its members: plain JSON values, and tensors on the CPU."""
 
     step: int
     tensors: dict[str, torch.Tensor]
     state: dict[str, Any]
-    adapters: dict[str, Adapter] = field(default_factory=dict["str", "Adapter"])
+    folder: Path = Path()
+    """Where it was read from: the members' files are in ``folder/adapters`` and ``folder/optimiser``."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +68,31 @@ class SavedMembers:
         return {name.removeprefix(prefix): _read(self.adapters.parent, name, self.digests[name]) for name in names}
 
 
+WriteMembers = Callable[[Path], Mapping[str, str]]
+"""Write the members' files into the folder of a checkpoint. Returns their digests by path from it."""
+
+
 def save_checkpoint(
-    folder: Path, checkpoint: Checkpoint, keep: int, base: str = "", targets: Sequence[str] = (), keep_every: int = 0
+    folder: Path, checkpoint: Checkpoint, keep: int, write_members: WriteMembers | None = None, keep_every: int = 0
 ) -> Path:
     """Write the checkpoint into the run ``folder``, point ``adapters`` to it, and remove all but the ``keep`` newest.
 
-    Those of every ``keep_every``-th step stay as well, except for the untrained members of step 0. ``base`` and ``targets`` go into the
-    adapters' settings. Saving an equal checkpoint twice changes nothing. Raises `RunDirectoryError` when the disk refuses or the step is
-    already there with another content.
+    Those of every ``keep_every``-th step stay as well, except for the untrained members of step 0. Raises `RunDirectoryError` when the disk
+    refuses or the step has a checkpoint.
     """
     from safetensors.torch import save
-
-    from populora.adapters.peft_format import peft_files
 
     path = step_folder(folder / FOLDER, checkpoint.step)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     files = {TENSORS: save(tensors), STATE: json_bytes(checkpoint.state)}
-    for member, adapter in checkpoint.adapters.items():
-        files |= {f"{ADAPTERS}/{member}/{name}": data for name, data in peft_files(adapter, base, targets).items()}
-    manifest = json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": {name: digest(data) for name, data in files.items()}})
-    if not path.exists():
-        write_folder(path, {**files, MANIFEST: manifest})
-    elif not (path / MANIFEST).is_file() or (path / MANIFEST).read_bytes() != manifest:
-        raise RunDirectoryError(f"'{path}' exists with another content: was the run moved on by another process?")
-    if checkpoint.adapters:
+    if path.exists():
+        raise RunDirectoryError(f"'{path}' exists already: was the run moved on by another process?")
+    with new_folder(path) as part:
+        for name, data in files.items():
+            write_durably(part / name, data)
+        digests = {name: digest(data) for name, data in files.items()} | dict(write_members(part) if write_members else {})
+        write_durably(part / MANIFEST, json_bytes({"format": FORMAT, "step": checkpoint.step, "sha256": digests}))
+    if write_members:
         link_adapters(folder)
     remove_parts(folder / FOLDER)
     for old in checkpoint_steps(folder)[:-keep]:
@@ -116,23 +118,22 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint | None:
     """Read the newest checkpoint of a run, or that of ``step``; ``None`` if there is none. Raises `RunDirectoryError` for a damaged one."""
     from safetensors.torch import load
 
-    from populora.adapters.peft_format import load_adapter
-
     steps = _checkpoints(folder, step)
     if not steps:
         return None
     path = step_folder(folder / FOLDER, steps[-1])
     try:
-        files = {name: _read(path, name, expected) for name, expected in _digests(path).items()}
+        digests = _digests(path)
+        tensors, state = (_read(path, name, digests[name]) for name in (TENSORS, STATE))
+        for name in sorted(digests.keys() - {TENSORS, STATE}):
+            _read(path, name, digests[name])  # whoever reads them later finds them whole
     except RunDirectoryError as error:
         remedy = "There is no older checkpoint."
         if len(steps) > 1:
             resume = command("resume", folder)
             remedy = f"Or remove '{path}' and type `{resume}` again: it continues from the older checkpoint of step {steps[-2]}."
         raise RunDirectoryError(f"{error} {remedy}") from error
-    members = sorted({Path(name).parent.name for name in files if name.startswith(ADAPTERS)})
-    adapters = {member: load_adapter(path / ADAPTERS / member) for member in members}
-    return Checkpoint(steps[-1], load(files[TENSORS]), json.loads(files[STATE]), adapters)
+    return Checkpoint(steps[-1], load(tensors), json.loads(state), path)
 
 
 def saved_members(folder: Path, step: int | None = None) -> SavedMembers:

@@ -23,7 +23,7 @@ RUNS = Path("runs")
 CONFIG, FACTS, LOCK = "config.json", "run.json", "lock"
 PAIRS = "pairs"
 """Solve rates of every student at every teacher's problems, a table for each checkpoint that `populora evaluate pairs` was called at."""
-FORMAT = 4
+FORMAT = 5
 """Of run directories and checkpoints."""
 
 

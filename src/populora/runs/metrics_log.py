@@ -15,14 +15,14 @@ from populora.core.files import append_line, disk_errors, remove_folder, remove_
 from populora.runs.directory import CONFIG, RUNS
 from populora.runs.metrics import step_metrics, step_timing
 from populora.runs.step_record import StepRecord
-from populora.runs.tables import FOLDER, recorded_steps, write_records
+from populora.runs.tables import FOLDER, WriteParents, recorded_steps, write_records
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 
-def write_step(folder: Path, record: StepRecord) -> dict[str, float]:
+def write_step(folder: Path, record: StepRecord, write_parents: WriteParents | None = None) -> dict[str, float]:
     """Write everything about a finished step except its checkpoint; return the step's metrics. Raises `RunDirectoryError`."""
-    metrics = step_metrics(record, write_records(folder, record))
+    metrics = step_metrics(record, write_records(folder, record, write_parents))
     append_line(folder / TIMINGS, _line(record.step, step_timing(record)))
     append_line(folder / METRICS, _line(record.step, metrics))
     return metrics

@@ -10,8 +10,8 @@ class Evolution:
     """Births and other results of an evolution. Empty in steps without one."""
 
     children: tuple[Lineage, ...] = ()
-    parents: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
-    """Files of the PEFT folders of the children's parents, by name; empty where ``evolution.keep_parents`` is off."""
+    parents: dict[str, int] = field(default_factory=dict[str, int])
+    """Slots of the children's parents by name; empty where ``evolution.keep_parents`` is off."""
     spared: tuple[str, ...] = ()
     """Newborns in the bottom fraction, which stayed."""
     broken: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ The columns are those of `populora.runs.step_columns`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora.core.errors import RunDirectoryError
-from populora.core.files import step_folder, steps_in, write_folder
+from populora.core.files import new_folder, step_folder, steps_in, write_durably
 from populora.core.types import Lineage
 from populora.runs.step_columns import SCHEMAS, Columns, schema_of, step_columns
 from populora.runs.step_record import StepRecord
@@ -29,19 +29,21 @@ if TYPE_CHECKING:
     from populora.adapters.adapter import Adapter
 
 FOLDER, PARENTS = "steps", "parents"
+WriteParents = Callable[[Path], Any]
+"""Write the parents of a step's children into a folder, a PEFT folder each."""
 
 
-def write_records(folder: Path, record: StepRecord) -> dict[str, Columns]:
-    """Write the tables of a step, and the parents of its children, into the run ``folder``. Returns their columns.
+def write_records(folder: Path, record: StepRecord, write_parents: WriteParents | None = None) -> dict[str, Columns]:
+    """Write the tables of a step, and the parents of its children, into the run ``folder``. Returns the tables' columns.
 
     Raises `RunDirectoryError`.
     """
     tables = step_columns(record)
-    files = {f"{name}.parquet": _parquet(tables[name], schema_of(name, record.domains), record.step) for name in SCHEMAS}
-    files |= {
-        f"{PARENTS}/{name}/{file}": data for name, folder_files in record.evolution.parents.items() for file, data in folder_files.items()
-    }
-    write_folder(step_folder(folder / FOLDER, record.step), files)
+    with new_folder(step_folder(folder / FOLDER, record.step)) as part:
+        for name in SCHEMAS:
+            write_durably(part / f"{name}.parquet", _parquet(tables[name], schema_of(name, record.domains), record.step))
+        if write_parents:
+            write_parents(part / PARENTS)
     return tables
 
 

@@ -4,17 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from populora.adapters.adapter import Adapter
 from populora.adapters.operators import get_operator
-from populora.adapters.operators.breeding import breed
-from populora.adapters.operators.similarity import basis_cosine
-from populora.adapters.peft_format import peft_files
 from populora.core.config import Config
 from populora.core.errors import ConfigError
 from populora.core.rng import stream
 from populora.core.types import Lineage, Member, Role
-from populora.engine.model.bank import LoraBank
-from populora.engine.model.loading import base_name
+from populora.engine.bank import Bank, Birth
 from populora.runs.step_record import Evolution
 from populora.training.culling import BROKEN_VALID_RATE, child_rating, choose_operator, choose_parents, cull_count, select_culled
 from populora.training.population import Population
@@ -62,10 +57,9 @@ def evolve_if_due(run: Run, step: int) -> Evolution:
     run.population, children, parents, spared = evolve(run.population, run.bank, run.config, step, valid_rates)
     run.valid_counts = {}
     run.sync_weights(child.slot for child in children)
-    base, targets = base_name(run.config.base), run.config.lora.targets
     return Evolution(
         children=tuple(child.lineage for child in children),
-        parents={name: peft_files(parent, base, targets) for name, parent in parents.items()},
+        parents=parents,
         spared=tuple(member.id for member in spared),
         broken=tuple(author for author, rate in valid_rates.items() if rate < BROKEN_VALID_RATE),
     )
@@ -77,42 +71,44 @@ class Evolved(NamedTuple):
     population: Population
     children: list[Member]
     """In the order of slots."""
-    parents: dict[str, Adapter]
-    """Copies of the children's parents by name, from which a child can be bred again; none where ``evolution.keep_parents`` is off."""
+    parents: dict[str, int]
+    """Slots of the children's parents by name, which stay until the next update; none where ``evolution.keep_parents`` is off."""
     spared: list[Member]
     """Newborns that were to be replaced, and stayed."""
 
 
-def evolve(population: Population, bank: LoraBank, config: Config, step: int, valid_rates: Mapping[str, float]) -> Evolved:
+def evolve(population: Population, bank: Bank, config: Config, step: int, valid_rates: Mapping[str, float]) -> Evolved:
     """Replace ``cull_fraction`` of each role, the weakest by default; the bank's slots change in place.
 
     ``valid_rates`` are by teacher the share of valid proposals since the last evolution, of the type in which it is smallest: a broken
     teacher goes first (reading 17). Parents are read before any slot is written, so a child never descends from a child of the same step.
     """
-    newborn: list[tuple[Member, Adapter]] = []
+    newborn: list[tuple[Member, Birth]] = []
     spared: list[Member] = []
     for role in Role:
         members = population.role(role)
         bottom = select_culled(members, config.evolution, step, valid_rates, stream(config.seed, "evolve", step, "cull", role))
         newborn += [_child(member, members, bottom.culled, bank, config, step, valid_rates) for member in bottom.culled]
         spared += bottom.spared
-    names = {name for child, _ in newborn for name in child.lineage.parent_names} if config.evolution.keep_parents else set[str]()
-    parents = {member.lineage.name: bank.adapter(member.slot) for member in population.members if member.lineage.name in names}
-    for child, adapter in newborn:
-        bank.load(child.slot, adapter)
+    births = [birth for _, birth in newborn]
+    parents = {name: slot for birth in births for name, slot in zip(birth.names, birth.parents, strict=True)}
+    children = [replace(child, lineage=lineage) for (child, _), lineage in zip(newborn, bank.breed(births), strict=True)]
+    for child in children:
         population = population.replaced(child)
-    return Evolved(population, sorted((child for child, _ in newborn), key=lambda child: child.slot), parents, spared)
+    children.sort(key=lambda child: child.slot)
+    return Evolved(population, children, dict(sorted(parents.items())) if config.evolution.keep_parents else {}, spared)
 
 
 def _child(
     culled_member: Member,
     members: tuple[Member, ...],
     culled: tuple[Member, ...],
-    bank: LoraBank,
+    bank: Bank,
     config: Config,
     step: int,
     valid_rates: Mapping[str, float],
-) -> tuple[Member, Adapter]:
+) -> tuple[Member, Birth]:
+    """Choose operator and parents of the child that replaces ``culled_member``. Returns it without its record, and its birth."""
     settings = config.evolution
     name = ("evolve", step, culled_member.id)
     rng = stream(config.seed, *name, "choice")
@@ -120,14 +116,14 @@ def _child(
     available = len(members) - len(culled)
     operator = pool[choose_operator({name: operator.arity for name, operator in pool.items()}, available, rng)]
     parents = choose_parents(members, culled, operator.arity, settings.lcb_k, rng, valid_rates)
-    if operator.mixes_factors and basis_cosine(*(bank.adapter(parent.slot) for parent in parents)) < settings.min_basis_cosine:
+    if operator.mixes_factors and bank.basis_cosine([parent.slot for parent in parents]) < settings.min_basis_cosine:
         others = {name: operator.arity for name, operator in pool.items() if not operator.mixes_factors}
         operator = pool[choose_operator(others, available, rng)]
         parents = parents[: operator.arity]
     generation = culled_member.lineage.generation + 1
     plan = Lineage(culled_member.id, generation, step, operator.name, stream=name, refactor=settings.refactor, seed=config.seed)
-    names = [parent.lineage.name for parent in parents]
-    adapter, lineage = breed([bank.adapter(parent.slot) for parent in parents], plan, names, allow_copy=True, operator=operator)
+    slots, names = tuple(parent.slot for parent in parents), tuple(parent.lineage.name for parent in parents)
     rating = child_rating([parent.rating for parent in parents], settings.child_sigma)
     protected_until = step + settings.every if settings.protect_newborns else step
-    return replace(culled_member, rating=rating, lineage=lineage, protected_until=protected_until), adapter
+    child = replace(culled_member, rating=rating, protected_until=protected_until)
+    return child, Birth(culled_member.slot, slots, names, plan)

@@ -6,14 +6,16 @@ named stream, so a resume needs no generator state and gives the bytes of the un
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
+from populora.core.errors import MembersLost
 from populora.core.files import digest
 from populora.core.installed import processor
 from populora.core.types import Member
@@ -22,7 +24,7 @@ from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
 from populora.engine.model.loading import base_name
-from populora.runs.checkpoint import link_adapters, load_checkpoint, save_checkpoint
+from populora.runs.checkpoint import link_adapters, load_checkpoint
 from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
 from populora.runs.display import Display
 from populora.runs.loggers import check_loggers, open_loggers
@@ -37,7 +39,7 @@ from populora.training.evaluation import held_out_suite
 from populora.training.evolution import check_operators
 from populora.training.population import initial_population
 from populora.training.propose import check_prompts
-from populora.training.run import PhaseTimer, Run, restore, snapshot
+from populora.training.run import PhaseTimer, Run, restore, save_run
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 from populora.training.sync import allow_rounding, check_sync
@@ -124,22 +126,39 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
         allow_rounding(run, display.remark)
         check_sync(run, run.population.members)
         while run.step < run.config.steps and not stopping:
-            record = selfplay_step(run, display.phase)
-            timer = PhaseTimer(display.phase)
-            with timer("sync_check"):
-                check_sync(run, _changed_members(run, record))
-            record = replace(record, seconds={**record.seconds, **timer.seconds, "write": write_seconds})
-            started = time.perf_counter()
-            metrics = write_step(folder, record)
-            stopping = stop()
-            if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
-                save_run(run, folder)
-                send_logs()
+            try:
+                record = replace(record := _checked_step(run, display), seconds={**record.seconds, "write": write_seconds})
+                started = time.perf_counter()
+                metrics = write_step(folder, record, partial(_write_parents, run, record.evolution.parents))
+                stopping = stop()
+                if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
+                    save_run(run, folder)
+                    send_logs()
+            except MembersLost as lost:
+                display.remark(f"going on from the last checkpoint: {lost}")
+                _go_back(run, folder)
+                continue
             write_seconds = time.perf_counter() - started  # logged with the next step
             display.step(record, metrics)
     summary = summarise(folder, stopped=run.step < run.config.steps)
     display.close(summary)
     return summary
+
+
+def _checked_step(run: Run, display: Display) -> StepRecord:
+    """Make a step, and check that its adapters have reached the sampler."""
+    record, timer = selfplay_step(run, display.phase), PhaseTimer(display.phase)
+    with timer("sync_check"):
+        check_sync(run, _changed_members(run, record))
+    return replace(record, seconds={**record.seconds, **timer.seconds})
+
+
+def _go_back(run: Run, folder: Path) -> None:
+    """Put the run, and its logs, where its newest checkpoint is."""
+    if checkpoint := load_checkpoint(folder):
+        restore(run, checkpoint)
+    run.sync_weights()
+    truncate_logs(folder, run.step, run.config)
 
 
 def prompt_fits(tokenizer: Any, limit: int) -> Callable[[str], bool]:
@@ -176,8 +195,5 @@ def _changed_members(run: Run, record: StepRecord) -> list[Member]:
     return [member for member in run.population.members if member.id in born | updated]
 
 
-def save_run(run: Run, folder: Path) -> None:
-    """Write a checkpoint: the members as PEFT folders, and everything else that a resume needs."""
-    config = run.config
-    keep, every = config.keep_checkpoints, config.keep_checkpoints_every
-    save_checkpoint(folder, snapshot(run), keep, base_name(config.base), config.lora.targets, every)
+def _write_parents(run: Run, slots: Mapping[str, int], folder: Path) -> None:
+    run.bank.write_adapters(folder, slots, base_name(run.config.base), run.config.lora.targets)

@@ -27,6 +27,11 @@ class Population:
     def role(self, role: Role) -> tuple[Member, ...]:
         return tuple(member for member in self.members if member.role is role)
 
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots in the bank by member id."""
+        return {member.id: member.slot for member in self.members}
+
     def get(self, member_id: str) -> Member:
         return next(member for member in self.members if member.id == member_id)
 

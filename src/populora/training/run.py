@@ -1,13 +1,12 @@
-"""The state of a run, its conversion to a checkpoint and back, and the timer of its phases.
-
-A snapshot copies everything, in both directions. Later steps do not change it, and it can be restored many times.
-"""
+"""The state of a run, its checkpoint and the way back, and the timer of its phases."""
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,18 +15,17 @@ import torch
 from populora.core.config import Config
 from populora.core.types import Generation, Lineage, Member, Problem, Rating, Request, Role
 from populora.domains.registry import load_domain
+from populora.engine.bank import Bank
 from populora.engine.learning.learner import Learner
-from populora.engine.model.bank import LoraBank
+from populora.engine.model.loading import base_name
 from populora.engine.sampling.sampler import RequestSource, Sampler
-from populora.runs.checkpoint import Checkpoint
+from populora.runs.checkpoint import ADAPTERS, OPTIMISER, Checkpoint, save_checkpoint
 from populora.tasks.coverage import Archive
 from populora.tasks.render import Prompts, solve_prompt
 from populora.tasks.verifier import TaskVerifier
 from populora.training.buffer import ProblemBuffer
 from populora.training.population import Population
 
-OPTIMISER = ("first_moment", "second_moment", "steps")
-"""The bank's tensors that the members' PEFT folders do not have."""
 AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
@@ -39,8 +37,8 @@ class Run:
     prompts: Prompts
     sampler: Sampler
     learner: Learner
-    bank: LoraBank
-    """The adapters, one slot a member. In one process sampler and learner use these tensors, else they have copies."""
+    bank: Bank
+    """The adapters, one slot a member. In one process sampler and learner use these tensors, else learners have them."""
     verifier: TaskVerifier
     fits: Callable[[str], bool]
     """Return True for a prompt of at most ``selfplay.max_prompt_tokens``."""
@@ -96,40 +94,47 @@ class PhaseTimer:
         self.seconds[phase] = time.perf_counter() - started
 
 
-def snapshot(run: Run) -> Checkpoint:
-    """Copy everything that the coming steps depend on, except the configuration and the base."""
+def save_run(run: Run, folder: Path) -> None:
+    """Write a checkpoint: the members as PEFT folders, and everything else that the coming steps depend on, but for the configuration and
+    the base."""
+    config = run.config
     archives = {
         f"archive.{domain}.{name}": torch.from_numpy(np.array(values))
         for domain, archive in run.archives.items()
         for name, values in archive.state().items()
     }
-    bank = run.bank.state()
-    return Checkpoint(
-        step=run.step,
-        tensors={**{f"bank.{name}": bank[name] for name in OPTIMISER}, **archives},
-        state={
-            "members": [asdict(member) for member in run.population.members],
-            "buffer": run.buffer.state(),
-            "valid_counts": copy.deepcopy(run.valid_counts),
-        },
-        adapters={member.id: run.bank.adapter(member.slot) for member in run.population.members},
-    )
+    state = {
+        "members": [asdict(member) for member in run.population.members],
+        "buffer": run.buffer.state(),
+        "valid_counts": run.valid_counts,
+    }
+
+    write = partial(write_members, run, run.population.slots)
+    save_checkpoint(folder, Checkpoint(run.step, archives, state), config.keep_checkpoints, write, config.keep_checkpoints_every)
+
+
+def write_members(run: Run, slots: Mapping[str, int], folder: Path) -> dict[str, str]:
+    """Write these slots, by name, into the folder of a checkpoint. Returns the files' digests by path from it."""
+    adapters = run.bank.write_adapters(folder / ADAPTERS, slots, base_name(run.config.base), run.config.lora.targets)
+    optimiser = run.bank.write_optimiser(folder / OPTIMISER, slots)
+    return {f"{kind}/{name}": value for kind, part in ((ADAPTERS, adapters), (OPTIMISER, optimiser)) for name, value in part.items()}
+
+
+def read_members(run: Run, slots: Mapping[str, int], checkpoint: Checkpoint) -> None:
+    """Undo `write_members`. Raises `AdapterError` for a checkpoint of other adapters."""
+    run.bank.read(checkpoint.folder / ADAPTERS, checkpoint.folder / OPTIMISER, slots)
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Undo `snapshot`. Raises `AdapterError` for a checkpoint of other adapters, `RunDirectoryError` for one of another archive."""
+    """Undo `save_run`, from what `load_checkpoint` read. Raises `AdapterError` for a checkpoint of other adapters, `RunDirectoryError` for
+    one of another archive."""
 
-    def part(prefix: str) -> dict[str, torch.Tensor]:
-        return {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
+    def part(prefix: str) -> dict[str, Any]:
+        return {name.removeprefix(prefix): tensor.numpy() for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
 
-    archives = {
-        name: Archive.restore({key: tensor.numpy() for key, tensor in part(f"archive.{name}.").items()}, load_domain(name))
-        for name in run.archives
-    }
+    archives = {name: Archive.restore(part(f"archive.{name}."), load_domain(name)) for name in run.archives}
     population = Population(tuple(_member_from(values) for values in checkpoint.state["members"]))
-    for member in population.members:
-        run.bank.load(member.slot, checkpoint.adapters[member.id])
-    run.bank.restore({**run.bank.state(), **part("bank.")})
+    read_members(run, population.slots, checkpoint)
     run.archives, run.population = archives, population
     run.buffer.restore(checkpoint.state["buffer"])
     run.valid_counts = copy.deepcopy(checkpoint.state["valid_counts"])

@@ -5,10 +5,11 @@ import pickle
 
 import pytest
 import torch
-from local_pool import SETTINGS, SLOTS, LocalPool
+from local_pool import SETTINGS, SLOTS, LocalPool, Reference
 
 from populora.core.errors import AdapterEffectError, ConfigError
 from populora.core.types import Generation
+from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.load_balancing import owners_of
 from populora.engine.learning.batching import TrainRow
@@ -18,10 +19,20 @@ from populora.engine.model.bank import LoraBank
 @pytest.fixture
 def make_learner(make_actor, single):
     def make(members: int, dies=(), agreement: float = math.inf) -> ClusterLearner:
-        owners = owners_of(SLOTS, members)
-        pool = LocalPool(lambda index: make_actor([slot for slot, owner in owners.items() if owner == index]), members, dies)
-        bank = LoraBank(single.adapted.bank.layout, SLOTS, SETTINGS.lora.rank, SETTINGS.lora.alpha)
-        bank.restore(single.adapted.bank.state())
+        owners, stored, start = owners_of(SLOTS, members), {}, single.adapted.bank.state()
+
+        def started(index: int):
+            """A learner with what is stored of its slots, or at first those of the oracle."""
+            actor = make_actor(owned := [slot for slot, owner in owners.items() if owner == index])
+            for slot in owned:
+                actor.load([slot], stored[slot].state.value if stored else {name: part[[slot]] for name, part in start.items()})
+            return actor
+
+        pool = LocalPool(started, members, dies)
+        bank = ClusterBank(pool, SLOTS, stored)
+        for slot, owner in owners.items():
+            _, *parts = pool.members[owner]._stored(None, [slot])
+            stored[slot] = StoredSlot(*map(Reference, parts), False)
         learner = ClusterLearner(SETTINGS, pool, bank, [member.info for member in pool.members])
         learner.agreement = agreement
         return learner
@@ -29,15 +40,22 @@ def make_learner(make_actor, single):
     return make
 
 
-def equal(left: LoraBank, right: LoraBank) -> bool:
-    ours, theirs = left.state(), right.state()
+def state_of(bank: ClusterBank | LoraBank) -> dict[str, torch.Tensor]:
+    if isinstance(bank, LoraBank):
+        return bank.state()
+    states = [bank.stored[slot].state.value for slot in range(SLOTS)]
+    return {name: torch.cat([state[name] for state in states]) for name in states[0]}
+
+
+def equal(left, right) -> bool:
+    ours, theirs = state_of(left), state_of(right)
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def close(left: LoraBank, right: LoraBank) -> bool:
+def close(left, right) -> bool:
     """Within a millionth: each moment, and weights by adapter. Single weights need not be: where a gradient is zero but for rounding, Adam
     divides the rounding by itself."""
-    ours, theirs = left.state(), right.state()
+    ours, theirs = state_of(left), state_of(right)
     moments = all(torch.allclose(ours[name], theirs[name], rtol=0.0, atol=1e-6) for name in ("first_moment", "second_moment"))
     apart = (ours["master"] - theirs["master"]).norm(dim=1) / theirs["master"].norm(dim=1)
     return moments and float(apart.max()) < 1e-6
@@ -97,10 +115,10 @@ def test_a_second_death_during_recovery_changes_nothing_either(make_learner, une
 
 def test_a_guard_that_refuses_one_slot_leaves_all_adapters_as_they_were(make_learner, uneven_rows):
     learner = make_learner(2, agreement=1e-5)
-    before = learner._bank.state()
+    before = state_of(learner._bank)
     with pytest.raises(AdapterEffectError, match="sampler and learner must agree"):
         learner.update(uneven_rows)
-    assert all(torch.equal(before[name], after) for name, after in learner._bank.state().items())
+    assert all(torch.equal(before[name], after) for name, after in state_of(learner._bank).items())
 
 
 def test_a_row_over_the_token_budget_is_refused_before_any_call(make_learner):

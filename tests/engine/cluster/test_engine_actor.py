@@ -54,7 +54,8 @@ def threads(monkeypatch):
 
 def test_the_engine_is_opened_told_of_adapters_stepped_and_closed_in_one_thread(threads):
     engine = EngineActor()
-    assert engine.open(Config(), {0: None})[0] == "fingerprint"  # type: ignore[dict-item]
+    assert engine.open(Config())[0] == "fingerprint"
+    engine.sync_weights([0], None)  # type: ignore[arg-type]
     asyncio.run(engine.sample([Request("a", 0, 1, ("a",))], SamplingParams(4, 1.0, "")))
     asyncio.run(engine.end_stream())
     engine.close()
@@ -63,7 +64,7 @@ def test_the_engine_is_opened_told_of_adapters_stepped_and_closed_in_one_thread(
 
 def test_closing_breaks_a_stream_off(threads, monkeypatch):
     engine = EngineActor()
-    engine.open(Config(), {})
+    engine.open(Config())
 
     def endless(source, max_tokens, temperature, stop):
         while True:
@@ -84,4 +85,4 @@ def test_an_engine_that_cannot_be_opened_raises_why(threads, monkeypatch):
 
     monkeypatch.setattr(engine_actor, "open_engine", broken)
     with pytest.raises(BaseModelError, match="no such base"):
-        EngineActor().open(Config(), {})
+        EngineActor().open(Config())

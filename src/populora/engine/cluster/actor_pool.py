@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from populora.core.errors import ClusterError, PopuloraError
+from populora.core.errors import ClusterError, MembersLost, PopuloraError
 from populora.engine.cluster.placement import ActorPlace, RayCluster
 
 MAX_RETRIES = 3
@@ -49,11 +49,11 @@ class PendingCall:
 
 
 class ActorLost(Exception):
-    """The member at ``index``, with these ``actors``, is dead, or an object that it computed or needed is gone."""
+    """The member at ``index``, with these ``actors``, is dead, or an object that it computed or needed is gone (``object_lost``)."""
 
-    def __init__(self, index: int, actors: tuple[Any, ...], reason: str):
+    def __init__(self, index: int, actors: tuple[Any, ...], reason: str, object_lost: bool = False):
         super().__init__(reason)
-        self.index, self.actors = index, actors
+        self.index, self.actors, self.object_lost = index, actors, object_lost
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,8 @@ class ActorPool:
         self.ray.wait([call.values[0] for call in pending], num_returns=len(pending), timeout=CLOSE_SECONDS)
 
     def _start(self, index: int) -> tuple[tuple[Any, ...], Any]:
-        """Create and prepare the actors of a member. Returns them and the result of ``prepare``."""
+        """Create and prepare the actors of a member. Returns them and the result of ``prepare``. Raises `MembersLost` if what ``prepare``
+        sends is gone."""
         kind, losses = self.kind, 0
         while True:
             options = [self._cluster.actor_options(place, kind.cpus, kind.gpus) for place in self._places[index]]
@@ -177,6 +178,11 @@ class ActorPool:
                 return actors, self._prepare(index, partial(self._call, index, actors))
             except ActorLost as lost:
                 self._kill(actors)
+                if lost.object_lost:
+                    raise MembersLost(
+                        f"{kind.name} {index} cannot get its adapters, because they were on a machine that is gone ({lost}). "
+                        "`populora resume` goes on from the last checkpoint."
+                    ) from lost
                 losses += 1
                 if losses > MAX_RETRIES:
                     raise self._repeated_loss(lost) from lost
@@ -229,7 +235,7 @@ class ActorPool:
                 index, lost = number, actors
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         reason = f"{lines[0]} {lines[-1]}" if "creation task" in lines[0] else lines[0]  # the cause of a failed creation comes last
-        return ActorLost(index, lost, reason)
+        return ActorLost(index, lost, reason, isinstance(error, self.ray.exceptions.ObjectLostError))
 
     def _repeated_loss(self, lost: ActorLost) -> ClusterError:
         return ClusterError(

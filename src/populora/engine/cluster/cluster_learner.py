@@ -2,25 +2,24 @@
 
 Owners compute the rows of their adapters, and helpers the work above a fair load (`populora.engine.cluster.load_balancing`). An owner adds
 the helpers' gradients to its own in a fixed order, without collectives. Guards check all slots before any weight changes, as in one
-process. The new states are then committed to the controller's bank all at once. If a learner is lost before that, the update is repeated
-from the bank, with the same result.
+process. The new states are then committed to the `ClusterBank` all at once. If a learner is lost before that, the update is repeated
+from there, with the same result.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from populora.core.config import Config
 from populora.core.types import Generation, UpdateStats
-from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
-from populora.engine.cluster.learner_actor import LearnerInfo, State, Sums
-from populora.engine.cluster.load_balancing import assign, owners_of
+from populora.engine.cluster.actor_pool import ActorPool, Call, PendingCall
+from populora.engine.cluster.cluster_bank import Change, ClusterBank, StoredSlot
+from populora.engine.cluster.learner_actor import LearnerInfo, Sums
+from populora.engine.cluster.load_balancing import assign
 from populora.engine.learning.batching import TrainRow
 from populora.engine.learning.update import Batch, check_update, make_batch
 from populora.engine.learning.work_splitting import split_work
-from populora.engine.model.bank import LoraBank
 
 FAR = 2.0
 """Cost of helping on another machine, relative to the same machine."""
@@ -31,29 +30,21 @@ HelperRows = dict[tuple[int, int], list[TrainRow]]
 
 
 class ClusterLearner:
-    """A `populora.engine.learning.learner.Learner` of the adapters in ``bank``; the learners of ``pool`` hold copies of them.
+    """A `populora.engine.learning.learner.Learner` of the adapters in ``bank``, which the learners of ``pool`` hold.
 
     Who helps whom depends on the machines in ``infos``. It stays when a learner moves, so that results do not change.
     """
 
-    def __init__(self, config: Config, pool: ActorPool, bank: LoraBank, infos: Sequence[LearnerInfo]):
+    def __init__(self, config: Config, pool: ActorPool, bank: ClusterBank, infos: Sequence[LearnerInfo]):
         self.agreement, self.computation = infos[0].agreement, infos[0].computation
         self._config, self._pool, self._bank = config, pool, bank
         machines = [info.machine for info in infos]
         self._nodes = [machines.index(machine) for machine in machines]
-        self._owners = owners_of(bank.slots, len(pool))
-        self._sent: dict[int, int] = {}
-        """Version (`LoraBank.changes`) of each slot that its owner holds."""
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
         """See `populora.engine.learning.learner.Learner.logprobs`."""
-        rank = self._owners.get(slot, 0)
-
-        def compute() -> torch.Tensor:
-            self._send_changes([rank])
-            return self._pool.results([self._pool.submit(Call(rank, "logprobs", (slot, answers)))])[0]
-
-        return self._until_no_loss(compute)
+        call = Call(self._bank.owners.get(slot, 0), "logprobs", (slot, answers))
+        return self._bank.until_no_loss(lambda: self._pool.results([self._pool.submit(call)])[0])
 
     def update(self, rows: Sequence[TrainRow]) -> dict[int, UpdateStats]:
         """See `populora.engine.learning.learner.Learner.update`."""
@@ -61,69 +52,45 @@ class ClusterLearner:
         if not batch.active:
             return batch.skipped
         kept, moved = self._split(batch)
-        updates, states = self._until_no_loss(lambda: self._compute(batch, kept, moved))
-        for slots, state in states:
-            self._bank.restore(state, slots)
-            self._sent |= {slot: self._bank.changes[slot] for slot in slots}
+        updates, stored = self._bank.until_no_loss(lambda: self._compute(batch, kept, moved))
+        self._bank.stored |= stored
         return dict(sorted((updates | batch.skipped).items()))
 
     def _split(self, batch: Batch) -> tuple[OwnerRows, HelperRows]:
         items = split_work(batch.rows, self._config.learner.micro_batch_tokens, self._bank.slots)
         work = {slot: [item.tokens for item in slot_items] for slot, slot_items in items.items()}
         cost, ranks = self._config.cluster.help_cost, range(len(self._pool))
-        assignment = assign(work, self._owners, len(ranks), cost, self._nodes, FAR * cost)
+        assignment = assign(work, self._bank.owners, len(ranks), cost, self._nodes, FAR * cost)
 
         def rows_of(indices: Mapping[int, Sequence[int]]) -> list[TrainRow]:
             """The rows of some items by slot, in the step's order, in which one process would compute them."""
             chosen = [items[slot][index] for slot, slot_indices in indices.items() for index in slot_indices]
             return [batch.rows[row] for row in sorted(row for item in chosen for row in item.rows)]
 
-        kept = {rank: rows_of({slot: part for slot, part in assignment.kept.items() if self._owners[slot] == rank}) for rank in ranks}
+        kept = {rank: rows_of({slot: part for slot, part in assignment.kept.items() if self._bank.owners[slot] == rank}) for rank in ranks}
         return kept, {(slot, helper): rows_of({slot: part}) for (slot, helper), part in assignment.moved.items()}
 
-    def _compute(self, batch: Batch, kept: OwnerRows, moved: HelperRows) -> tuple[dict[int, UpdateStats], list[tuple[list[int], State]]]:
-        """Compute the update of all slots, and the states after it. Owners have applied it by then, the bank has not."""
-        submit, results = self._pool.submit, self._pool.results
-        ranks = sorted({self._owners[slot] for slot in batch.active})
-        active = [[slot for slot in batch.active if self._owners[slot] == rank] for rank in ranks]
-        self._send_changes(ranks)
+    def _compute(self, batch: Batch, kept: OwnerRows, moved: HelperRows) -> tuple[dict[int, UpdateStats], dict[int, StoredSlot]]:
+        """Compute the update of all slots, and what is stored of them after it. Owners have applied it by then, the bank has not."""
+        submit, results, owners = self._pool.submit, self._pool.results, self._bank.owners
+        ranks = sorted({owners[slot] for slot in batch.active})
         helping: dict[tuple[int, int], PendingCall] = {}
         for (slot, helper), rows in moved.items():
-            adapter = self._bank.adapter(slot).to(getattr(torch, self._config.base.dtype))
-            helping[slot, helper] = submit(Call(helper, "help", (adapter, rows, batch.tokens[slot], self.agreement)), returns=2)
+            call = Call(helper, "help", (self._bank.stored[slot].adapter, rows, batch.tokens[slot], self.agreement))
+            helping[slot, helper] = submit(call, returns=2)
         learning = [submit(Call(rank, "learn", (kept[rank], dict(batch.tokens), self.agreement))) for rank in ranks]
         sums = results([*helping.values(), *learning])
         totals = _add_sums(_merge(sums[len(helping) :]), zip(helping, sums, strict=False))
         norms = _merge(results([submit(Call(rank, "add", self._gradients(rank, helping))) for rank in ranks]))
         updates = check_update(batch, totals, norms, self.agreement, self._config.learner)
-        steps = [Call(rank, "step", ({slot: norms[slot] for slot in slots},)) for rank, slots in zip(ranks, active, strict=True)]
-        return updates, list(zip(active, results([submit(call) for call in steps]), strict=True))
+        active = {rank: [slot for slot in batch.active if owners[slot] == rank] for rank in ranks}
+        steps = [Change(Call(rank, "step", ({slot: norms[slot] for slot in slots},)), slots) for rank, slots in active.items()]
+        return updates, self._bank.call(steps)[1]
 
     def _gradients(self, rank: int, helping: Mapping[tuple[int, int], PendingCall]) -> tuple[Any, ...]:
         """Arguments of `LearnerActor.add`: slots with helpers, and references to the gradients, which go to the owner directly."""
-        helped = [(slot, call.values[1]) for (slot, _), call in helping.items() if self._owners[slot] == rank]
+        helped = [(slot, call.values[1]) for (slot, _), call in helping.items() if self._bank.owners[slot] == rank]
         return [slot for slot, _ in helped], *(gradient for _, gradient in helped)
-
-    def _send_changes(self, ranks: Iterable[int]) -> None:
-        """Send owners the slots that changed elsewhere: bred, restored, or never sent."""
-        bank = self._bank
-        stale = {rank: [s for s, owner in self._owners.items() if owner == rank and self._sent.get(s) != bank.changes[s]] for rank in ranks}
-        sent = {rank: slots for rank, slots in stale.items() if slots}
-        self._pool.results([self._pool.submit(Call(rank, "load", (slots, bank.state(slots)))) for rank, slots in sent.items()])
-        self._sent |= {slot: bank.changes[slot] for slots in sent.values() for slot in slots}
-
-    def _until_no_loss(self, compute: Callable[[], Any]) -> Any:
-        """Repeat ``compute`` until no learner is lost in it. After a loss all start again from the bank."""
-        losses = Counter[Hashable]()
-        while True:
-            try:
-                return compute()
-            except ActorLost as lost:
-                self._sent.clear()
-                self._pool.retry_or_raise(losses, lost.index, lost)
-            except BaseException:
-                self._sent.clear()  # some learners may have made their step
-                raise
 
 
 def _merge(parts: Iterable[dict[int, Any]]) -> dict[int, Any]:

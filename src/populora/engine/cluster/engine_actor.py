@@ -37,21 +37,19 @@ class EngineActor:
         """Return the GPUs of this process's bundle, as named in ``CUDA_VISIBLE_DEVICES``."""
         return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
-    def open(self, config: Config, adapters: Mapping[int, Adapter]) -> tuple[str, dict[str, str], str]:
-        """Load the base model and load ``adapters``, if there are any yet. Returns the fingerprint of the base model, if it was loaded
-        here, the versions of installed libraries and what decodes. Raises the same errors as a run in one process."""
+    def open(self, config: Config) -> tuple[str, dict[str, str], str]:
+        """Load the base model. Returns the fingerprint of the base model, if it was loaded here, the versions of installed libraries and
+        what decodes. Raises the same errors as a run in one process."""
         init_process(config)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # a child process of vLLM would outlive this one and hold the GPU
         check_memory(config)
         self._thread.sampler, base = self._thread.call(lambda: self._open.enter_context(open_engine(config))).result()
-        if adapters:
-            self.sync_weights(adapters)
         return base, versions(), self._thread.sampler.decoder
 
-    def sync_weights(self, adapters: Mapping[int, Adapter]) -> None:
-        """Load changed adapters by slot. Call it between `end_stream` and the next batch."""
-        sampler = self._thread.sampler
-        self._thread.call(lambda: sampler.sync_weights(_AdapterMapping(adapters), sorted(adapters))).result()
+    def sync_weights(self, slots: Sequence[int], *adapters: Adapter) -> None:
+        """Load the changed adapters of slots. Call it between `end_stream` and the next batch."""
+        sampler, source = self._thread.sampler, _AdapterMapping(dict(zip(slots, adapters, strict=True)))
+        self._thread.call(lambda: sampler.sync_weights(source, slots)).result()
 
     async def sample(self, requests: Sequence[Request], params: SamplingParams) -> list[list[Generation]]:
         """Return the generations of each request. This has no side effect, so it can be repeated here or on another engine."""

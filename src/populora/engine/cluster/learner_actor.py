@@ -7,13 +7,18 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from populora.adapters.adapter import Adapter
+from populora.adapters.operators.breeding import breed
+from populora.adapters.operators.similarity import basis_cosine
 from populora.core.config import Config
 from populora.core.installed import versions
-from populora.core.types import Generation
+from populora.core.types import Generation, Lineage
 from populora.engine.cluster.placement import init_process
 from populora.engine.learning.batching import TrainRow, micro_batches
 from populora.engine.learning.learner import InProcessLearner
@@ -24,7 +29,12 @@ from populora.engine.model.base_shape import check_memory
 from populora.engine.model.loading import base_fingerprint, load_base, torch_device
 
 State = dict[str, torch.Tensor]
-"""`LoraBank.state` of some slots."""
+"""`LoraBank.state` of a slot."""
+Stored = tuple[Any, ...]
+"""What a method returns that changes slots: a value and for each slot whether it is untrained, and then for each slot its state and its
+adapter in the precision of the base. Ray keeps all but the first on this machine."""
+BORROWED = -1
+"""The slot of a borrowed adapter."""
 Sums = dict[int, list[float]]
 """Sums of `InProcessLearner.accumulate` by slot."""
 
@@ -68,15 +78,53 @@ class LearnerActor:
         self._bank, self._borrowed = adapted.bank, len(owned)
         self._local = {slot: index for index, slot in enumerate(owned)}
         """Index in this bank of each owned slot."""
-        self._budget, self._part = config.learner.micro_batch_tokens, part
+        self._budget, self._part, self._dtype = config.learner.micro_batch_tokens, part, getattr(torch, config.base.dtype)
         self._learner = ShardedLearner(adapted, config.learner, part) if part else InProcessLearner(adapted, config.learner)
         return LearnerInfo(
             adapted.bank.layout, adapted.context, adapted.agreement, adapted.computation, base, versions(), socket.gethostname()
         )
 
-    def load(self, slots: Sequence[int], state: State) -> None:
-        """Set weights and moments of these owned slots."""
-        self._bank.restore(state, [self._local[slot] for slot in slots])
+    def load(self, slots: Sequence[int], *states: State) -> None:
+        """Set weights and moments of these owned slots, which are stored already."""
+        for slot, state in zip(slots, states, strict=True):
+            self._bank.restore(state, [self._local[slot]])
+
+    def initialise(self, seed: int, ranks: Sequence[int] | None) -> Stored:
+        """See `LoraBank.initialise`. ``ranks`` are those of all slots of the run."""
+        self._bank.initialise(seed, [*(ranks[slot] for slot in self._local), self._bank.rank] if ranks else None)
+        return self._stored(None, list(self._local))
+
+    def put(self, slot: int, adapter: Adapter) -> Stored:
+        """See `LoraBank.load`, for an owned slot."""
+        self._bank.load(self._local[slot], adapter)
+        return self._stored(None, [slot])
+
+    def adapter(self, slot: int) -> Adapter:
+        """See `LoraBank.adapter`, for an owned slot."""
+        return self._bank.adapter(self._local[slot])
+
+    def basis_cosine(self, *states: State) -> float:
+        """Compute `basis_cosine` of the adapters in the states of slots, of this learner or others."""
+        return basis_cosine(*map(self._adapter_of, states))
+
+    def breed(self, plan: Lineage, names: Sequence[str], *parents: State) -> Stored:
+        """Breed a child as `LoraBank.breed` does, from the states of slots, of this learner or others. Its value is the child's record."""
+        child, lineage = breed([*map(self._adapter_of, parents)], plan, names, allow_copy=True)
+        self._bank.load(self._borrowed, child)
+        return self._stored(lineage, [BORROWED])
+
+    def write_adapters(self, folder: Path, slots: Mapping[str, int], base: str, targets: Sequence[str]) -> dict[str, str]:
+        """See `LoraBank.write_adapters`, for owned slots."""
+        return self._bank.write_adapters(folder, self._indices(slots), base, targets) if self._is_first else {}
+
+    def write_optimiser(self, folder: Path, slots: Mapping[str, int]) -> dict[str, str]:
+        """See `LoraBank.write_optimiser`, for owned slots."""
+        return self._bank.write_optimiser(folder, self._indices(slots)) if self._is_first else {}
+
+    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> Stored:
+        """See `LoraBank.read`, for owned slots."""
+        self._bank.read(adapters, optimiser, self._indices(slots))
+        return self._stored(None, list(slots.values()))
 
     def help(self, adapter: Adapter, rows: Sequence[TrainRow], tokens: int, agreement: float) -> tuple[list[float], torch.Tensor | None]:
         """Compute the sums and the gradient [P] of rows of a borrowed adapter, whose step has ``tokens`` response tokens in total.
@@ -107,15 +155,30 @@ class LearnerActor:
         norms = self._learner.norms()
         return {slot: norms[index] for slot, index in self._local.items()}
 
-    def step(self, norms: Mapping[int, float]) -> State | None:
-        """Make one optimiser step of these owned slots and return their state."""
+    def step(self, norms: Mapping[int, float]) -> Stored:
+        """Make one optimiser step of these owned slots."""
         for slot, norm in norms.items():
             self._learner.step(self._local[slot], norm)
-        return self._bank.state([self._local[slot] for slot in norms]) if self._is_first else None
+        return self._stored(None, list(norms))
 
     def logprobs(self, slot: int, answers: Sequence[Generation]) -> torch.Tensor:
         """See `populora.engine.learning.learner.Learner.logprobs`. ``slot`` is an owned slot or -1."""
         return self._learner.logprobs(self._local[slot] if slot >= 0 else -1, answers)
+
+    def _stored(self, value: Any, slots: Sequence[int]) -> Stored:
+        """Return the state and the adapter of slots, `BORROWED` or owned. Of processes that share a base model, the first one does."""
+        indices = [self._local.get(slot, self._borrowed) for slot in slots]
+        if not self._is_first:
+            return None, *[None] * (2 * len(indices))
+        parts = [(self._bank.state([index]), self._bank.adapter(index).to(self._dtype)) for index in indices]
+        return (value, [self._bank.untrained(index) for index in indices]), *chain(*parts)
+
+    def _adapter_of(self, state: State) -> Adapter:
+        self._bank.restore(state, [self._borrowed])
+        return self._bank.adapter(self._borrowed)
+
+    def _indices(self, slots: Mapping[str, int]) -> dict[str, int]:
+        return {name: self._local[slot] for name, slot in slots.items()}
 
     @property
     def _is_first(self) -> bool:

@@ -1,18 +1,18 @@
 """Build the components of a run as Ray actors. The controller keeps the adapters, the tokenizer and the loop, and loads no model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from populora.adapters.adapter import Adapter
 from populora.core.config import Config
 from populora.core.errors import ClusterError
 from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains, sandbox_limits
 from populora.engine.backend import Backend
 from populora.engine.cluster.actor_pool import ActorKind, ActorPool, Call, CallMember
+from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.cluster_sampler import ClusterSampler
 from populora.engine.cluster.engine_actor import EngineActor
@@ -20,7 +20,6 @@ from populora.engine.cluster.learner_actor import LearnerActor, LearnerInfo
 from populora.engine.cluster.load_balancing import owners_of
 from populora.engine.cluster.placement import RayCluster, join_ray
 from populora.engine.cluster.verifier_actor import ClusterVerifier, VerifierActor, VerifierInfo
-from populora.engine.model.bank import LoraBank
 from populora.engine.model.loading import load_tokenizer
 from populora.engine.planning.planner import check_context
 from populora.sandbox.layers import Tier
@@ -41,35 +40,47 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
         verifiers = _verifier_pool(config, cluster)  # first, so that a machine without isolation is reported before any model is loaded
         stack.callback(verifiers.close)
         isolation = agreed_isolation(config, verifiers.prepared)
-        published: dict[int, Adapter] = {}
+        published: dict[int, Any] = {}
         engines = engine_pool(config, cluster, published)
         stack.callback(engines.close)
-        learners = _learner_pool(config, cluster, engines)
+        stored: dict[int, StoredSlot] = {}
+        learners = _learner_pool(config, cluster, engines, stored)
         info: LearnerInfo = _agreed("learners", learners.prepared)
         check_context(config, info.context)
-        bank = LoraBank(info.layout, config.population.members, config.lora.rank, config.lora.alpha)
+        bank = ClusterBank(learners, config.population.members, stored)
         dtype = getattr(torch, config.base.dtype)
         sampler = ClusterSampler(engines, published, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, learners.prepared)
         yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), isolation, info.base_sha256)
 
 
-def engine_pool(config: Config, cluster: RayCluster, published: dict[int, Adapter]) -> ActorPool:
-    """Start the engines of a run. Every engine, also one that starts later, loads the adapters in ``published`` first."""
+def engine_pool(config: Config, cluster: RayCluster, published: dict[int, Any]) -> ActorPool:
+    """Start the engines of a run. Every engine, also one that starts later, loads the adapters to which ``published`` refers first."""
     gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
     kind = ActorKind("engine", EngineActor, config.threads or 1, gpus, concurrency=ENGINE_CALLS)
     places = [[place] for place in cluster.placement.engines]
-    return ActorPool(cluster, kind, places, lambda index, call: call("open", config, published), config.cluster.wait_seconds)
+
+    def prepare(index: int, call: CallMember) -> Any:
+        info = call("open", config)
+        if published:
+            call("sync_weights", list(published), *published.values())
+        return info
+
+    return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)
 
 
-def _learner_pool(config: Config, cluster: RayCluster, engines: ActorPool) -> ActorPool:
+def _learner_pool(config: Config, cluster: RayCluster, engines: ActorPool, stored: Mapping[int, StoredSlot]) -> ActorPool:
     shards, processes = config.cluster.shards, cluster.placement.learners
     owners = owners_of(config.population.members, config.cluster.learners)
     places = [processes[start : start + shards] for start in range(0, len(processes), shards)]
 
     def prepare(rank: int, call: CallMember) -> LearnerInfo:
         gpus = [None if place.gpu is None else engines.run([Call(place.bundle, "gpus")])[0][place.gpu] for place in places[rank]]
-        return call("open", config, [slot for slot, owner in owners.items() if owner == rank], gpus, call("address"))
+        owned = [slot for slot, owner in owners.items() if owner == rank]
+        info = call("open", config, owned, gpus, call("address"))
+        if slots := [slot for slot in owned if slot in stored]:
+            call("load", slots, *(stored[slot].state for slot in slots))
+        return info
 
     kind = ActorKind("learner", LearnerActor, config.threads or 1)
     return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)

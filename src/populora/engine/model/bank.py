@@ -12,14 +12,20 @@ once. Ranks may differ by member: r is the largest, and a smaller adapter is pad
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from populora.adapters.adapter import Adapter
+from populora.adapters.operators.breeding import breed
+from populora.adapters.operators.similarity import basis_cosine
 from populora.core.errors import AdapterError
 from populora.core.rng import stream
+from populora.core.types import Lineage
+from populora.engine.bank import Birth
+from populora.engine.model import member_files
 from populora.engine.model.segments import SegmentMap
 
 STATE = ("master", "first_moment", "second_moment", "steps", "ranks", "alphas")
@@ -46,12 +52,12 @@ class FusedProjections:
 
 
 class LoraBank:
-    """S slots of factors of rank ``rank`` at most. ``layout`` lists, for each input, the modules that read it with their shapes.
+    """A `populora.engine.bank.Bank`: S slots of factors of rank ``rank`` at most. ``layout`` lists, for each input, the modules that read
+    it with their shapes.
 
     ``master``, ``gradient``, ``first_moment``, ``second_moment`` are [S, P] fp32; ``steps`` [S] counts optimiser steps,
-    ``ranks`` and ``alphas`` [S] are the adapters' own. ``changes`` counts per slot how often it was written other than by an optimiser
-    step, so that holders of a copy can tell whether it is outdated. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r])
-    of views into the master. The model multiplies with ``projections``, which are views into the master if ``dtype`` is float32.
+    ``ranks`` and ``alphas`` [S] are the adapters' own. ``factors[name]`` is the pair (A [S, r, in], B [S, out, r]) of views into the
+    master. The model multiplies with ``projections``, which are views into the master if ``dtype`` is float32.
     """
 
     def __init__(
@@ -76,7 +82,6 @@ class LoraBank:
         self.steps = torch.zeros(slots, dtype=torch.int64)
         self.ranks = torch.full((slots,), rank, dtype=torch.int64)
         self.alphas = torch.full((slots,), alpha, dtype=torch.float64)
-        self.changes = [0] * slots
         self.factors = self.by_module(self.master)
         weights, gradients = self._compute_copy(dtype), self._parts(self.gradient)
         self.projections = [FusedProjections(*pair, *grads) for pair, grads in zip(weights, gradients, strict=True)]
@@ -109,7 +114,7 @@ class LoraBank:
             draw = torch.from_numpy(generator.uniform(-bound, bound, (self.rank, inner)).astype("float32"))
             for slot, rank in enumerate(self.ranks.tolist()):
                 self.factors[name][0][slot, :rank] = draw[:rank].to(self.master.device)
-        self._changed(range(self.slots))
+        self.sync()
 
     def adapter(self, slot: int) -> Adapter:
         """Copy one slot's factors to the CPU, at the slot's own rank."""
@@ -130,7 +135,30 @@ class LoraBank:
             self.factors[name][0][slot, : adapter.rank] = a.detach()
             self.factors[name][1][slot, :, : adapter.rank] = b.detach()
         self.ranks[slot], self.alphas[slot] = adapter.rank, adapter.alpha
-        self._changed([slot])
+        self.sync(slot)
+
+    def basis_cosine(self, slots: Sequence[int]) -> float:
+        """See `populora.engine.bank.Bank.basis_cosine`."""
+        return basis_cosine(*map(self.adapter, slots))
+
+    def breed(self, births: Sequence[Birth]) -> list[Lineage]:
+        """See `populora.engine.bank.Bank.breed`. A child may equal a parent."""
+        children = [breed([*map(self.adapter, birth.parents)], birth.plan, birth.names, allow_copy=True) for birth in births]
+        for birth, (adapter, _) in zip(births, children, strict=True):
+            self.load(birth.slot, adapter)
+        return [lineage for _, lineage in children]
+
+    def write_adapters(self, folder: Path, slots: Mapping[str, int], base: str, targets: Sequence[str]) -> dict[str, str]:
+        """See `populora.engine.bank.Bank.write_adapters`."""
+        return member_files.write_adapters(self, folder, slots, base, targets)
+
+    def write_optimiser(self, folder: Path, slots: Mapping[str, int]) -> dict[str, str]:
+        """See `populora.engine.bank.Bank.write_optimiser`."""
+        return member_files.write_optimiser(self, folder, slots)
+
+    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> None:
+        """See `populora.engine.bank.Bank.read`."""
+        member_files.read(self, adapters, optimiser, slots)
 
     def sync(self, slot: int | slice = slice(None)) -> None:
         """Update the model's copy of the master. In float32 there is no copy."""
@@ -165,11 +193,7 @@ class LoraBank:
             mine = getattr(self, name)
             mine[chosen] = state[name].to(mine.device)
         self.gradient[chosen] = 0.0
-        self._changed(chosen)
-
-    def _changed(self, slots: Iterable[int]) -> None:
-        for slot in slots:
-            self.changes[slot] += 1
+        for slot in chosen:
             self.sync(slot)
 
     def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:

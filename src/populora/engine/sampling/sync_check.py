@@ -12,9 +12,9 @@ import torch
 
 from populora.core.errors import AdapterEffectError, BaseModelError
 from populora.core.types import Generation, Request
+from populora.engine.bank import Bank
 from populora.engine.learning.learner import Learner
 from populora.engine.model.adapted_model import MAX_TOKEN_FACTOR
-from populora.engine.model.bank import LoraBank
 from populora.engine.sampling.sampler import Sampler
 
 TOKENS = 8  # greedy tokens per probe
@@ -45,7 +45,7 @@ def agreement_of(learner: Learner, sampler: Sampler, probes: Sequence[str]) -> f
 
 
 def check_adapter_sync(
-    learner: Learner, sampler: Sampler, bank: LoraBank, probes: Sequence[str], slots: Sequence[int] | None = None
+    learner: Learner, sampler: Sampler, bank: Bank, probes: Sequence[str], slots: Sequence[int] | None = None
 ) -> dict[int, float]:
     """Sample the probes greedily under each of ``slots`` (default: all) and compare with learner and bare base. Returns for each trained
     slot the largest absolute difference in log-probability (nats) between its adapter and the bare base.

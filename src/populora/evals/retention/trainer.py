@@ -10,6 +10,7 @@ is held out.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from populora.core.types import Attempt, Problem, TaskType
 from populora.evals.retention.settings import RetentionConfig
 from populora.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from populora.training.buffer import read_problems
-from populora.training.run import Run
+from populora.training.run import Run, read_members, write_members
 from populora.training.solve import solve, solve_request
 from populora.training.train_rows import train_on_attempts
 
@@ -74,8 +75,9 @@ class Trainer:
     ) -> dict[str, Any]:
         """Train the adapters, resumed from ``folder``; returns ``initial`` (of ``measure``), the ``curve`` of counts, and ``seconds``."""
         started, checkpoint, run = time.perf_counter(), load_checkpoint(folder), self.run
+        slots = {adapter.name: adapter.slot for adapter in adapters if adapter.learns}
         if checkpoint:
-            run.bank.restore(checkpoint.tensors)
+            read_members(run, slots, checkpoint)
             run.sync_weights()
         state = checkpoint.state if checkpoint else {"initial": measure(), "curve": [], "seconds": 0.0}
         started -= state["seconds"]
@@ -88,7 +90,7 @@ class Trainer:
             report(step, len(curve))  # before the checkpoint: a resume does not repeat the files that it writes
             if len(curve) % self.config.checkpoint_every == 0 or len(curve) == len(steps):
                 state["seconds"] = time.perf_counter() - started
-                save_checkpoint(folder, Checkpoint(len(curve), run.bank.state(), state), keep=1)
+                save_checkpoint(folder, Checkpoint(len(curve), {}, state), 1, partial(write_members, run, slots))
         return state
 
     def _attempts(
