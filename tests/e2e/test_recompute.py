@@ -90,7 +90,7 @@ def checked_values(printed):
     return {name: int(rest.split()[0]) for name, rest in (line.split(": ", 1) for line in printed.splitlines())}
 
 
-@pytest.mark.parametrize("name", ["population", "shared", "agent"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("population", "shared")), "agent"])
 def test_every_number_of_a_run_follows_from_its_files(runs, name):
     done = run_script("recompute.py", runs / name, runs / f"{name}_figures")
     assert (done.returncode, done.stderr) == (0, "") and "DIFFERS" not in done.stdout
