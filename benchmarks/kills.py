@@ -3,8 +3,8 @@
     python -m benchmarks.kills [--kills 60] [--seed 0]     writes kills.json; about half an hour on two cores
 
 Needs Ray (`pip install 'populora[cluster]'`). The machines are Ray nodes on this one, each with an object store of its own: a head for the
-controller, and three with two engines, two learners and two verifiers, which two of them hold. Before each kill the run finishes a step,
-and waits a random part of a step more. Victims are drawn among six kinds:
+controller, and three for two engines, two learners and two verifiers. Before each kill the run finishes a step, and goes on for up to two
+seconds. Victims are drawn among six kinds:
 
 - an engine, a learner or a verifier: the controller replaces it;
 - a machine (its raylet, and so all on it): another one is added, and the controller goes on by itself;
@@ -76,7 +76,8 @@ def settings(steps: int) -> Config:
 def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     """Run undisturbed and with kills, and compare."""
     config = folder / "kills.toml"
-    config.write_text(to_toml(settings(kills + 4)))
+    steps = 5 * kills // 2 + 4  # between two kills the run makes more than one
+    config.write_text(to_toml(settings(steps)))
     calm, disturbed = Disturbed(folder / "calm", config), Disturbed(folder / "disturbed", config)
     started = time.perf_counter()
     calm.run(0, seed)
@@ -85,11 +86,11 @@ def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     files = [{name: value for name, value in contents(run.folder).items() if name not in SETTINGS} for run in (calm, disturbed)]
     return {
         "kills": dict(Counter(kind for kind, _ in disturbed.kills)),
-        "steps": kills + 4,
+        "steps": steps,
         "seconds_to_the_next_step": {kind: [round(seconds, 1) for victim, seconds in disturbed.kills if victim == kind] for kind in KINDS},
         "seconds_of_a_run": {"calm": round(between - started), "disturbed": round(time.perf_counter() - between)},
         "resumes": disturbed.resumes,
-        "times_back_to_a_checkpoint": disturbed.log.read_text(errors="replace").count("going on from the last checkpoint"),
+        "times_back_to_a_checkpoint": disturbed.log.read_text(errors="replace").count("the run goes back to its checkpoint"),
         "files": len(files[0]),
         "files_that_differ": sorted(name for name in files[0].keys() | files[1].keys() if files[0].get(name) != files[1].get(name)),
     }
@@ -112,13 +113,13 @@ class Disturbed:
         try:
             self._wait_for_step(0)
             while len(self.kills) < kills:
-                time.sleep(chance.uniform(0.0, 4.0))
+                time.sleep(chance.uniform(0.0, 2.0))
                 kind, killed = KINDS[int(chance.integers(len(KINDS)))], time.perf_counter()
                 if self._kill(kind, chance):
                     self._wait_for_step(self._steps())
                     self.kills.append((kind, time.perf_counter() - killed))
                     print(f"{len(self.kills)}: {kind}, step {self._steps()} after {self.kills[-1][1]:.1f} s", flush=True)
-            while self._controller.wait():
+            while self._controller.wait() and self.resumes <= kills:
                 self._resume()
         finally:
             self._controller.kill()
@@ -152,9 +153,9 @@ class Disturbed:
         """Wait until the run has finished more than ``steps``. A controller that has ended is started again."""
         deadline = time.monotonic() + SECONDS
         while self._steps() <= steps and time.monotonic() < deadline:
-            if self._controller.poll() is not None:
-                if self._controller.returncode == 0:
-                    return
+            if self._controller.poll() == 0:
+                raise RuntimeError(f"the run has ended after {len(self.kills)} kills: give it more steps")
+            if self._controller.returncode is not None:
                 self._resume()
             time.sleep(0.1)
         if self._steps() <= steps:

@@ -137,6 +137,16 @@ def test_a_run_without_a_checkpoint_begins_again_with_the_same_seeds_or_not_at_a
     assert checkpoint and checkpoint.step == 0 and json.loads((folder / "run.json").read_text()) == facts
 
 
+@pytest.mark.parametrize("name", ["adapters/S1/adapter_model.safetensors", "adapters/S1/adapter_config.json", "optimiser/S1.safetensors"])
+def test_a_damaged_member_is_found_and_the_older_checkpoint_named(undisturbed, tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder, symlinks=True)
+    newest = sorted((folder / "checkpoints").iterdir())[-1]
+    (newest / name).write_bytes((newest / name).read_bytes()[:-1] + b"x")
+    with pytest.raises(RunDirectoryError, match=rf"S1.*' is damaged.*Or remove '.*step_{SMALL.steps:05d}'.*older checkpoint of step"):
+        resume(folder, Silent())
+
+
 def commands(tmp_path: Path) -> tuple[list[str], list[str]]:
     """What a user types to begin the small run, and to go on with it."""
     (tmp_path / "small.toml").write_text(to_toml(SMALL))

@@ -71,14 +71,16 @@ def test_an_mbpp_task_that_is_compared_as_a_set_is_and_its_inputs_become_tuples(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "caught, reason", [("Exception", "timeout:base:0"), ("BaseException", "error:exit_without_result")], ids=["cannot", "will not"]
+    "caught, reasons",
+    [("Exception", {"timeout:base:0"}), ("BaseException", {"error:exit_without_result", "timeout:base:0"})],
+    ids=["cannot", "will not"],
 )
-def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, caught, reason):
-    """A program that catches what wakes it is ended a little later, with its process."""
+def test_a_loop_without_end_is_ended_by_its_tests_time(verdict, monkeypatch, caught, reasons):
+    """A program that catches what wakes it is ended a little later, with its process; or at once, if it is woken outside its ``try``."""
     assert TIMES["test_seconds"] == 10.0  # AZR's least
     monkeypatch.setitem(TIMES, "test_seconds", 1.0)
     stubborn = f"    while True:\n        try:\n            while True:\n                pass\n        except {caught}:\n            pass"
-    assert verdict(item(), f"def double(x):\n{stubborn}") == reason
+    assert verdict(item(), f"def double(x):\n{stubborn}") in reasons
 
 
 @pytest.mark.parametrize(

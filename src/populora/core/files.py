@@ -147,6 +147,15 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def check_digest(path: Path, expected: str) -> bytes:
+    """Read a file whose SHA-256 is ``expected``. Raises `RunDirectoryError` if it is damaged."""
+    with disk_errors(path, "read"):
+        data = path.read_bytes()
+    if digest(data) != expected:
+        raise RunDirectoryError(f"checkpoint file '{path}' is damaged: its SHA-256 is not {expected}. Restore it from a backup.")
+    return data
+
+
 def json_bytes(value: Any) -> bytes:
     """Write readable JSON that keeps the order of keys. Raises ``ValueError`` for NaN and infinities."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode("utf-8")

@@ -57,7 +57,9 @@ class Bank(Protocol):
         """Write the optimiser state of each slot to ``folder/NAME.safetensors``. Returns the files' digests by path from ``folder``."""
         ...
 
-    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> None:
-        """Read slots from what `write_adapters` and `write_optimiser` wrote. Raises `AdapterError` if it is of other settings or another
-        base."""
+    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int], digests: Mapping[Path, str]) -> None:
+        """Read slots from what `write_adapters` and `write_optimiser` wrote into these folders. ``digests`` are those of all files.
+
+        Raises `RunDirectoryError` for a damaged file, `AdapterError` for one of other settings or another base.
+        """
         ...

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from populora.core.errors import RunDirectoryError
 from populora.core.files import (
+    check_digest,
     digest,
-    disk_errors,
     json_bytes,
     new_folder,
     read_json,
@@ -49,7 +49,11 @@ class Checkpoint:
     tensors: dict[str, torch.Tensor]
     state: dict[str, Any]
     folder: Path = Path()
-    """Where it was read from: the members' files are in ``folder/adapters`` and ``folder/optimiser``."""
+    """Where it was read from: members' files are in ``folder/adapters`` and ``folder/optimiser``, and whoever reads them compares them with
+    ``digests``, by path."""
+    digests: Mapping[Path, str] = field(default_factory=dict[Path, str])
+    remedy: str = ""
+    """What to do if one of them is damaged."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class SavedMembers:
         """Read a member's PEFT folder. Raises `RunDirectoryError` if it is damaged or was removed because the run went on."""
         prefix = f"{ADAPTERS}/{member}/"
         names = [name for name in self.digests if name.startswith(prefix)]
-        return {name.removeprefix(prefix): _read(self.adapters.parent, name, self.digests[name]) for name in names}
+        return {name.removeprefix(prefix): check_digest(self.adapters.parent / name, self.digests[name]) for name in names}
 
 
 WriteMembers = Callable[[Path], Mapping[str, str]]
@@ -115,25 +119,25 @@ def link_adapters(folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint | None:
-    """Read the newest checkpoint of a run, or that of ``step``; ``None`` if there is none. Raises `RunDirectoryError` for a damaged one."""
+    """Read the newest checkpoint of a run, or that of ``step``, but for the members' files; ``None`` if there is none. Raises
+    `RunDirectoryError` for a damaged one."""
     from safetensors.torch import load
 
     steps = _checkpoints(folder, step)
     if not steps:
         return None
     path = step_folder(folder / FOLDER, steps[-1])
+    remedy = "There is no older checkpoint."
+    if len(steps) > 1:
+        resume = command("resume", folder)
+        remedy = f"Or remove '{path}' and type `{resume}` again: it continues from the older checkpoint of step {steps[-2]}."
     try:
         digests = _digests(path)
-        tensors, state = (_read(path, name, digests[name]) for name in (TENSORS, STATE))
-        for name in sorted(digests.keys() - {TENSORS, STATE}):
-            _read(path, name, digests[name])  # whoever reads them later finds them whole
+        tensors, state = (check_digest(path / name, digests[name]) for name in (TENSORS, STATE))
     except RunDirectoryError as error:
-        remedy = "There is no older checkpoint."
-        if len(steps) > 1:
-            resume = command("resume", folder)
-            remedy = f"Or remove '{path}' and type `{resume}` again: it continues from the older checkpoint of step {steps[-2]}."
         raise RunDirectoryError(f"{error} {remedy}") from error
-    return Checkpoint(steps[-1], load(tensors), json.loads(state), path)
+    files = {path / name: expected for name, expected in digests.items()}
+    return Checkpoint(steps[-1], load(tensors), json.loads(state), path, files, remedy)
 
 
 def saved_members(folder: Path, step: int | None = None) -> SavedMembers:
@@ -145,7 +149,7 @@ def saved_members(folder: Path, step: int | None = None) -> SavedMembers:
         path = step_folder(folder / FOLDER, steps[-1])
         try:
             digests = _digests(path)
-            state = json.loads(_read(path, STATE, digests[STATE]))
+            state = json.loads(check_digest(path / STATE, digests[STATE]))
             return SavedMembers(steps[-1], path / ADAPTERS, {member["id"]: member["role"] for member in state["members"]}, digests)
         except RunDirectoryError:
             if steps == _checkpoints(folder, step):  # else the run replaced it by the next one
@@ -171,11 +175,3 @@ def _digests(path: Path) -> dict[str, str]:
     if manifest.get("format") != FORMAT:
         raise RunDirectoryError(f"'{path}' has another format than {FORMAT}: start a new run, or use the version that wrote it.")
     return manifest["sha256"]
-
-
-def _read(path: Path, name: str, expected: str) -> bytes:
-    with disk_errors(path / name, "read"):
-        data = (path / name).read_bytes()
-    if digest(data) != expected:
-        raise RunDirectoryError(f"checkpoint file '{path / name}' is damaged: its SHA-256 is not {expected}. Restore it from a backup.")
-    return data

@@ -6,6 +6,7 @@ named stream, so a resume needs no generator state and gives the bytes of the un
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,6 @@ from typing import Any
 
 from populora.core.config import ClusterConfig, Config
 from populora.core.config_check import check
-from populora.core.errors import MembersLost
 from populora.core.files import digest
 from populora.core.installed import processor
 from populora.core.types import Member
@@ -39,6 +39,7 @@ from populora.training.evaluation import held_out_suite
 from populora.training.evolution import check_operators
 from populora.training.population import initial_population
 from populora.training.propose import check_prompts
+from populora.training.recovery import in_spite_of_losses
 from populora.training.run import PhaseTimer, Run, restore, save_run
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
@@ -121,25 +122,24 @@ def build_run(config: Config) -> Iterator[Run]:
 
 def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) -> Summary:
     with open_loggers(folder, run.config) as send_logs, without_long_lived():
-        stopping, write_seconds = stop(), 0.0
-        display.phase("sync_check")
-        allow_rounding(run, display.remark)
-        check_sync(run, run.population.members)
+        stopping, write_seconds, losses = stop(), 0.0, Counter[int]()
+
+        def finish_step() -> tuple[StepRecord, dict[str, float], float, bool]:
+            """Make a step, and write what it changed."""
+            record = _checked_step(run, display)
+            record = replace(record, seconds={**record.seconds, "write": write_seconds})
+            started = time.perf_counter()
+            metrics = write_step(folder, record, partial(_write_parents, run, record.evolution.parents))
+            stopping = stop()
+            if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
+                save_run(run, folder)
+                send_logs()
+            return record, metrics, time.perf_counter() - started, stopping
+
+        in_spite_of_losses(run, folder, display.remark, losses, lambda: _check_start(run, display))
         while run.step < run.config.steps and not stopping:
-            try:
-                record = replace(record := _checked_step(run, display), seconds={**record.seconds, "write": write_seconds})
-                started = time.perf_counter()
-                metrics = write_step(folder, record, partial(_write_parents, run, record.evolution.parents))
-                stopping = stop()
-                if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
-                    save_run(run, folder)
-                    send_logs()
-            except MembersLost as lost:
-                display.remark(f"going on from the last checkpoint: {lost}")
-                _go_back(run, folder)
-                continue
-            write_seconds = time.perf_counter() - started  # logged with the next step
-            display.step(record, metrics)
+            record, metrics, write_seconds, stopping = in_spite_of_losses(run, folder, display.remark, losses, finish_step)
+            display.step(record, metrics)  # the seconds of writing are logged with the next step
     summary = summarise(folder, stopped=run.step < run.config.steps)
     display.close(summary)
     return summary
@@ -153,12 +153,10 @@ def _checked_step(run: Run, display: Display) -> StepRecord:
     return replace(record, seconds={**record.seconds, **timer.seconds})
 
 
-def _go_back(run: Run, folder: Path) -> None:
-    """Put the run, and its logs, where its newest checkpoint is."""
-    if checkpoint := load_checkpoint(folder):
-        restore(run, checkpoint)
-    run.sync_weights()
-    truncate_logs(folder, run.step, run.config)
+def _check_start(run: Run, display: Display) -> None:
+    display.phase("sync_check")
+    allow_rounding(run, display.remark)
+    check_sync(run, run.population.members)
 
 
 def prompt_fits(tokenizer: Any, limit: int) -> Callable[[str], bool]:

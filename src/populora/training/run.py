@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from populora.core.config import Config
+from populora.core.errors import RunDirectoryError
 from populora.core.types import Generation, Lineage, Member, Problem, Rating, Request, Role
 from populora.domains.registry import load_domain
 from populora.engine.bank import Bank
@@ -121,8 +122,11 @@ def write_members(run: Run, slots: Mapping[str, int], folder: Path) -> dict[str,
 
 
 def read_members(run: Run, slots: Mapping[str, int], checkpoint: Checkpoint) -> None:
-    """Undo `write_members`. Raises `AdapterError` for a checkpoint of other adapters."""
-    run.bank.read(checkpoint.folder / ADAPTERS, checkpoint.folder / OPTIMISER, slots)
+    """Undo `write_members`. Raises `AdapterError` for a checkpoint of other adapters, `RunDirectoryError` for a damaged one."""
+    try:
+        run.bank.read(checkpoint.folder / ADAPTERS, checkpoint.folder / OPTIMISER, slots, checkpoint.digests)
+    except RunDirectoryError as error:
+        raise RunDirectoryError(f"{error} {checkpoint.remedy}") from error
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from populora.core.config import ClusterConfig, Config, LearnerConfig, LoraConfig, PopulationConfig
-from populora.engine.cluster.actor_pool import ActorLost, Call, PendingCall
+from populora.core.errors import MembersLost
+from populora.engine.cluster.actor_pool import MAX_RETRIES, ActorLost, Call, PendingCall
 
 SLOTS = 5
 SETTINGS = Config(
@@ -26,10 +27,10 @@ class Reference:
 
 class LocalPool:
     """``make(index)`` creates a member. The member that gets a call of ``dies`` is dead from then on: before the call is made, or, for
-    negative numbers, after it."""
+    negative numbers, after it. What a call of ``gone`` stored is gone, though its member lives."""
 
-    def __init__(self, make: Callable[[int], Any], members: int, dies: Sequence[int] = ()):
-        self.make, self.dies, self.faults = make, set(dies), 0
+    def __init__(self, make: Callable[[int], Any], members: int, dies: Sequence[int] = (), gone: Sequence[int] = ()):
+        self.make, self.dies, self.gone, self.faults = make, set(dies), set(gone), 0
         self.calls: list[Call] = []
         self.members: list[Any] = [make(index) for index in range(members)]
 
@@ -44,6 +45,9 @@ class LocalPool:
         if -len(self.calls) in self.dies:
             self.members[call.index] = None
             references = [Reference(error=ActorLost(call.index, (), "killed"))] * returns
+        if len(self.calls) in self.gone:
+            lost = Reference(error=ActorLost(call.index, (), "gone", object_lost=True))
+            references = [references[0], *[lost] * (returns - 1)]
         return PendingCall(call.index, (), tuple(references))
 
     def results(self, pending: Sequence[PendingCall]) -> list[Any]:
@@ -54,7 +58,11 @@ class LocalPool:
 
     def retry_or_raise(self, losses: Counter, task: Any, lost: ActorLost) -> None:
         self.faults += 1
-        self.members[lost.index] = self.make(lost.index)
+        losses[task] += 1
+        if lost.object_lost and losses[task] > MAX_RETRIES:
+            raise MembersLost(f"{lost}")
+        if not lost.object_lost:
+            self.members[lost.index] = self.make(lost.index)
 
     def _call(self, call: Call, returns: int) -> list[Reference]:
         member = self.members[call.index]

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from local_pool import SETTINGS, SLOTS, LocalPool, Reference
 
-from populora.core.errors import ClusterError
+from populora.core.errors import ClusterError, RunDirectoryError
+from populora.core.files import digest
 from populora.core.types import Lineage
 from populora.engine.bank import Birth
 from populora.engine.cluster.cluster_bank import ClusterBank
@@ -65,8 +67,13 @@ def copied(bank: ClusterBank, local: LoraBank, folder) -> ClusterBank:
     folder.mkdir(exist_ok=True)
     local.write_adapters(folder / "adapters", NAMES, "tiny", TARGETS)
     local.write_optimiser(folder / "optimiser", NAMES)
-    bank.read(folder / "adapters", folder / "optimiser", NAMES)
+    read(bank, folder)
     return bank
+
+
+def read(bank: ClusterBank, folder: Path) -> None:
+    files = [path for path in folder.rglob("*.*") if path.is_file()]
+    bank.read(folder / "adapters", folder / "optimiser", NAMES, {path: digest(path.read_bytes()) for path in files})
 
 
 def test_it_begins_like_a_bank_in_one_process_also_with_ranks_by_member(make_bank, single):
@@ -122,6 +129,15 @@ def test_a_folder_that_machines_do_not_share_is_refused(make_bank, trained, tmp_
         bank.write_adapters(tmp_path / "adapters", NAMES, "tiny", TARGETS)
 
 
+def test_an_owner_finds_a_damaged_file(make_bank, trained, tmp_path):
+    bank = copied(make_bank(), trained, tmp_path)
+    file = tmp_path / "optimiser" / "M4.safetensors"
+    digests = {path: digest(path.read_bytes()) for path in tmp_path.rglob("*.*")}
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(RunDirectoryError, match=r"'.*M4.safetensors' is damaged"):
+        bank.read(tmp_path / "adapters", tmp_path / "optimiser", NAMES, digests)
+
+
 @pytest.mark.slow
 def test_whichever_call_a_learner_dies_at_slots_and_files_are_those_of_an_undisturbed_run(make_bank, trained, tmp_path):
     copied(make_bank(), trained, files := tmp_path / "files")
@@ -130,7 +146,7 @@ def test_whichever_call_a_learner_dies_at_slots_and_files_are_those_of_an_undist
         """A bank that has done everything, and what it wrote."""
         bank, folder = make_bank(dies), tmp_path / name
         bank.initialise(5)
-        bank.read(files / "adapters", files / "optimiser", NAMES)
+        read(bank, files)
         bank.basis_cosine([1, 3])
         bank.breed(BIRTHS)
         bank.write_adapters(folder, NAMES, "tiny", TARGETS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from local_pool import SETTINGS, SLOTS, LocalPool, Reference
 
-from populora.core.errors import AdapterEffectError, ConfigError
+from populora.core.errors import AdapterEffectError, ConfigError, MembersLost
 from populora.core.types import Generation
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.cluster_learner import ClusterLearner
@@ -18,7 +18,7 @@ from populora.engine.model.bank import LoraBank
 
 @pytest.fixture
 def make_learner(make_actor, single):
-    def make(members: int, dies=(), agreement: float = math.inf) -> ClusterLearner:
+    def make(members: int, dies=(), agreement: float = math.inf, gone=()) -> ClusterLearner:
         owners, stored, start = owners_of(SLOTS, members), {}, single.adapted.bank.state()
 
         def started(index: int):
@@ -28,7 +28,7 @@ def make_learner(make_actor, single):
                 actor.load([slot], stored[slot].state.value if stored else {name: part[[slot]] for name, part in start.items()})
             return actor
 
-        pool = LocalPool(started, members, dies)
+        pool = LocalPool(started, members, dies, gone)
         bank = ClusterBank(pool, SLOTS, stored)
         for slot, owner in owners.items():
             _, *parts = pool.members[owner]._stored(None, [slot])
@@ -93,7 +93,7 @@ def test_whichever_call_a_learner_dies_at_the_adapters_are_those_of_the_undistur
     undisturbed = make_learner(2)
     expected = [undisturbed.update(uneven_rows) for _ in range(2)]
     calls = len(undisturbed._pool.calls)
-    assert calls >= 16
+    assert calls >= 12
     for dies in [*range(1, calls + 1), *range(-calls, 0)]:
         learner = make_learner(2, [dies])
         assert [learner.update(uneven_rows) for _ in range(2)] == expected, dies
@@ -111,6 +111,26 @@ def test_a_second_death_during_recovery_changes_nothing_either(make_learner, une
         assert equal(learner._bank, undisturbed._bank)
         faults.append(learner._pool.faults)
     assert min(faults) >= 1 and max(faults) >= 2
+
+
+def test_a_gradient_that_is_gone_with_its_machine_is_computed_again(make_learner, uneven_rows):
+    undisturbed = make_learner(2)
+    expected = undisturbed.update(uneven_rows)
+    (help_call, *_) = [number for number, call in enumerate(undisturbed._pool.calls, start=1) if call.method == "help"]
+    learner = make_learner(2, gone=[help_call])
+    members = list(learner._pool.members)
+    assert learner.update(uneven_rows) == expected and equal(learner._bank, undisturbed._bank)
+    assert learner._pool.faults == 1 and learner._pool.members == members, "nobody was replaced"
+
+
+def test_adapters_that_are_gone_with_their_machine_are_lost(make_learner, uneven_rows):
+    undisturbed = make_learner(2)
+    undisturbed.update(uneven_rows)
+    (step, *_) = [number for number, call in enumerate(undisturbed._pool.calls, start=1) if call.method == "step"]
+    learner = make_learner(2, gone=[step])
+    learner.update(uneven_rows)
+    with pytest.raises(MembersLost):
+        learner._bank.basis_cosine([0, 2])
 
 
 def test_a_guard_that_refuses_one_slot_leaves_all_adapters_as_they_were(make_learner, uneven_rows):

@@ -22,6 +22,7 @@ from small_run import SMALL, Silent, contents
 
 from populora.adapters.adapter import Adapter
 from populora.core.config import BaseConfig, ClusterConfig
+from populora.core.files import digest as sha256
 from populora.engine.cluster.actor_pool import ActorPool
 from populora.engine.cluster.cluster_learner import ClusterLearner
 from populora.engine.cluster.ray_backend import cluster_backend
@@ -81,7 +82,8 @@ def test_two_processes_that_share_a_base_make_the_adapters_of_one_though_one_of_
     bank.write_adapters(tmp_path / "adapters", slots, "tiny", settings.lora.targets)
     bank.write_optimiser(tmp_path / "optimiser", slots)
     with cluster_backend(replace(settings, cluster=ClusterConfig(learners=1, shards=2))) as backend:
-        backend.bank.read(tmp_path / "adapters", tmp_path / "optimiser", slots)
+        digests = {path: sha256(path.read_bytes()) for path in tmp_path.rglob("*.*")}
+        backend.bank.read(tmp_path / "adapters", tmp_path / "optimiser", slots, digests)
         backend.learner.agreement = float("inf")
         submit, deaths = ActorPool.submit, itertools.count()
 
@@ -197,5 +199,5 @@ def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturb
     finally:
         cluster.shutdown()
     assert lost.is_set() and "was lost" in caplog.text and "works again" in caplog.text
-    assert len(remarks) == 1 and remarks[0].startswith("going on from the last checkpoint: learner")
+    assert len(remarks) == 1 and remarks[0].endswith("the run goes back to its checkpoint of step 1")
     assert without(contents(tmp_path / "run"), *SETTINGS_OF_RUN) == without(undisturbed, *SETTINGS_OF_RUN)

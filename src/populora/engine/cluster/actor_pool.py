@@ -1,7 +1,7 @@
 """Pools of actors that are replaced when they die, and remote calls that tell a dead actor from an application error.
 
 A lost actor is noticed by the first result that does not arrive. Its calls can be repeated: no effect of a call is visible to others before
-its result has arrived, and a new actor gets its state from the controller before it gets any other call.
+its result has arrived, and a new actor gets its state before it gets any other call.
 
 A member of a pool is one actor, or several that work as one and get the same calls. If one of them is lost, all are replaced.
 """
@@ -122,25 +122,27 @@ class ActorPool:
         results: dict[int, Any] = {}
         losses = Counter[Hashable]()
         waiting = {self.submit(call): number for number, call in enumerate(calls)}
-        while waiting and (done := self.wait_first(waiting)) is not None:
-            number = waiting.pop(done)
-            try:
-                (results[number],) = self.results([done])
-            except ActorLost as lost:
-                self.retry_or_raise(losses, number, lost)
-                waiting[self.submit(calls[number])] = number
-            except Exception:  # a later call to these members must not overtake what they still do
-                self.wait_all(waiting)
-                raise
+        try:
+            while waiting and (done := self.wait_first(waiting)) is not None:
+                number = waiting.pop(done)
+                try:
+                    (results[number],) = self.results([done])
+                except ActorLost as lost:
+                    self.retry_or_raise(losses, number, lost)
+                    waiting[self.submit(calls[number])] = number
+        except Exception:  # a later call to these members must not overtake what they still do
+            self.wait_all(waiting)
+            raise
         return [results[number] for number in range(len(calls))]
 
     def retry_or_raise(self, losses: Counter[Hashable], task: Hashable, lost: ActorLost) -> None:
         """Replace the lost member, so that ``task`` can be repeated. ``losses`` counts the losses of each task. Raises `ClusterError` after
-        `MAX_RETRIES`, and as `replace`."""
+        `MAX_RETRIES`, or `MembersLost` if it was each time an object that was gone, and as `replace`."""
         losses[task] += 1
         if losses[task] > MAX_RETRIES:
-            raise self._repeated_loss(lost)
-        self.replace(lost)
+            raise self._objects_lost(lost) if lost.object_lost else self._repeated_loss(lost)
+        if not lost.object_lost:  # else the member lives, and that whose machine is gone is found by its next call
+            self.replace(lost)
 
     def replace(self, lost: ActorLost) -> None:
         """Replace a lost member, unless another thread has done so. Raises `ClusterError` if no resources are free in time, or if the new
@@ -165,8 +167,8 @@ class ActorPool:
         self.ray.wait([call.values[0] for call in pending], num_returns=len(pending), timeout=CLOSE_SECONDS)
 
     def _start(self, index: int) -> tuple[tuple[Any, ...], Any]:
-        """Create and prepare the actors of a member. Returns them and the result of ``prepare``. Raises `MembersLost` if what ``prepare``
-        sends is gone."""
+        """Create and prepare the actors of a member. Returns them and the result of ``prepare``. Raises `MembersLost` if objects that
+        ``prepare`` sends are gone."""
         kind, losses = self.kind, 0
         while True:
             options = [self._cluster.actor_options(place, kind.cpus, kind.gpus) for place in self._places[index]]
@@ -179,10 +181,7 @@ class ActorPool:
             except ActorLost as lost:
                 self._kill(actors)
                 if lost.object_lost:
-                    raise MembersLost(
-                        f"{kind.name} {index} cannot get its adapters, because they were on a machine that is gone ({lost}). "
-                        "`populora resume` goes on from the last checkpoint."
-                    ) from lost
+                    raise self._objects_lost(lost) from lost
                 losses += 1
                 if losses > MAX_RETRIES:
                     raise self._repeated_loss(lost) from lost
@@ -236,6 +235,9 @@ class ActorPool:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         reason = f"{lines[0]} {lines[-1]}" if "creation task" in lines[0] else lines[0]  # the cause of a failed creation comes last
         return ActorLost(index, lost, reason, isinstance(error, self.ray.exceptions.ObjectLostError))
+
+    def _objects_lost(self, lost: ActorLost) -> MembersLost:
+        return MembersLost(f"{self.kind.name} {lost.index} cannot get its adapters, because they were on a machine that is gone ({lost})")
 
     def _repeated_loss(self, lost: ActorLost) -> ClusterError:
         return ClusterError(

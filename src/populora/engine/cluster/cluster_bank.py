@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from populora.adapters.adapter import Adapter
 from populora.core.errors import ClusterError
+from populora.core.files import make_folder
 from populora.core.types import Lineage
 from populora.engine.bank import Birth
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call
@@ -55,7 +56,7 @@ class ClusterBank:
         self.change([Change(Call(owner, "initialise", (seed, ranks)), slots) for owner, slots in owned.items()])
 
     def adapter(self, slot: int) -> Adapter:
-        """See `Bank.adapter`. Nothing in a run needs it."""
+        """See `Bank.adapter`. A run does not need it: the adapter comes to this process."""
         return self._results([Call(self.owners[slot], "adapter", (slot,))])[0]
 
     def load(self, slot: int, adapter: Adapter) -> None:
@@ -88,14 +89,14 @@ class ClusterBank:
         """See `Bank.write_optimiser`. Owners write; `ClusterError` if the controller does not see what they wrote."""
         return self._write(folder, "write_optimiser", slots)
 
-    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> None:
-        """See `Bank.read`. Owners read; what was stored of these slots may be lost."""
+    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int], digests: Mapping[Path, str]) -> None:
+        """See `Bank.read`. Owners read. What was stored of these slots before may be lost, and is not needed."""
         for slot in slots.values():
             self.stored.pop(slot, None)
         self._outdated &= self.stored.keys()
-        folders = adapters.absolute(), optimiser.absolute()
+        folders, digests = (adapters.absolute(), optimiser.absolute()), {path.absolute(): value for path, value in digests.items()}
         owned = [(owner, _named(slots, indices)) for owner, indices in self._by_owner(slots.values()).items()]
-        self.change([Change(Call(owner, "read", (*folders, named)), list(named.values())) for owner, named in owned])
+        self.change([Change(Call(owner, "read", (*folders, named, digests)), list(named.values())) for owner, named in owned])
 
     def change(self, changes: Sequence[Change]) -> list[Any]:
         """Make calls that store slots anew, all of them or none. Returns the calls' values."""
@@ -131,12 +132,12 @@ class ClusterBank:
         calls = [Call(owner, "load", (slots, *(self.stored[slot].state for slot in slots))) for owner, slots in owned.items()]
         self._pool.results([self._pool.submit(call) for call in calls])
 
-    def _results(self, calls: Iterable[Call]) -> list[Any]:
+    def _results(self, calls: Sequence[Call]) -> list[Any]:
         return self.until_no_loss(lambda: self._pool.results([self._pool.submit(call) for call in calls]))
 
     def _write(self, folder: Path, method: str, slots: Mapping[str, int], *arguments: Any) -> dict[str, str]:
         if slots:
-            folder.mkdir()
+            make_folder(folder)
         owned = self._by_owner(slots.values())
         calls = [Call(owner, method, (folder.absolute(), _named(slots, indices), *arguments)) for owner, indices in owned.items()]
         digests = {name: digest for part in self._results(calls) for name, digest in part.items()}

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from populora.core.errors import ClusterError, MembersLost
+from populora.core.errors import ClusterError
 from populora.core.types import Generation, Request
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
-from populora.engine.cluster.cluster_bank import ClusterBank
+from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.sampler_thread import SamplingParams
 from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_key, generate_all
 
@@ -24,12 +24,12 @@ POLL_SECONDS = 0.02
 
 
 class ClusterSampler:
-    """A `populora.engine.sampling.sampler.Sampler`. ``published`` refers to adapters by slot; engines that start later load them first."""
+    """A `populora.engine.sampling.sampler.Sampler`. ``stored`` refers to the adapters; engines that start later load them first."""
 
     independent = False
 
-    def __init__(self, pool: ActorPool, published: dict[int, Any], dtype: torch.dtype, eager: bool):
-        self._pool, self._published, self._dtype, self._eager = pool, published, dtype, eager
+    def __init__(self, pool: ActorPool, stored: dict[int, StoredSlot], dtype: torch.dtype, eager: bool):
+        self._pool, self._stored, self._dtype, self._eager = pool, stored, dtype, eager
 
     @property
     def decoder(self) -> str:
@@ -39,13 +39,12 @@ class ClusterSampler:
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """See `populora.engine.sampling.sampler.Sampler.sync_weights`. Adapters are sent in the precision of the base model; those of a
         `ClusterBank` go from its learners to the engines."""
-        if isinstance(adapters, ClusterBank):
-            changed = {slot: adapters.stored[slot].adapter for slot in slots}
-        else:
-            changed = {slot: self._pool.put(adapters.adapter(slot).to(self._dtype)) for slot in slots}
-        self._published |= changed
-        if changed:
-            self._run_on_all("sync_weights", list(changed), *changed.values())
+        slots = list(slots)
+        if not isinstance(adapters, ClusterBank):
+            sent = {slot: self._pool.put(adapters.adapter(slot).to(self._dtype)) for slot in slots}
+            self._stored |= {slot: StoredSlot(state=None, adapter=adapter, untrained=False) for slot, adapter in sent.items()}
+        if slots:
+            self._run_on_all("sync_weights", slots, *(self._stored[slot].adapter for slot in slots))
 
     def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
         """See `populora.engine.sampling.sampler.Sampler.generate`."""
@@ -59,9 +58,7 @@ class ClusterSampler:
             yield from self._stream_eagerly(source, params, waiting) if self._eager else self._stream_rounds(source, params)
         except (ClusterError, KeyboardInterrupt):  # no engine is left to call, or no time
             raise
-        except BaseException as error:
-            if isinstance(error, MembersLost):
-                self._published.clear()  # what is left of them is outdated as soon as the run goes back
+        except BaseException:
             self._pool.wait_all(waiting)  # Ray may start an engine's calls in any order: a late one would join the next stream
             self._run_on_all("end_stream")
             raise

@@ -121,9 +121,9 @@ class LearnerActor:
         """See `LoraBank.write_optimiser`, for owned slots."""
         return self._bank.write_optimiser(folder, self._indices(slots)) if self._is_first else {}
 
-    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> Stored:
+    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int], digests: Mapping[Path, str]) -> Stored:
         """See `LoraBank.read`, for owned slots."""
-        self._bank.read(adapters, optimiser, self._indices(slots))
+        self._bank.read(adapters, optimiser, self._indices(slots), digests)
         return self._stored(None, list(slots.values()))
 
     def help(self, adapter: Adapter, rows: Sequence[TrainRow], tokens: int, agreement: float) -> tuple[list[float], torch.Tensor | None]:

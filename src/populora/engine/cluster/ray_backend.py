@@ -1,4 +1,4 @@
-"""Build the components of a run as Ray actors. The controller keeps the adapters, the tokenizer and the loop, and loads no model."""
+"""Build the components of a run as Ray actors. The controller keeps the loop and the tokenizer, and loads no model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -40,30 +40,29 @@ def cluster_backend(config: Config) -> Iterator[Backend]:
         verifiers = _verifier_pool(config, cluster)  # first, so that a machine without isolation is reported before any model is loaded
         stack.callback(verifiers.close)
         isolation = agreed_isolation(config, verifiers.prepared)
-        published: dict[int, Any] = {}
-        engines = engine_pool(config, cluster, published)
-        stack.callback(engines.close)
         stored: dict[int, StoredSlot] = {}
+        engines = engine_pool(config, cluster, stored)
+        stack.callback(engines.close)
         learners = _learner_pool(config, cluster, engines, stored)
         info: LearnerInfo = _agreed("learners", learners.prepared)
         check_context(config, info.context)
         bank = ClusterBank(learners, config.population.members, stored)
         dtype = getattr(torch, config.base.dtype)
-        sampler = ClusterSampler(engines, published, dtype, config.selfplay.overlap == "eager")
+        sampler = ClusterSampler(engines, stored, dtype, config.selfplay.overlap == "eager")
         learner = ClusterLearner(config, learners, bank, learners.prepared)
         yield Backend(tokenizer, sampler, learner, bank, ClusterVerifier(verifiers), isolation, info.base_sha256)
 
 
-def engine_pool(config: Config, cluster: RayCluster, published: dict[int, Any]) -> ActorPool:
-    """Start the engines of a run. Every engine, also one that starts later, loads the adapters to which ``published`` refers first."""
+def engine_pool(config: Config, cluster: RayCluster, stored: Mapping[int, StoredSlot]) -> ActorPool:
+    """Start the engines of a run. An engine that starts later first loads the adapters that are ``stored``."""
     gpus = config.engine.tensor_parallel if config.base.device != "cpu" else 0
     kind = ActorKind("engine", EngineActor, config.threads or 1, gpus, concurrency=ENGINE_CALLS)
     places = [[place] for place in cluster.placement.engines]
 
     def prepare(index: int, call: CallMember) -> Any:
         info = call("open", config)
-        if published:
-            call("sync_weights", list(published), *published.values())
+        if stored:
+            call("sync_weights", list(stored), *(slot.adapter for slot in stored.values()))
         return info
 
     return ActorPool(cluster, kind, places, prepare, config.cluster.wait_seconds)

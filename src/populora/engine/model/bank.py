@@ -156,9 +156,9 @@ class LoraBank:
         """See `populora.engine.bank.Bank.write_optimiser`."""
         return member_files.write_optimiser(self, folder, slots)
 
-    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> None:
+    def read(self, adapters: Path, optimiser: Path, slots: Mapping[str, int], digests: Mapping[Path, str]) -> None:
         """See `populora.engine.bank.Bank.read`."""
-        member_files.read(self, adapters, optimiser, slots)
+        member_files.read(self, adapters, optimiser, slots, digests)
 
     def sync(self, slot: int | slice = slice(None)) -> None:
         """Update the model's copy of the master. In float32 there is no copy."""

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from populora.adapters.peft_format import load_adapter, peft_files
-from populora.core.errors import RunDirectoryError
-from populora.core.files import digest, write_durably
+from populora.adapters.peft_format import WEIGHTS_FILE, load_adapter, peft_files
+from populora.adapters.peft_settings import CONFIG_FILE
+from populora.core.files import check_digest, digest, write_durably
 
 if TYPE_CHECKING:
     from populora.engine.model.bank import LoraBank
@@ -44,13 +43,11 @@ def write_optimiser(bank: LoraBank, folder: Path, slots: Mapping[str, int]) -> d
     return digests
 
 
-def read(bank: LoraBank, adapters: Path, optimiser: Path, slots: Mapping[str, int]) -> None:
-    """See `populora.engine.bank.Bank.read`. Raises `RunDirectoryError` for optimiser files that cannot be read."""
+def read(bank: LoraBank, adapters: Path, optimiser: Path, slots: Mapping[str, int], digests: Mapping[Path, str]) -> None:
+    """See `populora.engine.bank.Bank.read`."""
     for name, slot in slots.items():
-        path = optimiser / f"{name}.safetensors"
+        state = optimiser / f"{name}.safetensors"
+        for path in (*(adapters / name / file for file in (CONFIG_FILE, WEIGHTS_FILE)), state):
+            check_digest(path, digests[path])
         bank.load(slot, load_adapter(adapters / name))
-        try:
-            saved = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise RunDirectoryError(f"cannot read '{path}': {error}. Restore it from a backup.") from error
-        bank.restore({**bank.state([slot]), **saved}, [slot])
+        bank.restore({**bank.state([slot]), **load_file(state)}, [slot])

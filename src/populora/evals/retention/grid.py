@@ -18,7 +18,7 @@ from populora.core.types import Lineage, TaskType
 from populora.engine.model.loading import base_name
 from populora.evals.retention.settings import RetentionConfig
 from populora.evals.retention.trainer import TrainedAdapter, Trainer
-from populora.runs.checkpoint import FOLDER
+from populora.runs.checkpoint import ADAPTERS, FOLDER
 from populora.runs.directory import record_fingerprints
 from populora.training.loop import build_run
 from populora.training.run import Run
@@ -50,9 +50,11 @@ def run_grid(config: RetentionConfig, out: Path, progress: Progress) -> None:
             train_parents(config, out, seed, progress)
         if not cell_file(out, seed, snapshot).exists():
             run_cell(config, out, seed, snapshot, progress)
-        for checkpoints in (parents_file(out, seed).with_suffix("") / FOLDER, cell_file(out, seed, snapshot).with_suffix("")):
+        parents = parents_file(out, seed).with_suffix("")
+        for checkpoints in (parents / FOLDER, cell_file(out, seed, snapshot).with_suffix("")):
             if checkpoints.exists():
                 remove_folder(checkpoints)
+        (parents / ADAPTERS).unlink(missing_ok=True)
 
 
 def train_parents(config: RetentionConfig, out: Path, seed: int, progress: Progress) -> None:
