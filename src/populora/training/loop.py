@@ -7,7 +7,7 @@ named stream, so a resume needs no generator state and gives the bytes of the un
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from populora.domains.declaration import fingerprint_of
 from populora.domains.registry import load_domains
 from populora.engine.backend import local_backend
 from populora.engine.cluster.ray_backend import cluster_backend
-from populora.engine.model.loading import base_name
 from populora.runs.checkpoint import link_adapters, load_checkpoint
 from populora.runs.directory import changed_computation, check_fingerprints, new_run, open_run
 from populora.runs.display import Display
@@ -40,7 +39,7 @@ from populora.training.evolution import check_operators
 from populora.training.population import initial_population
 from populora.training.propose import check_prompts
 from populora.training.recovery import in_spite_of_losses
-from populora.training.run import PhaseTimer, Run, restore, save_run
+from populora.training.run import PhaseTimer, Run, restore, save_run, write_adapters
 from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 from populora.training.sync import allow_rounding, check_sync
@@ -129,7 +128,7 @@ def _loop(run: Run, folder: Path, display: Display, stop: Callable[[], bool]) ->
             record = _checked_step(run, display)
             record = replace(record, seconds={**record.seconds, "write": write_seconds})
             started = time.perf_counter()
-            metrics = write_step(folder, record, partial(_write_parents, run, record.evolution.parents))
+            metrics = write_step(folder, record, partial(write_adapters, run, record.evolution.parents))
             stopping = stop()
             if run.step % run.config.checkpoint_every == 0 or run.step == run.config.steps or stopping:
                 save_run(run, folder)
@@ -191,7 +190,3 @@ def _changed_members(run: Run, record: StepRecord) -> list[Member]:
     born = {child.member for child in record.evolution.children}
     updated = {name for name, update in record.updates.items() if not update.skipped}
     return [member for member in run.population.members if member.id in born | updated]
-
-
-def _write_parents(run: Run, slots: Mapping[str, int], folder: Path) -> None:
-    run.bank.write_adapters(folder, slots, base_name(run.config.base), run.config.lora.targets)

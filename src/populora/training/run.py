@@ -116,9 +116,14 @@ def save_run(run: Run, folder: Path) -> None:
 
 def write_members(run: Run, slots: Mapping[str, int], folder: Path) -> dict[str, str]:
     """Write these slots, by name, into the folder of a checkpoint. Returns the files' digests by path from it."""
-    adapters = run.bank.write_adapters(folder / ADAPTERS, slots, base_name(run.config.base), run.config.lora.targets)
+    adapters = write_adapters(run, slots, folder / ADAPTERS)
     optimiser = run.bank.write_optimiser(folder / OPTIMISER, slots)
     return {f"{kind}/{name}": value for kind, part in ((ADAPTERS, adapters), (OPTIMISER, optimiser)) for name, value in part.items()}
+
+
+def write_adapters(run: Run, slots: Mapping[str, int], folder: Path) -> dict[str, str]:
+    """Write a PEFT folder for each of these slots, by name. Returns the files' digests by path from ``folder``."""
+    return run.bank.write_adapters(folder, slots, base_name(run.config.base), run.config.lora.targets)
 
 
 def read_members(run: Run, slots: Mapping[str, int], checkpoint: Checkpoint) -> None:
