@@ -22,7 +22,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PRESET ?= tiny
-PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
+PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
@@ -39,13 +39,14 @@ test: lint pytest
 
 # It ends with the seconds of each stage.
 test-all:
-	@set -e; seconds=; for stage in test test-slow test-numerics test-thorough test-ray test-beside; do \
+	@set -e; seconds=; for stage in test test-slow test-numerics test-thorough test-beside; do \
 		begun=$$(date +%s); $(MAKE) $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
 	done; printf "$$seconds"
 
-# vLLM's tests use one core and an environment of their own, as the other stages of one core do together. Ray's kill every actor that they see.
-test-beside:
-	$(MAKE) --jobs=2 --output-sync=target test-one-core test-vllm
+# Three that wait much: vLLM's tests in an environment of their own, Ray's (either in its own network, among its own processes), and others in turn.
+# First what they need is installed: two of them share an environment.
+test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
+	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-one-core
 
 test-one-core:
 	$(MAKE) --jobs=1 test-install test-track test-browser

@@ -82,7 +82,8 @@ def test_a_target_that_is_not_there_is_noticed():
 
 
 def test_every_stage_of_test_all_has_a_job_each_night():
-    stages = [stage for name in ("test-all", "test-beside", "test-one-core") for stage in prerequisites(name)]
+    names = [name for group in ("test-all", "test-beside", "test-one-core") for name in prerequisites(group)]
+    stages = [name for name in names if name.startswith("test")]
     assert len(stages) > 8
     assert set(stages) - {"test-beside", "test-one-core"} <= set(makes(read(ROOT / ".github/workflows/slow.yml")))
 

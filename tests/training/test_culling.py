@@ -57,6 +57,8 @@ def test_teacher_without_valid_proposals_goes_first():
     members = teachers(20.0, 25.0, 30.0, 31.0)
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.05, "T0": 0.9}).culled) == ["T3"]
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.1}).culled) == ["T0"]
+    half = EvolutionConfig(broken_valid_rate=0.5)
+    assert ids(select_culled(members, half, 10, {"T3": 0.4, "T2": 0.6}, np.random.default_rng(0)).culled) == ["T3"]
 
 
 def test_random_culling_draws_anyone_as_often_and_spares_newborns_too():
@@ -84,7 +86,7 @@ def test_culled_are_the_weakest_and_parents_survive_from_the_top_half(mus, fract
     if not culled:
         return
     rng = np.random.default_rng(seed)
-    parents = choose_parents(members, culled, ARITIES[choose_operator(ARITIES, len(left), rng)], 1.0, rng)
+    parents = choose_parents(members, culled, ARITIES[choose_operator(ARITIES, len(left), rng)], EvolutionConfig(), rng)
     assert len({parent.id for parent in parents}) == len(parents)
     assert not set(ids(parents)) & set(ids(culled))
     half = sorted(mus, reverse=True)[: (len(mus) + 1) // 2]
@@ -93,7 +95,7 @@ def test_culled_are_the_weakest_and_parents_survive_from_the_top_half(mus, fract
 
 def test_parents_are_uniform_over_the_top_half_in_both_orders():
     members, rng = teachers(1.0, 2.0, 3.0, 4.0), np.random.default_rng(0)
-    pairs = Counter(tuple(ids(choose_parents(members, members[:1], 2, 1.0, rng))) for _ in range(2000))
+    pairs = Counter(tuple(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), rng))) for _ in range(2000))
     assert set(pairs) == {("T2", "T3"), ("T3", "T2")}
     assert 900 < pairs["T2", "T3"] < 1100
 
@@ -101,10 +103,16 @@ def test_parents_are_uniform_over_the_top_half_in_both_orders():
 def test_a_broken_teacher_that_stays_is_a_parent_last():
     members, broken = teachers(1.0, 2.0, 3.0, 4.0), {"T0": 0.0, "T3": 0.05}
     assert ids(weakest(members, 0.25, 1.0, 10, broken).culled) == ["T0"]
-    parents = {choose_parents(members, members[:1], 1, 1.0, np.random.default_rng(seed), broken)[0].id for seed in range(30)}
+    parents = {choose_parents(members, members[:1], 1, EvolutionConfig(), np.random.default_rng(seed), broken)[0].id for seed in range(30)}
     assert parents == {"T1", "T2"}
+    half = EvolutionConfig(broken_valid_rate=0.5)
+    parents = {choose_parents(members, members[:1], 1, half, np.random.default_rng(seed), {"T2": 0.4})[0].id for seed in range(30)}
+    assert parents == {"T3", "T1"}
     alone = {"T0": 0.0, "T2": 0.0, "T3": 0.0}
-    pairs = {tuple(sorted(ids(choose_parents(members, members[:1], 2, 1.0, np.random.default_rng(seed), alone)))) for seed in range(9)}
+    pairs = {
+        tuple(sorted(ids(choose_parents(members, members[:1], 2, EvolutionConfig(), np.random.default_rng(seed), alone))))
+        for seed in range(9)
+    }
     assert pairs == {("T1", "T3")}, "where too few are sound, the strongest of the others helps out"
 
 
@@ -124,7 +132,7 @@ def test_no_fitting_operator_is_a_clear_error():
 def test_too_few_parents_is_a_clear_error():
     members = teachers(1.0, 2.0)
     with pytest.raises(PopuloraError, match="2 distinct parents"):
-        choose_parents(members, members[:1], 2, 1.0, np.random.default_rng(0))
+        choose_parents(members, members[:1], 2, EvolutionConfig(), np.random.default_rng(0))
 
 
 def test_roles_never_mix():
@@ -132,7 +140,7 @@ def test_roles_never_mix():
     with pytest.raises(PopuloraError, match="one role"):
         weakest(mixed, 0.5, 1.0, 10)
     with pytest.raises(PopuloraError, match="one role"):
-        choose_parents(mixed, [], 1, 1.0, np.random.default_rng(0))
+        choose_parents(mixed, [], 1, EvolutionConfig(), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

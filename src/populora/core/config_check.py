@@ -33,7 +33,7 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = (
     "threads", "keep_checkpoints_every", "learner.weight_decay", "learner.clip_low", "learner.clip_high", "learner.max_kl",
-    "learner.min_ess", "learner.base_kl",
+    "learner.min_ess", "learner.base_kl", "learner.warmup_steps",
     "league.tau", "league.pfsp_floor", "evolution.every", "evolution.lcb_k", "evaluation.every", "tasks.references", "tasks.code_f_inputs",
     "cluster.learners", "cluster.help_cost", "selfplay.previous_step_attempts", "selfplay.train_problems",
 )  # fmt: skip
@@ -62,6 +62,7 @@ def _conditions(c: Config) -> list[tuple[bool, str]]:
         (n.micro_batch_tokens >= longest,
          f"learner.micro_batch_tokens {n.micro_batch_tokens} is smaller than one row of selfplay's limits, {longest}"),
         (0 <= c.league.threshold <= 1, f"league.threshold is {c.league.threshold}: expected a solve rate from 0 to 1"),
+        (0 <= e.broken_valid_rate <= 1, f"evolution.broken_valid_rate is {e.broken_valid_rate}: expected a share from 0 to 1"),
         (-1 <= e.min_basis_cosine <= 1, f"evolution.min_basis_cosine is {e.min_basis_cosine}: expected a cosine from -1 to 1"),
         (e.every == 0 or bool(e.operators), "evolution.operators is empty: name at least one operator or set evolution.every = 0"),
         (not s.previous_step_attempts or p.single_agent,

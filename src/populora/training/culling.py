@@ -20,9 +20,6 @@ from populora.core.errors import ConfigError, PopuloraError
 from populora.core.types import Member, Rating
 from populora.training.ratings import lower_bound
 
-BROKEN_VALID_RATE = 0.1
-"""A teacher whose share of valid proposals of one type is below this is replaced first, whatever its rating."""
-
 
 class Culled(NamedTuple):
     """A ``cull_fraction`` of one role."""
@@ -48,7 +45,7 @@ def select_culled(
     Newborns (``protected_until >= step``) among them are spared. ``valid_rates`` are by member id the share of valid proposals of the type
     in which it is smallest; equal bounds are decided by them, then by the slot. ``rng`` is for ``random`` alone.
     """
-    ranked = _by_strength(members, settings.lcb_k, valid_rates)
+    ranked = _by_strength(members, settings, valid_rates)
     if settings.cull == "random":
         ranked = [ranked[int(index)] for index in rng.permutation(len(ranked))]
     bottom = ranked[: cull_count(len(ranked), settings.cull_fraction)]
@@ -58,13 +55,13 @@ def select_culled(
     )
 
 
-def _by_strength(members: Sequence[Member], lcb_k: float, rates: Mapping[str, float]) -> list[Member]:
+def _by_strength(members: Sequence[Member], settings: EvolutionConfig, rates: Mapping[str, float]) -> list[Member]:
     """Sort the members of one role, weakest first."""
     _check_one_role(members)
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
         rate = rates.get(member.id, 1.0)
-        return rate >= BROKEN_VALID_RATE, lower_bound(member.rating, lcb_k), rate, member.slot
+        return rate >= settings.broken_valid_rate, lower_bound(member.rating, settings.lcb_k), rate, member.slot
 
     return sorted(members, key=strength)
 
@@ -87,7 +84,7 @@ def choose_parents(
     members: Sequence[Member],
     culled: Sequence[Member],
     arity: int,
-    lcb_k: float,
+    settings: EvolutionConfig,
     rng: np.random.Generator,
     valid_rates: Mapping[str, float] | None = None,
 ) -> tuple[Member, ...]:
@@ -100,7 +97,8 @@ def choose_parents(
     rates = valid_rates or {}
 
     def rank(member: Member) -> tuple[bool, float, int]:
-        return rates.get(member.id, 1.0) < BROKEN_VALID_RATE, -lower_bound(member.rating, lcb_k), member.slot
+        broken = rates.get(member.id, 1.0) < settings.broken_valid_rate
+        return broken, -lower_bound(member.rating, settings.lcb_k), member.slot
 
     ranked = sorted((member for member in members if member.id not in gone), key=rank)
     top = ranked[: math.ceil(len(members) / 2)]

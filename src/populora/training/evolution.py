@@ -11,7 +11,7 @@ from populora.core.rng import stream
 from populora.core.types import Lineage, Member, Role
 from populora.engine.bank import Bank, Birth
 from populora.runs.step_record import Evolution
-from populora.training.culling import BROKEN_VALID_RATE, child_rating, choose_operator, choose_parents, cull_count, select_culled
+from populora.training.culling import child_rating, choose_operator, choose_parents, cull_count, select_culled
 from populora.training.population import Population
 from populora.training.run import Run
 
@@ -61,7 +61,7 @@ def evolve_if_due(run: Run, step: int) -> Evolution:
         children=tuple(child.lineage for child in children),
         parents=parents,
         spared=tuple(member.id for member in spared),
-        broken=tuple(author for author, rate in valid_rates.items() if rate < BROKEN_VALID_RATE),
+        broken=tuple(author for author, rate in valid_rates.items() if rate < run.config.evolution.broken_valid_rate),
     )
 
 
@@ -115,7 +115,7 @@ def _child(
     pool = {operator.name: operator for operator in map(get_operator, settings.operators)}
     available = len(members) - len(culled)
     operator = pool[choose_operator({name: operator.arity for name, operator in pool.items()}, available, rng)]
-    parents = choose_parents(members, culled, operator.arity, settings.lcb_k, rng, valid_rates)
+    parents = choose_parents(members, culled, operator.arity, settings, rng, valid_rates)
     if operator.mixes_factors and bank.basis_cosine([parent.slot for parent in parents]) < settings.min_basis_cosine:
         others = {name: operator.arity for name, operator in pool.items() if not operator.mixes_factors}
         operator = pool[choose_operator(others, available, rng)]

@@ -1,9 +1,9 @@
-"""Run a command in a network namespace of its own that has the loopback device and nothing else.
+"""Run a command among processes and in a network of its own (two Linux namespaces); the network has the loopback device and nothing else.
 
     python tests/engine/cluster/loopback.py COMMAND ...
 
-Ray then binds to 127.0.0.1, and nothing that a test starts can reach or be reached from outside. Where the machine allows no such
-namespace the command runs without, and this says so.
+Ray then binds to 127.0.0.1, and nothing that a test starts can reach or be reached from outside. `ray stop` and tests that kill see no
+other Ray, and nothing outlives the command. Where the machine allows no such namespaces the command runs without, and this says so.
 """
 
 import fcntl
@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 INSIDE = "--inside"
@@ -25,14 +26,24 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", name, flags | IFF_UP))
 
 
+def run_first(command: list[str]) -> int:
+    """Run a command as the first process of a namespace has to: reap what others leave. Return its exit code."""
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # Ray notes the address of the last cluster there
+        process = subprocess.Popen(command, env={**os.environ, "RAY_TMPDIR": folder})
+        while True:
+            pid, status = os.wait()
+            if pid == process.pid:
+                return os.waitstatus_to_exitcode(status)
+
+
 def main(command: list[str]) -> None:
     if command[0] == INSIDE:
         raise_loopback()
-        os.execvp(command[1], command[1:])  # noqa: S606
-    isolated = ["unshare", "--user", "--map-root-user", "--net"]
+        sys.exit(run_first(command[1:]))
+    isolated = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if shutil.which("unshare") and not subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
         os.execvp(isolated[0], [*isolated, sys.executable, __file__, INSIDE, *command])  # noqa: S606
-    print("no network namespace is to be had here: the command runs in this machine's network", file=sys.stderr)
+    print("no namespaces are to be had here: the command runs in this machine's network, among its processes", file=sys.stderr)
     os.execvp(command[0], command)  # noqa: S606
 
 

@@ -1,6 +1,8 @@
 """An impossible cluster is refused before any model is loaded, and repeated failures end the run."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -88,6 +90,11 @@ def test_learners_share_the_gpus_of_their_bundles_engine():
 def test_machines_that_differ_are_reported():
     with pytest.raises(ClusterError, match="expected all verifiers to find the same, but number 2 has weak and number 0 standard"):
         _agreed("verifiers", ["standard", "standard", "weak"])
+
+
+def test_a_verifier_starts_without_torch():
+    script = "import sys; import populora.engine.cluster.verifier_actor; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout == "False\n"
 
 
 def test_verifiers_with_another_sqlite_are_refused():

@@ -65,8 +65,9 @@ def test_gradients_of_the_mixed_update_equal_pefts_whatever_the_micro_batches(ad
         assert updates[slot].clip_fraction > 0
 
 
-def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_one(adapted, peft_model, make_rows):
-    learner = off_policy(adapted)
+@pytest.mark.parametrize("warmup_steps", [0, 3])
+def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_one(adapted, peft_model, make_rows, warmup_steps):
+    learner = off_policy(adapted, dataclasses.replace(CONFIG, warmup_steps=warmup_steps))
     present = [(0, 1, 2, 3), (1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2, 3)]
     batches = [make_rows(10 + step, slots) for step, slots in enumerate(present)]
     for rows in batches:
@@ -77,12 +78,14 @@ def test_five_mixed_steps_equal_separate_trainings_also_for_members_that_skip_on
         optimiser = torch.optim.AdamW(
             parameters.values(), lr=CONFIG.learning_rate, betas=CONFIG.betas, eps=CONFIG.epsilon, weight_decay=CONFIG.weight_decay
         )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda done: min(1.0, (done + 1) / (warmup_steps or 1)))
         for rows, slots in zip(batches, present, strict=True):
             if slot in slots:
                 optimiser.zero_grad()
                 peft_gradients(peft_model, rows, slot)
                 torch.nn.utils.clip_grad_norm_(parameters.values(), CONFIG.grad_clip)
                 optimiser.step()
+                schedule.step()
         moved = as_row(adapted, parameters, slot).detach()
         assert float((adapted.bank.master[slot] - moved).abs().max()) < 1e-6
         assert int(adapted.bank.steps[slot]) == sum(slot in slots for slots in present)

@@ -11,7 +11,7 @@ from populora.core.config import Config
 from populora.core.installed import versions
 from populora.core.types import Generation, Request
 from populora.engine.backend import open_engine
-from populora.engine.cluster.placement import init_process
+from populora.engine.cluster.process import init_process
 from populora.engine.cluster.sampler_thread import SamplerThread, SamplingParams
 from populora.engine.model.base_shape import check_memory
 

@@ -19,7 +19,7 @@ from populora.adapters.operators.similarity import basis_cosine
 from populora.core.config import Config
 from populora.core.installed import versions
 from populora.core.types import Generation, Lineage
-from populora.engine.cluster.placement import init_process
+from populora.engine.cluster.process import init_process
 from populora.engine.learning.batching import TrainRow, micro_batches
 from populora.engine.learning.learner import InProcessLearner
 from populora.engine.learning.sharding import Shard, ShardedLearner, shard

@@ -15,8 +15,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-
 from populora.core.config import Config
 from populora.core.errors import ClusterError, ConfigError
 from populora.core.invocation import install_extra
@@ -110,13 +108,6 @@ def import_ray() -> Any:
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # errors of an abandoned update, whose results are dropped
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     return import_module("ray")
-
-
-def init_process(config: Config, gpu: str | None = None) -> None:
-    """Set the threads of an actor's process, and make ``gpu`` its only GPU. Call it before torch initialises CUDA."""
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
 def _connect(ray: Any, config: Config, placement: Placement) -> None:

@@ -188,16 +188,17 @@ def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: Learner
     """Make one AdamW step (Loshchilov and Hutter 2019) of ``slot`` from its row of ``bank.gradient`` times ``gradient_scale``.
 
     torch's optimiser has one step count per parameter and would move every slot of a stacked tensor. Here other slots stay
-    bit-identical, and a child's bias correction starts at its own first step.
+    bit-identical, and a child's bias correction and warm-up start at its own first step.
     """
     bank.steps[slot] += 1
     step = int(bank.steps[slot])
+    rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
     first, second = config.betas
     gradient = bank.gradient[slot] * gradient_scale
     weights, mean, square = bank.master[slot], bank.first_moment[slot], bank.second_moment[slot]
-    weights.mul_(1.0 - config.learning_rate * config.weight_decay)
+    weights.mul_(1.0 - rate * config.weight_decay)
     mean.lerp_(gradient, 1.0 - first)
     square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
     denominator = (square.sqrt() / (1.0 - second**step) ** 0.5).add_(config.epsilon)
-    weights.addcdiv_(mean, denominator, value=-config.learning_rate / (1.0 - first**step))
+    weights.addcdiv_(mean, denominator, value=-rate / (1.0 - first**step))
     bank.sync(slot)
