@@ -17,16 +17,14 @@ from populora.core.types import Generation, Request
 from populora.engine.cluster.actor_pool import ActorLost, ActorPool, Call, PendingCall
 from populora.engine.cluster.cluster_bank import ClusterBank, StoredSlot
 from populora.engine.cluster.sampler_thread import SamplingParams
-from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_key, generate_all
+from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_key
 
 POLL_SECONDS = 0.02
 """Interval at which an eager stream looks for new requests while none is finished."""
 
 
-class ClusterSampler:
-    """A `populora.engine.sampling.sampler.Sampler`. ``stored`` refers to the adapters; engines that start later load them first."""
-
-    independent = False
+class ClusterSampler(Sampler):
+    """Samples on the engines of a pool. ``stored`` refers to the adapters; engines that start later load them first."""
 
     def __init__(self, pool: ActorPool, stored: dict[int, StoredSlot], dtype: torch.dtype, eager: bool):
         self._pool, self._stored, self._dtype, self._eager = pool, stored, dtype, eager
@@ -45,10 +43,6 @@ class ClusterSampler:
             self._stored |= {slot: StoredSlot(state=None, adapter=adapter, untrained=False) for slot, adapter in sent.items()}
         if slots:
             self._run_on_all("sync_weights", slots, *(self._stored[slot].adapter for slot in slots))
-
-    def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-        """See `populora.engine.sampling.sampler.Sampler.generate`."""
-        return generate_all(self, requests, max_tokens, temperature, stop)
 
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.sampling.sampler.Sampler.stream`."""

@@ -4,7 +4,7 @@ Every prompt is computed once for all its samples. Rows are sorted by slot, so t
 rows are replaced by waiting ones (`populora.engine.sampling.batch`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,11 +15,11 @@ from populora.engine.model.base_shape import shape_of_model
 from populora.engine.planning.memory import rows_at_a_time
 from populora.engine.sampling.batch import ActiveRequest, ContinuousBatch, Row
 from populora.engine.sampling.decoder_pool import DecoderPool
-from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_request, check_sampling, generate_all
+from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_request, check_sampling
 from populora.engine.sampling.token_sampling import StopCondition, UniformStream, decode
 
 
-class InProcessSampler:
+class InProcessSampler(Sampler):
     """Samples from an `AdaptedModel`, at most ``rows`` responses at a time.
 
     ``cache_mb`` (MiB) bounds them too: it holds the keys and values of all rows even if each reaches the length limit. In C, a small base
@@ -52,10 +52,6 @@ class InProcessSampler:
     def rows_at_a_time(self, max_tokens: int) -> int:
         """Return how many responses of ``max_tokens`` tokens fit into the cache. Raises `ConfigError` if none does."""
         return rows_at_a_time(self.rows, self.cache_mb, self._shape, self.adapted.model.dtype.itemsize, max_tokens)
-
-    def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-        """See `populora.engine.sampling.sampler.Sampler.generate`."""
-        return generate_all(self, requests, max_tokens, temperature, stop)
 
     @torch.inference_mode()
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:

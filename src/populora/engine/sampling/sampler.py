@@ -31,7 +31,7 @@ class AdapterSource(Protocol):
 
 
 class Sampler(Protocol):
-    """A sampling backend. Its results depend on the seed and each request's key, never on scheduling."""
+    """A sampling backend, the base class of all. Its results depend on the seed and each request's key, never on scheduling."""
 
     @property
     def decoder(self) -> str:
@@ -41,7 +41,7 @@ class Sampler(Protocol):
     @property
     def independent(self) -> bool:
         """Whether a response is the same to the last bit of its log-probabilities, whatever is decoded with it."""
-        ...
+        return False
 
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """Answer later requests for ``slots`` with what ``adapters`` holds for them now.
@@ -57,7 +57,9 @@ class Sampler(Protocol):
         ``max_tokens`` tokens. Temperature 0 is greedy. Raises `ConfigError`, before any work, for a prompt that does not
         leave room for ``max_tokens`` in the context.
         """
-        ...
+        finished = self.stream(StaticRequests(requests), max_tokens, temperature, stop)
+        generations = {(request.slot, request.key): samples for request, samples in finished}
+        return [generations[request.slot, request.key] for request in requests]
 
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """Sample as `generate` does, but ask ``source`` for requests before every token and yield each when its last sample is done."""
@@ -73,13 +75,6 @@ class StaticRequests:
     def next(self, block: bool) -> Sequence[Request]:
         requests, self._requests = self._requests, ()
         return requests
-
-
-def generate_all(sampler: Sampler, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-    """Implement `Sampler.generate` by `Sampler.stream`."""
-    finished = sampler.stream(StaticRequests(requests), max_tokens, temperature, stop)
-    generations = {(request.slot, request.key): samples for request, samples in finished}
-    return [generations[request.slot, request.key] for request in requests]
 
 
 def check_sampling(max_tokens: int, temperature: float) -> None:

@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module, metadata
@@ -29,7 +29,7 @@ from populora.core.invocation import install_extra
 from populora.core.rng import stream_key
 from populora.core.types import Generation, Request
 from populora.engine.model.loading import base_folder
-from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, check_request, check_sampling, generate_all
+from populora.engine.sampling.sampler import AdapterSource, RequestKey, RequestSource, Sampler, check_request, check_sampling
 from populora.engine.sampling.token_sampling import decode
 
 TESTED = "0.32"
@@ -39,7 +39,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 PUBLISHERS = 16  # engines of a machine
 
 
-class VllmSampler:
+class VllmSampler(Sampler):
     """Samples by vLLM under the adapters of the last `sync_weights`. ``context`` bounds prompt and response together, in tokens.
 
     Raises `ConfigError` if vLLM is missing, of another version or built for other devices. Close it after use.
@@ -53,8 +53,11 @@ class VllmSampler:
         self._numbers, self._requests = itertools.count(1), itertools.count()
         self._versions: dict[int, Any] = {}
         self._engine = vllm.LLM(**engine_settings(config, slots, context)).llm_engine
-        self.independent = False
-        self.decoder = f"vLLM {vllm.__version__}"
+
+    @property
+    def decoder(self) -> str:
+        """See `populora.engine.sampling.sampler.Sampler.decoder`."""
+        return f"vLLM {self._vllm.__version__}"
 
     def close(self) -> None:
         """Shut the engine down."""
@@ -67,10 +70,6 @@ class VllmSampler:
             self._load(slot, adapters.adapter(slot))
         if BASE not in self._versions:
             self._load(BASE, _without_effect(adapters.adapter(0)))
-
-    def generate(self, requests: Sequence[Request], max_tokens: int, temperature: float, stop: str) -> list[list[Generation]]:
-        """See `populora.engine.sampling.sampler.Sampler.generate`."""
-        return generate_all(self, requests, max_tokens, temperature, stop)
 
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """See `populora.engine.sampling.sampler.Sampler.stream`."""
