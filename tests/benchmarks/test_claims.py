@@ -59,7 +59,7 @@ def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs
     assert not {run.seed for run in runs} & {run.seed for run in [*planned_runs(RATES), *pilot_runs(), *idea_runs(RATES)]}
     cured, agent, plain = ({run.arm: run.settings for run in runs}[f"confirmation/{arm}"] for arm in ("cured", "agent_x4", "4t4s"))
     assert cured == {**plain, **protocol.cure_of(["several", "kl", "broken"])} and cured["evolution.broken_valid_rate"] == 0.5
-    assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.every" not in agent
+    assert agent["learner.base_kl"] == 0.05 and agent["population.single_agent"] and "evolution.broken_valid_rate" not in agent
     assert (cured["selfplay.prompts_per_type"], agent["selfplay.prompts_per_type"]) == (3, 12)
     assert (cured["selfplay.train_problems"], agent["selfplay.train_problems"]) == (12, 48)
     assert agent["learner.learning_rate"] == RATES["agent_x4"] and cured["learner.learning_rate"] == RATES["4t4s"]
@@ -85,10 +85,10 @@ def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
 
 def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not_alike():
     accuracies = {**dict.fromkeys([*PROTOCOL["ideas"]["references"], *PROTOCOL["ideas"]["arms"]], 0.5)}
-    accuracies |= {"warmup": 0.52, "epsilon": 0.53, "kl": 0.51, "buffer": 0.6, "several": 0.517, "centring": 0.516}
+    accuracies |= {"warmup": 0.53, "kl": 0.512, "buffer": 0.6, "several": 0.517, "more_problems": 0.52, "centring": 0.516}
     means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
     counts = dict.fromkeys(means, len(PROTOCOL["ideas"]["seeds"]))
-    assert ideas.taken(means, counts) == ["buffer", "epsilon", "several"]
+    assert ideas.taken(means, counts) == ["buffer", "warmup", "more_problems"]
     assert ideas.taken({**means, "4t4s": means["buffer"]}, counts) == []
     assert ideas.taken(means, {**counts, "kl": 1}) is None, "before all runs are there"
     names = ideas.taken(means, counts)
