@@ -22,6 +22,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PRESET ?= tiny
+KERNELS ?= default,avx2,native
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -43,8 +44,8 @@ test-all:
 		begun=$$(date +%s); $(MAKE) $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
 	done; printf "$$seconds"
 
-# Three that wait much: vLLM's tests in an environment of their own, Ray's (either in its own network, among its own processes), and others in turn.
-# First what they need is installed: two of them share an environment.
+# Three groups that wait much run at the same time: Ray's tests, vLLM's, and the others one after the other. Each Ray has namespaces of its
+# own. What shares .venv is installed first, so that no two pips write to it.
 test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
 	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-one-core
 
@@ -71,7 +72,7 @@ test-slow: .venv/dev.stamp
 	$(ONE_THREAD) $(BIN)/pytest $(PYTEST_ARGS) -m "slow and not thorough and not ray and not browser"
 
 test-numerics: .venv/dev.stamp
-	$(BIN)/python tests/numerics/run_variants.py $(PYTEST_ARGS)
+	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS)
 
 test-install: .venv/dev.stamp
 	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
@@ -103,7 +104,7 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
-# In a network of their own, one after the other: every run has processes enough.
+# In a network and among processes of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
 	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
 

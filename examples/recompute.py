@@ -114,14 +114,16 @@ def evolve(children, members, interval, settings, step):
     rates, bottom, best, until = dict.fromkeys(members, 1.0), [], [], step + settings["every"] * settings["protect_newborns"]
     for (name, _), rows in grouped(interval, "author", "task").items():
         rates[name] = min(rates[name], fmean(row["rho"] is not None for row in rows))  # of the type with the fewest valid problems
-    share, broken = settings["cull_fraction"] if interval else 0, sum(rate < 0.1 for rate in rates.values())
+    share, least = settings["cull_fraction"] if interval else 0, settings.get("broken_valid_rate", 0.1)
+    broken = sum(rate < least for rate in rates.values())
     bounds = {name: member["mu"] - settings["lcb_k"] * member["sigma"] for name, member in members.items()}
     for role in ("agent", "teacher", "student"):
         names = [name for name, member in members.items() if member["role"] == role]
         count = min(max(1, math.floor(share * len(names) + 1e-9)), len(names) - 1) if share else 0
-        bottom += sorted(names, key=lambda name: (rates[name] >= 0.1, bounds[name], rates[name]))[:count]  # equal ones by slot
+        sound = {name: rates[name] >= least or members[name]["protected_until"] >= step for name in names}
+        bottom += sorted(names, key=lambda name: (sound[name], bounds[name], rates[name]))[:count]  # equal ones by slot
         stay = [name for name in names if name not in bottom or members[name]["protected_until"] >= step]
-        best += sorted(stay, key=lambda name: (rates[name] < 0.1, -bounds[name]))[: math.ceil(len(names) / 2)]
+        best += sorted(stay, key=lambda name: (rates[name] < least, -bounds[name]))[: math.ceil(len(names) / 2)]
     culled = [name for name, member in members.items() if name in bottom and member["protected_until"] < step]
     compare("children.member", f"step {step}", [row["member"] for row in children], culled)
     for row in children:

@@ -176,7 +176,7 @@ def is_planned(command: str) -> bool:
 
 @pytest.mark.slow
 def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, capsys):
-    """Those of a page in its order; the pages share a folder. Getting started trains runs/tiny; other runs that pages name are there before."""
+    """Those of a page in its order, all in one folder. Getting started trains runs/tiny; the other runs that they name are there before."""
     monkeypatch.chdir(tmp_path)
     os.symlink(ROOT / "examples", "examples")
     for name in ("tiny_4t4s", "tiny_baseline"):

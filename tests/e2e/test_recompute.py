@@ -37,7 +37,8 @@ AGENT = replace(
 def runs(tmp_path_factory):
     """A population with two evolutions, one of two agents, and the single agent with other settings; with the numbers of their figures."""
     folder = tmp_path_factory.mktemp("recomputed")
-    shared = replace(FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True))
+    evolution = replace(FIVE_STEPS.evolution, broken_valid_rate=0.95)
+    shared = replace(FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True), evolution=evolution)
     for name, config in (("population", FIVE_STEPS), ("shared", shared), ("agent", AGENT)):
         train(config, folder / name, Silent())
         write_figures(folder, name)

@@ -1,11 +1,12 @@
 """Run the tests of numerics as other processors would: with other instruction sets, numbers of threads and addresses.
 
-    python tests/numerics/run_variants.py [PYTEST ARGUMENTS]
+    python tests/numerics/run_variants.py KERNELS [PYTEST ARGUMENTS]
 
 The tests are those of `FOLDERS` and `FILES`, which compare tensors or what is computed with them; slow ones are left out unless the
-arguments select them. Together with ``make test`` (this machine's instructions, one thread, aligned tensors) `VARIANTS` has every
-instruction set, number of threads and alignment. torch, MKL, oneDNN and NumPy's OpenBLAS choose their kernels by variables of the
-environment, which only a new process reads. Exit code 1 if the tests fail in any variant.
+arguments select them. ``KERNELS`` names those of `VARIANTS` to run, as in ``default,avx2,native``. Together with ``make test`` (this
+machine's instructions, one thread, aligned tensors) these have every instruction set, number of threads and alignment. torch, MKL, oneDNN
+and NumPy's OpenBLAS choose their kernels by variables of the environment, which only a new process reads. Exit code 1 if the tests fail in
+any variant.
 """
 
 import os
@@ -53,7 +54,11 @@ VARIANTS = (Variant("default", 1, 12), Variant("avx2", 2, 0), Variant("native", 
 
 
 def main() -> None:
-    failed = [variant for variant in VARIANTS if runnable(variant) and not passes(variant, sys.argv[1:])]
+    kernels, arguments = sys.argv[1].split(","), sys.argv[2:]
+    if unknown := {*kernels} - {*KERNELS}:
+        sys.exit(f"expected kernels of {', '.join(KERNELS)}, got {', '.join(unknown)}")
+    chosen = [variant for variant in VARIANTS if variant.kernels in kernels]
+    failed = [variant for variant in chosen if runnable(variant) and not passes(variant, arguments)]
     sys.exit(f"failed: {'; '.join(map(str, failed))}" if failed else 0)
 
 

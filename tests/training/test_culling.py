@@ -53,6 +53,12 @@ def test_a_newborn_stays_until_its_interval_ends_and_nobody_stronger_goes_instea
     assert ids(weakest(members, 0.25, 1.0, 21).culled) == ["T0"]
 
 
+def test_a_broken_newborn_spares_no_broken_teacher():
+    members, broken = teachers(20.0, 25.0, 30.0, 31.0), {"T2": 0.0, "T3": 0.05}
+    members[2] = replace(members[2], protected_until=10)
+    assert weakest(members, 0.25, 1.0, 10, broken) == ((members[3],), ())
+
+
 def test_teacher_without_valid_proposals_goes_first():
     members = teachers(20.0, 25.0, 30.0, 31.0)
     assert ids(weakest(members, 0.25, 1.0, 10, {"T3": 0.05, "T0": 0.9}).culled) == ["T3"]

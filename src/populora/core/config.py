@@ -176,8 +176,8 @@ class LearnerConfig:
     learning_rate: float = 5e-5
     """AdamW's step size."""
     warmup_steps: int = 0
-    """An adapter's first steps, over which its step size rises in equal parts to ``learning_rate``; a child's begin at its birth. The paper
-    and AZR have none."""
+    """An adapter's first updates, over which its step size rises in equal parts to ``learning_rate``; a child's begin at its birth. AZR has
+    none, and the paper names none."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay of the mean of gradients and of that of their squares."""
     epsilon: float = 1e-8
@@ -256,7 +256,7 @@ class EvolutionConfig:
     """Who is replaced: the lowest by rating (paper), or members drawn by chance, as a control. Parents are from the top half in both."""
     broken_valid_rate: float = 0.1
     """A teacher whose share of valid proposals of one type since the last evolution is below this is broken: it is replaced first, whatever
-    its rating, and chosen as a parent last."""
+    its rating, and chosen as a parent last. A newborn is spared all the same. 0 turns this off."""
     protect_newborns: bool = True
     """Spare a child at the first evolution after its birth. Nobody stronger is replaced instead, so fewer than ``cull_fraction`` are. The
     paper spares nobody."""

@@ -5,7 +5,7 @@ come from the top half. As a control, ``evolution.cull = "random"`` replaces any
 passed over at the first evolution after its birth, unless
 ``evolution.protect_newborns`` is off. A teacher that hardly makes a valid problem of some type is broken: it plays no games with that
 type, so that its rating does not fall for it, and it hardly gets a signal to learn the type again. It is replaced first, and chosen as a
-parent last. A child is rated like its parents, with a larger sigma.
+parent last (``evolution.broken_valid_rate``). A child is rated like its parents, with a larger sigma.
 """
 
 import math
@@ -45,7 +45,7 @@ def select_culled(
     Newborns (``protected_until >= step``) among them are spared. ``valid_rates`` are by member id the share of valid proposals of the type
     in which it is smallest; equal bounds are decided by them, then by the slot. ``rng`` is for ``random`` alone.
     """
-    ranked = _by_strength(members, settings, valid_rates)
+    ranked = _by_strength(members, settings, step, valid_rates)
     if settings.cull == "random":
         ranked = [ranked[int(index)] for index in rng.permutation(len(ranked))]
     bottom = ranked[: cull_count(len(ranked), settings.cull_fraction)]
@@ -55,13 +55,14 @@ def select_culled(
     )
 
 
-def _by_strength(members: Sequence[Member], settings: EvolutionConfig, rates: Mapping[str, float]) -> list[Member]:
-    """Sort the members of one role, weakest first."""
+def _by_strength(members: Sequence[Member], settings: EvolutionConfig, step: int, rates: Mapping[str, float]) -> list[Member]:
+    """Sort the members of one role, weakest first. A broken newborn does not go first: it would be spared, and the others with it."""
     _check_one_role(members)
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
         rate = rates.get(member.id, 1.0)
-        return rate >= settings.broken_valid_rate, lower_bound(member.rating, settings.lcb_k), rate, member.slot
+        sound = rate >= settings.broken_valid_rate or member.protected_until >= step
+        return sound, lower_bound(member.rating, settings.lcb_k), rate, member.slot
 
     return sorted(members, key=strength)
 

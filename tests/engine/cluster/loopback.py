@@ -3,7 +3,8 @@
     python tests/engine/cluster/loopback.py COMMAND ...
 
 Ray then binds to 127.0.0.1, and nothing that a test starts can reach or be reached from outside. `ray stop` and tests that kill see no
-other Ray, and nothing outlives the command. Where the machine allows no such namespaces the command runs without, and this says so.
+other Ray, and nothing outlives the command. Where the machine allows no such namespaces the command runs without, alone of its kind,
+and this says so.
 """
 
 import fcntl
@@ -14,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 INSIDE = "--inside"
@@ -28,7 +30,8 @@ def raise_loopback() -> None:
 
 def run_first(command: list[str]) -> int:
     """Run a command as the first process of a namespace has to: reap what others leave. Return its exit code."""
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # Ray notes the address of the last cluster there
+    # Ray notes the address of the last cluster in its folder.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(command, env={**os.environ, "RAY_TMPDIR": folder})
         while True:
             pid, status = os.wait()
@@ -44,7 +47,9 @@ def main(command: list[str]) -> None:
     if shutil.which("unshare") and not subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
         os.execvp(isolated[0], [*isolated, sys.executable, __file__, INSIDE, *command])  # noqa: S606
     print("no namespaces are to be had here: the command runs in this machine's network, among its processes", file=sys.stderr)
-    os.execvp(command[0], command)  # noqa: S606
+    with (Path(tempfile.gettempdir()) / "populora-ray-tests.lock").open("w") as lock:  # they would kill each other's actors
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sys.exit(subprocess.run(command, check=False).returncode)
 
 
 if __name__ == "__main__":

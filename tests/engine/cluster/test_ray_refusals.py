@@ -93,7 +93,13 @@ def test_machines_that_differ_are_reported():
 
 
 def test_a_verifier_starts_without_torch():
-    script = "import sys; import populora.engine.cluster.verifier_actor; print('torch' in sys.modules)"
+    script = """
+import sys
+import populora.engine.cluster.verifier_actor
+from populora.domains.registry import load_domains
+load_domains(["python", "sql"])
+print("torch" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout == "False\n"
 
 

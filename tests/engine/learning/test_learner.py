@@ -154,11 +154,12 @@ def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, m
     assert all(torch.equal(before[name], tensor) for name, tensor in adapted.bank.state().items())
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 1e29])
-def test_a_gradient_that_moves_no_weight_stops_the_run_also_of_trained_adapters(adapted, make_rows, weight_decay):
+@pytest.mark.parametrize("weight_decay, warmup_steps", [(0.0, 0), (1e29, 0), (1e29, 5)])
+def test_a_gradient_that_moves_no_weight_stops_the_run_also_of_trained_adapters(adapted, make_rows, weight_decay, warmup_steps):
     off_policy(adapted).update(make_rows(8))
+    tiny = dataclasses.replace(CONFIG, learning_rate=1e-30, weight_decay=weight_decay, warmup_steps=warmup_steps)
     with pytest.raises(AdapterEffectError, match=r"slot 0: an update must change the adapter, but its gradient .* had no effect"):
-        off_policy(adapted, dataclasses.replace(CONFIG, learning_rate=1e-30, weight_decay=weight_decay)).update(make_rows(9))
+        off_policy(adapted, tiny).update(make_rows(9))
 
 
 def test_a_row_over_the_token_budget_is_refused(adapted, make_rows):

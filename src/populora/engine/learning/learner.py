@@ -100,12 +100,12 @@ class InProcessLearner:
     def step(self, slot: int, norm: float) -> None:
         """Clip the gradient of a slot, which has this norm, and step. Raises `AdapterEffectError` if that changes no weight."""
         bank, config = self.adapted.bank, self.config
-        only_decayed = bank.master[slot] * (1.0 - config.learning_rate * config.weight_decay)
+        only_decayed = bank.master[slot] * (1.0 - step_size(config, int(bank.steps[slot]) + 1) * config.weight_decay)
         adamw_step(bank, slot, clip_coefficient(norm, config.grad_clip), config)
         if norm > 0.0 and torch.equal(only_decayed, bank.master[slot]):
             raise AdapterEffectError(
                 f"slot {slot}: an update must change the adapter, but its gradient (norm {norm:.2e}) had no effect on any weight. "
-                "Start a new run with a higher learner.learning_rate."
+                "Start a new run with a higher learner.learning_rate, or a shorter learner.warmup_steps."
             )
 
     def _backward(self, groups: Sequence[TrainGroup], shares: torch.Tensor, sums: torch.Tensor) -> None:
@@ -183,6 +183,11 @@ def clip_coefficient(norm: float, bound: float) -> float:
     return min(1.0, bound / (norm + 1e-6))
 
 
+def step_size(config: LearnerConfig, step: int) -> float:
+    """Return the step size of an adapter's update number ``step``, from 1."""
+    return config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+
+
 @torch.no_grad()
 def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: LearnerConfig) -> None:
     """Make one AdamW step (Loshchilov and Hutter 2019) of ``slot`` from its row of ``bank.gradient`` times ``gradient_scale``.
@@ -192,7 +197,7 @@ def adamw_step(bank: LoraBank, slot: int, gradient_scale: float, config: Learner
     """
     bank.steps[slot] += 1
     step = int(bank.steps[slot])
-    rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+    rate = step_size(config, step)
     first, second = config.betas
     gradient = bank.gradient[slot] * gradient_scale
     weights, mean, square = bank.master[slot], bank.first_moment[slot], bank.second_moment[slot]

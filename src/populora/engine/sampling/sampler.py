@@ -1,5 +1,6 @@
 """The interface of a sampling backend, and what all backends share: request checks, and batches as streams."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -31,9 +32,10 @@ class AdapterSource(Protocol):
 
 
 class Sampler(Protocol):
-    """A sampling backend, the base class of all. Its results depend on the seed and each request's key, never on scheduling."""
+    """A sampling backend. Its results depend on the seed and each request's key, never on scheduling. Backends inherit `generate`."""
 
     @property
+    @abstractmethod
     def decoder(self) -> str:
         """What decodes, in words."""
         ...
@@ -43,6 +45,7 @@ class Sampler(Protocol):
         """Whether a response is the same to the last bit of its log-probabilities, whatever is decoded with it."""
         return False
 
+    @abstractmethod
     def sync_weights(self, adapters: AdapterSource, slots: Iterable[int]) -> None:
         """Answer later requests for ``slots`` with what ``adapters`` holds for them now.
 
@@ -61,6 +64,7 @@ class Sampler(Protocol):
         generations = {(request.slot, request.key): samples for request, samples in finished}
         return [generations[request.slot, request.key] for request in requests]
 
+    @abstractmethod
     def stream(self, source: RequestSource, max_tokens: int, temperature: float, stop: str) -> Iterator[tuple[Request, list[Generation]]]:
         """Sample as `generate` does, but ask ``source`` for requests before every token and yield each when its last sample is done."""
         ...
