@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -113,6 +114,8 @@ def test_names_of_machines_are_no_shell_code(tmp_path):
     written(tmp_path / "job", "ssh", "tiny", "--gpus", "0", "--nodes", "2", "--cluster.learners", "1", "--selfplay.overlap", "off", *hosts)
     calls = tmp_path / "calls"
     run_by_ssh(tmp_path, f'echo "$1" >> {calls}', check=False)
+    while calls.read_text().count("\n") < 2:  # the script waits for the first machine alone
+        time.sleep(0.01)
     assert sorted(calls.read_text().split("\n")) == ["", "a;touch x", "b$(touch x)"]
     assert not list(tmp_path.rglob("x"))
 
