@@ -55,14 +55,19 @@ def select_culled(
     )
 
 
+def broken_teachers(valid_rates: Mapping[str, float], settings: EvolutionConfig) -> tuple[str, ...]:
+    """Return the ids whose share of valid proposals, of the type in which it is smallest, is below ``broken_valid_rate``."""
+    return tuple(author for author, rate in valid_rates.items() if rate < settings.broken_valid_rate)
+
+
 def _by_strength(members: Sequence[Member], settings: EvolutionConfig, step: int, rates: Mapping[str, float]) -> list[Member]:
     """Sort the members of one role, weakest first. A broken newborn does not go first: it would be spared, and the others with it."""
     _check_one_role(members)
+    broken = broken_teachers(rates, settings)
 
     def strength(member: Member) -> tuple[bool, float, float, int]:
-        rate = rates.get(member.id, 1.0)
-        sound = rate >= settings.broken_valid_rate or member.protected_until >= step
-        return sound, lower_bound(member.rating, settings.lcb_k), rate, member.slot
+        sound = member.id not in broken or member.protected_until >= step
+        return sound, lower_bound(member.rating, settings.lcb_k), rates.get(member.id, 1.0), member.slot
 
     return sorted(members, key=strength)
 
@@ -95,11 +100,10 @@ def choose_parents(
     """
     _check_one_role(members)
     gone = {member.id for member in culled}
-    rates = valid_rates or {}
+    broken = broken_teachers(valid_rates or {}, settings)
 
     def rank(member: Member) -> tuple[bool, float, int]:
-        broken = rates.get(member.id, 1.0) < settings.broken_valid_rate
-        return broken, -lower_bound(member.rating, settings.lcb_k), member.slot
+        return member.id in broken, -lower_bound(member.rating, settings.lcb_k), member.slot
 
     ranked = sorted((member for member in members if member.id not in gone), key=rank)
     top = ranked[: math.ceil(len(members) / 2)]

@@ -11,7 +11,7 @@ from populora.core.rng import stream
 from populora.core.types import Lineage, Member, Role
 from populora.engine.bank import Bank, Birth
 from populora.runs.step_record import Evolution
-from populora.training.culling import child_rating, choose_operator, choose_parents, cull_count, select_culled
+from populora.training.culling import broken_teachers, child_rating, choose_operator, choose_parents, cull_count, select_culled
 from populora.training.population import Population
 from populora.training.run import Run
 
@@ -61,7 +61,7 @@ def evolve_if_due(run: Run, step: int) -> Evolution:
         children=tuple(child.lineage for child in children),
         parents=parents,
         spared=tuple(member.id for member in spared),
-        broken=tuple(author for author, rate in valid_rates.items() if rate < run.config.evolution.broken_valid_rate),
+        broken=broken_teachers(valid_rates, run.config.evolution),
     )
 
 
