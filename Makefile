@@ -36,11 +36,13 @@ ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
 
-test: lint pytest
+# At the same time: types are checked on one core.
+test:
+	$(MAKE) --jobs=2 lint pytest
 
 # It ends with the seconds of each stage.
 test-all:
-	@set -e; seconds=; for stage in test test-slow test-numerics test-thorough test-beside; do \
+	@set -e; seconds=; for stage in test test-slow test-numerics test-beside; do \
 		begun=$$(date +%s); $(MAKE) $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
 	done; printf "$$seconds"
 
@@ -50,7 +52,7 @@ test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
 	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-one-core
 
 test-one-core:
-	$(MAKE) --jobs=1 test-install test-track test-browser
+	$(MAKE) --jobs=1 test-thorough PYTEST_ARGS= test-install test-track test-browser
 
 setup: .venv/dev.stamp
 

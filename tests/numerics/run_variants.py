@@ -50,7 +50,7 @@ class Variant:
         return f"kernels: {self.kernels}, threads: {self.threads}, tensors at multiples of 64 bytes plus {self.offset}"
 
 
-VARIANTS = (Variant("default", 1, 12), Variant("avx2", 2, 0), Variant("native", 2, 12))
+VARIANTS = (Variant("default", 1, 12), Variant("avx2", 2, 12), Variant("native", 2, 0))
 
 
 def main() -> None:
