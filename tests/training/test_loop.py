@@ -7,7 +7,7 @@ from experiments.tiny_base.tokenizer import build_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from populora.training.loop import prompt_fits, without_long_lived
+from populora.training.loop import COLLECT_AFTER, prompt_fits, without_long_lived
 
 TOKENIZER = build_tokenizer()
 
@@ -43,12 +43,13 @@ def test_long_lived_objects_are_left_out_of_garbage_collection_until_the_end_als
     def fail() -> None:
         with without_long_lived():
             frozen.append(gc.get_freeze_count())
+            assert gc.get_threshold()[0] == COLLECT_AFTER
             raise ValueError("the end")
 
-    frozen: list[int] = []
+    frozen, thresholds = [], gc.get_threshold()
     with pytest.raises(ValueError, match="the end"):
         fail()
-    assert frozen[0] > 0 and gc.get_freeze_count() == 0
+    assert frozen[0] > 0 and gc.get_freeze_count() == 0 and gc.get_threshold() == thresholds
 
 
 def test_what_a_calling_program_froze_stays_frozen():

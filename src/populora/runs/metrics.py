@@ -14,21 +14,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
-from operator import itemgetter
 from statistics import fmean
-from typing import Any
 
-from populora.core.types import Kind, TaskType, task_types
+import numpy as np
+from numpy.typing import NDArray
+
+from populora.core.types import Kind, task_types
 from populora.domains.registry import load_domain
+from populora.runs.groups import Groups, Mask, floats, numbered
 from populora.runs.step_columns import Columns
 from populora.runs.step_record import StepRecord
 
 UPDATE = (
     "loss", "grad_norm", "entropy", "clip_fraction", "kl", "ess", "mean_difference", "max_difference", "outliers", "base_kl", "skipped",
 )  # fmt: skip
-
-Values = Sequence[Any] | Mapping[int, Any]
-"""A column, or values by row."""
 
 
 def step_metrics(record: StepRecord, tables: Mapping[str, Columns]) -> dict[str, float]:
@@ -52,63 +51,59 @@ def step_timing(record: StepRecord) -> dict[str, float]:
 
 
 def _teaching(proposals: Columns, domains: Sequence[str]) -> dict[str, float]:
-    everything, tasks, rho = range(len(proposals["author"])), proposals["task"], proposals["rho"]
-    scored = [row for row in everything if proposals["reward"][row] is not None]
-    rated = [row for row in scored if rho[row] is not None]
-    valid = [row for row in everything if proposals["valid"][row]]
-    written = [row for row in valid if tasks[row].kind is not Kind.PROGRAM]
-    described = [row for row in valid if tasks[row].kind is Kind.PROGRAM]
-    equal = _equal_rewards(proposals, scored, "author", "group")
-    spread = partial(_spread, proposals, "teacher", "author", domains)
+    groups = Groups.of(proposals, "author", domains)
+    reward, rho, repeat = (floats(proposals[name]) for name in ("reward", "rho", "repeat"))
+    everything, valid = np.ones(len(reward), dtype=bool), np.array(proposals["valid"], dtype=bool)
+    scored, described = ~np.isnan(reward), valid & groups.of_program
+    rated, written = scored & ~np.isnan(rho), valid & ~groups.of_program
+    equal, first = _equal_rewards(proposals, reward, scored, "author", "group")
+    spread = partial(groups.means, "teacher")
     values = {
         **spread(everything, {
-            "validity": proposals["valid"],
+            "validity": valid,
             "format_rate": proposals["formatted"],
             "response_length": proposals["response_tokens"],
-            "clipped": [not stopped for stopped in proposals["stopped"]],
+            "clipped": np.logical_not(proposals["stopped"]),
         }),
-        **spread(scored, {"reward": proposals["reward"]}),
-        **spread(rated, {
-            "difficulty": {row: 1.0 - rho[row] for row in rated},
-            "rho_zero": {row: rho[row] == 0.0 for row in rated},
-            "rho_one": {row: rho[row] == 1.0 for row in rated},
-        }),
+        **spread(scored, {"reward": reward}),
+        **spread(rated, {"difficulty": 1.0 - rho, "rho_zero": rho == 0.0, "rho_one": rho == 1.0}),
         **spread(everything, {"entropy": proposals["entropy"]}, by_token=True),
-        **spread([row for row in written if proposals["repeat"][row] is not None], {"duplicates": proposals["repeat"]}),
-        **spread(list(equal), {"zero_variance": equal}),
+        **spread(written & ~np.isnan(repeat), {"duplicates": repeat}),
+        **spread(first, {"zero_variance": equal}),
         **_reasons("teacher/rejected", proposals, "rejection", everything, domains),
     }  # fmt: skip
     for name in dict.fromkeys(name for domain in domains for name in load_domain(domain).metric_names):
-        column = proposals[name]
-        of_kind_f = spread([row for row in described if column[row] is not None], {name: column})
+        column = floats(proposals[name])
+        of_kind_f = spread(described & ~np.isnan(column), {name: column})
         values |= {key: value for key, value in of_kind_f.items() if key.endswith(f"_{Kind.PROGRAM}")}
-        values |= spread([row for row in written if column[row] is not None], {name: column})
+        values |= spread(written & ~np.isnan(column), {name: column})
     return values
 
 
 def _solving(attempts: Columns, domains: Sequence[str]) -> dict[str, float]:
-    everything, correct = range(len(attempts["student"])), attempts["correct"]
-    counted = [row for row in everything if not (attempts["void"][row] or attempts["filled"][row])]
-    trained = [row for row in everything if attempts["trained"][row]]
-    equal = _equal_rewards(attempts, trained, "student", "problem_id")
-    spread = partial(_spread, attempts, "student", "student", domains)
+    correct, formatted, lenient, void, filled, trained = (
+        np.array(attempts[name], dtype=bool) for name in ("correct", "formatted", "lenient", "void", "filled", "trained")
+    )
+    counted, reward = ~(void | filled), floats(attempts["reward"])
+    equal, first = _equal_rewards(attempts, reward, trained, "student", "problem_id")
+    spread = partial(Groups.of(attempts, "student", domains).means, "student")
     return {
         **spread(counted, {
             "solve_rate": correct,
-            "format_rate": attempts["formatted"],
+            "format_rate": formatted,
             # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
-            "lenient": attempts["lenient"],
-            "lenient_solved": {row: attempts["lenient"][row] and correct[row] for row in counted},
+            "lenient": lenient,
+            "lenient_solved": lenient & correct,
             "response_length": attempts["response_tokens"],
-            "clipped": [not stopped for stopped in attempts["stopped"]],
+            "clipped": np.logical_not(attempts["stopped"]),
         }),
         # Format failures by the problem's author: they count as unsolved, so they would pay the teacher.
-        **_spread(attempts, "teacher", "author", domains, counted, {"rho_format_fail": [not given for given in attempts["formatted"]]}),
+        **Groups.of(attempts, "author", domains).means("teacher", counted, {"rho_format_fail": ~formatted}),
         **spread(counted, {"entropy": attempts["entropy"]}, by_token=True),
-        **spread(trained, {"reward": attempts["reward"], "filled": attempts["filled"]}),
-        **spread(everything, {"void": attempts["void"]}),
-        **spread(list(equal), {"zero_variance": equal}),
-        **_reasons("student/failed", attempts, "reason", [row for row in counted if not correct[row]], domains),
+        **spread(trained, {"reward": reward, "filled": filled}),
+        **spread(np.ones_like(void), {"void": void}),
+        **spread(first, {"zero_variance": equal}),
+        **_reasons("student/failed", attempts, "reason", counted & ~correct, domains),
     }  # fmt: skip
 
 
@@ -172,52 +167,27 @@ def _per_role(name: str, samples: Iterable[tuple[str, str, float]]) -> dict[str,
     return {key: fmean(values) for key, values in by_key.items()}
 
 
-def _equal_rewards(table: Columns, rows: Iterable[int], member: str, group: str) -> dict[int, bool]:
-    """Tell for each prompt group of two or more rows, by its first, whether all have one reward: they teach nothing."""
-    groups: Mapping[tuple[str, Any], list[int]] = defaultdict(list)
-    for row in rows:
-        groups[table[member][row], table[group][row]].append(row)
-    return {rows[0]: len({table["reward"][row] for row in rows}) == 1 for rows in groups.values() if len(rows) > 1}
+def _equal_rewards(table: Columns, reward: NDArray[np.float64], rows: Mask, member: str, group: str) -> tuple[Mask, Mask]:
+    """Tell for each prompt group of two or more ``rows``, by its first, whether all have one reward: they teach nothing. Also returns which
+    rows are first."""
+    codes, _ = numbered(zip(table[member], table[group], strict=True))
+    chosen = np.flatnonzero(rows)
+    _, first, codes, sizes = np.unique(codes[chosen], return_index=True, return_inverse=True, return_counts=True)
+    differs = np.bincount(codes, reward[chosen] != reward[chosen][first][codes])
+    equal, firsts = np.zeros_like(rows), np.zeros_like(rows)
+    equal[chosen[first]], firsts[chosen[first]] = differs == 0, sizes > 1
+    return equal, firsts
 
 
-def _reasons(name: str, table: Columns, column: str, rows: Iterable[int], domains: Sequence[str]) -> dict[str, float]:
+def _reasons(name: str, table: Columns, column: str, rows: Mask, domains: Sequence[str]) -> dict[str, float]:
     """Count by reason, such as ``timeout:cpu``, without a third part (which exception). Of several ``domains`` each is counted, too."""
     counts: Counter[str] = Counter()
-    for row in rows:
-        if table[column][row]:
-            reason = ":".join(table[column][row].split(":")[:2]).replace(" ", "_")
-            counts.update([reason, f"{reason}/{table['task'][row].domain}"] if len(domains) > 1 else [reason])
+    kinds = Counter((table[column][row], table["task"][row].domain) for row in np.flatnonzero(rows))
+    for (reason, domain), count in kinds.items():
+        if reason:
+            short = ":".join(reason.split(":")[:2]).replace(" ", "_")
+            counts.update(dict.fromkeys([short, f"{short}/{domain}"] if len(domains) > 1 else [short], count))
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}
-
-
-def _spread(
-    table: Columns,
-    role: str,
-    member: str,
-    domains: Sequence[str],
-    rows: Iterable[int],
-    metrics: Mapping[str, Values],
-    by_token: bool = False,
-) -> dict[str, float]:
-    """Average each metric over all ``rows`` or their tokens: together, by type, by the member in the column ``member``, and by both.
-
-    Where there are several ``domains``, also by domain, and by member and domain."""
-    tokens, members, tasks = table["response_tokens"], table[member], table["task"]
-    pairs: Mapping[tuple[str, TaskType], list[int]] = defaultdict(list)
-    for row in rows:
-        if tokens[row] or not by_token:
-            pairs[members[row], tasks[row]].append(row)
-    groups: Mapping[str, list[int]] = defaultdict(list)
-    for (name, task), of_pair in pairs.items():
-        for ending in ("", f"/{task}", *([f"/{task.domain}"] if len(domains) > 1 else [])):
-            groups[ending] += of_pair
-            groups[f"/{name}{ending}"] += of_pair
-    means: dict[str, float] = {}
-    for ending, of_group in groups.items():
-        weights = [tokens[row] for row in of_group] if by_token else None
-        pick = itemgetter(*of_group, of_group[0])  # of one row, it would return no tuple
-        means |= {f"{role}/{metric}{ending}": fmean(pick(values)[:-1], weights) for metric, values in metrics.items()}
-    return means
 
 
 def _mean(name: str, values: Iterable[float]) -> dict[str, float]:

@@ -61,7 +61,15 @@ def prompts_of(config: Config) -> Prompts:
 
 def fill(template: str, **values: object) -> str:
     """Fill ``{name}`` placeholders in one pass: braces inside the values stay as they are."""
-    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]) if match[1] in values else match[0], template)
+    parts = _split(template).copy()
+    parts[1::2] = [str(values[name]) if name in values else f"{{{name}}}" for name in parts[1::2]]
+    return "".join(parts)
+
+
+@cache
+def _split(template: str) -> list[str]:
+    """Return text and names in turn. The tens of thousands of prompts of a step have few templates."""
+    return _PLACEHOLDER.split(template)
 
 
 def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Problem]) -> str:

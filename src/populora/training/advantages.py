@@ -15,6 +15,7 @@ All tokens of a sequence share one value, so one number per sequence is returned
 are whitened together.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -74,8 +75,9 @@ def _whitened(values: NDArray[np.float64], tokens: NDArray[np.int64], shifted: N
 
 def _codes(names: Sequence[Hashable]) -> NDArray[np.int64]:
     """Number the names in order of first appearance; equal names get equal numbers."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+    numbers = defaultdict[Hashable, int]()
+    numbers.default_factory = numbers.__len__
+    return np.fromiter(map(numbers.__getitem__, names), dtype=np.int64)
 
 
 def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDArray[np.int64], batches: Sequence[Hashable] | None) -> None:

@@ -75,7 +75,8 @@ class ProblemBuffer:
 def _choose(lists: Sequence[Sequence[Problem]], count: int, rng: np.random.Generator) -> list[Problem]:
     """Draw from several lists as from one, without joining them."""
     ends = list(accumulate(map(len, lists)))
-    drawn = rng.choice(ends[-1], size=min(count, ends[-1]), replace=False).tolist()
+    size = min(count, ends[-1])
+    drawn = [int(rng.integers(ends[-1]))] if size == 1 else rng.choice(ends[-1], size, replace=False).tolist()  # the first is faster
     places = [(bisect_right(ends, index), index) for index in drawn]
     return [lists[place][index - ends[place]] for place, index in places]  # counted from the list's end
 

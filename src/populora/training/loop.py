@@ -44,6 +44,9 @@ from populora.training.seed_buffer import fill_buffer
 from populora.training.step import selfplay_step
 from populora.training.sync import allow_rounding, check_sync
 
+COLLECT_AFTER = 100_000
+"""New objects that start a garbage collection in a run (Python's own setting: 700)."""
+
 
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
     """Run a new configuration into ``folder``. Nothing is written before every check has passed and the buffer is filled."""
@@ -172,15 +175,17 @@ def prompt_fits(tokenizer: Any, limit: int) -> Callable[[str], bool]:
 
 @contextmanager
 def without_long_lived() -> Iterator[None]:
-    """Leave the objects of before, most of them of libraries, out of garbage collection. The many objects of a step start it several times,
-    and each time it would look at these as well. What a calling program has frozen stays frozen."""
-    ours = gc.get_freeze_count() == 0
+    """Leave the objects of before, most of them of libraries, out of garbage collection, and collect seldom: a step makes hundreds of
+    objects a prompt, which nearly all end without it. What a calling program has frozen stays frozen."""
+    ours, thresholds = gc.get_freeze_count() == 0, gc.get_threshold()
     if ours:
         gc.collect()
         gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         if ours:
             gc.unfreeze()
 

@@ -1,8 +1,10 @@
 """Phase 2 of a step: the requests to the proposers."""
 
+import numpy as np
+
 from populora.core.errors import ConfigError, PopuloraError
 from populora.core.rng import stream
-from populora.core.types import Member, Problem, TaskType
+from populora.core.types import Problem, TaskType
 from populora.tasks.proposals import ProposalRequest
 from populora.tasks.render import propose_prompt
 from populora.training.run import Run
@@ -13,9 +15,10 @@ def proposal_requests(run: Run, step: int) -> list[ProposalRequest]:
     settings = run.config.selfplay
     requests: list[ProposalRequest] = []
     for member in run.population.proposers:
+        rng = stream(run.config.seed, "references", step, member.id)
         for task_index, task in enumerate(run.config.task_types):
             for group in range(task_index * settings.prompts_per_type, (task_index + 1) * settings.prompts_per_type):
-                prompt, references = _fitting_prompt(run, step, member, task, group)
+                prompt, references = _fitting_prompt(run, task, rng)
                 requests.append(
                     ProposalRequest(
                         prompt=prompt,
@@ -33,9 +36,8 @@ def proposal_requests(run: Run, step: int) -> list[ProposalRequest]:
     return requests
 
 
-def _fitting_prompt(run: Run, step: int, member: Member, task: TaskType, group: int) -> tuple[str, list[Problem]]:
+def _fitting_prompt(run: Run, task: TaskType, rng: np.random.Generator) -> tuple[str, list[Problem]]:
     """Draw references until the prompt fits (as AZR), with one fewer after every tenth draw."""
-    rng = stream(run.config.seed, "references", step, member.id, group)
     prompts = run.prompts[task.domain]
     for draw in range(10 * prompts.references):
         references = run.buffer.references(task, prompts.references - draw // 10, rng)
@@ -52,5 +54,6 @@ def _fitting_prompt(run: Run, step: int, member: Member, task: TaskType, group: 
 
 def check_prompts(run: Run) -> None:
     """Raise `ConfigError` unless a proposer's prompt of each type fits: before a run begins rather than in its first step."""
+    rng = stream(run.config.seed, "references", 0)
     for task in run.config.task_types:
-        _fitting_prompt(run, 0, run.population.members[0], task, 0)
+        _fitting_prompt(run, task, rng)

@@ -73,7 +73,7 @@ def training_problems(
     rng = stream(run.config.seed, "train-problems", step, student.id, task)
     if settings.previous_step_attempts:
         return [], problems_of_previous_step(run, step, task, rng)
-    shuffled = [offered[int(index)] for index in rng.permutation(len(offered))]
+    shuffled = [offered[index] for index in rng.permutation(len(offered)).tolist()]
     first_of_group: dict[tuple[str, int], Proposal] = {}
     for proposal in shuffled:
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
@@ -86,7 +86,7 @@ def training_problems(
 def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.random.Generator) -> list[Problem]:
     """Draw ``student_batch`` problems that fit: of the step before, then of the whole buffer. Those before the first step are seeds."""
     stored = run.buffer.problems(task)
-    shuffled = [stored[int(index)] for index in rng.permutation(len(stored))]
+    shuffled = [stored[index] for index in rng.permutation(len(stored)).tolist()]
     ordered = sorted(shuffled, key=lambda problem: problem.step < step - 1)
     fitting = (problem for problem in ordered if run.fits(run.solve_prompt(problem)))
     return list(islice(fitting, run.config.selfplay.student_batch))

@@ -11,9 +11,11 @@ problem and one proposal per prompt, proposing has little weight in the first.
 With ``learner.loss_aggregation = "sequence_mean"`` all sequences weigh alike in whitening and in the loss, however long they are.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from populora.core.config import LearnerConfig
 from populora.core.types import Attempt, Generation, Member, TaskType, UpdateStats
@@ -24,13 +26,16 @@ from populora.training.rewards import CrossEvaluation, student_reward
 from populora.training.rollout import Rollouts
 from populora.training.run import Run
 
+Integers = NDArray[np.int64]
+
 
 class Sample(NamedTuple):
     """A rollout with its reward, the prompt group in which the reward is centred, its role and its task type."""
 
     generation: Generation
     reward: float
-    group: Hashable
+    group: int | str
+    """The number of a proposer's prompt, or the id of a problem."""
     role: Literal["propose", "solve"]
     task: TaskType
 
@@ -40,8 +45,7 @@ def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts
     samples: dict[str, list[Sample]] = {member.id: [] for member in population.members}
     for proposal, reward in zip(rollouts.proposals, outcome.teacher_rewards, strict=True):
         if reward is not None:
-            group = ("propose", proposal.group)
-            samples[proposal.author].append(Sample(proposal.generation, reward, group, "propose", proposal.task))
+            samples[proposal.author].append(Sample(proposal.generation, reward, proposal.group, "propose", proposal.task))
     for attempt, reward, trained in zip(rollouts.attempts, outcome.student_rewards, outcome.trained, strict=True):
         if trained:
             samples[attempt.student].append(_solve_sample(attempt, reward))
@@ -75,40 +79,44 @@ def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> di
 
 
 def _solve_sample(attempt: Attempt, reward: float) -> Sample:
-    return Sample(attempt.generation, reward, ("solve", attempt.problem.id), "solve", attempt.problem.task)
+    return Sample(attempt.generation, reward, attempt.problem.id, "solve", attempt.problem.task)
 
 
 def member_rows(slot: int, samples: Sequence[Sample], config: LearnerConfig) -> list[TrainRow]:
     """Build the rows of one member."""
-    sizes = [len(sample.generation.tokens) if config.loss_aggregation == "token_mean" else 1 for sample in samples]
+    lengths = np.array([len(sample.generation.tokens) for sample in samples], dtype=np.int64)
+    sizes = lengths if config.loss_aggregation == "token_mean" else np.ones_like(lengths)
     values = advantages(
         [sample.reward for sample in samples],
         [sample.group for sample in samples],
         sizes,
-        [_batch(sample, config) for sample in samples],
+        _batches(samples, config),
         config.centring,
     )
-    weights = _weights(samples, sizes, config)
+    values *= _weights(samples, lengths, sizes, config)
     return [
-        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, weight * value)
-        for sample, weight, value in zip(samples, weights, values.tolist(), strict=True)
+        TrainRow(slot, sample.generation.prompt_tokens, sample.generation.tokens, sample.generation.logprobs, value)
+        for sample, value in zip(samples, values.tolist(), strict=True)
     ]
 
 
-def _batch(sample: Sample, config: LearnerConfig) -> Hashable:
-    """Name the batch in which a sample is whitened."""
-    return {"member": (), "pooled": sample.role, "per_type": (sample.role, sample.task)}[config.whitening]
+def _batches(samples: Sequence[Sample], config: LearnerConfig) -> Sequence[Hashable] | None:
+    """Name the batch in which each sample is whitened; None: all in one."""
+    match config.whitening:
+        case "member":
+            return None
+        case "pooled":
+            return [sample.role for sample in samples]
+        case "per_type":
+            return [(sample.role, sample.task) for sample in samples]
 
 
-def _weights(samples: Sequence[Sample], sizes: Sequence[int], config: LearnerConfig) -> list[float]:
-    """Return the weights that turn the learner's mean over all tokens into the mean by ``sizes``, the weights of sequences in means over
-    sequences, or into the mean of the roles' means."""
-    lengths, of_role = [len(sample.generation.tokens) for sample in samples], Counter[str]()
-    for sample, size in zip(samples, sizes, strict=True):
-        of_role[sample.role] += size
-    total = of_role if config.role_weights == "equal" else dict.fromkeys(of_role, of_role.total())
-    roles, tokens = len(of_role) if config.role_weights == "equal" else 1, sum(lengths)
-    return [
-        tokens * size / (roles * total[sample.role] * length) if length else 0.0
-        for sample, size, length in zip(samples, sizes, lengths, strict=True)
-    ]
+def _weights(samples: Sequence[Sample], lengths: Integers, sizes: Integers, config: LearnerConfig) -> NDArray[np.float64]:
+    """Return the weights [n] that turn the learner's mean over all tokens into the mean by ``sizes``, the weights of sequences in means
+    over sequences, or into the mean of the roles' means."""
+    total, roles = sizes.sum(), 1
+    if config.role_weights == "equal":
+        solves = np.array([sample.role == "solve" for sample in samples], dtype=np.int64)
+        of_role = np.bincount(solves, sizes)
+        total, roles = of_role[solves], len(np.unique(solves))
+    return np.where(lengths > 0, lengths.sum() * sizes / np.maximum(roles * total * lengths, 1), 0.0)

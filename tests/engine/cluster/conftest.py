@@ -1,7 +1,5 @@
 """A population on the tiny base whose adapters have an effect, and rows to learn from with made-up old log-probabilities."""
 
-from dataclasses import replace
-
 import pytest
 from local_pool import SETTINGS, SLOTS
 from small_models import random_rows, randomise
@@ -26,7 +24,7 @@ def single() -> InProcessLearner:
 def uneven_rows() -> list[TrainRow]:
     """Rows of all slots; slot 0 has most, and those of the last have no advantage."""
     rows = random_rows(5, {slot: 2 if slot else 12 for slot in range(SLOTS)}, longest=40)
-    return [replace(row, advantage=0.0) if row.slot == SLOTS - 1 else row for row in rows]
+    return [row._replace(advantage=0.0) if row.slot == SLOTS - 1 else row for row in rows]
 
 
 @pytest.fixture

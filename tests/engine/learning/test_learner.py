@@ -123,7 +123,7 @@ def test_the_penalty_s_mean_gradient_is_that_of_the_kl_over_the_whole_vocabulary
 
 def test_a_member_without_advantages_is_still_pulled_to_the_base(adapted, make_rows):
     """A teacher whose proposals all fail alike has no advantage to learn from."""
-    rows = [dataclasses.replace(row, advantage=0.0) for row in make_rows(3, (0, 2))]
+    rows = [row._replace(advantage=0.0) for row in make_rows(3, (0, 2))]
     before = adapted.bank.state()["master"].clone()
     updates = off_policy(adapted, dataclasses.replace(CONFIG, base_kl=0.1)).update(rows)
     assert not updates[0].skipped and not updates[2].skipped
@@ -132,7 +132,7 @@ def test_a_member_without_advantages_is_still_pulled_to_the_base(adapted, make_r
 
 
 def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
-    rows = [row if row.slot != 2 else dataclasses.replace(row, advantage=0.0) for row in make_rows(3, (0, 2))]
+    rows = [row if row.slot != 2 else row._replace(advantage=0.0) for row in make_rows(3, (0, 2))]
     adapted.bank.first_moment += 1.0
     before = adapted.bank.state()
     updates = off_policy(adapted).update(rows)
@@ -147,7 +147,7 @@ def test_members_without_rows_or_advantages_are_untouched(adapted, make_rows):
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_names_the_slot_and_changes_nothing(adapted, make_rows, poison):
-    rows = [row if row.slot != 1 else dataclasses.replace(row, advantage=poison) for row in make_rows(5)]
+    rows = [row if row.slot != 1 else row._replace(advantage=poison) for row in make_rows(5)]
     before = adapted.bank.state()
     with pytest.raises(PopuloraError, match="slot 1: expected a finite loss"):
         off_policy(adapted).update(rows)

@@ -19,9 +19,7 @@ def exact(adapted, rows: list[TrainRow], shift: float = 0.0) -> list[TrainRow]:
     """The rows with the learner's own log-probabilities, minus ``shift``, as the sampler's."""
     with torch.no_grad():
         return [
-            dataclasses.replace(
-                row, logprobs=(adapted.logprobs(pack([PromptGroup(row.slot, row.prompt_tokens, (row.tokens,))]))[0] - shift).tolist()
-            )
+            row._replace(logprobs=(adapted.logprobs(pack([PromptGroup(row.slot, row.prompt_tokens, (row.tokens,))]))[0] - shift).tolist())
             for row in rows
         ]
 
@@ -30,8 +28,7 @@ def drifted(rows: list[TrainRow]) -> list[TrainRow]:
     """The rows of a sampler that is off by noise, the more the higher the slot."""
     noise = torch.Generator().manual_seed(0)
     return [
-        dataclasses.replace(row, logprobs=[value + 0.15 * row.slot * float(torch.randn((), generator=noise)) for value in row.logprobs])
-        for row in rows
+        row._replace(logprobs=[value + 0.15 * row.slot * float(torch.randn((), generator=noise)) for value in row.logprobs]) for row in rows
     ]
 
 
@@ -63,8 +60,8 @@ def test_recomputed_log_probabilities_give_the_same_gradient_where_the_sampler_w
 
 def test_where_the_sampler_was_wrong_recomputing_unclips_and_the_cap_bounds_it(adapted, make_rows):
     """Every token is exp(1) times likelier to the learner: rows with an advantage above zero are clipped unless recomputed."""
-    rows = [dataclasses.replace(row, advantage=1.0) for row in exact(adapted, make_rows(0), shift=1.0)]
-    right = gradient(adapted, CONFIG, [dataclasses.replace(row, advantage=1.0) for row in exact(adapted, make_rows(0))])
+    rows = [row._replace(advantage=1.0) for row in exact(adapted, make_rows(0), shift=1.0)]
+    right = gradient(adapted, CONFIG, [row._replace(advantage=1.0) for row in exact(adapted, make_rows(0))])
     assert not gradient(adapted, CONFIG, rows).any()
     for cap, weight in ((2.0, 2.0), (10.0, math.e)):
         recomputed = gradient(adapted, dataclasses.replace(CONFIG, old_logprobs="recomputed", tis_cap=cap), rows)
@@ -86,7 +83,7 @@ def test_kl_and_effective_sample_size_of_each_member_are_those_of_their_formulas
 
 def test_one_token_far_off_is_left_to_the_cap(adapted, make_rows):
     rows = exact(adapted, [row for row in make_rows(0) if row.slot == 0])
-    far = dataclasses.replace(rows[0], logprobs=(rows[0].logprobs[0] - 4.0, *rows[0].logprobs[1:]))
+    far = rows[0]._replace(logprobs=(rows[0].logprobs[0] - 4.0, *rows[0].logprobs[1:]))
     settings = dataclasses.replace(CONFIG, max_kl=10.0)  # so few tokens have a large mean
     (update,) = InProcessLearner(adapted, settings, agreement=1.0).update([far, *rows[1:]]).values()
     assert update.ess > 0.9

@@ -5,7 +5,7 @@ In addition to the slots that it owns, its bank has one for an adapter borrowed 
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -133,7 +133,7 @@ class LearnerActor:
         """
         self._learner.agreement = agreement
         self._bank.load(self._borrowed, adapter)
-        sums = self._accumulate([replace(row, slot=self._borrowed) for row in rows], {self._borrowed: tokens})
+        sums = self._accumulate([row._replace(slot=self._borrowed) for row in rows], {self._borrowed: tokens})
         gradient = self._bank.gradient[self._borrowed].cpu().clone()  # a view would be sent with all slots
         return sums[self._borrowed], gradient if self._is_first else None
 
@@ -144,7 +144,7 @@ class LearnerActor:
         """
         self._learner.agreement = agreement
         self._bank.gradient.zero_()
-        local_rows = [replace(row, slot=self._local[row.slot]) for row in rows]
+        local_rows = [row._replace(slot=self._local[row.slot]) for row in rows]
         sums = self._accumulate(local_rows, {index: tokens[slot] for slot, index in self._local.items() if slot in tokens})
         return {slot: sums[index] for slot, index in self._local.items()}
 

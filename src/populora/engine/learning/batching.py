@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from populora.core.errors import ConfigError
 from populora.engine.model.packing import PromptGroup
 
 
-@dataclass(frozen=True)
-class TrainRow:
-    """One response to learn from, under the adapter in ``slot``.
+class TrainRow(NamedTuple):
+    """One response to learn from, under the adapter in ``slot``. A step has a hundred thousand, so it is no dataclass.
 
     ``logprobs`` (nats) are the sampler's, one for each of ``tokens``. All tokens share one ``advantage``.
     """
