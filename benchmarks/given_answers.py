@@ -5,9 +5,10 @@ a half or a third of the attempts are right. Filler before an answer brings it t
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from typing import Any
 from unittest import mock
 from zlib import crc32
 
@@ -22,16 +23,20 @@ from populora.tasks.attempts import SolveRequest
 from populora.tasks.proposals import ProposalRequest
 
 
-@contextmanager
-def given_answers(tokens: int) -> Iterator[None]:
+def given_answers(tokens: int) -> AbstractContextManager[None]:
     """Give every sampler in the block its answers, of about ``tokens`` tokens each."""
+    return given_tokens(lambda tokenizer, request, sample: filled(tokenizer, answer(request, sample), tokens))
+
+
+@contextmanager
+def given_tokens(tokens_of: Callable[[Any, ProposalRequest | SolveRequest, int], list[int]]) -> Iterator[None]:
+    """Give every sampler in the block the tokens of its responses: ``tokens_of(tokenizer, request, sample)``."""
     prepare = InProcessSampler._prepare
 
     def prepared(sampler, request, max_tokens, keys):
         active = prepare(sampler, request, max_tokens, keys)
         if isinstance(request, ProposalRequest | SolveRequest):
-            texts = [answer(request, sample) for sample in range(request.samples)]
-            active.uniforms = GivenTokens([filled(sampler.tokenizer, text, tokens) for text in texts])
+            active.uniforms = GivenTokens([tokens_of(sampler.tokenizer, request, sample) for sample in range(request.samples)])
         return active
 
     with mock.patch.object(InProcessSampler, "_prepare", prepared), mock.patch.object(decoders, "sample_tokens", take_given):
@@ -70,17 +75,17 @@ def thought(tokenizer, tokens: int) -> list[int]:
     return tokenizer("x = 1\n" * tokens)["input_ids"]
 
 
-def answer(request: ProposalRequest | SolveRequest, sample: int) -> str:
+def answer(request: ProposalRequest | SolveRequest, sample: int, inputs: int = 6) -> str:
     """The answer of one sample."""
-    parts = solution(request.problem, is_right(request.slot, sample)) if isinstance(request, SolveRequest) else proposal(request, sample)
-    return "\n".join(parts)
+    right = is_right(request.slot, sample)
+    return "\n".join(solution(request.problem, right) if isinstance(request, SolveRequest) else proposal(request, sample, inputs))
 
 
-def proposal(request: ProposalRequest, sample: int) -> list[str]:
-    """A new program, every third one invalid; of kind ``f`` six inputs with other numbers than the one shown."""
+def proposal(request: ProposalRequest, sample: int, wanted: int) -> list[str]:
+    """A new program, every third one invalid; of kind ``f`` so many inputs with other numbers than the one shown."""
     if request.task.kind is Kind.PROGRAM:
         shown = request.source.shown[0].inputs
-        inputs = [re.sub(r"\d+", lambda match, by=by: str(int(match[0]) + by), shown) for by in range(6)]
+        inputs = [re.sub(r"\d+", lambda match, by=by: str(int(match[0]) + by), shown) for by in range(wanted)]
         return [*(fence("input", text) for text in inputs), fence("message", f"hint {sample}")]
     number = crc32(repr(request.key).encode()) % 1000 + sample
     wrong = "  return q" if sample % 3 == 2 else f"    return x * {number} % 7"

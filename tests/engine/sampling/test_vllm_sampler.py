@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from small_run import SMALL, Silent
 
-from populora.core.config import EngineConfig, LearnerConfig, LoraConfig
+from populora.core.config import BaseConfig, EngineConfig, LearnerConfig, LoraConfig
 from populora.core.config_check import check
 from populora.core.errors import AdapterEffectError, ConfigError, EngineError
 from populora.core.types import Request
@@ -67,6 +67,12 @@ def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
     assert room == {1: 1, 4: 8, 32: 32, 33: 64}
     with pytest.raises(ConfigError, match=r"lora.rank is 513: vLLM takes adapters of rank 512 at most"):
         engine_settings(replace(TINY, lora=LoraConfig(rank=513)), 4, 352)
+
+
+def test_a_prompt_is_computed_at_once_on_a_cpu_where_vllm_cannot_take_draws_back():
+    on_cpu, on_gpu = (engine_settings(replace(TINY, base=BaseConfig(device=device)), 4, 8192) for device in ("cpu", "cuda"))
+    assert on_cpu["max_num_batched_tokens"] == 8192 and not on_cpu["enable_chunked_prefill"]
+    assert "enable_chunked_prefill" not in on_gpu
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,10 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
     if not ranks:
         raise ConfigError(f"lora.rank is {config.lora.rank}: vLLM takes adapters of rank {RANKS[-1]} at most")
     on_cpu, shared = config.base.device == "cpu", config.engine.tensor_parallel > 1
+    # A prompt in several chunks takes draws of its seed back, which the generators of CPUs cannot: an error of vLLM.
+    whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(4096, context)}
     return {
+        **(whole_prompts if on_cpu else {}),
         **({"distributed_executor_backend": "mp"} if shared else {}),  # inside a Ray actor vLLM would choose Ray, with one GPU a bundle
         "model": str(base_folder(config.base)), "dtype": config.base.dtype, "seed": 0, "max_model_len": context,
         "max_num_seqs": config.engine.rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
