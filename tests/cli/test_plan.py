@@ -87,6 +87,12 @@ def test_several_gpus_without_cluster_settings_are_planned_with_some(capsys):
     assert "8 x h100-80gb: 8 engines, 8 learners, 1 verifier" in out and "idle" not in out
 
 
+def test_the_name_of_the_gpus_may_stand_beside_their_number(capsys):
+    assert main(["plan", "paper_4t4s", "--gpus", "8xH200"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "8 x h200-141gb: 8 engines" in out and "neither has been measured on GPUs" in out
+
+
 def test_idle_gpus_are_reported(capsys):
     assert main(["plan", str(FOLDER / "paper_4t4s.toml"), "--gpus", "8", "--nodes", "2"]) == 0
     assert "8 of 16 GPUs stay idle: cluster.engines x engine.tensor_parallel is 8" in capsys.readouterr().out
@@ -106,7 +112,10 @@ def test_a_cluster_on_processors_is_planned_by_its_processes(capsys):
 
 
 BAD = {
-    "plan --gpu h100": "h200-141gb, a100-80gb, a100-40gb, l40s-48gb, rtx4090-24gb. Did you mean 'h100-80gb'?",
+    "plan --gpu h10o": "h200-141gb, a100-80gb, a100-40gb, l40s-48gb, rtx4090-24gb.",
+    "plan --gpu a100": "ambiguous GPU 'a100': expected cpu or one of a100-80gb, a100-40gb.",
+    "plan --gpus H100": "--gpus: expected a number of GPUs, such as 8 or 8xH100, got 'H100'",
+    "plan --gpus 8xH100 --gpu h200": "--gpu h200 and --gpus 8xH100 both name the GPU",
     "plan paper_4t4s.toml --gpus 4": "expected 8 GPUs, those of an engine on one node (8 engines x engine.tensor_parallel 1), got --gpus 4",
     "plan paper_4t4s.toml --nodes 2": "--nodes 2: expected --gpus with it",
     "plan tiny.toml --cluster.learners 2 --selfplay.overlap off --gpu h100-80gb": "is 1 GPUs, cluster.learners x cluster.shards is 2",

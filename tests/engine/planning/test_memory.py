@@ -1,13 +1,24 @@
 """Planned memory against figures calculated by hand and the learner's own graph, and refusals of what cannot fit."""
 
+import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from small_models import random_qwen2
 
-from populora.core.config import BaseConfig, ClusterConfig, Config, EngineConfig, PopulationConfig, SelfplayConfig
+from populora.core.config import (
+    BaseConfig,
+    ClusterConfig,
+    Config,
+    EngineConfig,
+    LearnerConfig,
+    LoraConfig,
+    PopulationConfig,
+    SelfplayConfig,
+)
 from populora.core.errors import ConfigError
 from populora.engine.model import mlp
 from populora.engine.model.adapted_model import AdaptedModel
@@ -15,11 +26,22 @@ from populora.engine.model.base_shape import read_base_shape
 from populora.engine.model.fusion import fuse_norms
 from populora.engine.model.head import CHUNK_ELEMENTS
 from populora.engine.model.packing import PromptGroup, pack
-from populora.engine.planning.memory import ACTIVATIONS, CACHE, CHUNK, HEAD, head_bytes, inprocess_rows, kept_bytes, rows_at_a_time
+from populora.engine.planning.memory import (
+    ACTIVATIONS,
+    CACHE,
+    CHUNK,
+    HEAD,
+    OVERHEAD,
+    head_bytes,
+    inprocess_rows,
+    kept_bytes,
+    rows_at_a_time,
+)
 from populora.engine.planning.model_shape import qwen2
 from populora.engine.planning.planner import Plan
 
 MIB = 2**20
+ROOT = Path(__file__).parents[3]
 SINGLE = 20_185_088
 """Parameters of an adapter."""
 MOMENTS, GRADIENTS = "adapters and their moments, fp32", "gradients of the adapters, fp32"
@@ -39,6 +61,21 @@ def test_figures_of_the_paper_s_base(seven, paper, planned):
     assert 28 * kept_bytes(seven, 128, 2, "none", True) / MIB == pytest.approx(3.1, rel=0.02)
     assert 4 * 8096 * seven.vocabulary / 2**30 == pytest.approx(4.6, abs=0.02)  # what the chunks avoid
     assert head_bytes(seven, 8096, 2) / 2**30 < 1.4
+
+
+def test_the_plan_of_a_learner_is_2_to_3_percent_above_the_peak_that_an_h200_measured(planned):
+    """`populora plan` says so. The benchmark allocates neither an engine's cache nor what the driver holds."""
+    measured = json.loads((ROOT / "benchmarks/speed/gpu.json").read_text())["shapes"]["Qwen2.5-7B"]
+    learner = LearnerConfig(activation_checkpointing="none")
+    for tokens in (8192, 16_384, 32_768):
+        config = Config(
+            base=BaseConfig("Qwen/Qwen2.5-Coder-7B", dtype="bfloat16", device="cuda"), lora=LoraConfig(32, 64.0),
+            population=PopulationConfig(8, 8), learner=replace(learner, micro_batch_tokens=tokens),
+        )  # fmt: skip
+        plan = planned(config, "h200-141gb", 1)
+        total = sum(part.bytes for part in plan.memory.parts if part.name not in (CACHE, OVERHEAD)) / 2**30
+        peak = measured[f"training, checkpointing none, {tokens} tokens"]["16 adapters"]["peak_gib"]
+        assert 1.02 < total / peak < 1.035
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -39,11 +39,20 @@ GPUS = (
 
 
 def find_gpu(name: str) -> Hardware:
-    """Return the GPU with this name. Raises `ConfigError` listing the supported names."""
-    gpus = {gpu.name: gpu for gpu in GPUS}
-    if name not in gpus:
-        raise ConfigError(f"unknown GPU '{name}': expected {CPU} or one of {', '.join(gpus)}.{did_you_mean(name, gpus)}")
-    return gpus[name]
+    """Return the GPU with this name, or the one whose name begins so (``H100``). Raises `ConfigError` listing the supported names."""
+    gpus = [gpu for gpu in GPUS if gpu.name.startswith(name.lower())]
+    if len(gpus) != 1:
+        names, problem = [gpu.name for gpu in gpus or GPUS], "ambiguous" if gpus else "unknown"
+        raise ConfigError(f"{problem} GPU '{name}': expected {CPU} or one of {', '.join(names)}.{did_you_mean(name, names)}")
+    return gpus[0]
+
+
+def parse_gpus(text: str) -> tuple[int, str]:
+    """Read a number of GPUs, also with their name: ``8``, ``8xH100``. Empty: 0 of no name. Raises `ConfigError`."""
+    count, _, name = text.lower().partition("x")
+    if text and not count.isdecimal():
+        raise ConfigError(f"--gpus: expected a number of GPUs, such as 8 or 8xH100, got '{text}'")
+    return int(count or 0), name
 
 
 def count_idle_gpus(config: Config, gpus: int = 0, nodes: int = 1) -> int:
