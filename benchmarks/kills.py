@@ -76,7 +76,7 @@ def settings(steps: int) -> Config:
 def measure(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     """Run undisturbed and with kills, and compare."""
     config = folder / "kills.toml"
-    steps = 5 * kills // 2 + 4  # between two kills the run makes more than one
+    steps = 4 * kills + 4  # between two kills the run makes about three
     config.write_text(to_toml(settings(steps)))
     calm, disturbed = Disturbed(folder / "calm", config), Disturbed(folder / "disturbed", config)
     started = time.perf_counter()
