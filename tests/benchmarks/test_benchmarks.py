@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from benchmarks.speed.training import batch, learn
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import balance, controller, gpu, machine_limits, measuring, population_size, start_up, step
+from benchmarks import balance, controller, gpu, machine_limits, many_members, measuring, population_size, start_up, step
 from populora.adapters.operators import OPERATORS
+from populora.core.config_check import check
 from populora.engine.model.products import base_products
 from populora.evals.benchmarks import BENCHMARKS
 from populora.runs.tables import read_table
@@ -201,6 +203,13 @@ def test_a_run_without_a_value_in_its_last_steps_is_left_out_of_their_means():
     assert summarise.means_text(summarise.ends_of(runs, "ours", "rate")) == "0.5 → 0.5 (1 without)"
     assert summarise.means_text([{"first": 0.5}]) == "0.5 → – (1 without)"
     assert summarise.means_text([{"last": 0.5}]) == "0.5"
+
+
+def test_populations_of_8_and_of_64_run_with_the_same_actors_and_steps():
+    small, large = (many_members.settings(size, 5, "127.0.0.1:6379") for size in (4, 32))
+    check(small)
+    check(large)
+    assert replace(small, population=large.population) == large and large.population.members == 64 and large.cluster.learners == 3
 
 
 def test_the_controllers_work_is_measured_on_whole_steps(tmp_path):

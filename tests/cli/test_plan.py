@@ -90,7 +90,8 @@ def test_several_gpus_without_cluster_settings_are_planned_with_some(capsys):
 def test_the_name_of_the_gpus_may_stand_beside_their_number(capsys):
     assert main(["plan", "paper_4t4s", "--gpus", "8xH200"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "8 x h200-141gb: 8 engines" in out and "neither has been measured on GPUs" in out
+    assert "8 x h200-141gb: 8 engines" in out and "All else is calculated" in out
+    assert main(["plan", "tiny", "--gpu", "CPU"]) == 0
 
 
 def test_idle_gpus_are_reported(capsys):
@@ -115,6 +116,9 @@ BAD = {
     "plan --gpu h10o": "h200-141gb, a100-80gb, a100-40gb, l40s-48gb, rtx4090-24gb.",
     "plan --gpu a100": "ambiguous GPU 'a100': expected cpu or one of a100-80gb, a100-40gb.",
     "plan --gpus H100": "--gpus: expected a number of GPUs, such as 8 or 8xH100, got 'H100'",
+    "plan --gpus 8x": "--gpus: expected a number of GPUs, such as 8 or 8xH100, got '8x'",
+    "plan --gpus 0xH100": "--gpus: expected a number of GPUs, such as 8 or 8xH100, got '0xH100'",
+    "train paper_4t4s.toml --dry-run --gpus 8xrtx4090-24gb": "on each GPU, a rtx4090-24gb has 24.0: take another GPU",
     "plan --gpus 8xH100 --gpu h200": "--gpu h200 and --gpus 8xH100 both name the GPU",
     "plan paper_4t4s.toml --gpus 4": "expected 8 GPUs, those of an engine on one node (8 engines x engine.tensor_parallel 1), got --gpus 4",
     "plan paper_4t4s.toml --nodes 2": "--nodes 2: expected --gpus with it",

@@ -4,6 +4,8 @@ import json
 from collections import Counter
 from types import SimpleNamespace
 
+import pytest
+
 from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, Example, Problem, TaskType
 from populora.domains.registry import load_domain
@@ -62,11 +64,12 @@ def test_references_are_distinct_and_as_many_as_there_are():
     assert len({p.id for p in buffer.references(TaskType.CODE_O, 3, stream(1, "references"))}) == 3
 
 
-def test_references_are_uniform():
+@pytest.mark.parametrize("count", [1, 2])
+def test_references_are_uniform(count):
     buffer, draws = filled(5), 4000
     rng = stream(0, "references")
-    counts = Counter(p.id for _ in range(draws) for p in buffer.references(TaskType.CODE_O, 2, rng))
-    expected = draws * 2 / 5  # without replacement; the bound is five standard deviations
+    counts = Counter(p.id for _ in range(draws) for p in buffer.references(TaskType.CODE_O, count, rng))
+    expected = draws * count / 5  # without replacement; the bound is five standard deviations
     assert set(counts) == {f"p{index}" for index in range(5)} and max(abs(count - expected) for count in counts.values()) < 5 * 31
 
 

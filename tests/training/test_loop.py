@@ -1,13 +1,19 @@
 """What the loop does beside the steps: prompts that need no tokeniser, and garbage collection."""
 
 import gc
+from dataclasses import replace
 
 import pytest
+import torch
 from experiments.tiny_base.tokenizer import build_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
+from small_run import SMALL
 
-from populora.training.loop import COLLECT_AFTER, prompt_fits, without_long_lived
+from populora.core.config import EvaluationConfig
+from populora.training.loop import COLLECT_AFTER, build_run, prompt_fits, without_long_lived
+from populora.training.seed_buffer import fill_buffer
+from populora.training.step import selfplay_step
 
 TOKENIZER = build_tokenizer()
 
@@ -52,11 +58,34 @@ def test_long_lived_objects_are_left_out_of_garbage_collection_until_the_end_als
     assert frozen[0] > 0 and gc.get_freeze_count() == 0 and gc.get_threshold() == thresholds
 
 
-def test_what_a_calling_program_froze_stays_frozen():
+@pytest.mark.slow
+def test_what_a_step_leaves_to_garbage_collection_has_no_large_tensors():
+    """So it matters little for memory how seldom that is."""
+    with build_run(replace(SMALL, evaluation=EvaluationConfig(every=0))) as run:
+        fill_buffer(run)
+        selfplay_step(run)
+        gc.collect()
+        gc.disable()
+        try:
+            selfplay_step(run)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            tensors = [left for left in gc.garbage if isinstance(left, torch.Tensor)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert sum(tensor.nbytes for tensor in tensors) < 100_000
+
+
+def test_what_a_calling_program_froze_stays_frozen_and_a_collection_that_is_off_stays_off():
+    thresholds = gc.get_threshold()
     gc.freeze()
     try:
+        gc.set_threshold(0)
         with without_long_lived():
-            pass
+            assert gc.get_threshold()[0] == 0
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+        gc.set_threshold(*thresholds)

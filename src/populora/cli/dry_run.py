@@ -7,7 +7,7 @@ from rich.console import Console
 from populora.cli.plan import plan_run, render_plan
 from populora.core.config import Config
 from populora.core.invocation import pasteable
-from populora.engine.planning.hardware import CPU
+from populora.engine.planning.hardware import CPU, parse_gpus
 from populora.engine.planning.planner import check_fits
 from populora.runs.loggers import check_loggers
 from populora.tasks.render import prompts_of
@@ -21,13 +21,14 @@ CHECKS = (
 )
 
 
-def dry_run(config: Config, folder: Path, gpu: str = "", gpus: int = 0) -> int:
+def dry_run(config: Config, folder: Path, gpu: str = "", gpus: str = "") -> int:
     """Print the plan of a run, and what was checked and what cannot be; returns 0. Raises `PopuloraError` for an invalid run."""
     check_operators(config)
     check_loggers(config.track)
     held_out_suite(config)
     prompts = ", ".join(f"{prompt_set.name} {prompt_set.version}" for prompt_set in prompts_of(config).values())
-    plan = plan_run(config, gpu, gpus)
+    number, name = parse_gpus(gpus, gpu)
+    plan = plan_run(config, name, number)
     if plan.hardware.name != CPU:  # the memory of a CPU is only printed: the system shares it and may swap
         check_fits(plan)
     console = Console(highlight=False)

@@ -42,9 +42,9 @@ class Train:
     dry_run: bool = False
     """Check everything that needs neither weights nor a GPU, say what would run, and stop."""
     gpu: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
-    """With `--dry-run`: the GPU whose memory is compared, such as `h100-80gb`."""
-    gpus: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """With `--dry-run`: how many of them."""
+    """With `--dry-run`: the GPU whose memory is compared, such as `H100`."""
+    gpus: Annotated[str, tyro.conf.arg(metavar="N[xNAME]")] = ""
+    """With `--dry-run`: how many of them, also with the name, such as `8xH100`."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 

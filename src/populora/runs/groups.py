@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from populora.core.types import Kind
 from populora.runs.step_columns import Columns
 
 Mask = NDArray[np.bool_]
@@ -29,8 +28,7 @@ class Groups:
     endings: tuple[str, ...]
     """What follows the metric's name, as in ``/S1/code_o``."""
     tokens: NDArray[np.float64]
-    of_program: Mask
-    """Rows of the kind ``f``."""
+    """Tokens of each row's response."""
 
     @classmethod
     def of(cls, table: Columns, member: str, domains: Sequence[str]) -> "Groups":
@@ -42,11 +40,8 @@ class Groups:
                 groups[ending].append(number)
                 groups[f"/{name}{ending}"].append(number)
         sizes = [len(pairs) for pairs in groups.values()]
-        of_program = np.array([task.kind is Kind.PROGRAM for _, task in names], dtype=bool)
-        return cls(
-            pair_of_row, np.array([pair for pairs in groups.values() for pair in pairs], dtype=np.int64),
-            np.repeat(np.arange(len(groups)), sizes), tuple(groups), floats(table["response_tokens"]), of_program[pair_of_row],
-        )  # fmt: skip
+        pairs = np.array([pair for pairs in groups.values() for pair in pairs], dtype=np.int64)
+        return cls(pair_of_row, pairs, np.repeat(np.arange(len(groups)), sizes), tuple(groups), floats(table["response_tokens"]))
 
     def means(self, role: str, rows: Mask, metrics: Mapping[str, Sequence[Any] | NDArray[Any]], by_token: bool = False) -> dict[str, float]:
         """Average each metric over the ``rows`` of each group, or over their tokens. A group without rows, or without tokens, has none."""
@@ -70,7 +65,7 @@ def floats(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
 
 
 def numbered(names: Iterable[Any]) -> tuple[NDArray[np.int64], list[Any]]:
-    """Number equal names alike, in the order in which they come. Also returns them by number."""
+    """Number the names in order of first appearance; equal names get equal numbers. Also returns the names by number."""
     numbers = defaultdict[Any, int]()
     numbers.default_factory = numbers.__len__
     return np.fromiter(map(numbers.__getitem__, names), dtype=np.int64), list(numbers)

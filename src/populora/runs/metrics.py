@@ -54,8 +54,9 @@ def _teaching(proposals: Columns, domains: Sequence[str]) -> dict[str, float]:
     groups = Groups.of(proposals, "author", domains)
     reward, rho, repeat = (floats(proposals[name]) for name in ("reward", "rho", "repeat"))
     everything, valid = np.ones(len(reward), dtype=bool), np.array(proposals["valid"], dtype=bool)
-    scored, described = ~np.isnan(reward), valid & groups.of_program
-    rated, written = scored & ~np.isnan(rho), valid & ~groups.of_program
+    given = np.array([task.kind is Kind.PROGRAM for task in proposals["task"]], dtype=bool)
+    described, written, scored = valid & given, valid & ~given, ~np.isnan(reward)
+    rated = scored & ~np.isnan(rho)
     equal, first = _equal_rewards(proposals, reward, scored, "author", "group")
     spread = partial(groups.means, "teacher")
     values = {

@@ -15,7 +15,6 @@ All tokens of a sequence share one value, so one number per sequence is returned
 are whitened together.
 """
 
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from populora.core.errors import PopuloraError
+from populora.runs.groups import numbered
 
 EPSILON = 1e-8
 ROUNDING = 1e-12
@@ -46,11 +46,11 @@ def advantages(
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
     _check(values, groups, tokens, batches)
-    prompts = _codes(groups)
+    prompts, _ = numbered(groups)
     several = np.bincount(prompts)[prompts] > 1
     centred = _centred(values, prompts, several)
     single = ~several if centring == "prompt" else np.ones_like(several)
-    codes = np.zeros(len(values), dtype=np.int64) if batches is None else _codes(batches)
+    codes = np.zeros(len(values), dtype=np.int64) if batches is None else numbered(batches)[0]
     result = np.zeros_like(centred)
     for batch in np.unique(codes):
         in_batch = codes == batch
@@ -71,13 +71,6 @@ def _whitened(values: NDArray[np.float64], tokens: NDArray[np.int64], shifted: N
     values[np.abs(values) < ROUNDING] = 0.0
     variance = (tokens * values**2).sum() / max(tokens.sum() - 1, 1)
     return values / np.sqrt(variance + EPSILON) if variance else np.zeros_like(values)
-
-
-def _codes(names: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Number the names in order of first appearance; equal names get equal numbers."""
-    numbers = defaultdict[Hashable, int]()
-    numbers.default_factory = numbers.__len__
-    return np.fromiter(map(numbers.__getitem__, names), dtype=np.int64)
 
 
 def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDArray[np.int64], batches: Sequence[Hashable] | None) -> None:

@@ -45,7 +45,7 @@ from populora.training.step import selfplay_step
 from populora.training.sync import allow_rounding, check_sync
 
 COLLECT_AFTER = 100_000
-"""New objects that start a garbage collection in a run (Python's own setting: 700)."""
+"""New objects that start a garbage collection in a run. A calling program's higher number stays, and so does a collection that is off."""
 
 
 def train(config: Config, folder: Path, display: Display, stop: Callable[[], bool] = lambda: False) -> Summary:
@@ -181,7 +181,8 @@ def without_long_lived() -> Iterator[None]:
     if ours:
         gc.collect()
         gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
+    if thresholds[0]:
+        gc.set_threshold(max(COLLECT_AFTER, thresholds[0]), *thresholds[1:])
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any
 
 from populora.core.types import Attempt, Generation, Matchup, Proposal, Request
+from populora.tasks.attempts import SolveRequest
 from populora.tasks.proposals import ProposalRequest
 from populora.training.propose import proposal_requests
 from populora.training.run import PhaseTimer, Run
@@ -177,6 +178,7 @@ class RolloutFeed:
         self._students = {matchup.teacher: run.population.get(matchup.student) for matchup in matchups}
         self._proposal_requests = proposal_requests(run, step)
         self._ready: list[Request] = [*self._proposal_requests]
+        self._offered: dict[str, SolveRequest] = {}
         self._complete = False
         self.collects_at_once = run.config.selfplay.overlap == "eager" or run.sampler.independent
         cluster, workers = run.config.cluster, run.config.sandbox.workers
@@ -209,12 +211,13 @@ class RolloutFeed:
         """Let the matched students attempt these problems."""
         for proposal in chain.from_iterable(validated.values()):
             if proposal.problem:
-                student = self._students[proposal.author]
-                self._ready.append(student_request(self._run, self._step, student, proposal.problem))
+                student, problem = self._students[proposal.author], proposal.problem
+                self._offered[problem.id] = request = student_request(self._run, self._step, student, problem)
+                self._ready.append(request)
 
     def _finish(self) -> None:
         """Fill the students' batches, as all proposals are validated."""
         self._complete = True
         self.proposals = [proposal for request in self._proposal_requests for proposal in self.validation.results[request.key]]
-        self.solve_requests, self.trained = student_requests(self._run, self._step, self._matchups, self.proposals)
+        self.solve_requests, self.trained = student_requests(self._run, self._step, self._matchups, self.proposals, self._offered)
         self._ready += [request for request in self.solve_requests if request.from_buffer]

@@ -5,7 +5,7 @@ The single agent of Absolute Zero's code trains on attempts at problems of the s
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -35,11 +35,11 @@ def student_request(run: Run, step: int, student: Member, problem: Problem, from
 
 
 def student_requests(
-    run: Run, step: int, matchups: Sequence[Matchup], proposals: Sequence[Proposal]
+    run: Run, step: int, matchups: Sequence[Matchup], proposals: Sequence[Proposal], offered: Mapping[str, SolveRequest] | None = None
 ) -> tuple[list[SolveRequest], set[tuple[str, str]]]:
     """Build the requests of all students: the valid problems of the student's teachers, then problems of the buffer to train on.
 
-    Also returns the (student, problem id) pairs that are trained on.
+    ``offered`` has those that were built before, by problem id. Also returns the (student, problem id) pairs that are trained on.
     """
     places = {proposal.problem.id: place for place, proposal in enumerate(proposals) if proposal.problem}
     valid: dict[str, list[Proposal]] = defaultdict(list)  # by author, in the order of the proposals
@@ -50,10 +50,11 @@ def student_requests(
     trained: set[tuple[str, str]] = set()
     for student in run.population.solvers:
         teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
-        offered = [proposal for author, of_author in valid.items() if author in teachers for proposal in of_author]  # it attempts them all
-        batch = [student_request(run, step, student, proposal.problem) for proposal in offered if proposal.problem]
+        asked = [proposal for author, of_author in valid.items() if author in teachers for proposal in of_author]  # it attempts them all
+        problems = [proposal.problem for proposal in asked if proposal.problem]
+        batch = [offered[problem.id] if offered else student_request(run, step, student, problem) for problem in problems]
         for task in run.config.task_types:
-            chosen, past = training_problems(run, step, student, task, [proposal for proposal in offered if proposal.task is task])
+            chosen, past = training_problems(run, step, student, task, [proposal for proposal in asked if proposal.task is task])
             batch += [student_request(run, step, student, problem, from_buffer=True) for problem in past]
             trained |= {(student.id, problem.id) for problem in (*chosen, *past)}
         requests += sorted(batch, key=lambda request: places.get(request.problem.id, len(places)))  # the order of the attempts table

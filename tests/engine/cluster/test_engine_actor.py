@@ -1,16 +1,19 @@
 """The process of an engine, called in this one: one thread does all that touches the sampler."""
 
 import asyncio
+import os
 import threading
 from contextlib import contextmanager
 
 import pytest
+import torch
 
 from populora.core.config import Config
-from populora.core.errors import BaseModelError
+from populora.core.errors import BaseModelError, ClusterError
 from populora.core.types import Generation, Request
 from populora.engine.cluster import engine_actor
 from populora.engine.cluster.engine_actor import EngineActor
+from populora.engine.cluster.process import init_process
 from populora.engine.cluster.sampler_thread import SamplingParams, StreamClosed
 
 
@@ -86,3 +89,13 @@ def test_an_engine_that_cannot_be_opened_raises_why(threads, monkeypatch):
     monkeypatch.setattr(engine_actor, "open_engine", broken)
     with pytest.raises(BaseModelError, match="no such base"):
         EngineActor().open(Config())
+
+
+def test_a_process_gets_its_gpu_before_torch_has_chosen_one(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    init_process(Config(threads=torch.get_num_threads()), "GPU-3")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-3"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(ClusterError, match="before it gets GPU GPU-4"):
+        init_process(Config(), "GPU-4")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-3"

@@ -24,7 +24,7 @@ from populora.training.loop import train
 
 LIMIT = 112
 """Tokens of a response; the longest scripted one that ends has fewer."""
-needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-vllm")
+needs_vllm = pytest.mark.skipif(not find_spec("vllm"), reason="vLLM has an environment of its own: make test-qwen")
 
 
 def settings(base, **changes):
@@ -99,8 +99,8 @@ def test_the_bases_own_chat_template_makes_the_prompts_of_evaluation(tokenizer):
 
 @needs_vllm
 def test_vllm_gives_every_token_the_log_probability_of_the_learner_after_each_hot_swap(theirs):
-    differences = [line[f"learner/max_difference/{role}"] for line in read_log(theirs) for role in ("teacher", "student")]
-    assert len(differences) == 6 and max(differences) < 1e-3
+    differences = [line[f"learner/max_difference/{member}"] for line in read_log(theirs) for member in ("T0", "T1", "S0", "S1")]
+    assert len(differences) == 12 and max(differences) < 1e-3
 
 
 @needs_vllm
@@ -109,8 +109,6 @@ def test_both_samplers_make_the_same_run(ours, theirs):
         left, right = rows(ours, name), rows(theirs, name)
         assert [[row[column] for column in columns] for row in left] == [[row[column] for column in columns] for row in right]
         assert [row["mean_logprob"] for row in left] == pytest.approx([row["mean_logprob"] for row in right], abs=2e-3)
-    base, trained = ([row["mean_logprob"] for row in rows(ours, "proposals") if row["step"] == step] for step in (1, 3))
-    assert abs(sum(base) - sum(trained)) / len(base) > 0.02, "adapters make a difference, so that a wrong one would show"
 
 
 @needs_vllm

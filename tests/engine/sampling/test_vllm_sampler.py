@@ -69,10 +69,22 @@ def test_an_adapter_has_the_least_room_that_vllm_offers_for_its_rank():
         engine_settings(replace(TINY, lora=LoraConfig(rank=513)), 4, 352)
 
 
+def test_a_cache_that_is_given_back_is_refused_with_expandable_segments(monkeypatch):
+    config = replace(TINY, base=BaseConfig(device="cuda"), engine=EngineConfig(backend="vllm", release_cache=True))
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False")
+    assert engine_settings(config, 4, 352)["enable_sleep_mode"]
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64, expandable_segments:True")
+    with pytest.raises(ConfigError, match="PYTORCH_CUDA_ALLOC_CONF asks for them"):
+        engine_settings(config, 4, 352)
+
+
 def test_a_prompt_is_computed_at_once_on_a_cpu_where_vllm_cannot_take_draws_back():
     on_cpu, on_gpu = (engine_settings(replace(TINY, base=BaseConfig(device=device)), 4, 8192) for device in ("cpu", "cuda"))
     assert on_cpu["max_num_batched_tokens"] == 8192 and not on_cpu["enable_chunked_prefill"]
     assert "enable_chunked_prefill" not in on_gpu
+    engines = [EngineConfig(backend="vllm", rows=rows) for rows in (1, 512, 8000)]
+    batched = [engine_settings(replace(TINY, engine=engine), 4, 352)["max_num_batched_tokens"] for engine in engines]
+    assert batched == [352, 4096, 8000], "a whole prompt, and a token of every row"
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,16 @@ class ActorPool:
             values[done] = self._result(calls[done], done)
         return [values[call.values[0]] for call in pending]
 
-    def wait_first(self, pending: Iterable[PendingCall], seconds: float | None = None) -> PendingCall | None:
-        """Wait for the first call that is done or lost. Returns None if there is none within ``seconds``."""
+    def wait_some(self, pending: Iterable[PendingCall], seconds: float | None = None) -> list[PendingCall]:
+        """Wait until a call is done or lost. Returns all that are, which is none after ``seconds``.
+
+        A look at tens of thousands of references takes long, so all are taken at once, not one a look.
+        """
         by_reference = {call.values[0]: call for call in pending}
-        done, _ = self.ray.wait(list(by_reference), timeout=seconds)
-        return by_reference[done[0]] if done else None
+        done, waiting = self.ray.wait(list(by_reference), timeout=seconds)
+        if done and waiting:
+            done += self.ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
+        return [by_reference[reference] for reference in done]
 
     def wait_all(self, pending: Iterable[PendingCall]) -> None:
         """Wait until each call is done or lost, and drop what it returns."""
@@ -123,13 +128,14 @@ class ActorPool:
         losses = Counter[Hashable]()
         waiting = {self.submit(call): number for number, call in enumerate(calls)}
         try:
-            while waiting and (done := self.wait_first(waiting)) is not None:
-                number = waiting.pop(done)
-                try:
-                    (results[number],) = self.results([done])
-                except ActorLost as lost:
-                    self.retry_or_raise(losses, number, lost)
-                    waiting[self.submit(calls[number])] = number
+            while waiting:
+                for done in self.wait_some(waiting):
+                    number = waiting.pop(done)
+                    try:
+                        (results[number],) = self.results([done])
+                    except ActorLost as lost:
+                        self.retry_or_raise(losses, number, lost)
+                        waiting[self.submit(calls[number])] = number
         except Exception:  # a later call to these members must not overtake what they still do
             self.wait_all(waiting)
             raise

@@ -86,17 +86,16 @@ class ClusterSampler(Sampler):
                 start(request)
             if not requests and not waiting:
                 return
-            if (done := self._pool.wait_first(waiting, POLL_SECONDS)) is None:
-                continue
-            request = waiting.pop(done)
-            loads[done.index] -= request.samples
-            try:
-                ((generations,),) = self._pool.results([done])
-            except ActorLost as lost:
-                self._pool.retry_or_raise(losses, request, lost)
-                start(request)
-                continue
-            yield request, generations
+            for done in self._pool.wait_some(waiting, POLL_SECONDS):
+                request = waiting.pop(done)
+                loads[done.index] -= request.samples
+                try:
+                    ((generations,),) = self._pool.results([done])
+                except ActorLost as lost:
+                    self._pool.retry_or_raise(losses, request, lost)
+                    start(request)
+                    continue
+                yield request, generations
 
 
 class _CheckedSource:

@@ -4,6 +4,7 @@ Peaks are for dense bf16 products with fp32 accumulation (data sheets print twic
 bytes: drivers report up to a tenth more.
 """
 
+import re
 from dataclasses import dataclass, replace
 
 from populora.core.config import ClusterConfig, Config
@@ -42,17 +43,21 @@ def find_gpu(name: str) -> Hardware:
     """Return the GPU with this name, or the one whose name begins so (``H100``). Raises `ConfigError` listing the supported names."""
     gpus = [gpu for gpu in GPUS if gpu.name.startswith(name.lower())]
     if len(gpus) != 1:
-        names, problem = [gpu.name for gpu in gpus or GPUS], "ambiguous" if gpus else "unknown"
-        raise ConfigError(f"{problem} GPU '{name}': expected {CPU} or one of {', '.join(names)}.{did_you_mean(name, names)}")
+        names = [gpu.name for gpu in gpus or GPUS]
+        problem, guess = ("ambiguous", "") if gpus else ("unknown", did_you_mean(name, names))
+        raise ConfigError(f"{problem} GPU '{name}': expected {CPU} or one of {', '.join(names)}.{guess}")
     return gpus[0]
 
 
-def parse_gpus(text: str) -> tuple[int, str]:
-    """Read a number of GPUs, also with their name: ``8``, ``8xH100``. Empty: 0 of no name. Raises `ConfigError`."""
-    count, _, name = text.lower().partition("x")
-    if text and not count.isdecimal():
+def parse_gpus(text: str, gpu: str = "") -> tuple[int, str]:
+    """Read ``--gpus``, a number of GPUs that may have their name with it (``8``, ``8xH100``), beside ``--gpu``. Returns number and name.
+    Empty texts are 0 GPUs and no name. Raises `ConfigError`, also if both name the GPU."""
+    number = re.fullmatch(r"(\d+)(?:x(\S+))?", text.lower())
+    if text and not (number and (int(number[1]) or not number[2])):
         raise ConfigError(f"--gpus: expected a number of GPUs, such as 8 or 8xH100, got '{text}'")
-    return int(count or 0), name
+    if gpu and number and number[2]:
+        raise ConfigError(f"--gpu {gpu} and --gpus {text} both name the GPU: leave out one of them")
+    return (int(number[1]), gpu.lower() or number[2] or "") if number else (0, gpu.lower())
 
 
 def count_idle_gpus(config: Config, gpus: int = 0, nodes: int = 1) -> int:

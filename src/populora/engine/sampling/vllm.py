@@ -172,20 +172,29 @@ def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
     ranks = [rank for rank in RANKS if rank >= config.lora.rank]
     if not ranks:
         raise ConfigError(f"lora.rank is {config.lora.rank}: vLLM takes adapters of rank {RANKS[-1]} at most")
-    on_cpu, shared = config.base.device == "cpu", config.engine.tensor_parallel > 1
+    if config.engine.release_cache:
+        _check_allocator()
+    on_cpu, shared, rows = config.base.device == "cpu", config.engine.tensor_parallel > 1, config.engine.rows
     # A prompt in several chunks takes draws of its seed back, which the generators of CPUs cannot: an error of vLLM.
-    whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(4096, context)}
+    whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, rows, min(4096, rows * context))}
     return {
         **(whole_prompts if on_cpu else {}),
         **({"distributed_executor_backend": "mp"} if shared else {}),  # inside a Ray actor vLLM would choose Ray, with one GPU a bundle
         "model": str(base_folder(config.base)), "dtype": config.base.dtype, "seed": 0, "max_model_len": context,
-        "max_num_seqs": config.engine.rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
+        "max_num_seqs": rows, "kv_cache_memory_bytes": config.engine.cache_mb << 20,
         "gpu_memory_utilization": 0.05,  # overridden by the line above, but this share must be free at the start
         "tensor_parallel_size": config.engine.tensor_parallel, "enforce_eager": on_cpu, "disable_log_stats": True,
         "logprobs_mode": "processed_logprobs", "enable_sleep_mode": config.engine.release_cache,
         "lora_target_modules": list(config.lora.targets),  # else vLLM wraps all linears, and computes zeros for the MLPs
         "enable_lora": True, "max_lora_rank": ranks[0], "max_loras": slots + 1, "max_cpu_loras": slots + 1,
     }  # fmt: skip
+
+
+def _check_allocator() -> None:
+    """vLLM gives its cache back through a memory pool of its own. Raises `ConfigError` for an allocator that has none."""
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        if "expandable_segments:true" in os.environ.get(name, "").lower().replace(" ", ""):
+            raise ConfigError(f"engine.release_cache needs an allocator without expandable segments, and {name} asks for them: unset one")
 
 
 def check_vllm(device: str) -> Any:

@@ -1,0 +1,51 @@
+"""Means over groups of rows, against means of the rows that a filter leaves."""
+
+from functools import reduce
+from operator import add
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from populora.core.types import task_types
+from populora.runs.groups import Groups, floats
+
+TASKS = task_types(["python", "sql"])
+ROW = st.tuples(
+    st.sampled_from(["S0", "S1", "S10"]), st.sampled_from(TASKS), st.integers(0, 3), st.booleans(), st.floats(-5.0, 5.0, allow_nan=False)
+)
+
+
+def ending_holds(ending: str, member: str, task) -> bool:
+    parts = ending.split("/")[1:]
+    return all(part in (member, task, task.domain) for part in parts)
+
+
+@given(st.lists(ROW, max_size=30), st.booleans())
+def test_every_group_has_the_mean_of_its_rows_and_no_other_has_one(rows, by_token):
+    members, tasks, tokens, chosen, values = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [], [], [])
+    groups = Groups.of({"student": members, "task": tasks, "response_tokens": tokens}, "student", ["python", "sql"])
+    means = groups.means("student", np.array(chosen, dtype=bool), {"reward": values}, by_token)
+    endings = {"", *(f"/{m}" for m in members), *(f"/{t}" for t in tasks), *(f"/{t.domain}" for t in tasks)}
+    endings |= {f"/{m}{rest}" for m in members for t in tasks for rest in (f"/{t}", f"/{t.domain}")}
+    expected = {}
+    for ending in endings:
+        counted = [row for row in rows if row[3] and ending_holds(ending, row[0], row[1])]
+        weights = [row[2] if by_token else 1 for row in counted]
+        if sum(weights):
+            expected[f"student/reward{ending}"] = fmean([row[4] for row in counted], weights)
+    assert means == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_sums_are_those_of_the_rows_in_their_order():
+    """So they do not depend on the width of a processor's vectors."""
+    values = [0.1] * 10
+    groups = Groups.of({"student": ["S0"] * 10, "task": [TASKS[0]] * 10, "response_tokens": [1] * 10}, "student", ["python"])
+    (mean,) = {*groups.means("student", np.ones(10, dtype=bool), {"x": values}).values()}
+    assert mean == reduce(add, values) / 10 != fmean(values)
+
+
+def test_what_is_missing_is_not_a_number():
+    assert np.isnan(floats([None, 1.0])).tolist() == [True, False]
