@@ -1,6 +1,6 @@
 """Measure what a step on a cluster costs for each member, from 4T+4S to 32T+32S, on three Ray nodes of this machine.
 
-    python -m benchmarks.many_members [--sizes 4 8 16 32] [--steps 5]        writes many_members.json; a quarter of an hour on two cores
+    python -m benchmarks.many_members [--sizes 4 8 16 32] [--steps 5]        writes many_members.json; two minutes on two cores
 
 Needs Ray (`pip install 'populora[cluster]'`). Each node has an object store of its own; together they have two engines, three learners and
 two verifiers. The base is the tiny one. A step has one prompt of each type a teacher, and four attempts at a problem; the weakest members
