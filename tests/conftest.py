@@ -10,7 +10,6 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -140,9 +139,9 @@ def make_mixed_record(make_record: Callable[..., Any]) -> Callable[..., Any]:
     def make(step: int = 1, **changes: Any) -> Any:
         record = make_record(step)
         query = Problem(f"{step}-1", SQL_O, "SELECT a * 2 FROM t", (Example("t(a)\n3\n4", "6\n8"),), author="T0", step=step)
-        valid = replace(record.proposals[1], task=SQL_O, group=2, problem=query, measures=Measures((1, 2, 3, 4), "c"))
-        proposals = (record.proposals[0], valid, *record.proposals[2:5], replace(record.proposals[5], task=SQL_I, group=1))
-        answered = (replace(attempt, problem=query) for attempt in record.attempts[2:4])
+        valid = record.proposals[1]._replace(task=SQL_O, group=2, problem=query, measures=Measures((1, 2, 3, 4), "c"))
+        proposals = (record.proposals[0], valid, *record.proposals[2:5], record.proposals[5]._replace(task=SQL_I, group=1))
+        answered = (attempt._replace(problem=query) for attempt in record.attempts[2:4])
         attempts = (*record.attempts[:2], *answered, *record.attempts[4:])
         coverage = {"coverage/python": 0.01, "total_problems/python": 41.0, "coverage/sql": 0.0, "total_problems/sql": 1.0}
         held_out = {"S0/all": 0.5, "S1/all": 0.7, "S0/code_i": 0.6, "S1/code_i": 0.8, "S0/sql_o": 0.4, "S1/sql_o": 0.6, "S0/tokens": 30.0}

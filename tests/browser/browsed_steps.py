@@ -18,14 +18,14 @@ def hostile(record: Any) -> Any:
         if response.problem not in (second, None):
             return response
         generation = replace(response.generation, text=response.generation.text + HOSTILE)
-        return replace(response, problem=response.problem and bad, generation=generation)
+        return response._replace(problem=response.problem and bad, generation=generation)
 
     return _with(record, proposals=tuple(map(change, record.proposals)), attempts=tuple(map(change, record.attempts)))
 
 
 def as_agent(record: Any) -> Any:
     def by_agent(response: Any, **names: str) -> Any:
-        return replace(response, problem=response.problem and replace(response.problem, author="A0"), **names)
+        return response._replace(problem=response.problem and replace(response.problem, author="A0"), **names)
 
     return _with(
         record,

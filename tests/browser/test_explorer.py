@@ -41,8 +41,8 @@ def test_a_problem_is_shown_whole(tab, report):
 def test_problems_of_two_domains_are_shown_in_their_own_words(visits, tmp_path, make_mixed_record):
     record = make_mixed_record(1)
     hostile = replace(record.proposals[1].problem, shown=(Example("t(a)\n'$&{inputs}'", "'$1'"),))
-    proposals = (record.proposals[0], replace(record.proposals[1], problem=hostile), *record.proposals[2:])
-    attempts = tuple(replace(a, problem=hostile) if a.problem.id == "1-1" else a for a in record.attempts)
+    proposals = (record.proposals[0], record.proposals[1]._replace(problem=hostile), *record.proposals[2:])
+    attempts = tuple(a._replace(problem=hostile) if a.problem.id == "1-1" else a for a in record.attempts)
     with new_run(tmp_path / "mixed", replace(Config(), steps=1, domains=("python", "sql")), {"sandbox": "full"}):
         write_step(tmp_path / "mixed", make_mixed_record(1, proposals=proposals, attempts=attempts))
     (tmp_path / "page.html").write_text(page(Study(arms_of([tmp_path / "mixed"])), []), encoding="utf-8")

@@ -28,7 +28,7 @@ def run(tmp_path: Path, make_record) -> str:
     with new_run(folder, replace(Config(), steps=2), {}):
         write_step(folder, make_record(1))
         record = make_record(2)
-        hostile = replace(record.attempts[0], generation=replace(record.attempts[0].generation, text="[red]not markup[/red] \x1b[2Jwipe"))
+        hostile = record.attempts[0]._replace(generation=replace(record.attempts[0].generation, text="[red]not markup[/red] \x1b[2Jwipe"))
         write_step(folder, make_record(2, attempts=(hostile, *record.attempts[1:])))
     return str(folder)
 

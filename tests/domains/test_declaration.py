@@ -11,7 +11,8 @@ from populora.domains import Metric
 from populora.domains.declaration import TAKEN, fingerprint_of
 from populora.domains.registry import BUILT_IN, load_domain, load_domains
 from populora.runs.metrics import step_metrics
-from populora.runs.step_columns import SCHEMAS, step_columns
+from populora.runs.step_columns import SCHEMAS
+from populora.runs.tables import step_tables
 from populora.sandbox.runner import Runner
 
 PYTHON = BUILT_IN["python"]
@@ -40,7 +41,7 @@ def test_an_impossible_declaration_is_refused(change, words):
 
 def test_no_metric_has_the_name_of_a_column_or_of_another_measure_of_proposals(make_record):
     record = make_record()
-    measures = {name.split("/")[1] for name in step_metrics(record, step_columns(record)) if name.startswith("teacher/")}
+    measures = {name.split("/")[1] for name in step_metrics(record, step_tables(record)) if name.startswith("teacher/")}
     assert {*SCHEMAS["proposals"].names, *measures} - set(PYTHON.metric_names) <= TAKEN
 
 

@@ -1,7 +1,6 @@
 """Runs of Python and SQL without a model. Programs, answers and verdicts are known by hand; training computes the rest from them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +45,7 @@ def write_run(folder: Path, config: Config = MIXED) -> Path:
             rollouts = Rollouts(proposals, attempts, trained, {}, {}, {})
             outcome = cross_evaluate(config, matchups, proposals, attempts, trained)
             rows = train_rows(config.learner, population, rollouts, outcome)
-            teacher_advantages, student_advantages = advantages_in_order(rows, population.members, rollouts, outcome)
+            teacher_advantages, student_advantages = advantages_in_order(rows, outcome)
             population = rate(population, outcome.matchups, config.league)
             repeats = store_problems(run, proposals, outcome.void)
             write_step(folder, StepRecord(
@@ -101,7 +100,7 @@ def _attempts(rng: np.random.Generator, proposals: Sequence[Proposal], matchups:
                 attempts.append(_attempt(rng, student, proposal.problem, right, void, bool(rng.random() < 0.9)))
     old = _problem("0-old", config.task_types[-1], 2, "seed", 0)
     filling = [_attempt(rng, student, old, True, False, True) for student in dict.fromkeys(students.values())]
-    return attempts + [replace(attempt, from_buffer=True) for attempt in filling]
+    return attempts + [attempt._replace(from_buffer=True) for attempt in filling]
 
 
 def _attempt(rng: np.random.Generator, student: str, problem: Problem, right: bool, void: bool, formatted: bool) -> Attempt:

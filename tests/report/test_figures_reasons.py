@@ -36,7 +36,7 @@ def test_arms_with_runs_of_different_length_and_reasons_are_drawn_over_all_steps
         attempts: list[Attempt] = list(fields["attempts"])
         wrong = [index for index, attempt in enumerate(attempts) if attempt.reason and not attempt.void]
         for number, index in enumerate(wrong):
-            attempts[index] = replace(attempts[index], reason=many[number % len(many)])
+            attempts[index] = attempts[index]._replace(reason=many[number % len(many)])
         return make_record(step, **{**fields, "attempts": tuple(attempts)})
 
     write_run(tmp_path / "long", make, replace(CONFIG, seed=5), steps=8)

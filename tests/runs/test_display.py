@@ -16,10 +16,10 @@ from populora.runs.display import PlainDisplay
 from populora.runs.live import LiveDisplay, View
 from populora.runs.metrics import step_metrics
 from populora.runs.metrics_log import write_step
-from populora.runs.step_columns import step_columns
 from populora.runs.step_record import Evolution
 from populora.runs.style import describe_evolution, format_duration, format_metric, plural, sparkline
 from populora.runs.summary import print_summary, render_summary, summarise
+from populora.runs.tables import step_tables
 
 
 def terminal(width: int = 80, **options) -> Console:
@@ -41,7 +41,7 @@ def printed_summary(folder: Path, width: int = 80) -> list[str]:
 def after_steps(display, make_record, *steps: int, **changes):
     for step in steps:
         record = make_record(step, **changes)
-        display.step(record, step_metrics(record, step_columns(record)))
+        display.step(record, step_metrics(record, step_tables(record)))
     return display
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from populora.core.types import Member, Rating, Role
 from populora.runs.metrics import step_metrics, step_timing
-from populora.runs.step_columns import step_columns
 from populora.runs.step_record import Evolution
+from populora.runs.tables import step_tables
 
 
 def metrics_of(record) -> dict[str, float]:
-    return step_metrics(record, step_columns(record))
+    return step_metrics(record, step_tables(record))
 
 
 def test_teaching(make_record):
@@ -33,7 +33,7 @@ def test_rejections_are_counted_by_name(make_record):
     record = make_record()
     metrics = metrics_of(record)
     assert metrics["teacher/rejected/format"] == 1.0 and metrics["teacher/rejected/out_of_resources"] == 1.0
-    named = replace(record.proposals[4], rejection="error:exception:ZeroDivisionError")
+    named = record.proposals[4]._replace(rejection="error:exception:ZeroDivisionError")
     changed = metrics_of(make_record(proposals=(*record.proposals[:4], named, record.proposals[5])))
     assert changed["teacher/rejected/error:exception"] == 1.0 and "teacher/rejected/format" not in changed
 
@@ -79,7 +79,7 @@ def test_groups_without_variance(make_record):
 def test_entropy_is_a_mean_over_tokens_apart_for_proposals_and_answers(make_record):
     record = make_record()
     proposals, attempts = (
-        [replace(response, generation=replace(response.generation, entropy=0.1 * index)) for index, response in enumerate(responses)]
+        [response._replace(generation=replace(response.generation, entropy=0.1 * index)) for index, response in enumerate(responses)]
         for responses in (record.proposals, record.attempts)
     )
     metrics = metrics_of(make_record(proposals=proposals, attempts=attempts))
@@ -129,8 +129,8 @@ def test_every_value_is_a_finite_float_and_names_have_a_known_group(make_record)
 def test_single_agent_has_the_same_names_under_its_own_id(make_record):
     record = make_record()
     rename = {"T0": "A0", "T1": "A0"}
-    proposals = tuple(replace(proposal, author=rename[proposal.author]) for proposal in record.proposals)
-    attempts = tuple(replace(attempt, student="A0") for attempt in record.attempts)
+    proposals = tuple(proposal._replace(author=rename[proposal.author]) for proposal in record.proposals)
+    attempts = tuple(attempt._replace(student="A0") for attempt in record.attempts)
     agent = Member("A0", Role.AGENT, 0, Rating(), record.members[0].lineage)
     metrics = metrics_of(
         make_record(proposals=proposals, attempts=attempts, members=(agent,), updates={"A0": record.updates["T0"]}, matchups=())

@@ -81,7 +81,7 @@ def test_empty_step_keeps_its_schemas(tmp_path, make_record):
 
 def test_text_that_utf8_lacks_is_kept_as_an_escape(tmp_path, make_record):
     record = make_record(1)
-    broken = replace(record.attempts[0], generation=replace(record.attempts[0].generation, text="a\ud800\x00b"))
+    broken = record.attempts[0]._replace(generation=replace(record.attempts[0].generation, text="a\ud800\x00b"))
     write_records(tmp_path, make_record(1, attempts=(broken, *record.attempts[1:])))
     assert read_table(tmp_path, "attempts").to_pylist()[0]["text"] == "a\\ud800\x00b"
 

@@ -37,7 +37,8 @@ def test_every_teacher_meets_one_student_and_loads_are_even(teacher_mus, student
     assert max(counts) - min(counts) <= 1
     by_id = {member.id: member for member in teachers + students}
     for matchup in matchups:
-        assert matchup.expected == win_probability(by_id[matchup.student].rating, by_id[matchup.teacher].rating, LEAGUE.beta)
+        student = by_id[matchup.student].rating
+        assert matchup.expected == win_probability(student.mu, student.sigma, by_id[matchup.teacher].rating, LEAGUE.beta)
         assert (matchup.mean_rho, matchup.outcome) == (None, "none")
 
 
@@ -75,7 +76,8 @@ def test_same_stream_gives_the_same_pairing_and_steps_differ():
 def test_draw_frequencies_follow_the_weights():
     teachers = group(Role.TEACHER, [Rating(25.0, 1.0)])
     students = group(Role.STUDENT, [Rating(25.0, 1.0), Rating(35.0, 1.0), Rating(50.0, 1.0)])
-    weights = np.array([pfsp_weight(win_probability(s.rating, teachers[0].rating, LEAGUE.beta), LEAGUE.pfsp_floor) for s in students])
+    chances = win_probability([25.0, 35.0, 50.0], [1.0, 1.0, 1.0], teachers[0].rating, LEAGUE.beta)
+    weights = pfsp_weight(chances, LEAGUE.pfsp_floor)
     rng = np.random.default_rng(0)
     counts = Counter(pair(teachers, students, LEAGUE, rng)[0].student for _ in range(4000))
     observed = np.array([counts[student.id] for student in students]) / 4000

@@ -47,9 +47,9 @@ def test_upset_of_any_size_stays_exact(gap):
 
 @given(ratings, ratings)
 def test_win_probabilities_of_both_sides_add_to_one(ours, theirs):
-    p = win_probability(ours, theirs, LEAGUE.beta)
+    p = win_probability(ours.mu, ours.sigma, theirs, LEAGUE.beta)
     assert 0.0 <= p <= 1.0
-    assert p + win_probability(theirs, ours, LEAGUE.beta) == pytest.approx(1.0)
+    assert p + win_probability(theirs.mu, theirs.sigma, ours, LEAGUE.beta) == pytest.approx(1.0)
     assert (p > 0.5) == (ours.mu > theirs.mu) or p == pytest.approx(0.5)
 
 
@@ -114,7 +114,7 @@ def ratings_after_games(league, difficulties, skills=(-0.6, -0.2, 0.2, 0.6), ste
     for step in range(steps):
         for place, difficulty in enumerate(difficulties):
             at = (step + place) % len(skills)
-            expected = win_probability(students[at], teachers[place], league.beta)
+            expected = win_probability(students[at].mu, students[at].sigma, teachers[place], league.beta)
             rhos = (rng.binomial(8, 1 / (1 + np.exp(difficulty - skills[at])), size=36) / 8).tolist()
             rewards[place] += [teacher_reward(True, rho, RewardConfig()) for rho in rhos]
             pair = Population((member("T", teachers[place]), member("S", students[at])))
@@ -143,12 +143,12 @@ def test_expected_mode_calibrates_where_a_fixed_threshold_drives_ratings_apart()
     for mode in ("expected", "threshold"):
         student, teacher = Rating(), Rating()
         for _ in range(200):
-            p = win_probability(student, teacher, LEAGUE.beta)
+            p = win_probability(student.mu, student.sigma, teacher, LEAGUE.beta)
             outcome = decide(p, [0.6], LeagueConfig(outcome=mode))
             if outcome == "student":
                 student, teacher = update(student, teacher, LEAGUE)
             elif outcome == "teacher":
                 teacher, student = update(teacher, student, LEAGUE)
-        prediction[mode] = win_probability(student, teacher, LEAGUE.beta)
+        prediction[mode] = win_probability(student.mu, student.sigma, teacher, LEAGUE.beta)
     assert prediction["expected"] == pytest.approx(0.6, abs=0.02)
     assert prediction["threshold"] > 0.99

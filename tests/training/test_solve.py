@@ -37,7 +37,7 @@ def proposals(author: str, task: TaskType, groups: dict[int, int]) -> list[Propo
 def test_a_student_attempts_every_problem_of_its_teacher_and_trains_on_those_of_different_prompts_first(run):
     offered = [proposal for task in CODE_TYPES for proposal in proposals("T0", task, {0: 5, 1: 1, 2: 1})]
     others = proposals("T1", TaskType.CODE_O, {9: 4})
-    requests, trained = student_requests(run, 1, [Matchup("T0", "S0", 0.5)], [*offered, *others])
+    requests, trained = student_requests(run, 1, [Matchup("T0", "S0", 0.5), Matchup("T1", "S1", 0.5)], [*offered, *others])
     assert {request.problem.id for request in requests if request.student == "S0" and not request.from_buffer} == {
         proposal.problem.id for proposal in offered
     }

@@ -1,17 +1,34 @@
 """What shares a whitening batch: a member's task types, never the two roles of the single agent; and what the roles weigh."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from populora.core.config import LearnerConfig
 from populora.core.types import Generation, TaskType
 from populora.training.population import Population
-from populora.training.train_rows import Sample, advantages_in_order, member_rows, train_rows
+from populora.training.train_rows import Samples, advantages_in_order, rows_of, train_rows
+
+
+class Sample(NamedTuple):
+    """A row of `Samples`."""
+
+    slot: int
+    generation: Generation
+    reward: float
+    group: str
+    role: bool
+    task: TaskType
 
 
 def sample(reward, group, role, task=TaskType.CODE_I, length=4):
     generation = Generation("text", (1, 2), tuple(range(length)), (-0.5,) * length, 0.7, True)
-    return Sample(generation, reward, group, role, task)
+    return Sample(0, generation, reward, group, role == "solve", task)
+
+
+def rows(samples, config):
+    return rows_of(Samples(*zip(*samples, strict=True)), config)
 
 
 PROPOSALS = [sample(reward, f"p{index}", "propose") for index, reward in enumerate([0.5, 0.25, 0.0, 0.75])]
@@ -20,7 +37,7 @@ ATTEMPTS = [sample(reward, "problem", "solve", length=20) for reward in [1.0, -0
 
 def values(samples, whitening="pooled", role_weights="tokens", centring="batch", loss_aggregation="token_mean"):
     config = LearnerConfig(whitening=whitening, role_weights=role_weights, centring=centring, loss_aggregation=loss_aggregation)
-    return np.array([row.advantage for row in member_rows(0, samples, config)])
+    return np.array([row.advantage for row in rows(samples, config)])
 
 
 def token_mean(advantages, samples):
@@ -79,7 +96,19 @@ def test_task_types_are_pooled_unless_told(whitening, together):
 
 
 def test_no_samples_give_no_rows():
-    assert member_rows(0, [], LearnerConfig()) == []
+    assert rows_of(Samples([], [], [], [], [], []), LearnerConfig()) == []
+
+
+@pytest.mark.parametrize("whitening", ["pooled", "member", "per_type"])
+@pytest.mark.parametrize("role_weights", ["tokens", "equal"])
+def test_members_do_not_change_each_other(whitening, role_weights):
+    config = LearnerConfig(whitening=whitening, role_weights=role_weights)
+    longer = [sample(reward, "problem", "solve", length=30) for reward in [1.0, 1.0, -0.5]]  # another member's, at the same problem
+    alone = [PROPOSALS + ATTEMPTS, longer, ATTEMPTS[:3]]
+    members = [[each._replace(slot=slot) for each in samples] for slot, samples in zip((4, 0, 7), alone, strict=True)]
+    together = rows([each for samples in members for each in samples], config)
+    assert [row.slot for row in together] == [4] * 8 + [0] * 3 + [7] * 3
+    assert [row.advantage for row in together] == [row.advantage for samples in alone for row in rows(samples, config)]
 
 
 def test_a_prompt_whose_attempts_all_failed_trains_nobody_if_rewards_are_centred_by_prompt():
@@ -92,9 +121,9 @@ def test_a_prompt_whose_attempts_all_failed_trains_nobody_if_rewards_are_centred
 def test_advantages_come_back_in_the_order_of_proposals_and_attempts(make_record):
     record = make_record(teacher_rewards=(0.5, 0.25, 0.0, None, -1.0, -1.0))
     population = Population(record.members)
-    rows = train_rows(LearnerConfig(), population, record, record)
-    of_proposals, of_attempts = advantages_in_order(rows, population.members, record, record)
-    learned = {(row.slot, len(row.tokens)): row.advantage for row in rows}
+    trained_rows = train_rows(LearnerConfig(), population, record, record)
+    of_proposals, of_attempts = advantages_in_order(trained_rows, record)
+    learned = {(row.slot, len(row.tokens)): row.advantage for row in trained_rows}
     slots = {member.id: member.slot for member in population.members}
     for proposal, reward, value in zip(record.proposals, record.teacher_rewards, of_proposals, strict=True):
         assert value == (None if reward is None else learned[slots[proposal.author], len(proposal.generation.tokens)])

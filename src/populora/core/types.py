@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 
 class Kind(StrEnum):
@@ -149,8 +149,7 @@ class Measures:
     fingerprint: str
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(NamedTuple):
     """One response of a proposer and the result of its validation: a ``problem`` with its ``measures``, or a ``rejection``."""
 
     author: str
@@ -165,9 +164,9 @@ class Proposal:
     measures: Measures | None = None
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One response of a solver to a problem and its grading. ``formatted`` is the think/answer format check.
+class Attempt(NamedTuple):
+    """One response of a solver to a problem and its grading. ``formatted`` is the think/answer format check. A step has a hundred thousand,
+    so it is no dataclass.
 
     ``void``: the problem's gold value did not reproduce when it was computed again, so neither side gets a reward."""
 

@@ -1,14 +1,15 @@
 """Means of a step's columns over groups of rows: all, those of a type, of a member, of both, and of a domain."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from populora.runs.step_columns import Columns
+from populora.core.types import TaskType
 
 Mask = NDArray[np.bool_]
 """A truth value a row."""
@@ -31,24 +32,24 @@ class Groups:
     """Tokens of each row's response."""
 
     @classmethod
-    def of(cls, table: Columns, member: str, domains: Sequence[str]) -> "Groups":
+    def of(cls, table: pa.Table, member: str, domains: Sequence[str]) -> "Groups":
         """Group a table by its column ``member`` and by task."""
-        pair_of_row, names = numbered(zip(table[member], table["task"], strict=True))
+        pair_of_row, names = pairs_of(table, member, "task")
         groups: Mapping[str, list[int]] = defaultdict(list)
         for number, (name, task) in enumerate(names):
-            for ending in ("", f"/{task}", *([f"/{task.domain}"] if len(domains) > 1 else [])):
+            for ending in ("", f"/{task}", *([f"/{TaskType(task).domain}"] if len(domains) > 1 else [])):
                 groups[ending].append(number)
                 groups[f"/{name}{ending}"].append(number)
         sizes = [len(pairs) for pairs in groups.values()]
         pairs = np.array([pair for pairs in groups.values() for pair in pairs], dtype=np.int64)
         return cls(pair_of_row, pairs, np.repeat(np.arange(len(groups)), sizes), tuple(groups), floats(table["response_tokens"]))
 
-    def means(self, role: str, rows: Mask, metrics: Mapping[str, Sequence[Any] | NDArray[Any]], by_token: bool = False) -> dict[str, float]:
+    def means(self, role: str, rows: Mask, metrics: Mapping[str, NDArray[Any]], by_token: bool = False) -> dict[str, float]:
         """Average each metric over the ``rows`` of each group, or over their tokens. A group without rows, or without tokens, has none."""
         weights = rows * self.tokens if by_token else rows.astype(np.float64)
         totals, means = self._sums(weights), dict[str, float]()
         for metric, values in metrics.items():
-            sums = self._sums(np.where(weights > 0.0, weights * floats(values), 0.0))
+            sums = self._sums(np.where(weights > 0.0, weights * values, 0.0))
             means |= {
                 f"{role}/{metric}{ending}": value / total for ending, value, total in zip(self.endings, sums, totals, strict=True) if total
             }
@@ -59,13 +60,26 @@ class Groups:
         return np.bincount(self.group_of_pair, of_pairs[self.pairs]).tolist()
 
 
-def floats(values: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
-    """None becomes NaN."""
-    return np.asarray(values, dtype=np.float64)
+def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """Return a column's numbers or truth values; what is missing is NaN."""
+    return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
-def numbered(names: Iterable[Any]) -> tuple[NDArray[np.int64], list[Any]]:
-    """Number the names in order of first appearance; equal names get equal numbers. Also returns the names by number."""
-    numbers = defaultdict[Any, int]()
-    numbers.default_factory = numbers.__len__
-    return np.fromiter(map(numbers.__getitem__, names), dtype=np.int64), list(numbers)
+def truths(column: pa.ChunkedArray) -> Mask:
+    """Return a column's truth values, none of which is missing."""
+    return np.asarray(column.to_numpy(), dtype=bool)
+
+
+def pairs_of(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64], list[tuple[Any, Any]]]:
+    """Number the pairs of values that two columns have, in order of first appearance. Returns the number of each row, and the pairs."""
+    (firsts, names), (seconds, others) = (_numbered(table[column]) for column in (first, second))
+    _, first_rows, codes = np.unique(firsts * len(others) + seconds, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)
+    rows = first_rows[order]
+    pairs = [(names[name], others[other]) for name, other in zip(firsts[rows].tolist(), seconds[rows].tolist(), strict=True)]
+    return np.argsort(order)[codes], pairs
+
+
+def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()

@@ -15,14 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from statistics import fmean
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from populora.core.types import Kind, task_types
+from populora.core.types import Kind, TaskType, task_types
 from populora.domains.registry import load_domain
-from populora.runs.groups import Groups, Mask, floats, numbered
-from populora.runs.step_columns import Columns
+from populora.runs.groups import Groups, Mask, floats, pairs_of, truths
 from populora.runs.step_record import StepRecord
 
 UPDATE = (
@@ -30,8 +31,8 @@ UPDATE = (
 )  # fmt: skip
 
 
-def step_metrics(record: StepRecord, tables: Mapping[str, Columns]) -> dict[str, float]:
-    """Compute all metrics of a step but its timing. ``tables`` are the step's (`step_columns`)."""
+def step_metrics(record: StepRecord, tables: Mapping[str, pa.Table]) -> dict[str, float]:
+    """Compute all metrics of a step but its timing. ``tables`` are the step's (`populora.runs.tables.step_tables`)."""
     values = {**_teaching(tables["proposals"], record.domains), **_solving(tables["attempts"], record.domains)}
     values |= _matchups(tables["matchups"], record.domains)
     values |= {**_ratings(tables["ratings"]), **_evolution(record), **_learning(record)}
@@ -50,25 +51,25 @@ def step_timing(record: StepRecord) -> dict[str, float]:
     return timing | {f"tokens_per_second/{phase}": rate for phase, rate in rates.items()}
 
 
-def _teaching(proposals: Columns, domains: Sequence[str]) -> dict[str, float]:
+def _teaching(proposals: pa.Table, domains: Sequence[str]) -> dict[str, float]:
     groups = Groups.of(proposals, "author", domains)
     reward, rho, repeat = (floats(proposals[name]) for name in ("reward", "rho", "repeat"))
-    everything, valid = np.ones(len(reward), dtype=bool), np.array(proposals["valid"], dtype=bool)
-    given = np.array([task.kind is Kind.PROGRAM for task in proposals["task"]], dtype=bool)
-    described, written, scored = valid & given, valid & ~given, ~np.isnan(reward)
+    everything, valid, scored = np.ones(len(reward), dtype=bool), truths(proposals["valid"]), ~np.isnan(reward)
+    given = np.array([TaskType(task).kind is Kind.PROGRAM for task in proposals["task"].to_pylist()], dtype=bool)
+    described, written = valid & given, valid & ~given
     rated = scored & ~np.isnan(rho)
     equal, first = _equal_rewards(proposals, reward, scored, "author", "group")
     spread = partial(groups.means, "teacher")
     values = {
         **spread(everything, {
             "validity": valid,
-            "format_rate": proposals["formatted"],
-            "response_length": proposals["response_tokens"],
-            "clipped": np.logical_not(proposals["stopped"]),
+            "format_rate": truths(proposals["formatted"]),
+            "response_length": floats(proposals["response_tokens"]),
+            "clipped": ~truths(proposals["stopped"]),
         }),
         **spread(scored, {"reward": reward}),
         **spread(rated, {"difficulty": 1.0 - rho, "rho_zero": rho == 0.0, "rho_one": rho == 1.0}),
-        **spread(everything, {"entropy": proposals["entropy"]}, by_token=True),
+        **spread(everything, {"entropy": floats(proposals["entropy"])}, by_token=True),
         **spread(written & ~np.isnan(repeat), {"duplicates": repeat}),
         **spread(first, {"zero_variance": equal}),
         **_reasons("teacher/rejected", proposals, "rejection", everything, domains),
@@ -81,9 +82,9 @@ def _teaching(proposals: Columns, domains: Sequence[str]) -> dict[str, float]:
     return values
 
 
-def _solving(attempts: Columns, domains: Sequence[str]) -> dict[str, float]:
+def _solving(attempts: pa.Table, domains: Sequence[str]) -> dict[str, float]:
     correct, formatted, lenient, void, filled, trained = (
-        np.array(attempts[name], dtype=bool) for name in ("correct", "formatted", "lenient", "void", "filled", "trained")
+        truths(attempts[name]) for name in ("correct", "formatted", "lenient", "void", "filled", "trained")
     )
     counted, reward = ~(void | filled), floats(attempts["reward"])
     equal, first = _equal_rewards(attempts, reward, trained, "student", "problem_id")
@@ -95,12 +96,12 @@ def _solving(attempts: Columns, domains: Sequence[str]) -> dict[str, float]:
             # Answers outside their fence, reported whether `tasks.extraction` lets them count or not.
             "lenient": lenient,
             "lenient_solved": lenient & correct,
-            "response_length": attempts["response_tokens"],
-            "clipped": np.logical_not(attempts["stopped"]),
+            "response_length": floats(attempts["response_tokens"]),
+            "clipped": ~truths(attempts["stopped"]),
         }),
         # Format failures by the problem's author: they count as unsolved, so they would pay the teacher.
         **Groups.of(attempts, "author", domains).means("teacher", counted, {"rho_format_fail": ~formatted}),
-        **spread(counted, {"entropy": attempts["entropy"]}, by_token=True),
+        **spread(counted, {"entropy": floats(attempts["entropy"])}, by_token=True),
         **spread(trained, {"reward": reward, "filled": filled}),
         **spread(np.ones_like(void), {"void": void}),
         **spread(first, {"zero_variance": equal}),
@@ -108,7 +109,8 @@ def _solving(attempts: Columns, domains: Sequence[str]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _matchups(matchups: Columns, domains: Sequence[str]) -> dict[str, float]:
+def _matchups(table: pa.Table, domains: Sequence[str]) -> dict[str, float]:
+    matchups: dict[str, list[Any]] = table.to_pydict()
     outcomes = matchups["outcome"]
     played = [row for row, outcome in enumerate(outcomes) if outcome != "none"]
 
@@ -125,7 +127,8 @@ def _matchups(matchups: Columns, domains: Sequence[str]) -> dict[str, float]:
     return values
 
 
-def _ratings(ratings: Columns) -> dict[str, float]:
+def _ratings(table: pa.Table) -> dict[str, float]:
+    ratings: dict[str, list[Any]] = table.to_pydict()
     return {
         key: value
         for name in ("mu", "sigma")
@@ -168,10 +171,10 @@ def _per_role(name: str, samples: Iterable[tuple[str, str, float]]) -> dict[str,
     return {key: fmean(values) for key, values in by_key.items()}
 
 
-def _equal_rewards(table: Columns, reward: NDArray[np.float64], rows: Mask, member: str, group: str) -> tuple[Mask, Mask]:
+def _equal_rewards(table: pa.Table, reward: NDArray[np.float64], rows: Mask, member: str, group: str) -> tuple[Mask, Mask]:
     """Tell for each prompt group of two or more ``rows``, by its first, whether all have one reward: they teach nothing. Also returns which
     rows are first."""
-    codes, _ = numbered(zip(table[member], table[group], strict=True))
+    codes, _ = pairs_of(table, member, group)
     chosen = np.flatnonzero(rows)
     _, first, codes, sizes = np.unique(codes[chosen], return_index=True, return_inverse=True, return_counts=True)
     differs = np.bincount(codes, reward[chosen] != reward[chosen][first][codes])
@@ -180,12 +183,13 @@ def _equal_rewards(table: Columns, reward: NDArray[np.float64], rows: Mask, memb
     return equal, firsts
 
 
-def _reasons(name: str, table: Columns, column: str, rows: Mask, domains: Sequence[str]) -> dict[str, float]:
+def _reasons(name: str, table: pa.Table, column: str, rows: Mask, domains: Sequence[str]) -> dict[str, float]:
     """Count by reason, such as ``timeout:cpu``, without a third part (which exception). Of several ``domains`` each is counted, too."""
     counts: Counter[str] = Counter()
-    kinds = Counter((table[column][row], table["task"][row].domain) for row in np.flatnonzero(rows))
-    for (reason, domain), count in kinds.items():
-        if reason:
+    codes, kinds = pairs_of(table, column, "task")
+    for (reason, task), count in zip(kinds, np.bincount(codes[rows], minlength=len(kinds)).tolist(), strict=True):
+        if reason and count:
+            domain = TaskType(task).domain
             short = ":".join(reason.split(":")[:2]).replace(" ", "_")
             counts.update(dict.fromkeys([short, f"{short}/{domain}"] if len(domains) > 1 else [short], count))
     return {f"{name}/{reason}": float(count) for reason, count in counts.items()}

@@ -33,15 +33,23 @@ WriteParents = Callable[[Path], Any]
 """Write the parents of a step's children into a folder, a PEFT folder each."""
 
 
-def write_records(folder: Path, record: StepRecord, write_parents: WriteParents | None = None) -> dict[str, Columns]:
-    """Write the tables of a step, and the parents of its children, into the run ``folder``. Returns the tables' columns.
+def step_tables(record: StepRecord) -> dict[str, pa.Table]:
+    """Build the tables of a step; keys are those of `SCHEMAS`."""
+    columns = step_columns(record)
+    return {name: _table(columns[name], schema_of(name, record.domains), record.step) for name in SCHEMAS}
+
+
+def write_records(folder: Path, record: StepRecord, write_parents: WriteParents | None = None) -> dict[str, pa.Table]:
+    """Write the tables of a step, and the parents of its children, into the run ``folder``. Returns the tables.
 
     Raises `RunDirectoryError`.
     """
-    tables = step_columns(record)
+    tables = step_tables(record)
     with new_folder(step_folder(folder / FOLDER, record.step)) as part:
-        for name in SCHEMAS:
-            write_durably(part / f"{name}.parquet", _parquet(tables[name], schema_of(name, record.domains), record.step))
+        for name, table in tables.items():
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="zstd")
+            write_durably(part / f"{name}.parquet", sink.getvalue().to_pybytes())
         if write_parents:
             write_parents(part / PARENTS)
     return tables
@@ -79,12 +87,10 @@ def read_children(folder: Path) -> list[Lineage]:
     return [Lineage.from_plain({name: value for name, value in row.items() if name != "step"}) for row in parsed]
 
 
-def _parquet(columns: Columns, schema: pa.Schema, step: int) -> bytes:
+def _table(columns: Columns, schema: pa.Schema, step: int) -> pa.Table:
     rows = len(next(iter(columns.values())))
-    table = pa.table([_array([step] * rows if field.name == "step" else columns[field.name], field.type) for field in schema], schema)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
+    arrays = [_array([step] * rows if field.name == "step" else columns[field.name], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:

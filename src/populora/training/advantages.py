@@ -15,14 +15,14 @@ All tokens of a sequence share one value, so one number per sequence is returned
 are whitened together.
 """
 
-from collections.abc import Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from populora.core.errors import PopuloraError
-from populora.runs.groups import numbered
 
 EPSILON = 1e-8
 ROUNDING = 1e-12
@@ -37,7 +37,7 @@ def advantages(
     batches: Sequence[Hashable] | None = None,
     centring: Centring = "prompt",
 ) -> NDArray[np.float64]:
-    """Compute the advantages [n] of one member's n sequences, each valid for all tokens of its sequence.
+    """Compute the advantages [n] of n sequences, each valid for all tokens of its sequence.
 
     ``groups`` [n] names each sequence's prompt, ``lengths`` [n] counts response tokens, ``batches`` [n] names the batch in which it
     is whitened (by default one for all). With ``centring`` "prompt" a prompt whose several samples earned the same has advantages of 0,
@@ -46,16 +46,18 @@ def advantages(
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
     _check(values, groups, tokens, batches)
-    prompts, _ = numbered(groups)
+    prompts = _numbered(groups)
     several = np.bincount(prompts)[prompts] > 1
     centred = _centred(values, prompts, several)
     single = ~several if centring == "prompt" else np.ones_like(several)
-    codes = np.zeros(len(values), dtype=np.int64) if batches is None else numbered(batches)[0]
-    result = np.zeros_like(centred)
-    for batch in np.unique(codes):
-        in_batch = codes == batch
-        result[in_batch] = _whitened(centred[in_batch], tokens[in_batch], single[in_batch])
-    return result
+    return _whitened(centred, tokens, single, np.zeros_like(tokens) if batches is None else _numbered(batches))
+
+
+def _numbered(names: Iterable[Hashable]) -> NDArray[np.int64]:
+    """Number the names in order of first appearance; equal names get equal numbers."""
+    numbers = defaultdict[Hashable, int]()
+    numbers.default_factory = numbers.__len__
+    return np.fromiter(map(numbers.__getitem__, names), dtype=np.int64)
 
 
 def _centred(values: NDArray[np.float64], prompts: NDArray[np.int64], several: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -63,14 +65,16 @@ def _centred(values: NDArray[np.float64], prompts: NDArray[np.int64], several: N
     return values - np.where(several, means[prompts], 0.0)
 
 
-def _whitened(values: NDArray[np.float64], tokens: NDArray[np.int64], shifted: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Whiten over tokens. The mean is that of the ``shifted`` values, and subtracted from those."""
-    counted = tokens[shifted].sum()
-    mean = (tokens * values)[shifted].sum() / counted if counted else 0.0
-    values = np.where(shifted, values - mean, values)
+def _whitened(
+    values: NDArray[np.float64], tokens: NDArray[np.int64], shifted: NDArray[np.bool_], batches: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Whiten each batch over its tokens. The mean is that of its ``shifted`` values, and subtracted from those."""
+    counted = tokens * shifted
+    means = np.bincount(batches, counted * values) / np.maximum(np.bincount(batches, counted), 1)
+    values = np.where(shifted, values - means[batches], values)
     values[np.abs(values) < ROUNDING] = 0.0
-    variance = (tokens * values**2).sum() / max(tokens.sum() - 1, 1)
-    return values / np.sqrt(variance + EPSILON) if variance else np.zeros_like(values)
+    variances = np.bincount(batches, tokens * values**2) / np.maximum(np.bincount(batches, tokens) - 1, 1)
+    return np.where(variances[batches] > 0.0, values / np.sqrt(variances + EPSILON)[batches], 0.0)
 
 
 def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDArray[np.int64], batches: Sequence[Hashable] | None) -> None:
@@ -79,4 +83,5 @@ def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDA
         sizes = f"rewards {rewards.shape}, lengths {tokens.shape}, groups {len(groups)}, batches {batches and len(batches)}"
         raise PopuloraError(f"expected one reward, group, length and batch a sequence, got {sizes}")
     if not np.isfinite(rewards).all() or (tokens < 0).any():
-        raise PopuloraError(f"expected finite rewards and token counts of at least 0, got {rewards.tolist()} and {tokens.tolist()}")
+        bad = np.flatnonzero(~np.isfinite(rewards) | (tokens < 0))[0]
+        raise PopuloraError(f"sequence {bad}: expected a finite reward and at least 0 tokens, got {rewards[bad]} and {tokens[bad]}")

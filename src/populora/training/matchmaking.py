@@ -8,6 +8,7 @@ student; with as many students as teachers that is a one-to-one assignment, whic
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from populora.core.config import Config, LeagueConfig
 from populora.core.errors import ConfigError
@@ -22,8 +23,8 @@ def match(population: Population, config: Config, step: int) -> list[Matchup]:
     return pair(population.proposers, population.solvers, config.league, stream(config.seed, "matchmaking", step))
 
 
-def pfsp_weight(p: float, floor: float) -> float:
-    """Return the unnormalised chance of a pairing whose student wins with probability ``p``."""
+def pfsp_weight(p: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
+    """Return the unnormalised chances [n] of pairings whose student wins with probability ``p`` [n]."""
     return p * (1.0 - p) + floor
 
 
@@ -36,19 +37,22 @@ def pair(teachers: Sequence[Member], students: Sequence[Member], league: LeagueC
     Raises `ConfigError` when ``pfsp_floor`` leaves a teacher without a possible student.
     """
     matchups: dict[str, Matchup] = {}
-    pool: list[Member] = []
+    ids = np.array([student.id for student in students])
+    mu, sigma = (np.array([getattr(student.rating, name) for student in students]) for name in ("mu", "sigma"))
+    pool = np.arange(0)  # indices of students
     order: list[int] = rng.permutation(len(teachers)).tolist()
     for teacher in (teachers[index] for index in order):
-        pool = pool or list(students)
-        others = [student for student in pool if student.id != teacher.id] or pool
-        expected = [win_probability(student.rating, teacher.rating, league.beta) for student in others]
-        weights = np.array([pfsp_weight(p, league.pfsp_floor) for p in expected])
+        pool = pool if len(pool) else np.arange(len(students))
+        others = pool[ids[pool] != teacher.id]
+        others = others if len(others) else pool
+        expected = win_probability(mu[others], sigma[others], teacher.rating, league.beta)
+        weights = pfsp_weight(expected, league.pfsp_floor)
         if not weights.min() >= 0.0 or not weights.sum() > 0.0:
             raise ConfigError(
                 f"league.pfsp_floor {league.pfsp_floor} leaves {teacher.id} no student to draw: expected a small number above 0"
             )
-        choice = int(rng.choice(len(others), p=weights / weights.sum()))
-        student = others[choice]
-        pool = [member for member in pool if member is not student]
-        matchups[teacher.id] = Matchup(teacher.id, student.id, expected[choice])
+        choice = rng.choice(len(others), p=weights / weights.sum())
+        student = int(others[choice])
+        pool = pool[pool != student]
+        matchups[teacher.id] = Matchup(teacher.id, students[student].id, float(expected[choice]))
     return [matchups[teacher.id] for teacher in teachers]

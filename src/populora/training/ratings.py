@@ -16,24 +16,27 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erfcx, ndtr  # pyright: ignore[reportMissingTypeStubs]
+
 from populora.core.config import LeagueConfig
 from populora.core.types import Rating
 
 DRAW_MARGIN = 1e-6
 """A mean rho this close to the bar is no evidence for either side, so there is no game."""
-TAIL = -30.0
-"""Below this the normal cdf nears the smallest float; an asymptotic series takes over."""
 
 
-def win_probability(student: Rating, teacher: Rating, beta: float) -> float:
-    """Return the probability that ``student`` beats ``teacher``, Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2))."""
-    return _cdf((student.mu - teacher.mu) / _spread(student, teacher, beta))
+def win_probability(mu: ArrayLike, sigma: ArrayLike, teacher: Rating, beta: float) -> NDArray[np.float64]:
+    """Return for each student, of beliefs ``mu`` [n] and ``sigma`` [n], the probability that it beats ``teacher``:
+    Phi((mu_s - mu_t) / sqrt(2 beta^2 + sigma_s^2 + sigma_t^2))."""
+    return ndtr((np.asarray(mu) - teacher.mu) / np.sqrt(2.0 * beta**2 + np.square(sigma) + teacher.sigma**2))
 
 
 def update(winner: Rating, loser: Rating, league: LeagueConfig) -> tuple[Rating, Rating]:
     """Return the ratings of winner and loser after one decided game."""
     winner, loser = _widened(winner, league.tau), _widened(loser, league.tau)
-    c = _spread(winner, loser, league.beta)
+    c = math.sqrt(2.0 * league.beta**2 + winner.sigma**2 + loser.sigma**2)
     v, w = _corrections((winner.mu - loser.mu) / c)
     return _moved(winner, v, w, c), _moved(loser, -v, w, c)
 
@@ -67,19 +70,7 @@ def _moved(rating: Rating, v: float, w: float, c: float) -> Rating:
     return Rating(rating.mu + share * v, rating.sigma * math.sqrt(1.0 - share / c * w))
 
 
-def _spread(rating: Rating, other: Rating, beta: float) -> float:
-    return math.sqrt(2.0 * beta**2 + rating.sigma**2 + other.sigma**2)
-
-
-def _pdf(x: float) -> float:
-    return math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-
-
-def _cdf(x: float) -> float:
-    return 0.5 * math.erfc(-x / math.sqrt(2.0))
-
-
 def _corrections(t: float) -> tuple[float, float]:
     """Return v(t) and w(t), the sizes of the change of the mean and of the variance."""
-    v = _pdf(t) / _cdf(t) if t >= TAIL else -t / (1.0 - 1.0 / t**2 + 3.0 / t**4)
+    v = math.sqrt(2.0 / math.pi) / float(erfcx(-t / math.sqrt(2.0)))  # pdf / cdf, where both may be smaller than the smallest float
     return v, v * (v + t)

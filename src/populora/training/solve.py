@@ -42,19 +42,19 @@ def student_requests(
     ``offered`` has those that were built before, by problem id. Also returns the (student, problem id) pairs that are trained on.
     """
     places = {proposal.problem.id: place for place, proposal in enumerate(proposals) if proposal.problem}
-    valid: dict[str, list[Proposal]] = defaultdict(list)  # by author, in the order of the proposals
+    students = {matchup.teacher: matchup.student for matchup in matchups}
+    valid: dict[str, list[Proposal]] = defaultdict(list)  # those that a student attempts
     for proposal in proposals:
         if proposal.problem:
-            valid[proposal.author].append(proposal)
+            valid[students[proposal.author]].append(proposal)
     requests: list[SolveRequest] = []
     trained: set[tuple[str, str]] = set()
     for student in run.population.solvers:
-        teachers = {matchup.teacher for matchup in matchups if matchup.student == student.id}
-        asked = [proposal for author, of_author in valid.items() if author in teachers for proposal in of_author]  # it attempts them all
+        asked, rng = valid[student.id], stream(run.config.seed, "train-problems", step, student.id)
         problems = [proposal.problem for proposal in asked if proposal.problem]
         batch = [offered[problem.id] if offered else student_request(run, step, student, problem) for problem in problems]
         for task in run.config.task_types:
-            chosen, past = training_problems(run, step, student, task, [proposal for proposal in asked if proposal.task is task])
+            chosen, past = training_problems(run, step, task, [proposal for proposal in asked if proposal.task is task], rng)
             batch += [student_request(run, step, student, problem, from_buffer=True) for problem in past]
             trained |= {(student.id, problem.id) for problem in (*chosen, *past)}
         requests += sorted(batch, key=lambda request: places.get(request.problem.id, len(places)))  # the order of the attempts table
@@ -62,7 +62,7 @@ def student_requests(
 
 
 def training_problems(
-    run: Run, step: int, student: Member, task: TaskType, offered: Sequence[Proposal]
+    run: Run, step: int, task: TaskType, offered: Sequence[Proposal], rng: np.random.Generator
 ) -> tuple[list[Problem], list[Problem]]:
     """Choose ``student_batch`` problems to train on: one per teacher prompt first, then any (reading 4).
 
@@ -71,7 +71,6 @@ def training_problems(
     """
     settings = run.config.selfplay
     count = settings.student_batch
-    rng = stream(run.config.seed, "train-problems", step, student.id, task)
     if settings.previous_step_attempts:
         return [], problems_of_previous_step(run, step, task, rng)
     shuffled = [offered[index] for index in rng.permutation(len(offered)).tolist()]

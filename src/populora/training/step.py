@@ -57,7 +57,7 @@ def selfplay_step(run: Run, announce: Callable[[str], None] = lambda phase: None
         evolution = evolve_if_due(run, step)
 
     run.step = step
-    teacher_advantages, student_advantages = advantages_in_order(rows, members, rollouts, outcome)
+    teacher_advantages, student_advantages = advantages_in_order(rows, outcome)
     trained_tokens = sum(update.tokens for update in updates.values() if not update.skipped)
     return StepRecord(
         step=step,
