@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "pyarrow")
+PACKAGES = ("populora", "torch", "transformers", "tokenizers", "safetensors", "peft", "numpy", "scipy", "pyarrow")
 BREEDING = ("populora", "torch", "numpy")
 """The packages whose versions decide the weights of a child."""
 

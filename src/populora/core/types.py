@@ -1,4 +1,4 @@
-"""The vocabulary of populora: frozen dataclasses that every layer shares.
+"""The vocabulary of populora: frozen dataclasses and named tuples that every layer shares.
 
 Program text, inputs and outputs are model text: they are carried as strings and never evaluated outside the sandbox.
 In Python inputs are the argument list without its parentheses (``[1, 2], 3``), outputs are literals (``[1, 2]``).

@@ -71,7 +71,10 @@ def truths(column: pa.ChunkedArray) -> Mask:
 
 
 def pairs_of(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64], list[tuple[Any, Any]]]:
-    """Number the pairs of values that two columns have, in order of first appearance. Returns the number of each row, and the pairs."""
+    """Number the pairs of values that two columns have, in order of first appearance. Returns the number of each row, and the pairs.
+
+    Neither column has a missing value.
+    """
     (firsts, names), (seconds, others) = (_numbered(table[column]) for column in (first, second))
     _, first_rows, codes = np.unique(firsts * len(others) + seconds, return_index=True, return_inverse=True)
     order = np.argsort(first_rows)

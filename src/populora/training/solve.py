@@ -39,6 +39,7 @@ def student_requests(
 ) -> tuple[list[SolveRequest], set[tuple[str, str]]]:
     """Build the requests of all students: the valid problems of the student's teachers, then problems of the buffer to train on.
 
+    Each author of a proposal has a matchup.
     ``offered`` has those that were built before, by problem id. Also returns the (student, problem id) pairs that are trained on.
     """
     places = {proposal.problem.id: place for place, proposal in enumerate(proposals) if proposal.problem}
