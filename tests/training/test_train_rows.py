@@ -28,7 +28,7 @@ def sample(reward, group, role, task=TaskType.CODE_I, length=4):
 
 
 def rows(samples, config):
-    return rows_of(Samples(*zip(*samples, strict=True)), config)
+    return rows_of(Samples(*map(list, zip(*samples, strict=True))), config)
 
 
 PROPOSALS = [sample(reward, f"p{index}", "propose") for index, reward in enumerate([0.5, 0.25, 0.0, 0.75])]

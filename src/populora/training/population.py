@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from populora.core.config import Config, LeagueConfig
 from populora.core.types import Lineage, Matchup, Member, Rating, Role
@@ -33,7 +34,11 @@ class Population:
         return {member.id: member.slot for member in self.members}
 
     def get(self, member_id: str) -> Member:
-        return next(member for member in self.members if member.id == member_id)
+        return self._by_id[member_id]
+
+    @cached_property
+    def _by_id(self) -> dict[str, Member]:
+        return {member.id: member for member in self.members}
 
     def replaced(self, child: Member) -> Population:
         """Return the population with ``child`` instead of the member with the same id."""

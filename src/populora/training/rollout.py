@@ -175,8 +175,7 @@ class RolloutFeed:
 
     def __init__(self, run: Run, step: int, matchups: Sequence[Matchup]):
         self._run, self._step, self._matchups = run, step, matchups
-        solvers = {member.id: member for member in run.population.solvers}
-        self._students = {matchup.teacher: solvers[matchup.student] for matchup in matchups}
+        self._students = {matchup.teacher: run.population.get(matchup.student) for matchup in matchups}
         self._proposal_requests = proposal_requests(run, step)
         self._ready: list[Request] = [*self._proposal_requests]
         self._offered: dict[str, SolveRequest] = {}

@@ -33,14 +33,18 @@ Integers = NDArray[np.int64]
 class Samples(NamedTuple):
     """Rollouts to learn from, by column: a step has a hundred thousand."""
 
-    slots: Sequence[int]
-    generations: Sequence[Generation]
-    rewards: Sequence[float]
-    groups: Sequence[int | str]
+    slots: list[int]
+    generations: list[Generation]
+    rewards: list[float]
+    groups: list[int | str]
     """Where a member's rewards are centred: the number of a proposer's prompt, or the id of a problem."""
-    roles: Sequence[bool]
-    """Of an attempt True, of a proposal False."""
-    tasks: Sequence[TaskType]
+    solves: list[bool]
+    """The role: True for an attempt, False for a proposal."""
+    tasks: list[TaskType]
+
+    def and_then(self, others: "Samples") -> "Samples":
+        """Append the rows of others."""
+        return Samples._make(column + other for column, other in zip(self, others, strict=True))
 
 
 def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts, outcome: CrossEvaluation) -> list[TrainRow]:
@@ -49,16 +53,16 @@ def train_rows(config: LearnerConfig, population: Population, rollouts: Rollouts
     slots = population.slots
     proposals = list(compress(rollouts.proposals, (reward is not None for reward in outcome.teacher_rewards)))
     attempts = list(compress(rollouts.attempts, outcome.trained))
-    rewards = [reward for reward in outcome.teacher_rewards if reward is not None]
-    samples = Samples(
-        slots=[slots[proposal.author] for proposal in proposals] + [slots[attempt.student] for attempt in attempts],
-        generations=[sample.generation for sample in (*proposals, *attempts)],
-        rewards=rewards + list(compress(outcome.student_rewards, outcome.trained)),
-        groups=[*(proposal.group for proposal in proposals), *(attempt.problem.id for attempt in attempts)],
-        roles=[False] * len(proposals) + [True] * len(attempts),
-        tasks=[proposal.task for proposal in proposals] + [attempt.problem.task for attempt in attempts],
+    proposed = Samples(
+        slots=[slots[proposal.author] for proposal in proposals],
+        generations=[proposal.generation for proposal in proposals],
+        rewards=[reward for reward in outcome.teacher_rewards if reward is not None],
+        groups=[proposal.group for proposal in proposals],
+        solves=[False] * len(proposals),
+        tasks=[proposal.task for proposal in proposals],
     )
-    return rows_of(samples, config)
+    rewards = list(compress(outcome.student_rewards, outcome.trained))
+    return rows_of(proposed.and_then(_solved([slots[attempt.student] for attempt in attempts], attempts, rewards)), config)
 
 
 def advantages_in_order(rows: Sequence[TrainRow], outcome: CrossEvaluation) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:
@@ -71,39 +75,44 @@ def advantages_in_order(rows: Sequence[TrainRow], outcome: CrossEvaluation) -> t
 def train_on_attempts(run: Run, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, UpdateStats]:
     """Update each slot once from its own attempts, as a student learns, without proposers. Void attempts are left out."""
     kept = [(slot, attempt) for slot, attempts_of_slot in attempts.items() for attempt in attempts_of_slot if not attempt.void]
-    samples = Samples(
-        slots=[slot for slot, _ in kept],
-        generations=[attempt.generation for _, attempt in kept],
-        rewards=[student_reward(attempt.formatted, attempt.correct, run.config.rewards) for _, attempt in kept],
-        groups=[attempt.problem.id for _, attempt in kept],
-        roles=[True] * len(kept),
-        tasks=[attempt.problem.task for _, attempt in kept],
-    )
+    rewards = [student_reward(attempt.formatted, attempt.correct, run.config.rewards) for _, attempt in kept]
+    samples = _solved([slot for slot, _ in kept], [attempt for _, attempt in kept], rewards)
     updates = run.learner.update(rows_of(samples, run.config.learner))
     run.sync_weights(updates)
     return updates
 
 
+def _solved(slots: list[int], attempts: Sequence[Attempt], rewards: list[float]) -> Samples:
+    return Samples(
+        slots=slots,
+        generations=[attempt.generation for attempt in attempts],
+        rewards=rewards,
+        groups=[attempt.problem.id for attempt in attempts],
+        solves=[True] * len(attempts),
+        tasks=[attempt.problem.task for attempt in attempts],
+    )
+
+
 def rows_of(samples: Samples, config: LearnerConfig) -> list[TrainRow]:
     """Build the rows of the samples, in their order. Each member has whitening batches of its own."""
-    slots, generations, rewards, groups, roles, tasks = samples
+    slots, generations, rewards, groups, solves, tasks = samples
     if not slots:
         return []
     lengths = np.array([len(generation.tokens) for generation in generations], dtype=np.int64)
     sizes = lengths if config.loss_aggregation == "token_mean" else np.ones_like(lengths)
-    batches = {"member": slots, "pooled": zip(slots, roles, strict=True), "per_type": zip(slots, roles, tasks, strict=True)}
+    batches = {"member": slots, "pooled": zip(slots, solves, strict=True), "per_type": zip(slots, solves, tasks, strict=True)}
     values = advantages(rewards, list(zip(slots, groups, strict=True)), sizes, list(batches[config.whitening]), config.centring)
-    values *= _weights(np.array(slots), np.array(roles), lengths, sizes, config)
+    values *= _weights(np.array(slots), np.array(solves), lengths, sizes, config)
     prompts, tokens, logprobs = (
         [getattr(generation, name) for generation in generations] for name in ("prompt_tokens", "tokens", "logprobs")
     )
     return list(map(TrainRow._make, zip(slots, prompts, tokens, logprobs, values.tolist(), strict=True)))
 
 
-def _weights(slots: Integers, roles: NDArray[np.bool_], lengths: Integers, sizes: Integers, config: LearnerConfig) -> NDArray[np.float64]:
+def _weights(slots: Integers, solves: NDArray[np.bool_], lengths: Integers, sizes: Integers, config: LearnerConfig) -> NDArray[np.float64]:
     """Return the weights [n] that turn the learner's mean over all tokens of a slot into the mean by ``sizes``, the weights of sequences in
     means over sequences, or into the mean of the roles' means."""
-    parts, kinds = (slots, 1) if config.role_weights == "tokens" else (2 * slots + roles, 2)
+    parts, kinds = (slots, 1) if config.role_weights == "tokens" else (2 * slots + solves, 2)
     present = np.bincount(parts, minlength=kinds * (slots.max() + 1)) > 0
     parts_of_slot = present.reshape(-1, kinds).sum(1)[slots]
     tokens, total = np.bincount(slots, lengths)[slots], np.bincount(parts, sizes)[parts]
