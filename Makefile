@@ -107,9 +107,10 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
-# In a network and among processes of their own, one after the other: every run has processes enough.
+# In a network and among processes of their own, one after the other: every run has processes enough. Ray gives its actors a niceness of 15,
+# with which they hardly get a processor beside other stages.
 test-ray: .venv/ray.stamp
-	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
+	$(ONE_THREAD) RAY_worker_niceness=0 $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp

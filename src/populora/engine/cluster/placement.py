@@ -116,7 +116,7 @@ def _connect(ray: Any, config: Config, placement: Placement) -> None:
     if not address:
         # Counts of CPUs are for machines that share work. A single machine may run more processes than it has cores, slowly.
         cpus = max(float(os.cpu_count() or 1), placement.total("CPU"))
-        ray.init(num_cpus=int(cpus), include_dashboard=False, **options)
+        ray.init(address="local", num_cpus=int(cpus), include_dashboard=False, **options)  # also where RAY_ADDRESS names another
         return
     if address != AUTO:
         _check_reachable(address)
