@@ -61,15 +61,13 @@ def prompts_of(config: Config) -> Prompts:
 
 def fill(template: str, **values: object) -> str:
     """Fill ``{name}`` placeholders in one pass: braces inside the values stay as they are."""
-    parts = _split(template).copy()
-    parts[1::2] = [str(values[name]) if name in values else f"{{{name}}}" for name in parts[1::2]]
-    return "".join(parts)
+    return _as_format(template, tuple(values)) % values
 
 
 @cache
-def _split(template: str) -> list[str]:
-    """Return text and names in turn. The tens of thousands of prompts of a step have few templates."""
-    return _PLACEHOLDER.split(template)
+def _as_format(template: str, names: tuple[str, ...]) -> str:
+    """Write these placeholders as those of ``%``, which fills fast. The tens of thousands of prompts of a step have few templates."""
+    return _PLACEHOLDER.sub(lambda found: f"%({found[1]})s" if found[1] in names else found[0], template.replace("%", "%%"))
 
 
 def propose_prompt(prompts: PromptSet, task: TaskType, references: Sequence[Problem]) -> str:

@@ -17,6 +17,9 @@ import numpy as np
 from populora.core.errors import BaseModelError
 from populora.core.types import Example, Kind, Problem, TaskType
 
+FEW = 8
+"""So many references are drawn one by one until they differ: `Generator.choice` takes as long for one as for a hundred."""
+
 
 class ProblemBuffer:
     """Valid problems by task type, oldest first."""
@@ -75,10 +78,19 @@ class ProblemBuffer:
 def _choose(lists: Sequence[Sequence[Problem]], count: int, rng: np.random.Generator) -> list[Problem]:
     """Draw from several lists as from one, without joining them."""
     ends = list(accumulate(map(len, lists)))
-    size = min(count, ends[-1])
-    drawn = [int(rng.integers(ends[-1]))] if size == 1 else rng.choice(ends[-1], size, replace=False).tolist()  # the first is faster
-    places = [(bisect_right(ends, index), index) for index in drawn]
+    places = [(bisect_right(ends, index), index) for index in _draw_indices(ends[-1], count, rng)]
     return [lists[place][index - ends[place]] for place, index in places]  # counted from the list's end
+
+
+def _draw_indices(size: int, count: int, rng: np.random.Generator) -> list[int]:
+    """Draw up to ``count`` different numbers below ``size``."""
+    count = min(count, size)
+    if count > FEW:
+        return rng.choice(size, count, replace=False).tolist()
+    drawn: dict[int, None] = {}  # in the order of the draws
+    while len(drawn) < count:
+        drawn[int(size * rng.random())] = None
+    return list(drawn)
 
 
 def problem_from(values: dict[str, Any]) -> Problem:

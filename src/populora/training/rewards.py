@@ -7,6 +7,7 @@ therefore applies at both ends: 0 follows the paper, -0.5 follows Absolute Zero'
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean
 
 from populora.core.config import Config, LeagueConfig, RewardConfig
@@ -68,11 +69,14 @@ def cross_evaluate(
     for attempt in attempts:
         if not attempt.from_buffer and attempt.problem.id not in void:
             solved[attempt.problem.id].append(attempt.correct)
-    rhos = tuple(fmean(solved[p.problem.id]) if p.problem and p.problem.id in solved else None for p in proposals)
+    shares = {problem: fmean(verdicts) for problem, verdicts in solved.items()}
+    rhos = tuple(shares.get(p.problem.id) if p.problem else None for p in proposals)
     teacher_rewards = tuple(
         None if p.problem and p.problem.id in void else teacher_reward(p.problem is not None, rho, config.rewards)
         for p, rho in zip(proposals, rhos, strict=True)
     )
+    rewards = {verdict: student_reward(*verdict, config.rewards) for verdict in product((False, True), repeat=2)}
+    learned = {(student, problem) for student, problem in trained_problems if problem not in void}
     rhos_of_teacher: dict[str, list[float]] = defaultdict(list)
     for proposal, rho in zip(proposals, rhos, strict=True):
         if rho is not None:
@@ -81,8 +85,8 @@ def cross_evaluate(
         matchups=tuple(_decide(matchup, rhos_of_teacher.get(matchup.teacher, []), config.league) for matchup in matchups),
         teacher_rewards=teacher_rewards,
         rhos=rhos,
-        student_rewards=tuple(student_reward(a.formatted, a.correct, config.rewards) for a in attempts),
-        trained=tuple((a.student, a.problem.id) in trained_problems and a.problem.id not in void for a in attempts),
+        student_rewards=tuple([rewards[a.formatted, a.correct] for a in attempts]),
+        trained=tuple([(a.student, a.problem.id) in learned for a in attempts]),
         void=void,
     )
 
