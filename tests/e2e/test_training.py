@@ -41,9 +41,9 @@ def test_the_same_seed_gives_the_same_bytes(undisturbed, tmp_path):
 def test_members_of_any_kept_step_are_read_by_name(undisturbed):
     run = load_run(undisturbed)
     assert run.members == ["T0", "T1", "S0", "S1"]
-    newest, before = run.member_folder("S1"), run.member_folder("S1", step=3)
-    assert newest.samefile(undisturbed / "adapters" / "S1")
-    assert run.member("S1").fingerprint() == load_adapter(newest).fingerprint() != load_adapter(before).fingerprint()
+    assert all(run.member_folder(name).samefile(undisturbed / "adapters" / name) for name in run.members)
+    newest, before = ([load_adapter(run.member_folder(name, step)).fingerprint() for name in run.members] for step in (None, 3))
+    assert newest == [run.member(name).fingerprint() for name in run.members] and newest != before
     with pytest.raises(RunDirectoryError, match="has no member 'S2': expected one of S0, S1, T0, T1"):
         run.member_folder("S2")
     with pytest.raises(RunDirectoryError, match="no checkpoint of step 1, but of 3, 4"):

@@ -7,7 +7,6 @@ therefore applies at both ends: 0 follows the paper, -0.5 follows Absolute Zero'
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from statistics import fmean
 
 from populora.core.config import Config, LeagueConfig, RewardConfig
@@ -75,7 +74,9 @@ def cross_evaluate(
         None if p.problem and p.problem.id in void else teacher_reward(p.problem is not None, rho, config.rewards)
         for p, rho in zip(proposals, rhos, strict=True)
     )
-    rewards = {verdict: student_reward(*verdict, config.rewards) for verdict in product((False, True), repeat=2)}
+    rewards = {
+        (formatted, correct): student_reward(formatted, correct, config.rewards) for formatted in (False, True) for correct in (False, True)
+    }
     learned = {(student, problem) for student, problem in trained_problems if problem not in void}
     rhos_of_teacher: dict[str, list[float]] = defaultdict(list)
     for proposal, rho in zip(proposals, rhos, strict=True):
