@@ -30,6 +30,7 @@ from populora.engine.planning.memory import (
     ACTIVATIONS,
     CACHE,
     CHUNK,
+    COLLECTIVES,
     HEAD,
     OVERHEAD,
     head_bytes,
@@ -172,3 +173,10 @@ def test_the_gpus_of_a_learner_share_layers_only(seven, paper, planned):
     assert part(plan, "base", "learner") == pytest.approx(2 * (whole + seven.linear * (1 / 4 + 2 / 28)))
     assert part(plan, "base", "engine") == 2 * seven.parameters
     assert part(plan, GRADIENTS) == (4 + 1) * 4 * SINGLE  # adapters are whole
+
+
+@pytest.mark.parametrize(("shards", "tensor_parallel", "owners"), [(1, 1, []), (4, 1, ["learner"]), (1, 2, ["engine"])])
+def test_gpus_that_share_a_base_have_buffers_for_collectives(paper, planned, shards, tensor_parallel, owners):
+    cluster = ClusterConfig(learners=8 // shards, shards=shards, engines=8 // tensor_parallel)
+    plan = planned(replace(paper(tensor_parallel=tensor_parallel), cluster=cluster))
+    assert [part.owner for part in plan.memory.parts if part.name == COLLECTIVES and part.bytes == 1e9] == owners

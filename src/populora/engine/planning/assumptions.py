@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from populora.core.errors import ConfigError
 
 SHARES = ("valid", "train_mfu", "sample_mfu", "bandwidth")
-MAY_BE_ZERO = ("longest_response", "valid", "overhead_gb")
+MAY_BE_ZERO = ("longest_response", "valid", "overhead_gb", "collectives_gb")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Assumptions:
     """Share of the memory bandwidth that decoding reaches."""
     overhead_gb: float = 2.0
     """Memory of each engine and each learner for the driver, workspaces and fragmentation, 10^9 bytes."""
+    collectives_gb: float = 1.0
+    """NCCL's buffers on each GPU of an engine or a learner that has several, 10^9 bytes. Not measured."""
     verdicts_per_second: float = 100.0
     """Programs and answers that one sandbox worker judges on a CPU. See benchmarks/sandbox."""
     publish_gb_per_second: float = 0.2

@@ -17,7 +17,7 @@ PAGE = 16
 CHUNK = 1 << 27
 """Logits that the learner's head computes at a time on a GPU (`populora.engine.model.head`)."""
 CACHE, ACTIVATIONS, HEAD = "keys and values", "activations", "logits and their gradients"
-OVERHEAD = "driver, workspaces, fragments"
+OVERHEAD, COLLECTIVES = "driver, workspaces, fragments", "buffers of collectives"
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class MemoryPlan:
 def plan_memory(config: Config, shape: ModelShape, assumed: Assumptions) -> MemoryPlan:
     """Plan a GPU that holds an engine and a learner, or shares of them. Raises `ConfigError` if the engine's cache cannot hold one
     response of full length."""
-    overhead = assumed.overhead_gb * 1e9
-    learner = (*_learner(config, shape), MemoryPart("learner", OVERHEAD, overhead))
+    learner = (*_learner(config, shape), *_overhead("learner", config.cluster.shards, assumed))
     if config.engine.backend == "inprocess" and not config.cluster.learners:
         base, cache = MemoryPart("engine and learner", "base", _base_bytes(config, shape)), _inprocess_cache(config, shape)
         return MemoryPlan((base, cache, *learner), cache.bytes)
     engine = _engine(config, shape)
     cache_bytes = sum(part.bytes for part in engine if part.name == CACHE) * config.engine.tensor_parallel
     base = MemoryPart("learner", "base", _base_bytes(config, shape, config.cluster.shards))
-    return MemoryPlan((*engine, MemoryPart("engine", OVERHEAD, overhead), base, *learner), cache_bytes, config.engine.release_cache)
+    overhead = _overhead("engine", config.engine.tensor_parallel, assumed)
+    return MemoryPlan((*engine, *overhead, base, *learner), cache_bytes, config.engine.release_cache)
 
 
 def adapter_bytes(config: Config, shape: ModelShape, itemsize: int) -> int:
@@ -109,6 +109,12 @@ def _base_bytes(config: Config, shape: ModelShape, shards: int = 1) -> float:
     shard; norms and biases are few and counted as whole."""
     layers = 1.0 if shards == 1 else 1 / shards + 2 / shape.layers
     return ITEMSIZE[config.base.dtype] * (shape.parameters - shape.linear + layers * shape.linear)
+
+
+def _overhead(owner: str, gpus: int, assumed: Assumptions) -> tuple[MemoryPart, ...]:
+    """What no shape determines, on each of the owner's GPUs."""
+    collectives = (MemoryPart(owner, COLLECTIVES, assumed.collectives_gb * 1e9),) if gpus > 1 else ()
+    return MemoryPart(owner, OVERHEAD, assumed.overhead_gb * 1e9), *collectives
 
 
 def _engine(config: Config, shape: ModelShape) -> tuple[MemoryPart, ...]:
