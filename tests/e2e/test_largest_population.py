@@ -15,7 +15,7 @@ from populora.training.loop import train
 STEPS, SIZE = 3, 16
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_sixteen_teachers_and_sixteen_students_meet_learn_and_evolve(tmp_path):
     paper = load_config(settings_file("paper_16t16s"))
     play = replace(SMALL.selfplay, samples_per_prompt=2, rho_samples=2, max_response_tokens=64)

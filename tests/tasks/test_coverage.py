@@ -33,7 +33,7 @@ def test_cells_equal_those_of_pyribs():
     assert (cells_of(points, PYTHON) == oracle.index_of(normalise(points, RANGES))).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_coverage_of_10_000_random_programs_is_that_of_a_pyribs_archive():
     from ribs.archives import CVTArchive
 

@@ -34,7 +34,7 @@ def _stop(line: dict) -> None:
     raise Stop
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_going_on_after_a_stop_gives_the_same_weights(tmp_path):
     whole = pretrain(SMALL, tmp_path / "whole")
     with pytest.raises(Stop):
@@ -44,7 +44,7 @@ def test_going_on_after_a_stop_gives_the_same_weights(tmp_path):
         assert torch.equal(left, right)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_workers_share_the_batches_of_one_recipe(tmp_path):
     """One worker and two take the same steps on the same tokens; their sums differ by rounding alone."""
     logs = []
@@ -58,7 +58,7 @@ def test_workers_share_the_batches_of_one_recipe(tmp_path):
     assert logs[0]["loss"] == pytest.approx(logs[1]["loss"], abs=2e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     with pytest.raises(Stop):
         pretrain(SMALL, tmp_path, progress=_stop)
@@ -73,14 +73,14 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_disk_that_refuses_the_checkpoint_is_one_message_from_the_worker(tmp_path):
     (tmp_path / "checkpoint.pt.part").mkdir()  # where it is written aside
     with pytest.raises(RunDirectoryError, match=r"^cannot write .*checkpoint.pt': Is a directory"):
         pretrain(SMALL, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_disk_that_refuses_the_finished_base_is_one_message_and_the_training_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(building, "HELD_OUT_PER_CELL", 1)
     monkeypatch.setattr(building, "SEEDS_PER_TYPE", 4)
@@ -154,7 +154,7 @@ def test_phases_follow_each_other_through_the_stages():
     assert phases == ["short"] * 2 + ["final"] * 8 + ["searching"] * 2 + ["finished"] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stage_begins_with_fresh_optimisers_also_after_a_stop(tmp_path):
     config = dataclasses.replace(SMALL, stages=(STAGE, dataclasses.replace(STAGE, learning_rate=1e-3)))
     whole = pretrain(config, tmp_path / "whole")

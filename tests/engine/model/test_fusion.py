@@ -55,7 +55,7 @@ def generate(made: InProcessSampler):
     return made.generate(asked(), 8, 1.0, "")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_compiled_layers_write_the_same_and_share_their_compilations(traced, tokenizer):
     graphs = []
     for layers in (2, 5):
