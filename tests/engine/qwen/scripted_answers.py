@@ -74,7 +74,7 @@ def in_vllm(limit: int) -> Iterator[None]:
 
     def started(sampler, request: Request, *arguments):
         if isinstance(request, Scripted):
-            seed = backend.stream_key(sampler.seed if request.seed is None else request.seed, "sample", *request.key) >> 66
+            seed = backend.first_seed(request, sampler.seed)
             scripts.update({seed + sample: tokens_of(sampler.tokenizer, request, sample, limit) for sample in range(request.samples)})
         return start(sampler, request, *arguments)
 

@@ -106,11 +106,11 @@ class VllmSampler(Sampler):
         """Submit a request. Returns the id of its output."""
         if request.slot not in self._versions:
             raise ConfigError(f"request {request.key}: slot {request.slot} has no adapter; call sync_weights for all slots first")
-        name, seed = str(next(self._requests)), self.seed if request.seed is None else request.seed
+        name = str(next(self._requests))
         params = self._vllm.SamplingParams(
             n=request.samples, temperature=temperature, max_tokens=max_tokens, stop=stop or None, include_stop_str_in_output=True,
             logprobs=0, flat_logprobs=True, detokenize=bool(stop),  # texts are decoded here; vLLM does it token by token, beside the GPU
-            seed=stream_key(seed, "sample", *request.key) >> 66,  # 62 bits: vLLM adds a sample's number
+            seed=first_seed(request, self.seed),
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
         self._engine.add_request(name, {"type": "token", "prompt_token_ids": prompt}, params, lora_request=self._versions[request.slot])
@@ -165,6 +165,11 @@ class VllmSampler(Sampler):
         if self._release:
             self._engine.sleep(level=0)
             self._engine.release_kv_cache_memory()
+
+
+def first_seed(request: Request, seed: int) -> int:
+    """Return the seed of a request's first sample in a run with this ``seed``. vLLM adds a sample's number to it, so it has 62 bits."""
+    return stream_key(seed if request.seed is None else request.seed, "sample", *request.key) >> 66
 
 
 def engine_settings(config: Config, slots: int, context: int) -> dict[str, Any]:
