@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
-#   make test-all run the fast tests, then all that follow but for those that say "each night"; half an hour
+#   make test-all run the fast tests, then what follows up to test-vllm; half an hour
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
@@ -10,7 +10,7 @@
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
 #   make test-browser  install playwright too, then use the report's page in a headless Chromium (of the system, or POPULORA_CHROMIUM=FILE)
 #   make test-vllm  install the CPU build of vLLM into .vllm, then ask of it what every sampling backend has to do
-#   make test-thorough  each night: the hostile corpus in the weaker sandbox tiers too, CRUXEval's labels (POPULORA_BENCHMARK_DATA), long tests
+#   make test-thorough  each night: the hostile corpus in the weaker sandbox tiers too, long tests, published labels (POPULORA_BENCHMARK_DATA)
 #   make test-qwen  each night: three steps with the widths and the vocabulary of Qwen2.5-0.5B in .vllm, by both samplers; nine minutes, needs npm
 #   make test-oldest  each night: the fast tests with the oldest versions that pyproject.toml allows, in .oldest
 #   make test-gpu   run the tests that need a CUDA device; nothing calls it
@@ -107,10 +107,9 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
-# In a network and among processes of their own, one after the other: every run has processes enough. Ray gives its actors a niceness of 15,
-# with which they hardly get a processor beside other stages.
+# In a network and among processes of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
-	$(ONE_THREAD) RAY_worker_niceness=0 $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
+	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp

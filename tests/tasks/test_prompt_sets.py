@@ -7,7 +7,7 @@ import pytest
 from populora.core.config import AZR_BANNED_IMPORTS, TasksConfig
 from populora.core.errors import ConfigError
 from populora.core.types import CODE_TYPES, Example, Problem
-from populora.tasks.render import load_prompts, propose_prompt, solve_prompt
+from populora.tasks.render import fill, load_prompts, propose_prompt, solve_prompt
 
 I, O, F = CODE_TYPES
 PROBLEM = Problem("p", I, "def f(x):\n    return x", (Example("'x'", "'x'"),))
@@ -28,6 +28,10 @@ def test_the_azr_set_states_what_the_verifier_demands():
         assert "```python\n" in text and "```input\n" in text and "<snippet_5>" in text
     describing = propose_prompt(prompts, F, [PROBLEM])
     assert "exactly 10 inputs" in describing and "```message\n" in describing and "```input\n" in describing
+
+
+def test_a_template_is_filled_once_and_its_other_signs_stay():
+    assert fill("5 % of {a} in {b}, {{a}} %s %(a)s", a="{b} %s") == "5 % of {b} %s in {b}, {{b} %s} %s %(a)s"
 
 
 def test_an_unknown_prompt_set_is_an_error():

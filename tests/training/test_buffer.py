@@ -64,8 +64,9 @@ def test_references_are_distinct_and_as_many_as_there_are():
     assert len({p.id for p in buffer.references(TaskType.CODE_O, 3, stream(1, "references"))}) == 3
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_references_are_uniform(count):
+@pytest.mark.parametrize(("count", "singly"), [(1, 8), (2, 8), (2, 1)])
+def test_references_are_uniform(count, singly, monkeypatch):
+    monkeypatch.setattr("populora.training.buffer.DRAWN_SINGLY", singly)
     buffer, draws = filled(5), 4000
     rng = stream(0, "references")
     counts = Counter(p.id for _ in range(draws) for p in buffer.references(TaskType.CODE_O, count, rng))

@@ -17,8 +17,8 @@ import numpy as np
 from populora.core.errors import BaseModelError
 from populora.core.types import Example, Kind, Problem, TaskType
 
-FEW = 8
-"""So many references are drawn one by one until they differ: `Generator.choice` takes as long for one as for a hundred."""
+DRAWN_SINGLY = 8
+"""Up to so many are drawn one by one, again if one was drawn before: `Generator.choice` takes as long for one as for a hundred."""
 
 
 class ProblemBuffer:
@@ -85,7 +85,7 @@ def _choose(lists: Sequence[Sequence[Problem]], count: int, rng: np.random.Gener
 def _draw_indices(size: int, count: int, rng: np.random.Generator) -> list[int]:
     """Draw up to ``count`` different numbers below ``size``."""
     count = min(count, size)
-    if count > FEW:
+    if count > DRAWN_SINGLY:
         return rng.choice(size, count, replace=False).tolist()
     drawn: dict[int, None] = {}  # in the order of the draws
     while len(drawn) < count:

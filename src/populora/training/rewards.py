@@ -74,10 +74,11 @@ def cross_evaluate(
         None if p.problem and p.problem.id in void else teacher_reward(p.problem is not None, rho, config.rewards)
         for p, rho in zip(proposals, rhos, strict=True)
     )
+    # A step of a thousand members has a hundred thousand attempts: what is the same for many is computed before.
     rewards = {
         (formatted, correct): student_reward(formatted, correct, config.rewards) for formatted in (False, True) for correct in (False, True)
     }
-    learned = {(student, problem) for student, problem in trained_problems if problem not in void}
+    trained_pairs = {(student, problem) for student, problem in trained_problems if problem not in void}
     rhos_of_teacher: dict[str, list[float]] = defaultdict(list)
     for proposal, rho in zip(proposals, rhos, strict=True):
         if rho is not None:
@@ -87,7 +88,7 @@ def cross_evaluate(
         teacher_rewards=teacher_rewards,
         rhos=rhos,
         student_rewards=tuple([rewards[a.formatted, a.correct] for a in attempts]),
-        trained=tuple([(a.student, a.problem.id) in learned for a in attempts]),
+        trained=tuple([(a.student, a.problem.id) in trained_pairs for a in attempts]),
         void=void,
     )
 

@@ -56,7 +56,8 @@ def without(files: dict[str, str], *names: str) -> dict[str, str]:
 
 
 def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_round(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # a cluster without an address starts a Ray of its own
+    """A cluster without an address starts a Ray of its own, whatever ``RAY_ADDRESS`` says."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     train(OFF, tmp_path / "one", Silent())
     actors_of_one = ClusterConfig(learners=1)
     for name, first, then in (("left", actors_of_one, ClusterConfig()), ("joined", ClusterConfig(), actors_of_one)):
@@ -116,7 +117,7 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
     def counting(self, *arguments, **named):
         if (call := next(calls)) >= strikes[-1] and len(killed) < KILLS:
             threading.Timer(chance.uniform(0.0, 0.25), strike, (chance.random(), KINDS[len(strikes) % len(KINDS)])).start()
-            strikes.append(call + int(chance.integers(1, 16)))
+            strikes.append(call + int(chance.integers(1, 33)))
         return submit(self, *arguments, **named)
 
     monkeypatch.setattr(ActorPool, "submit", counting)
@@ -125,7 +126,7 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
     recoveries = [float(seconds) for seconds in re.findall(r"works again after ([0-9.]+) s", caplog.text)]
     print(f"{next(calls)} calls, {len(killed)} kills, {len(recoveries)} recoveries of {max(recoveries):.1f} s at most")
     assert len(killed) >= KILLS and set(killed) == set(KINDS)
-    assert len(recoveries) >= len(killed) - 4  # an actor that dies twice before its loss is noticed is replaced once
+    assert len(recoveries) >= len(killed) - 2  # an actor that dies twice before its loss is noticed is replaced once
     assert max(recoveries) < RECOVERY_SECONDS
     assert contents(tmp_path / "run") == undisturbed
 

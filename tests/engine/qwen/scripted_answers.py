@@ -74,7 +74,7 @@ def in_vllm(limit: int) -> Iterator[None]:
 
     def started(sampler, request: Request, *arguments):
         if isinstance(request, Scripted):
-            seed = backend.first_seed(request, sampler.seed)
+            seed = backend.seed_of_first_sample(request, sampler.seed)
             scripts.update({seed + sample: tokens_of(sampler.tokenizer, request, sample, limit) for sample in range(request.samples)})
         return start(sampler, request, *arguments)
 

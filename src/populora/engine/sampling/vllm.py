@@ -110,7 +110,7 @@ class VllmSampler(Sampler):
         params = self._vllm.SamplingParams(
             n=request.samples, temperature=temperature, max_tokens=max_tokens, stop=stop or None, include_stop_str_in_output=True,
             logprobs=0, flat_logprobs=True, detokenize=bool(stop),  # texts are decoded here; vLLM does it token by token, beside the GPU
-            seed=first_seed(request, self.seed),
+            seed=seed_of_first_sample(request, self.seed),
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
         self._engine.add_request(name, {"type": "token", "prompt_token_ids": prompt}, params, lora_request=self._versions[request.slot])
@@ -167,7 +167,7 @@ class VllmSampler(Sampler):
             self._engine.release_kv_cache_memory()
 
 
-def first_seed(request: Request, seed: int) -> int:
+def seed_of_first_sample(request: Request, seed: int) -> int:
     """Return the seed of a request's first sample in a run with this ``seed``. vLLM adds a sample's number to it, so it has 62 bits."""
     return stream_key(seed if request.seed is None else request.seed, "sample", *request.key) >> 66
 
