@@ -92,7 +92,7 @@ def main() -> None:
     parser = options(__doc__, Path(__file__).with_suffix(".json"), rounds=3)
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 32, 500], help="teachers, and as many students")
     args = parser.parse_args()
-    about = {"machine": machine("populora", "numpy", "pyarrow"), "rounds": args.rounds}
+    about = {"machine": machine("populora", "numpy", "scipy", "pyarrow"), "rounds": args.rounds}
     cases: dict[str, Any] = {}
     for size in args.sizes:  # one after the other: a bank of a thousand adapters is large
         with build_run(settings(size)) as run, tempfile.TemporaryDirectory() as folder:
