@@ -312,7 +312,7 @@ class ClusterConfig:
     verifiers: int = 1
     """Sandboxes with ``sandbox.workers`` workers each, spread over the machines."""
     address: str = ""
-    """A Ray cluster to join: ``host:port``, or ``auto`` for the one of this machine. Empty: start Ray on this machine."""
+    """A Ray cluster to join: ``host:port``, or ``auto`` for that of ``RAY_ADDRESS`` or of this machine. Empty: start Ray here."""
     help_cost: float = 1000.0
     """Cost, in tokens, of one learner helping another with an adapter on the same machine; twice that on another machine."""
     wait_seconds: float = 600.0
