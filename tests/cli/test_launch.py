@@ -190,17 +190,8 @@ def test_the_manifest_names_the_version_of_ray_that_is_allowed():
 @pytest.mark.ray
 def test_the_script_begins_a_run_and_called_again_goes_on_with_it(tmp_path):
     settings = ("--steps", "1", "--selfplay.prompts-per-type", "1", "--evaluation.every", "0", "--selfplay.overlap", "off")
-    places = (
-        "--gpus",
-        "0",
-        "--cpus",
-        "4",  # Ray begins with a process for each of them
-        "--hosts",
-        "127.0.0.1",
-        "--cluster.learners",
-        "1",
-    )
-    written(tmp_path / "job", "ssh", "tiny", *places, *settings)
+    machines = ("--gpus", "0", "--cpus", "4", "--hosts", "127.0.0.1")  # Ray begins with a process for each processor
+    written(tmp_path / "job", "ssh", "tiny", *machines, "--cluster.learners", "1", *settings)
     run_by_ssh(tmp_path, 'exec sh -c "$2"')
     assert len((tmp_path / "job" / "run" / "metrics.jsonl").read_text().splitlines()) == 1
     assert (tmp_path / "job" / "token").stat().st_mode & 0o077 == 0

@@ -19,8 +19,6 @@ from pathlib import Path
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 INSIDE = "--inside"
-FAIR = {"RAY_worker_niceness": "0"}
-"""With Ray's own niceness of 15, actors hardly get a processor beside other tests."""
 
 
 def raise_loopback() -> None:
@@ -34,7 +32,7 @@ def run_first(command: list[str]) -> int:
     """Run a command as the first process of a namespace has to: reap what others leave. Return its exit code."""
     # Ray notes the address of the last cluster in its folder.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        process = subprocess.Popen(command, env={**os.environ, **FAIR, "RAY_TMPDIR": folder})
+        process = subprocess.Popen(command, env={**os.environ, "RAY_TMPDIR": folder})
         while True:
             pid, status = os.wait()
             if pid == process.pid:
@@ -42,6 +40,7 @@ def run_first(command: list[str]) -> int:
 
 
 def main(command: list[str]) -> None:
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  with Ray's own 15, actors hardly get a processor beside other tests
     if command[0] == INSIDE:
         raise_loopback()
         sys.exit(run_first(command[1:]))
@@ -51,7 +50,7 @@ def main(command: list[str]) -> None:
     print("no namespaces are to be had here: the command runs in this machine's network, among its processes", file=sys.stderr)
     with (Path(tempfile.gettempdir()) / "populora-ray-tests.lock").open("w") as lock:  # they would kill each other's actors
         fcntl.flock(lock, fcntl.LOCK_EX)
-        sys.exit(subprocess.run(command, env={**os.environ, **FAIR}, check=False).returncode)
+        sys.exit(subprocess.run(command, check=False).returncode)
 
 
 if __name__ == "__main__":
