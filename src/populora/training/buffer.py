@@ -5,10 +5,8 @@ There is one per run (reading 7). A program whose normalised AST the buffer of i
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,8 @@ class ProblemBuffer:
     def __init__(self, capacity: int, tasks: Iterable[TaskType]):
         self.capacity = capacity
         self._entries: dict[TaskType, dict[str, Problem]] = {task: {} for task in tasks}
-        self._listed: dict[TaskType, list[Problem]] = {}
-        """The problems of a type as a list, until they change: thousands of prompts of a step draw from it."""
+        self._listed: dict[tuple[TaskType, ...], list[Problem]] = {}
+        """The problems of some types as a list, until problems change: thousands of prompts of a step draw from it."""
 
     def add(self, problem: Problem, fingerprint: str) -> bool:
         """Store a problem and return True, unless its program is there already; kind ``f`` compares message and inputs as well."""
@@ -38,33 +36,31 @@ class ProblemBuffer:
         if key in entries:
             return False
         entries[key] = problem
-        self._listed.pop(problem.task, None)
+        self._listed.clear()
         if len(entries) > self.capacity:
             del entries[next(iter(entries))]
         return True
 
     def discard(self, ids: Collection[str]) -> None:
         """Drop problems whose gold value did not reproduce."""
-        for task, entries in self._entries.items() if ids else ():
-            self._listed.pop(task, None)
+        for entries in self._entries.values() if ids else ():
+            self._listed.clear()
             for key in [key for key, problem in entries.items() if problem.id in ids]:
                 del entries[key]
 
     def problems(self, task: TaskType) -> Sequence[Problem]:
         """List the problems of a type, oldest first. Do not change the list: it is handed out again until the problems change."""
-        if task not in self._listed:
-            self._listed[task] = list(self._entries[task].values())
-        return self._listed[task]
+        return self._problems(task)
 
     def references(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw up to ``count`` references for a proposer; for kind ``f``, one problem of the domain's other kinds."""
-        if task.kind is Kind.PROGRAM:
-            return _choose([self.problems(other) for other in self._entries if other.domain == task.domain and other is not task], 1, rng)
-        return self.draw(task, count, rng)
+        if task.kind is not Kind.PROGRAM:
+            return self.draw(task, count, rng)
+        return _draw(self._problems(*[other for other in self._entries if other.domain == task.domain and other is not task]), 1, rng)
 
     def draw(self, task: TaskType, count: int, rng: np.random.Generator) -> list[Problem]:
         """Draw up to ``count`` problems of a type without replacement."""
-        return _choose([self.problems(task)], count, rng)
+        return _draw(self._problems(task), count, rng)
 
     def state(self) -> dict[str, Any]:
         """Return plain values for the checkpoint."""
@@ -72,25 +68,23 @@ class ProblemBuffer:
 
     def restore(self, state: dict[str, Any]) -> None:
         self._entries = {task: {key: problem_from(value) for key, value in state[task]} for task in self._entries}
-        self._listed = {}
+        self._listed.clear()
+
+    def _problems(self, *tasks: TaskType) -> list[Problem]:
+        if tasks not in self._listed:
+            self._listed[tasks] = [problem for task in tasks for problem in self._entries[task].values()]
+        return self._listed[tasks]
 
 
-def _choose(lists: Sequence[Sequence[Problem]], count: int, rng: np.random.Generator) -> list[Problem]:
-    """Draw from several lists as from one, without joining them."""
-    ends = list(accumulate(map(len, lists)))
-    places = [(bisect_right(ends, index), index) for index in _draw_indices(ends[-1], count, rng)]
-    return [lists[place][index - ends[place]] for place, index in places]  # counted from the list's end
-
-
-def _draw_indices(size: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Draw up to ``count`` different numbers below ``size``."""
+def _draw(problems: Sequence[Problem], count: int, rng: np.random.Generator) -> list[Problem]:
+    """Draw up to ``count`` different problems."""
+    size, indices = len(problems), dict[int, None]()  # in the order of the draws
     count = min(count, size)
     if count > DRAWN_SINGLY:
-        return rng.choice(size, count, replace=False).tolist()
-    drawn: dict[int, None] = {}  # in the order of the draws
-    while len(drawn) < count:
-        drawn[int(size * rng.random())] = None
-    return list(drawn)
+        return [problems[index] for index in rng.choice(size, count, replace=False).tolist()]
+    while len(indices) < count:
+        indices[int(size * rng.random())] = None
+    return [problems[index] for index in indices]
 
 
 def problem_from(values: dict[str, Any]) -> Problem:

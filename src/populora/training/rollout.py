@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from populora.core.types import Attempt, Generation, Matchup, Proposal, Request
@@ -27,6 +28,7 @@ from populora.training.solve import student_request, student_requests
 BATCH_REQUESTS, BATCH_CALLS = 16, 64  # answered requests, or calls of the sampler, that end a batch: one sandbox child verifies many texts
 BATCHES = 4  # batches of one kind that are verified beside those that wait for a slow program: one for each of the sandbox's workers
 LAG_CALLS = 24  # calls from there until the verdicts are collected: long enough for nearly all programs
+TOKENS = attrgetter("tokens")
 Key = tuple[str | int, ...]
 Responses = list[tuple[Any, list[Generation]]]
 """Requests with their generations, as the sampler yields them."""
@@ -97,7 +99,7 @@ def _count_tokens(responses: Responses) -> dict[str, int]:
     tokens = Counter[str]()
     for request, generations in responses:
         phase = "propose" if isinstance(request, ProposalRequest) else "solve"
-        tokens[phase] += sum(len(generation.tokens) for generation in generations)
+        tokens[phase] += sum(map(len, map(TOKENS, generations)))
         tokens[f"{phase}_prompts"] += len(generations[0].prompt_tokens)
     return tokens
 

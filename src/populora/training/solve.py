@@ -5,7 +5,7 @@ The single agent of Absolute Zero's code trains on attempts at problems of the s
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -55,39 +55,43 @@ def student_requests(
         problems = [proposal.problem for proposal in asked if proposal.problem]
         batch = [offered[problem.id] if offered else student_request(run, step, student, problem) for problem in problems]
         for task in run.config.task_types:
-            chosen, past = training_problems(run, step, task, [proposal for proposal in asked if proposal.task is task], rng)
-            batch += [student_request(run, step, student, problem, from_buffer=True) for problem in past]
-            trained |= {(student.id, problem.id) for problem in (*chosen, *past)}
+            chosen, past = training_problems(run, step, student, task, [proposal for proposal in asked if proposal.task is task], rng)
+            batch += past
+            trained |= {(student.id, problem.id) for problem in (*chosen, *(request.problem for request in past))}
         requests += sorted(batch, key=lambda request: places.get(request.problem.id, len(places)))  # the order of the attempts table
     return requests, trained
 
 
 def training_problems(
-    run: Run, step: int, task: TaskType, offered: Sequence[Proposal], rng: np.random.Generator
-) -> tuple[list[Problem], list[Problem]]:
+    run: Run, step: int, student: Member, task: TaskType, offered: Sequence[Proposal], rng: np.random.Generator
+) -> tuple[list[Problem], list[SolveRequest]]:
     """Choose ``student_batch`` problems to train on: one per teacher prompt first, then any (reading 4).
 
-    Returns them, and problems from the buffer where they are too few (reading 5) and for ``buffer_share``. By AZR's schedule all come from
-    the buffer.
+    Returns them, and requests for problems from the buffer where they are too few (reading 5) and for ``buffer_share``. By AZR's schedule
+    all come from the buffer.
     """
     settings = run.config.selfplay
     count = settings.student_batch
     if settings.previous_step_attempts:
-        return [], problems_of_previous_step(run, step, task, rng)
+        return [], _fitting_requests(run, step, student, problems_of_previous_step(run, step, task, rng), count)
     shuffled = [offered[index] for index in rng.permutation(len(offered)).tolist()]
     first_of_group: dict[tuple[str, int], Proposal] = {}
     for proposal in shuffled:
         first_of_group.setdefault((proposal.author, proposal.group), proposal)
     ordered = sorted(shuffled, key=lambda proposal: first_of_group[proposal.author, proposal.group] is not proposal)
     wanted = max(settings.from_buffer, count - len(ordered))
-    past = list(islice((problem for problem in run.buffer.draw(task, 4 * wanted, rng) if run.fits(run.solve_prompt(problem))), wanted))
+    past = _fitting_requests(run, step, student, run.buffer.draw(task, 4 * wanted, rng), wanted)
     return [proposal.problem for proposal in ordered[: count - len(past)] if proposal.problem], past
 
 
 def problems_of_previous_step(run: Run, step: int, task: TaskType, rng: np.random.Generator) -> list[Problem]:
-    """Draw ``student_batch`` problems that fit: of the step before, then of the whole buffer. Those before the first step are seeds."""
+    """Shuffle the problems of the step before, then those of the rest of the buffer. Those before the first step are seeds."""
     stored = run.buffer.problems(task)
     shuffled = [stored[index] for index in rng.permutation(len(stored)).tolist()]
-    ordered = sorted(shuffled, key=lambda problem: problem.step < step - 1)
-    fitting = (problem for problem in ordered if run.fits(run.solve_prompt(problem)))
-    return list(islice(fitting, run.config.selfplay.student_batch))
+    return sorted(shuffled, key=lambda problem: problem.step < step - 1)
+
+
+def _fitting_requests(run: Run, step: int, student: Member, problems: Iterable[Problem], count: int) -> list[SolveRequest]:
+    """Build the requests for the first ``count`` of these problems of the buffer whose prompts fit."""
+    requests = (student_request(run, step, student, problem, from_buffer=True) for problem in problems)
+    return list(islice((request for request in requests if run.fits(request.prompt)), count))

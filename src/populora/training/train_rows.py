@@ -13,6 +13,7 @@ With ``learner.loss_aggregation = "sequence_mean"`` all sequences weigh alike in
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -103,9 +104,7 @@ def rows_of(samples: Samples, config: LearnerConfig) -> list[TrainRow]:
     batches = {"member": slots, "pooled": zip(slots, solves, strict=True), "per_type": zip(slots, solves, tasks, strict=True)}
     values = advantages(rewards, list(zip(slots, groups, strict=True)), sizes, list(batches[config.whitening]), config.centring)
     values *= _weights(np.array(slots), np.array(solves), lengths, sizes, config)
-    prompts, tokens, logprobs = (
-        [getattr(generation, name) for generation in generations] for name in ("prompt_tokens", "tokens", "logprobs")
-    )
+    prompts, tokens, logprobs = (map(attrgetter(name), generations) for name in ("prompt_tokens", "tokens", "logprobs"))
     return list(map(TrainRow._make, zip(slots, prompts, tokens, logprobs, values.tolist(), strict=True)))
 
 
