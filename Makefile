@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
-#   make test-all run the fast tests, then what follows up to test-vllm; half an hour
+#   make test-all run the fast tests, then what follows up to test-vllm, three at a time; half an hour
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
@@ -32,7 +32,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 .DELETE_ON_ERROR:
 
 .PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-oldest test-vllm test-qwen \
-	test-one-core test-beside setup lint format pytest clean
+	test-others test-beside setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
@@ -41,19 +41,21 @@ train: .venv/core.stamp
 test:
 	$(MAKE) --jobs=2 lint pytest
 
-# It ends with the seconds of each stage.
-test-all:
-	@set -e; seconds=; for stage in test test-slow test-numerics test-beside; do \
-		begun=$$(date +%s); $(MAKE) $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
+# One after the other, and then the seconds of each.
+IN_TURN = @set -e; seconds=; for stage in $(1); do \
+		begun=$$(date +%s); $(MAKE) --jobs=1 $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
 	done; printf "$$seconds"
 
-# Three groups that wait much run at the same time: Ray's tests, vLLM's, and the others one after the other. Each Ray has namespaces of its
-# own. What shares .venv is installed first, so that no two pips write to it.
-test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
-	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-one-core
+test-all:
+	$(call IN_TURN,test test-beside)
 
-test-one-core:
-	$(MAKE) --jobs=1 test-install test-track test-browser
+# Ray's tests and vLLM's wait much, so they run while the others do. Each Ray has namespaces of its own. What shares .venv is installed first,
+# so that no two pips write to it.
+test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
+	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-others
+
+test-others:
+	$(call IN_TURN,test-slow test-numerics test-install test-track test-browser)
 
 setup: .venv/dev.stamp
 
@@ -107,9 +109,12 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
+# What the tests of Ray and of vLLM leave to the night, where NOT_NOW is empty.
+NOT_NOW ?= and not thorough
+
 # In a network and among processes of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
-	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m ray
+	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m "ray $(NOT_NOW)"
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp
@@ -123,7 +128,7 @@ VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nob
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not thorough" -k "not (two and inprocess)" \
+	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not gpu $(NOT_NOW)" -k "not (two and inprocess)" \
 		tests/engine/model/test_vllm.py tests/engine/sampling/test_conformance.py tests/engine/sampling/test_vllm_sampler.py tests/evals/test_vllm_evaluation.py
 
 # With the vocabulary of a real base, which is not ours to ship; npm fetches it.

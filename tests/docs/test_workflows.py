@@ -43,7 +43,7 @@ def makes(workflow):
 def prerequisites(target):
     """The stages that a target of the Makefile names, in its rule or by a recursive make."""
     rule, recipe = re.search(rf"^{target}:(.*)\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE).groups()
-    return [*rule.split(), *re.findall(r" (test-[\w-]+)", recipe)]
+    return [*rule.split(), *re.findall(r"[ ,](test[\w-]*)", recipe)]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -82,11 +82,13 @@ def test_a_target_that_is_not_there_is_noticed():
 
 
 def test_every_stage_of_test_all_and_what_says_so_has_a_job_each_night():
-    names = [name for group in ("test-all", "test-beside", "test-one-core") for name in prerequisites(group)]
+    names = [name for group in ("test-all", "test-beside", "test-others") for name in prerequisites(group)]
     stages = [name for name in names if name.startswith("test")]
     nightly = re.findall(r"#   make (\S+)  each night:", MAKEFILE)
     assert len(stages) > 7 and len(nightly) == 3
-    assert {*stages, *nightly} - {"test-beside", "test-one-core"} <= set(makes(read(ROOT / ".github/workflows/slow.yml")))
+    workflow = read(ROOT / ".github/workflows/slow.yml")
+    assert {*stages, *nightly} - {"test-beside", "test-others"} <= set(makes(workflow))
+    assert "$(NOT_NOW)" in MAKEFILE and workflow["env"]["NOT_NOW"] == ""  # thorough tests of Ray and vLLM
 
 
 def test_the_oldest_python_of_the_package_is_tested():

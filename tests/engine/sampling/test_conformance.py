@@ -80,7 +80,7 @@ def adapted(base) -> AdaptedModel:
         "inprocess",
         pytest.param("vllm", marks=needs_vllm),
         pytest.param("two inprocess engines", marks=[needs_ray, pytest.mark.ray]),
-        pytest.param("two vllm engines", marks=[needs_vllm, needs_ray, pytest.mark.ray]),
+        pytest.param("two vllm engines", marks=[needs_vllm, needs_ray, pytest.mark.ray, pytest.mark.thorough]),
     ],
 )
 def sampler(request, adapted, settings, tokenizer):
