@@ -122,10 +122,10 @@ def breed(
     out: str | Path | None = None,
     **strength: float | str,
 ) -> tuple[Adapter, Lineage]:
-    """Breed a child of one or two adapters by a weight-space operator (paper, section 3.3; docs/operators.md).
+    """Breed a child of adapters by a weight-space operator (paper, section 3.3; docs/operators.md).
 
     Args:
-        parents: Adapters, or PEFT folders. They stay as they are.
+        parents: Adapters, or PEFT folders: one for a mutation, two for a crossover, two or more for ``"soup"``. They stay as they are.
         operator: Name or alias, such as ``"m1"`` or ``"x1"``.
         seed: The operator's random draws depend on it alone.
         refactor: How the child's singular values are split between its factors: ``"revive"`` (default) or ``"balanced"`` (paper).

@@ -49,6 +49,13 @@ def test_every_operator_writes_its_child_with_the_first_parents_settings_and_a_r
     assert record["cosines"] == list(lineage.cosines) and set(record["versions"]) == {"python", "populora", "torch", "numpy"}
 
 
+def test_a_soup_takes_as_many_parents_as_are_named_and_is_bred_again(parents, make_folder, capsys):
+    bred(*parents, make_folder("c", 2).name, "--operator", "soup", "-o", "mixed")
+    record = json.loads(Path("mixed", RECORD).read_text())
+    assert [name.partition(":")[0] for name in record["parents"]] == ["../a", "../b", "../c"] and len(record["cosines"]) == 3
+    assert main(["replay", "mixed"]) == 0 and "1 of 1 bit-identical" in capsys.readouterr().out
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_child(parents):
     first, same, other = (bred(*parents, "--operator", "x1", "--seed", seed, "-o", f"c{n}") for n, seed in enumerate("001"))
     assert first[WEIGHTS] == same[WEIGHTS] != other[WEIGHTS]
@@ -105,8 +112,9 @@ def test_the_list_explains_every_operator(capsys):
 
 
 BAD = {
-    "breed --operator m1 -o out": "expected one or two PEFT folders, got 0",
-    "breed a b c --operator x1 -o out": "expected one or two PEFT folders, got 3",
+    "breed --operator m1 -o out": "expected PEFT folders, got none",
+    "breed a b c --operator x1 -o out": "operator 'x1' takes 2 parent(s), got 3",
+    "breed a --operator soup -o out": "operator 'soup' takes 2 or more parent(s), got 1",
     "breed a -o out": "expected --operator NAME: `populora breed --list`",
     "breed a --operator m1": "expected -o OUT",
     "breed a --operator m1 -o full": "'full' exists already",

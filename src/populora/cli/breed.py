@@ -1,4 +1,4 @@
-"""``populora breed A [B] --operator NAME -o OUT``: one child of any PEFT LoRA folders, without a base model."""
+"""``populora breed A [B ...] --operator NAME -o OUT``: one child of any PEFT LoRA folders, without a base model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from populora.core.types import Lineage
 
 @dataclass(frozen=True)
 class Breed:
-    """Breed a child of one or two PEFT LoRA folders. Needs no base model and no GPU.
+    """Breed a child of PEFT LoRA folders. Needs no base model and no GPU.
 
     The child has the rank, the modules and the settings of its first parent, in fp32, and a `lineage.json`: `populora
     replay OUT` breeds it again. docs/breed.md says which adapters can be bred.
     """
 
-    parents: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="A [B]")] = ()
-    """PEFT folders: one for a mutation, two for a crossover."""
+    parents: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="A [B ...]")] = ()
+    """PEFT folders: one for a mutation, two for a crossover, two or more for `soup`."""
     operator: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """Such as `m1` or `svd_structured`; `--list` explains all."""
     strength: Annotated[tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
@@ -73,14 +73,14 @@ def operator_table() -> Table:
     for name, operator in operators.items():
         label = Text.assemble((name, "bold"), f"\n{operator.alias}" if operator.alias != name else "")
         strengths = "\n".join(f"{strength}={value}" for strength, value in operator.strengths.items())
-        table.add_row(label, str(operator.arity), Text(strengths), Text(operator.summary))
+        table.add_row(label, f"{operator.arity}{'+' * operator.takes_more}", Text(strengths), Text(operator.summary))
     return table
 
 
 def _check_out(args: Breed) -> Path:
     """Return the folder to write, after all checks that need no torch."""
-    if len(args.parents) not in (1, 2):
-        raise ConfigError(f"expected one or two PEFT folders, got {len(args.parents)}: `populora breed A [B] --operator NAME -o OUT`")
+    if not args.parents:
+        raise ConfigError("expected PEFT folders, got none: `populora breed A [B ...] --operator NAME -o OUT`")
     if not args.operator:
         raise ConfigError("expected --operator NAME: `populora breed --list` explains every operator")
     if args.out is None:

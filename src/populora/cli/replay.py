@@ -31,7 +31,7 @@ class Replay:
 
     path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PATH")]
     """Folder that `populora breed` wrote, or run directory."""
-    parents: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="A [B]")] = ()
+    parents: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="A [B ...]")] = ()
     """Where a folder's parents are now, if they were moved."""
     member: Annotated[str | None, tyro.conf.arg(metavar="MEMBER")] = None
     """Only the children that took this place in the run, such as `S3`."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from populora.adapters.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
+from populora.adapters.operators.crossovers import dare, extrapolative, layer_wise, soup, svd_subspace
 from populora.adapters.operators.merges import linear_0_5
 from populora.adapters.svd import double_qr_svd
 from populora.core.errors import AdapterError
@@ -39,6 +39,24 @@ def test_x1_without_drops_is_the_mean(parents):
     for name in mean.modules:
         for got, wanted in zip(dropless.modules[name], mean.modules[name], strict=True):
             torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_soup_is_the_best_approximation_of_the_mean_delta(make_adapter, count):
+    parents = [make_adapter(seed, modules=3, rank=2) for seed in range(count)]
+    child = soup(parents, stream(0, "op"))
+    assert child.rank == 2
+    for name, (a, b) in child.modules.items():
+        u, s, vt = torch.linalg.svd(sum(parent.delta(name) for parent in parents) / count)
+        torch.testing.assert_close(b @ a, u[:, :2] * s[:2] @ vt[:2])
+
+
+def test_a_soup_does_not_depend_on_the_bases_of_its_parents(make_adapter):
+    parents = [make_adapter(seed) for seed in (1, 2, 3)]
+    turned = replace(parents[1], modules={name: (a * 2, b / 2) for name, (a, b) in parents[1].modules.items()})
+    first, second = soup(parents, stream(0, "op")), soup([parents[0], turned, parents[2]], stream(0, "op"))
+    for name in first.modules:
+        torch.testing.assert_close(first.delta(name), second.delta(name))
 
 
 def test_x1_in_delta_space_drops_entries_of_the_dense_deltas(make_adapter):

@@ -31,6 +31,7 @@ UNCHANGED = [
     ("x8", {}, "twins"),
     ("x9", {"epsilon": 1e-30}, "twins"),  # with its default of 1e-20, entries below 1e-10 fade
     ("linear_0_5", {}, "twins"),
+    ("soup", {}, "twins"),
 ]
 """Operator, strength and parents (twins are equal) that give the first parent's delta again. X7 always drops."""
 

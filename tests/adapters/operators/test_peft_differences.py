@@ -54,6 +54,7 @@ def merged_by_us(family, operator: str, **strength) -> torch.Tensor:
         ("ties", 0.5, {"density": 0.8}, "x6", {"tau": 0.2}, 0.5),
         ("ties", 1.0, {"density": 0.8}, "x6", {"tau": 0.2}, 1.0),
         ("svd", 0.5, {}, "x1", {"space": "delta", "drop": 0.0}, 1.0),
+        ("svd", 0.5, {}, "soup", {}, 1.0),
     ],
 )
 def test_pefts_delta_is_ours_times_a_factor(family, kind, weight, settings, operator, strength, factor):

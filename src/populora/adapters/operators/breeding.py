@@ -37,14 +37,14 @@ COMMON_BASIS = 0.5
 def breed(
     parents: Sequence[Adapter],
     plan: Lineage,
-    names: Sequence[str] = ("parent 1", "parent 2"),
+    names: Sequence[str] = (),
     allow_copy: bool = False,
     operator: Operator | None = None,
 ) -> tuple[Adapter, Lineage]:
     """Breed the child of ``parents`` by the plan's operator, strengths, refactor, seed and stream; return it and the completed plan.
 
-    ``names`` are recorded for the parents; ``operator`` is that of the plan, if it was looked up already. Strengths that the plan
-    leaves out have their defaults. The parents stay untouched.
+    ``names`` are recorded for the parents, by default "parent 1" and so on; ``operator`` is that of the plan, if it was looked up already.
+    Strengths that the plan leaves out have their defaults. The parents stay untouched.
 
     Raises `ConfigError` for an unknown operator, refactor or strength, a strength out of range, or a wrong number of parents.
     Raises `AdapterError` for parents that do not fit together, are not fp32, or hold NaN or infinite weights, for such a child, and,
@@ -71,7 +71,8 @@ def breed(
                     f"operator '{operator.name}' gave a child equal to parent {index} (to fp32 accuracy): choose a higher strength, "
                     "another seed or parents that differ; operator 'copy_parent' copies on purpose"
                 )
-    fingerprints = tuple(f"{name}:{parent.fingerprint()}" for name, parent in zip(names, parents, strict=False))
+    names = names or [f"parent {index}" for index in range(1, 1 + len(parents))]
+    fingerprints = tuple(f"{name}:{parent.fingerprint()}" for name, parent in zip(names, parents, strict=True))
     completed = {"parents": fingerprints, "strength": strength, "refactor": refactor, "fingerprint": child.fingerprint()}
     return child, replace(plan, **completed, **similarity._asdict(), basis_cosine=basis)
 
@@ -118,7 +119,7 @@ def basis_warning(lineage: Lineage) -> str:
     if not operator.mixes_factors or lineage.strength.get("space") == "delta" or cosine is None or cosine >= COMMON_BASIS:
         return ""
     warning = f"The parents' A have a cosine of {cosine:.2f}: their factors share no basis, and {operator.name} mixes them entry by entry."
-    return f"{warning} x2, x3, and x1 with space=delta do not need one."
+    return f"{warning} x2, x3, soup, and x1 with space=delta do not need one."
 
 
 def lineage_bytes(lineage: Lineage, versions: Mapping[str, str]) -> bytes:

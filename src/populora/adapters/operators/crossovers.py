@@ -1,4 +1,5 @@
-"""Crossovers X1 to X4: two parents, one child of the same rank (paper, appendix "Full LoRA Operator Catalog").
+"""Crossovers X1 to X4: two parents, one child of the same rank (paper, appendix "Full LoRA Operator Catalog"). And `soup`, which the paper
+does not have.
 
 X4, and X1 in factor space, mix the factors themselves, so they presume parents whose A share a basis (equal A at birth, reading 27;
 docs/operators.md says what ends that). The order of the parents matters for X3 and X4. Readings: X1 averages (the appendix; the body's
@@ -39,13 +40,21 @@ def dare(
 
     if space == "factor":
         return on_factors(parents, mix_factors)
-    pairs = [(parents[0].modules[name], parents[1].modules[name]) for name in sorted(parents[0].modules)]
     if drop == 0:
-        means = double_qr_svd([(torch.cat([a1, a2]), torch.cat([b1, b2], dim=1) / 2) for (a1, b1), (a2, b2) in pairs])
-        parts = ([mean.part(0, len(mean.s) // 2)] for mean in means)
-    else:
-        dense = ((dropped(b1 @ a1).add_(dropped(b2 @ a2)).div_(2), len(a1)) for (a1, b1), (a2, b2) in pairs)
-        parts = ([truncated_svd(delta, rank, rng)] for delta, rank in dense)
+        return soup(parents, rng, refactor=refactor)
+    pairs = [(parents[0].modules[name], parents[1].modules[name]) for name in sorted(parents[0].modules)]
+    dense = ((dropped(b1 @ a1).add_(dropped(b2 @ a2)).div_(2), len(a1)) for (a1, b1), (a2, b2) in pairs)
+    return from_components(parents[0], ([truncated_svd(delta, rank, rng)] for delta, rank in dense), rng, refactor)
+
+
+def soup(parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refactor = "revive") -> Adapter:
+    """Average the deltas of any number of parents (a uniform soup, Wortsman et al. 2022), and keep the best approximation of their rank.
+
+    The factors need no common basis. No dense delta is formed: the mean of n deltas is one of n times the rank.
+    """
+    factors = [[parent.modules[name] for parent in parents] for name in sorted(parents[0].modules)]
+    wide = [(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs], dim=1) / len(pairs)) for pairs in factors]
+    parts = ([mean.part(0, len(mean.s) // len(parents))] for mean in double_qr_svd(wide))
     return from_components(parents[0], parts, rng, refactor)
 
 

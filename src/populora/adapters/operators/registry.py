@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from populora.adapters.adapter import Adapter
-from populora.adapters.operators.crossovers import dare, extrapolative, layer_wise, svd_subspace
+from populora.adapters.operators.crossovers import dare, extrapolative, layer_wise, soup, svd_subspace
 from populora.adapters.operators.merges import della, fisher, linear_0_5, slerp, task_arithmetic, ties
 from populora.adapters.operators.mutations import (
     component_masking,
@@ -39,7 +39,7 @@ class Operator:
 
     name: str
     arity: int
-    """Number of parents: 1 for a mutation, 2 for a crossover."""
+    """Number of parents: 1 for a mutation, 2 for a crossover. With ``takes_more`` it is the least, and evolution's number."""
     function: Callable[..., Adapter]
     summary: str
     takes_refactor: bool = False
@@ -49,6 +49,8 @@ class Operator:
     """It combines the parents' factors entry by entry at its default strengths, so they must share a basis."""
     min_rank: int = 1
     """The smallest rank it works on at its default strengths."""
+    takes_more: bool = False
+    in_paper: bool = True
 
     @property
     def alias(self) -> str:
@@ -63,8 +65,8 @@ class Operator:
 
     def check_arity(self, parents: int) -> None:
         """Raise `ConfigError` for another number of parents than the operator takes."""
-        if parents != self.arity:
-            raise ConfigError(f"operator '{self.name}' takes {self.arity} parent(s), got {parents}")
+        if parents != self.arity and not (self.takes_more and parents > self.arity):
+            raise ConfigError(f"operator '{self.name}' takes {self.arity}{' or more' * self.takes_more} parent(s), got {parents}")
 
     def check_refactor(self, refactor: str) -> None:
         """Raise `ConfigError` for a ``refactor`` that the operator would not use; empty stands for the default."""
@@ -112,9 +114,13 @@ OPERATORS: dict[str, Operator] = {
         Operator("x8", 2, slerp, "along the arc between the parents, tensor by tensor", mixes_factors=True),
         Operator("x9", 2, fisher, "a mean in which each entry weighs its own square", mixes_factors=True),
         Operator("linear_0_5", 2, linear_0_5, "control: the mean of the parents' factors", control=True, mixes_factors=True),
+        Operator(
+            "soup", 2, soup, "the mean of the deltas of two or more parents, at their rank",
+            takes_refactor=True, takes_more=True, in_paper=False,
+        ),
     )
 }  # fmt: skip
-"""The built-in operators, by the paper's names."""
+"""The built-in operators by name: the paper's seventeen, by its names, and `soup`."""
 
 
 def get_operator(name: str) -> Operator:

@@ -65,7 +65,7 @@ class RetentionConfig:
     retrain_steps: int = 50
     parents: tuple[str, str] = ("code_o", "code_f")
     """The tasks of the two parents, of Python. Mutations take the first parent, crossovers both."""
-    operators: tuple[str, ...] = tuple(OPERATORS)
+    operators: tuple[str, ...] = tuple(name for name, operator in OPERATORS.items() if operator.in_paper)
     """By name or alias, possibly with strengths: ``"x4"``, ``"x4 swapped"``, ``"m1 epsilon=0"``. The controls are always added."""
     refactor: Refactor = "revive"
     """How operators split a child's singular values (`populora.adapters.svd`)."""
