@@ -5,15 +5,17 @@
 A claim whose arms lack planned runs is incomplete and has no verdict.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.claims.dynamics import scalars
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_suites, vote_gain
-from benchmarks.claims.protocol import PROTOCOL
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_means, read_runs, read_suites, vote_gain
+from benchmarks.claims.protocol import PROTOCOL, planned_means
 from benchmarks.measuring import options, write_results
 from scipy import stats
 
@@ -45,9 +47,12 @@ def main() -> None:
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
         arms[name] = observe(in_groups(runs[derived["of"]], derived["size"]), suites)
+    means_of_adapters = read_means(args.out / "measured", chain.from_iterable(runs.values()))
+    arms |= {arm: observe_means(of_arm, suites) for arm, of_arm in means_of_adapters.items()}
     planned = {arm: settings["seeds"] for arm, settings in PROTOCOL["arms"].items()}
     counts = {arm: [len(runs.get(arm, [])), number] for arm, number in planned.items()}
     planned |= {name: planned[derived["of"]] // derived["size"] for name, derived in PROTOCOL["derived"].items()}
+    planned |= Counter(mean.arm for mean in planned_means())
     claims = judge(arms, planned)
     means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in arms.items()}
     write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means})
@@ -62,14 +67,7 @@ def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]
     """Compute the measures of an arm; each group of runs is one observation. Without a group there are none."""
     if not groups:
         return {}
-    test = suites["test"]
-    rows = [accuracies(group, suites) for group in groups]
-    arm: Arm = {}
-    for name in rows[0]:
-        places = suites["transfer"].groups if name == "transfer" else test.groups
-        arm[name] = shares(np.array([of_group[name] for of_group in rows]), places)
-    for level, places in enumerate(test.groups, start=1):
-        arm[f"test/{level}"] = shares(np.array([of_group["test"] for of_group in rows]), [places])
+    test, arm = suites["test"], solved([accuracies(group, suites) for group in groups], suites)
     single = all(len(group) == 1 for group in groups)
     if single and all(sum(row["suite"] == "vote" for row in group[0].answers) > 1 for group in groups):
         asked = [problem for problem in test.problems if problem.task is TaskType.CODE_O]
@@ -78,6 +76,24 @@ def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]
         of_runs = [scalars(group[0], suites) for group in groups]
         for name in sorted({name for values in of_runs for name in values}):
             arm[name] = Observations(np.array([values[name] for values in of_runs if name in values]))
+    return arm
+
+
+def observe_means(means: Sequence[tuple[MeasuredRun, Sequence[MeasuredRun]]], suites: Mapping[str, Suite]) -> Arm:
+    """Compute what means of adapters solve, and how much more than the solvers that they were made of."""
+    rows = [accuracies([mean], suites) for mean, _ in means]
+    gains = [of_mean["test"] - accuracies(sources, suites)["test"] for of_mean, (_, sources) in zip(rows, means, strict=True)]
+    return {**solved(rows, suites), "mean_gain": shares(np.array(gains), suites["test"].groups)}
+
+
+def solved(rows: Sequence[Mapping[str, Values]], suites: Mapping[str, Suite]) -> Arm:
+    """Put the rows of an arm's observations together, by measure, and those of the test suite by level, too."""
+    arm: Arm = {}
+    for name in rows[0]:
+        places = suites["transfer"].groups if name == "transfer" else suites["test"].groups
+        arm[name] = shares(np.array([of_group[name] for of_group in rows]), places)
+    for level, places in enumerate(suites["test"].groups, start=1):
+        arm[f"test/{level}"] = shares(np.array([of_group["test"] for of_group in rows]), [places])
     return arm
 
 

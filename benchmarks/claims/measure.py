@@ -52,7 +52,7 @@ USED = "cpu_seconds.txt"
 
 
 def write_measured(folder: Path, target: Path, suites: Sequence[str]) -> None:
-    every = {name: load_held_out(BaseConfig(path="tiny"), 216) if name == "validation" else read_suite(name) for name in suites}
+    every = {name: problems_of(name) for name in suites}
     answers = pa.Table.from_pylist(list(answer_rows(folder, every)))
     log, timings = read_log(folder), read_log(folder, TIMINGS)
     names = sorted({name for line in log for name in line if KEPT.fullmatch(name)})
@@ -63,6 +63,11 @@ def write_measured(folder: Path, target: Path, suites: Sequence[str]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(answers, f"{target}.answers.parquet", compression="zstd")
     pq.write_table(table, f"{target}.parquet", compression="zstd")  # last: the run counts as measured now
+
+
+def problems_of(suite: str) -> Sequence[Problem]:
+    """Read a suite; that for validation ships with the base."""
+    return load_held_out(BaseConfig(path="tiny"), 216) if suite == "validation" else read_suite(suite)
 
 
 def cpu_seconds(folder: Path) -> float | None:

@@ -27,12 +27,49 @@ class Planned:
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """Name the suites that the run's solvers answer. Those of the verdicts see the test suites, the confirmation the held-back one."""
-        return {"pilot": VALIDATION, "ideas": VALIDATION, "confirmation": ("held_back",)}.get(self.arm.partition("/")[0], VERDICTS)
+        """Name the suites that the run's solvers answer."""
+        return suites_of(self.arm)
 
     def flags(self) -> list[str]:
         """Return the command-line flags of the settings."""
         return [word for name, value in self.settings.items() for word in _flag(name, value)]
+
+
+@dataclass(frozen=True)
+class PlannedMean:
+    """A mean of adapters. Its ``name`` is that of its file; ``adapters`` are PEFT folders, ``RUN/MEMBER``, below the campaign's."""
+
+    arm: str
+    seed: int
+    adapters: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}-{self.seed}"
+
+    @property
+    def runs(self) -> list[str]:
+        """Name the runs that made the adapters."""
+        return list(dict.fromkeys(adapter.rpartition("/")[0] for adapter in self.adapters))
+
+
+def planned_means() -> list[PlannedMean]:
+    """List the means of the verdicts, then those of each population's students among the ideas and in the confirmation."""
+    means: list[PlannedMean] = []
+    for arm, part in PROTOCOL["means"].items():
+        adapters = [part["adapters"].format(seed=seed, member=member) for seed in part["seeds"] for member in part["members"]]
+        means += [PlannedMean(arm, start // 4, tuple(adapters[start : start + 4])) for start in range(0, len(adapters), 4)]
+    ideas, confirmation, members = PROTOCOL["ideas"], PROTOCOL["confirmation"], PROTOCOL["means"]["students"]["members"]
+    of_parts = {f"ideas/{arm}": ideas["seeds"] for arm in ("4t4s", *ideas["arms"], "together")}
+    of_parts |= {f"confirmation/{arm}": confirmation["seeds"] for arm in ("4t4s", "cured")}
+    return means + [
+        PlannedMean(arm, seed, tuple(f"{arm}-{seed}/{member}" for member in members)) for arm, seeds in of_parts.items() for seed in seeds
+    ]
+
+
+def suites_of(arm: str) -> tuple[str, ...]:
+    """Name the suites that an arm's solvers answer. Those of the verdicts see the test suites, the confirmation the held-back one."""
+    return {"pilot": VALIDATION, "ideas": VALIDATION, "confirmation": ("held_back",)}.get(arm.partition("/")[0], VERDICTS)
 
 
 def planned_runs(rates: Mapping[str, float]) -> list[Planned]:

@@ -7,24 +7,38 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.claims import analyse, confirm, dynamics, ideas, measure, measures, protocol, suites
+from benchmarks.claims import analyse, confirm, dynamics, ideas, means, measure, measures, protocol, suites
 from benchmarks.claims import run as campaign
 from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
 from benchmarks.claims.dynamics import oscillation, parents_kept, recovered, specialisation
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, vote, vote_gain
-from benchmarks.claims.protocol import PROTOCOL, confirmation_runs, idea_runs, pilot_runs, planned_runs, together_runs
+from benchmarks.claims.protocol import (
+    PROTOCOL,
+    PlannedMean,
+    confirmation_runs,
+    idea_runs,
+    pilot_runs,
+    planned_means,
+    planned_runs,
+    together_runs,
+)
 from benchmarks.claims.transfer import FAMILIES
 
+from populora.adapters.peft_format import save_adapter
 from populora.cli.arguments import parse_settings
 from populora.cli.train import Train
+from populora.core.config_file import changed, load_config
+from populora.core.presets import settings_file
 from populora.core.rng import stream
 from populora.core.types import CODE_TYPES, Problem
+from populora.training.loop import build_run
 
 RATES = {"agent": 1e-3, "4t4s": 2e-3, "agent_x4": 4e-3}
 
@@ -65,7 +79,7 @@ def test_the_confirmation_gives_its_agent_the_cure_and_the_samples_of_four_pairs
     assert agent["learner.learning_rate"] == RATES["agent_x4"] and cured["learner.learning_rate"] == RATES["4t4s"]
     for run in {run.arm: run for run in [*runs, *together_runs(RATES, ["several", "kl"])]}.values():
         parse_settings(Train, [PROTOCOL["preset"], *run.flags()], "train")
-    assert together_runs(RATES, ["kl"]) == [] and len(together_runs(RATES, ["kl", "buffer"])) == 3
+    assert together_runs(RATES, ["kl"]) == [] and len(together_runs(RATES, ["kl", "soup"])) == 3
 
 
 def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
@@ -75,21 +89,22 @@ def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
         return MeasuredRun(f"{name}-{seed}", {"contaminated": {"held_back": []}}, {"seconds": np.zeros(1)}, rows)
 
     seeds = PROTOCOL["confirmation"]["seeds"]
-    right = {"cured": 30, "agent_x4": 10, "4t4s": 33}
+    right = {"cured": 30, "agent_x4": 10, "4t4s": 33, "cured_mean": 10}
     runs = {name: [run(name, seed, count + seed % 2) for seed in seeds] for name, count in right.items()}
-    first, second = confirm.confirm(runs, Suite(problems(*["1"] * 40)))["claims"]
-    assert (first["verdict"], second["verdict"]) == ("holds", "does not") and first["comparisons"][0]["effect"] == 0.5
+    first, second, third = confirm.confirm(runs, Suite(problems(*["1"] * 40)))["claims"]
+    assert (first["verdict"], second["verdict"], third["verdict"]) == ("holds", "does not", "does not")
+    assert first["comparisons"][0]["effect"] == 0.5 and third["comparisons"][0]["effect"] == 0.0
     with pytest.raises(SystemExit, match="lacks runs of 4t4s"):
         confirm.confirm({**runs, "4t4s": runs["4t4s"][:7]}, Suite([]))
 
 
 def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not_alike():
     accuracies = {**dict.fromkeys([*PROTOCOL["ideas"]["references"], *PROTOCOL["ideas"]["arms"]], 0.5)}
-    accuracies |= {"warmup": 0.53, "kl": 0.512, "buffer": 0.6, "several": 0.517, "more_problems": 0.52, "centring": 0.516}
+    accuracies |= {"warmup": 0.53, "kl": 0.512, "soup": 0.6, "several": 0.517, "more_problems": 0.52, "centring": 0.516}
     means = {name: dict.fromkeys(ideas.COLUMNS, value) for name, value in accuracies.items()}
     counts = dict.fromkeys(means, len(PROTOCOL["ideas"]["seeds"]))
-    assert ideas.taken(means, counts) == ["buffer", "warmup", "more_problems"]
-    assert ideas.taken({**means, "4t4s": means["buffer"]}, counts) == []
+    assert ideas.taken(means, counts) == ["soup", "warmup", "more_problems"]
+    assert ideas.taken({**means, "4t4s": means["soup"]}, counts) == []
     assert ideas.taken(means, {**counts, "kl": 1}) is None, "before all runs are there"
     names = ideas.taken(means, counts)
     assert (
@@ -98,9 +113,9 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not
         and ideas.chosen(["kl"], means, counts) == ["kl"]
     )
     assert ideas.chosen(names, means, counts) is None, "before the runs of all together"
-    for accuracy, expected in ((0.61, names), (0.59, ["buffer"])):
+    for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**means, "together": {"accuracy": accuracy}}, {**counts, "together": 3}) == expected
-    assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 |")
+    assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 | 0.5 |")
 
 
 def test_an_idea_has_its_numbers_on_record():
@@ -109,8 +124,9 @@ def test_an_idea_has_its_numbers_on_record():
     names = ("teacher/difficulty", "teacher/loc", "tokens/propose", "tokens/solve")
     curves = {name: np.array([1e6, 3e6]) for name in names} | {"teacher/validity/T0/code_f": np.array([0.5, 0.25]), "seconds": np.zeros(1)}
     run = MeasuredRun("kl-910", {**run.facts, "cpu_seconds": 120}, curves, run.answers)
-    values = ideas.values_of(run, [3])
+    values = ideas.values_of(run, [3], run_with([[1, 1, 0, 0]]))
     assert (values["accuracy"], values["least valid"], values["sampled"], values["CPU minutes"]) == (0.5, 0.375, 8, 2)
+    assert values["mean"] == pytest.approx(2 / 3) and np.isnan(ideas.values_of(run, [3], None)["mean"])
     kept = ("learner/base_kl/T0", "teacher/validity/T0/code_f", "student/format_rate", "teacher/rho_zero", "tokens/solve")
     assert all(measure.KEPT.fullmatch(name) for name in kept)
 
@@ -121,7 +137,7 @@ def test_no_snapshot_has_children_that_did_not_train():
 
 
 def test_claims_name_measures_and_arms_of_the_protocol():
-    arms = {*PROTOCOL["arms"], *PROTOCOL["derived"]}
+    arms = {*PROTOCOL["arms"], *PROTOCOL["derived"], *PROTOCOL["means"]}
     assert sorted(chain.from_iterable(PROTOCOL["order"]["arms"])) == sorted(PROTOCOL["arms"])
     known = {*PROTOCOL["measures"], "cyclomatic", "ast_depth", "variables"}
     for claim in PROTOCOL["claims"]:
@@ -187,6 +203,46 @@ def test_accuracies_are_of_all_solvers_the_weakest_the_chosen_and_any_without_wh
     np.testing.assert_equal(rows["chosen"], [1, 0, 1, np.nan])
     np.testing.assert_equal(rows["union"], [1, 0, 1, np.nan])
     assert rows["transfer"].tolist() == [0.5, 0, 1, 0.5]
+
+
+def test_means_are_of_adapters_that_the_planned_runs_leave():
+    planned = {run.name: run for run in [*planned_runs(RATES), *idea_runs(RATES), *together_runs(RATES, ["kl", "soup"])]}
+    planned |= {run.name: run for run in confirmation_runs(RATES, ["kl"])}
+    assert len({mean.name for mean in planned_means()} - set(planned)) == 11  # the others have the names of their runs
+    for mean in planned_means():
+        assert len(set(mean.adapters)) == 4 and all(planned[name].suites == protocol.suites_of(mean.arm) for name in mean.runs)
+    assert [len(mean.runs) for mean in planned_means() if mean.arm in PROTOCOL["means"]] == [1] * 7 + [4] * 4
+
+
+def test_a_mean_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_their_solvers(tmp_path, monkeypatch):
+    suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
+    runs = [replace(run_with([[0, 0, 1, 1]], contaminated=[place]), name=f"agent-{place}") for place in (1, 3)]
+    rows = [{**row, "step": 0} for row in run_with([[1, 1, 1, 1]]).answers]
+    (tmp_path / "means").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "means/agents-0.answers.parquet")
+    monkeypatch.setattr(measures, "planned_means", lambda: [PlannedMean("agents", 0, ("agent-1/A0", "agent-3/A0"))])
+    assert measures.read_means(tmp_path, runs[:1]) == {}, "a run is not measured yet"
+    ((mean, sources),) = measures.read_means(tmp_path, runs)["agents"]
+    assert sources == runs
+    arm = analyse.observe_means([(mean, sources)], suite)
+    np.testing.assert_equal(arm["test"].rows, [[1, np.nan, 1, np.nan]])
+    np.testing.assert_equal(arm["mean_gain"].rows, [[1, np.nan, 0, np.nan]])
+
+
+@pytest.mark.slow
+def test_the_mean_of_equal_adapters_answers_as_they_do(tmp_path, monkeypatch):
+    chosen = measure.problems_of("validation")[::108]
+    monkeypatch.setattr(means, "problems_of", lambda suite: chosen)
+    with build_run(changed(load_config(settings_file("tiny_1t1s")), {"threads": 1})) as run:
+        run.bank.factors["model.layers.0.self_attn.o_proj"][1][:] = 0.05
+        run.sync_weights()
+        (expected,) = measure.greedy_rows(run, "validation", chosen)
+        for name in ("S0", "S1", "S2", "S3"):
+            save_adapter(run.bank.adapter(run.population.solvers[0].slot), tmp_path / "4t4s-1" / name, "tiny", run.config.lora.targets)
+    mean = PlannedMean("students", 0, tuple(f"4t4s-1/S{index}" for index in range(4)))
+    means.write_means([mean, mean], ["validation"], tmp_path, tmp_path)
+    (row,) = pq.read_table(means.target(tmp_path, mean)).to_pylist()
+    assert row["correct"] == expected["correct"] and row["member"] == "mean" and row["tokens"] == expected["tokens"] > 0
 
 
 def test_solvers_of_several_runs_are_ranked_on_the_same_problems():
