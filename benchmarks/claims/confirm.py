@@ -2,7 +2,7 @@
 
     python -m benchmarks.claims.confirm       writes confirmation.json and confirmation.md; `run.py confirmation` trains the runs
 
-Verdicts follow the rule of all claims, and p is corrected over all claims.
+Verdicts follow the rule of all claims, and p is corrected over these claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims.analyse import judge, shares, summary, table
-from benchmarks.claims.measures import MeasuredRun, Suite, mean_known, read_means, read_runs
+from benchmarks.claims.measures import MeasuredRun, Suite, mean_known, read_runs, read_soups
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import read_suite
 from benchmarks.measuring import options, write_results
@@ -23,21 +23,22 @@ PLAN = PROTOCOL["confirmation"]
 def main() -> None:
     args = options(__doc__, Path(__file__).parent).parse_args()
     runs = read_runs(args.out / "measured/confirmation")
-    means = read_means(args.out / "measured", chain.from_iterable(runs.values()), "confirmation/")
-    runs |= {f"{arm.rpartition('/')[2]}_mean": [mean for mean, _ in of_arm] for arm, of_arm in means.items()}
+    soups = read_soups(args.out / "measured", chain.from_iterable(runs.values()), "confirmation/")
+    runs |= {arm.rpartition("/")[2]: [soup for soup, _ in of_arm] for arm, of_arm in soups.items()}
     results = confirm(runs, Suite(read_suite("held_back")))
     write_results(args.out / "confirmation.json", results)
     (args.out / "confirmation.md").write_text(table(results["claims"]), encoding="utf-8")
 
 
 def confirm(runs: Mapping[str, Sequence[MeasuredRun]], suite: Suite) -> dict[str, Any]:
-    """Return each claim with its verdict. Raises `SystemExit` while runs are missing: nobody looks before the last one."""
+    """Return each claim with its verdict. Raises `SystemExit` while runs are missing: nobody looks before the last one.
+
+    A claim about soups is incomplete without all of them.
+    """
     comparisons = [each for claim in PLAN["claims"] for each in claim["comparisons"]]
     needed = {each[side] for each in comparisons for side in ("arm", "against")}
-    if missing := sorted(arm for arm in needed if len(runs.get(arm, ())) < len(PLAN["seeds"])):
-        raise SystemExit(
-            f"the confirmation lacks runs of {', '.join(missing)}: call benchmarks.claims.run confirmation, then benchmarks.claims.means"
-        )
+    if missing := sorted(arm for arm in needed if len(runs.get(arm, ())) < len(PLAN["seeds"]) and not arm.endswith("_soup")):
+        raise SystemExit(f"the confirmation lacks runs of {', '.join(missing)}: call benchmarks.claims.run confirmation")
     arms = {
         arm: {"held_back": shares(np.array([mean_known(run.greedy("held_back")) for run in of_arm]), suite.groups)}
         for arm, of_arm in runs.items()

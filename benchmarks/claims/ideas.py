@@ -6,25 +6,15 @@ Before all runs are there, ``taken`` is null; before those of the taken ideas to
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from benchmarks.claims.measures import (
-    LAST,
-    MeasuredRun,
-    proposed_validation,
-    read_means,
-    read_runs,
-    validation_accuracies,
-    weakest_validity,
-)
+from benchmarks.claims.measures import LAST, MeasuredRun, proposed_validation, read_runs, validation_accuracies, weakest_validity
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.measuring import options, write_results
 
 COLUMNS = {
     "accuracy": "validation accuracy: mean over solvers, of the problems that no teacher of any run proposed",
-    "mean": "the same of one adapter, the mean of the solvers' deltas",
     "least valid": "validity of proposals in the last steps, of the teacher and type that has the lowest",
     "difficulty": "1 - solve rate of valid problems in the last steps",
     "lines": "lines of code of programs proposed in the last steps",
@@ -41,9 +31,7 @@ def main() -> None:
     arms = read_runs(args.out / "measured/ideas")
     alone = [run for arm, runs in arms.items() if arm != "together" for run in runs]  # or a later run would change what was taken
     proposed = proposed_validation(alone)
-    of_means = read_means(args.out / "measured", chain.from_iterable(arms.values()), "ideas/")
-    means_of = {run.name: mean for pairs in of_means.values() for mean, (run,) in pairs}
-    values = {arm: [values_of(run, proposed, means_of.get(run.name)) for run in runs] for arm, runs in arms.items()}
+    values = {arm: [values_of(run, proposed) for run in runs] for arm, runs in arms.items()}
     means = {arm: {name: round(float(np.mean([each[name] for each in of_arm])), 4) for name in COLUMNS} for arm, of_arm in values.items()}
     counts = {arm: len(of_arm) for arm, of_arm in values.items()}
     names = taken(means, counts)
@@ -53,12 +41,10 @@ def main() -> None:
     (args.out / "ideas.md").write_text(table(means, counts), encoding="utf-8")
 
 
-def values_of(run: MeasuredRun, proposed: Sequence[int], mean: MeasuredRun | None) -> dict[str, float]:
-    """Compute the columns of a run. ``proposed`` are the places of the problems that are left out, ``mean`` is that of its solvers."""
-    solvers = validation_accuracies([run], proposed)
+def values_of(run: MeasuredRun, proposed: Sequence[int]) -> dict[str, float]:
+    """Compute the columns of a run. ``proposed`` are the places of the problems that are left out."""
     return {
-        "accuracy": float(np.mean(solvers)),
-        "mean": float(validation_accuracies([mean], proposed)[0]) if mean else float(solvers[0]) if len(solvers) == 1 else float("nan"),
+        "accuracy": float(np.mean(validation_accuracies([run], proposed))),
         "least valid": weakest_validity(run),
         "difficulty": float(np.nanmean(run.curves["teacher/difficulty"][-LAST:])),
         "lines": float(np.nanmean(run.curves["teacher/loc"][-LAST:])),

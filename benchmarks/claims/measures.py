@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from benchmarks.claims.protocol import PROTOCOL, planned_means
+from benchmarks.claims.protocol import PROTOCOL, planned_soups
 from benchmarks.claims.suites import SAMPLES, read_suite
 
 from populora.core.types import Problem
@@ -77,23 +77,22 @@ def read_runs(folder: Path) -> dict[str, list[MeasuredRun]]:
     return arms
 
 
-def read_means(folder: Path, runs: Iterable[MeasuredRun], part: str = "") -> dict[str, list[tuple[MeasuredRun, list[MeasuredRun]]]]:
-    """Read what means of adapters answered, by arm, each with the runs that it was made of. They leave out what any of these proposed.
+def read_soups(folder: Path, runs: Iterable[MeasuredRun], part: str = "") -> dict[str, list[tuple[MeasuredRun, list[MeasuredRun]]]]:
+    """Read what soups answered, by arm, each with the runs that it was made of. A soup leaves out what any of these proposed.
 
     ``folder`` has the measured runs of all parts, ``runs`` are those of one, whose arms begin with ``part``.
     """
     known = {f"{part}{run.name}": run for run in runs}
     arms: dict[str, list[tuple[MeasuredRun, list[MeasuredRun]]]] = {}
-    for mean in planned_means():
-        file = folder / "means" / f"{mean.name}.answers.parquet"
-        if file.exists() and all(name in known for name in mean.runs):
-            sources = [known[name] for name in mean.runs]
-            contaminated = {
-                suite: sorted({place for run in sources for place in run.facts["contaminated"][suite]})
-                for suite in sources[0].facts["contaminated"]
-            }
-            solver = MeasuredRun(mean.name, {"contaminated": contaminated}, {"seconds": np.zeros(0)}, pq.read_table(file).to_pylist())
-            arms.setdefault(mean.arm, []).append((solver, sources))
+    for soup in planned_soups():
+        file = folder / "soups" / f"{soup.name}.answers.parquet"
+        if file.exists() and all(name in known for name in soup.runs):
+            sources = [known[name] for name in soup.runs]
+            suites = sources[0].facts["contaminated"]
+            contaminated = {suite: sorted({place for run in sources for place in run.facts["contaminated"][suite]}) for suite in suites}
+            rows = [row for row in pq.read_table(file).to_pylist() if row["member"] == "soup"]
+            solver = MeasuredRun(soup.name, {"contaminated": contaminated}, {"seconds": np.zeros(0)}, rows)
+            arms.setdefault(soup.arm, []).append((solver, sources))
     return arms
 
 

@@ -9,6 +9,8 @@ from typing import Any
 PROTOCOL: dict[str, Any] = tomllib.loads(Path(__file__).with_name("protocol.toml").read_text(encoding="utf-8"))
 
 VALIDATION, VERDICTS = ("validation",), ("test", "transfer", "validation")
+IN_SOUP = 4
+"""Adapters of a soup."""
 OF_A_POPULATION = ("population.", "evolution.", "league.")
 """What the names of settings begin with that a single agent has no use for."""
 
@@ -36,35 +38,33 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class PlannedMean:
-    """A mean of adapters. Its ``name`` is that of its file; ``adapters`` are PEFT folders, ``RUN/MEMBER``, below the campaign's."""
+class PlannedSoup:
+    """One adapter from several, which are PEFT folders ``RUN/MEMBER`` below the campaign's. Its ``name`` is that of its file."""
 
     arm: str
-    seed: int
     adapters: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.arm}-{self.seed}"
 
     @property
     def runs(self) -> list[str]:
         """Name the runs that made the adapters."""
         return list(dict.fromkeys(adapter.rpartition("/")[0] for adapter in self.adapters))
 
+    @property
+    def name(self) -> str:
+        """End in the seed of the first run."""
+        return f"{self.arm}-{self.runs[0].rpartition('-')[2]}"
 
-def planned_means() -> list[PlannedMean]:
-    """List the means of the verdicts, then those of each population's students among the ideas and in the confirmation."""
-    means: list[PlannedMean] = []
-    for arm, part in PROTOCOL["means"].items():
-        adapters = [part["adapters"].format(seed=seed, member=member) for seed in part["seeds"] for member in part["members"]]
-        means += [PlannedMean(arm, start // 4, tuple(adapters[start : start + 4])) for start in range(0, len(adapters), 4)]
-    ideas, confirmation, members = PROTOCOL["ideas"], PROTOCOL["confirmation"], PROTOCOL["means"]["students"]["members"]
-    of_parts = {f"ideas/{arm}": ideas["seeds"] for arm in ("4t4s", *ideas["arms"], "together")}
-    of_parts |= {f"confirmation/{arm}": confirmation["seeds"] for arm in ("4t4s", "cured")}
-    return means + [
-        PlannedMean(arm, seed, tuple(f"{arm}-{seed}/{member}" for member in members)) for arm, seeds in of_parts.items() for seed in seeds
-    ]
+
+def planned_soups() -> list[PlannedSoup]:
+    """List the soups of the verdicts, then those of the confirmation's cured students."""
+    parts = {arm: (part["adapters"], part["members"], part["seeds"]) for arm, part in PROTOCOL["soups"].items()}
+    cured = "confirmation/cured"
+    parts[f"{cured}_soup"] = (f"{cured}-{{seed}}/{{member}}", PROTOCOL["soups"]["students"]["members"], PROTOCOL["confirmation"]["seeds"])
+    soups: list[PlannedSoup] = []
+    for arm, (template, members, seeds) in parts.items():
+        adapters = [template.format(seed=seed, member=member) for seed in seeds for member in members]
+        soups += [PlannedSoup(arm, tuple(adapters[start : start + IN_SOUP])) for start in range(0, len(adapters), IN_SOUP)]
+    return soups
 
 
 def suites_of(arm: str) -> tuple[str, ...]:

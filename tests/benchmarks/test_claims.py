@@ -14,19 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.claims import analyse, confirm, dynamics, ideas, means, measure, measures, protocol, suites
+import torch
+from benchmarks.claims import analyse, confirm, dynamics, ideas, measure, measures, protocol, soups, suites
 from benchmarks.claims import run as campaign
 from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
 from benchmarks.claims.dynamics import oscillation, parents_kept, recovered, specialisation
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, vote, vote_gain
 from benchmarks.claims.protocol import (
     PROTOCOL,
-    PlannedMean,
+    PlannedSoup,
     confirmation_runs,
     idea_runs,
     pilot_runs,
-    planned_means,
     planned_runs,
+    planned_soups,
     together_runs,
 )
 from benchmarks.claims.transfer import FAMILIES
@@ -89,11 +90,14 @@ def test_a_confirmation_says_what_is_ahead_on_the_held_back_suite():
         return MeasuredRun(f"{name}-{seed}", {"contaminated": {"held_back": []}}, {"seconds": np.zeros(1)}, rows)
 
     seeds = PROTOCOL["confirmation"]["seeds"]
-    right = {"cured": 30, "agent_x4": 10, "4t4s": 33, "cured_mean": 10}
+    right = {"cured": 30, "agent_x4": 10, "4t4s": 33, "cured_soup": 10}
     runs = {name: [run(name, seed, count + seed % 2) for seed in seeds] for name, count in right.items()}
     first, second, third = confirm.confirm(runs, Suite(problems(*["1"] * 40)))["claims"]
     assert (first["verdict"], second["verdict"], third["verdict"]) == ("holds", "does not", "does not")
     assert first["comparisons"][0]["effect"] == 0.5 and third["comparisons"][0]["effect"] == 0.0
+    without = {arm: of_arm for arm, of_arm in runs.items() if arm != "cured_soup"}
+    verdicts = [claim["verdict"] for claim in confirm.confirm(without, Suite(problems(*["1"] * 40)))["claims"]]
+    assert verdicts == ["holds", "does not", "incomplete"]
     with pytest.raises(SystemExit, match="lacks runs of 4t4s"):
         confirm.confirm({**runs, "4t4s": runs["4t4s"][:7]}, Suite([]))
 
@@ -115,7 +119,7 @@ def test_the_best_three_ideas_are_taken_if_they_are_better_by_the_margin_and_not
     assert ideas.chosen(names, means, counts) is None, "before the runs of all together"
     for accuracy, expected in ((0.61, names), (0.59, ["soup"])):
         assert ideas.chosen(names, {**means, "together": {"accuracy": accuracy}}, {**counts, "together": 3}) == expected
-    assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 | 0.5 |")
+    assert ideas.table(means, counts).splitlines()[2].startswith("| 4t4s | 3 | 0.5 |")
 
 
 def test_an_idea_has_its_numbers_on_record():
@@ -124,9 +128,8 @@ def test_an_idea_has_its_numbers_on_record():
     names = ("teacher/difficulty", "teacher/loc", "tokens/propose", "tokens/solve")
     curves = {name: np.array([1e6, 3e6]) for name in names} | {"teacher/validity/T0/code_f": np.array([0.5, 0.25]), "seconds": np.zeros(1)}
     run = MeasuredRun("kl-910", {**run.facts, "cpu_seconds": 120}, curves, run.answers)
-    values = ideas.values_of(run, [3], run_with([[1, 1, 0, 0]]))
+    values = ideas.values_of(run, [3])
     assert (values["accuracy"], values["least valid"], values["sampled"], values["CPU minutes"]) == (0.5, 0.375, 8, 2)
-    assert values["mean"] == pytest.approx(2 / 3) and np.isnan(ideas.values_of(run, [3], None)["mean"])
     kept = ("learner/base_kl/T0", "teacher/validity/T0/code_f", "student/format_rate", "teacher/rho_zero", "tokens/solve")
     assert all(measure.KEPT.fullmatch(name) for name in kept)
 
@@ -137,7 +140,7 @@ def test_no_snapshot_has_children_that_did_not_train():
 
 
 def test_claims_name_measures_and_arms_of_the_protocol():
-    arms = {*PROTOCOL["arms"], *PROTOCOL["derived"], *PROTOCOL["means"]}
+    arms = {*PROTOCOL["arms"], *PROTOCOL["derived"], *PROTOCOL["soups"]}
     assert sorted(chain.from_iterable(PROTOCOL["order"]["arms"])) == sorted(PROTOCOL["arms"])
     known = {*PROTOCOL["measures"], "cyclomatic", "ast_depth", "variables"}
     for claim in PROTOCOL["claims"]:
@@ -205,44 +208,63 @@ def test_accuracies_are_of_all_solvers_the_weakest_the_chosen_and_any_without_wh
     assert rows["transfer"].tolist() == [0.5, 0, 1, 0.5]
 
 
-def test_means_are_of_adapters_that_the_planned_runs_leave():
-    planned = {run.name: run for run in [*planned_runs(RATES), *idea_runs(RATES), *together_runs(RATES, ["kl", "soup"])]}
-    planned |= {run.name: run for run in confirmation_runs(RATES, ["kl"])}
-    assert len({mean.name for mean in planned_means()} - set(planned)) == 11  # the others have the names of their runs
-    for mean in planned_means():
-        assert len(set(mean.adapters)) == 4 and all(planned[name].suites == protocol.suites_of(mean.arm) for name in mean.runs)
-    assert [len(mean.runs) for mean in planned_means() if mean.arm in PROTOCOL["means"]] == [1] * 7 + [4] * 4
+def test_soups_are_of_adapters_that_the_planned_runs_leave():
+    planned = {run.name: run for run in [*planned_runs(RATES), *confirmation_runs(RATES, ["kl"])]}
+    arms = Counter(soup.arm for soup in planned_soups())
+    assert arms == {"students": 6, "agents": 4, "confirmation/cured_soup": 8} and len({soup.name for soup in planned_soups()}) == 18
+    for soup in planned_soups():
+        assert len(set(soup.adapters)) == 4 and all(planned[name].suites == protocol.suites_of(soup.arm) for name in soup.runs)
+    assert [soup.runs for soup in planned_soups()[5:7]] == [["4t4s-7"], ["agent-8", "agent-9", "agent-10", "agent-11"]]
 
 
-def test_a_mean_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_their_solvers(tmp_path, monkeypatch):
+def test_a_soup_leaves_out_what_any_of_its_runs_proposed_and_its_gain_is_over_their_solvers(tmp_path, monkeypatch):
     suite = {"test": Suite(problems("1", "1", "2", "2")), "transfer": Suite(problems("a", "a", "b", "b"))}
     runs = [replace(run_with([[0, 0, 1, 1]], contaminated=[place]), name=f"agent-{place}") for place in (1, 3)]
-    rows = [{**row, "step": 0} for row in run_with([[1, 1, 1, 1]]).answers]
-    (tmp_path / "means").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "means/agents-0.answers.parquet")
-    monkeypatch.setattr(measures, "planned_means", lambda: [PlannedMean("agents", 0, ("agent-1/A0", "agent-3/A0"))])
-    assert measures.read_means(tmp_path, runs[:1]) == {}, "a run is not measured yet"
-    ((mean, sources),) = measures.read_means(tmp_path, runs)["agents"]
+    rows = [{**row, "step": 0, "member": name} for name in ("uncut", "soup") for row in run_with([[name == "soup"] * 4]).answers]
+    planned = PlannedSoup("agents", ("agent-1/A0", "agent-3/A0"))
+    (tmp_path / "soups").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "soups/agents-1.answers.parquet")
+    monkeypatch.setattr(measures, "planned_soups", lambda: [planned])
+    assert measures.read_soups(tmp_path, runs[:1]) == {}, "a run is not measured yet"
+    ((soup, sources),) = measures.read_soups(tmp_path, runs)["agents"]
     assert sources == runs
-    arm = analyse.observe_means([(mean, sources)], suite)
+    arm = analyse.observe_soups([(soup, sources)], suite)
     np.testing.assert_equal(arm["test"].rows, [[1, np.nan, 1, np.nan]])
-    np.testing.assert_equal(arm["mean_gain"].rows, [[1, np.nan, 0, np.nan]])
+    np.testing.assert_equal(arm["gain"].rows, [[1, np.nan, 0, np.nan]])
+
+
+def test_a_claim_about_soups_needs_all_of_them():
+    planned = analyse.planned_observations()
+    claim = next(claim for claim in PROTOCOL["claims"] if claim["id"] == "C17")
+
+    def judged(soups):
+        counts = {"students": soups, "agents": planned["agents"], "agents4": planned["agents4"], "agent_x4": planned["agent_x4"]}
+        values = {arm: Observations(np.arange(count) / 1000 + (arm == "students")) for arm, count in counts.items()}
+        return judge({arm: {"test": each, "chosen": each} for arm, each in values.items()}, planned, [claim])[0]["verdict"]
+
+    assert (judged(planned["students"]), judged(planned["students"] - 1)) == ("holds", "incomplete")
 
 
 @pytest.mark.slow
-def test_the_mean_of_equal_adapters_answers_as_they_do(tmp_path, monkeypatch):
+def test_a_soup_is_asked_at_its_parents_rank_and_uncut(tmp_path, monkeypatch):
+    """Parents that each adapt one layer: their mean has more components than one parent, unless three of them do nothing."""
     chosen = measure.problems_of("validation")[::108]
-    monkeypatch.setattr(means, "problems_of", lambda suite: chosen)
+    monkeypatch.setattr(soups, "problems_of", lambda suite: chosen)
     with build_run(changed(load_config(settings_file("tiny_1t1s")), {"threads": 1})) as run:
-        run.bank.factors["model.layers.0.self_attn.o_proj"][1][:] = 0.05
+        slot = run.population.solvers[0].slot
+        adapter = run.bank.adapter(slot)
+        grown = {name: (a, torch.full_like(b, 0.02)) for name, (a, b) in adapter.modules.items()}
+        run.bank.load(slot, replace(adapter, modules={name: (a, b / 4) for name, (a, b) in grown.items()}))
         run.sync_weights()
         (expected,) = measure.greedy_rows(run, "validation", chosen)
-        for name in ("S0", "S1", "S2", "S3"):
-            save_adapter(run.bank.adapter(run.population.solvers[0].slot), tmp_path / "4t4s-1" / name, "tiny", run.config.lora.targets)
-    mean = PlannedMean("students", 0, tuple(f"4t4s-1/S{index}" for index in range(4)))
-    means.write_means([mean, mean], ["validation"], tmp_path, tmp_path)
-    (row,) = pq.read_table(means.target(tmp_path, mean)).to_pylist()
-    assert row["correct"] == expected["correct"] and row["member"] == "mean" and row["tokens"] == expected["tokens"] > 0
+    for index in range(4):
+        modules = grown if index == 2 else adapter.modules
+        save_adapter(replace(adapter, modules=modules), tmp_path / f"4t4s-1/S{index}", "tiny", run.config.lora.targets)
+    soup = PlannedSoup("students", tuple(f"4t4s-1/S{index}" for index in range(4)))
+    soups.measure(soup, ["validation"], tmp_path, tmp_path)
+    table = pq.read_table(soups.target(tmp_path, soup))
+    assert [row["member"] for row in table.to_pylist()] == ["soup", "uncut"] and b"parents" in table.schema.metadata
+    assert all((row["correct"], row["tokens"]) == (expected["correct"], expected["tokens"]) for row in table.to_pylist())
 
 
 def test_solvers_of_several_runs_are_ranked_on_the_same_problems():
@@ -378,7 +400,7 @@ def test_verdicts_follow_the_rule():
 def test_a_claim_without_all_its_runs_has_no_verdict():
     arms = {"4t4s": {"test": Observations(np.array([0.5, 0.6]))}, "agent": {"test": Observations(np.array([0.1, 0.2]))}}
     claims = {claim["id"]: claim for claim in judge(arms, {"4t4s": 2, "agent": 3})}
-    assert claims["C1"]["verdict"] == "incomplete" and claims["C1"]["comparisons"][0]["effect"] == 0.4
+    assert claims["C1"]["verdict"] == "incomplete" and "effect" not in claims["C1"]["comparisons"][0]
     (judged,) = [claim for claim in judge(arms, {"4t4s": 2, "agent": 2}) if claim["verdict"] != "incomplete"]
     alone = judge(arms, {"4t4s": 2, "agent": 2}, [PROTOCOL["claims"][0]])[0]
     assert judged["id"] == "C1" and judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])

@@ -88,7 +88,7 @@ def test_every_stage_of_test_all_and_what_says_so_has_a_job_each_night():
     assert len(stages) > 7 and len(nightly) == 3
     workflow = read(ROOT / ".github/workflows/slow.yml")
     assert {*stages, *nightly} - {"test-beside", "test-others"} <= set(makes(workflow))
-    assert "$(NOT_NOW)" in MAKEFILE and workflow["env"]["NOT_NOW"] == ""  # thorough tests of Ray and vLLM
+    assert MAKEFILE.count("$(BUT_THOROUGH)") == 2 and workflow["env"]["NIGHTLY"]  # thorough tests of Ray and of vLLM
 
 
 def test_the_oldest_python_of_the_package_is_tested():

@@ -26,7 +26,7 @@ COMMANDS = {
     "compare": "what arms of runs differ in, with intervals over seeds: `populora compare runs/*`",
     "watch": "the same page for a run that is going on, served on this machine alone: `populora watch`",
     "export": "take one member out of a run as a PEFT folder",
-    "breed": "make a child of one or two PEFT adapters: `populora breed A B --operator x1 -o child`",
+    "breed": "make a child of PEFT adapters: `populora breed A B --operator x1 -o child`",
     "replay": "breed a child again, of a folder or of a run, and compare it bit by bit",
     "verify": "judge programs and answers in the sandbox: JSON Lines in, JSON Lines out",
     "retention": "measure which operators' children learn on: `populora retention`",

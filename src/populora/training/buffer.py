@@ -43,8 +43,10 @@ class ProblemBuffer:
 
     def discard(self, ids: Collection[str]) -> None:
         """Drop problems whose gold value did not reproduce."""
-        for entries in self._entries.values() if ids else ():
-            self._listed.clear()
+        if not ids:
+            return
+        self._listed.clear()
+        for entries in self._entries.values():
             for key in [key for key, problem in entries.items() if problem.id in ids]:
                 del entries[key]
 

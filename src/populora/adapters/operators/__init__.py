@@ -1,4 +1,4 @@
-"""Weight-space operators (paper, section 3.3 and appendix "Full LoRA Operator Catalog"): one or two adapters in, one child out."""
+"""Weight-space operators (paper, section 3.3 and appendix "Full LoRA Operator Catalog"): adapters in, one child out."""
 
 from populora.adapters.operators.registry import OPERATORS, Operator, available_operators, get_operator
 

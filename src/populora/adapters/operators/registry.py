@@ -39,7 +39,7 @@ class Operator:
 
     name: str
     arity: int
-    """Number of parents: 1 for a mutation, 2 for a crossover. With ``takes_more`` it is the least, and evolution's number."""
+    """Number of parents: 1 for a mutation, 2 for a crossover. With ``takes_more`` the minimum, and the number that evolution uses."""
     function: Callable[..., Adapter]
     summary: str
     takes_refactor: bool = False
@@ -50,7 +50,9 @@ class Operator:
     min_rank: int = 1
     """The smallest rank it works on at its default strengths."""
     takes_more: bool = False
+    """It takes any number of parents from ``arity`` on."""
     in_paper: bool = True
+    """It is in the paper's catalogue, which the retention benchmark compares by default."""
 
     @property
     def alias(self) -> str:
