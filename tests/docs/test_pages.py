@@ -174,7 +174,7 @@ def is_planned(command: str) -> bool:
     return command.startswith("populora plan") or "--dry-run" in command
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, capsys):
     """Those of a page in its order, all in one folder. Getting started trains runs/tiny; the other runs that they name are there before."""
     monkeypatch.chdir(tmp_path)

@@ -62,7 +62,7 @@ class Crashing(Silent):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [BASELINE, OTHERWISE], ids=["baseline", "bfloat16"])
+@pytest.mark.parametrize("config", [BASELINE, pytest.param(OTHERWISE, marks=pytest.mark.thorough)], ids=["baseline", "bfloat16"])
 def test_a_run_that_died_goes_on_to_the_same_bytes_in_every_arm(config, tmp_path):
     train(config, tmp_path / "undisturbed", Silent())
     with pytest.raises(Crash):

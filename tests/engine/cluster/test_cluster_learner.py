@@ -88,7 +88,7 @@ def test_no_gradient_travels_when_loads_are_even(make_learner):
     assert not helps(learner)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_whichever_call_a_learner_dies_at_the_adapters_are_those_of_the_undisturbed_update(make_learner, uneven_rows):
     undisturbed = make_learner(2)
     expected = [undisturbed.update(uneven_rows) for _ in range(2)]
