@@ -53,9 +53,7 @@ def main() -> None:
     made = {arm: len(of_arm) for arm, of_arm in {**runs, **soups}.items()}
     counts = {arm: [made.get(arm, 0), number] for arm, number in planned.items() if arm not in PROTOCOL["derived"]}
     claims = judge(arms, planned)
-    complete = {arm: measures for arm, measures in arms.items() if all(len(each.values) == planned[arm] for each in measures.values())}
-    means = {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in complete.items()}
-    write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means})
+    write_results(args.out / "results.json", {"runs": counts, "claims": claims, "means": means_of(arms, planned)})
     (args.out / "table.md").write_text(table(claims), encoding="utf-8")
 
 
@@ -63,7 +61,7 @@ def planned_observations() -> dict[str, int]:
     """Count the observations of each arm that the protocol asks for."""
     planned = {arm: settings["seeds"] for arm, settings in PROTOCOL["arms"].items()}
     planned |= {name: planned[derived["of"]] // derived["size"] for name, derived in PROTOCOL["derived"].items()}
-    return planned | Counter(soup.arm for soup in planned_soups())
+    return planned | Counter(soup.arm for soup in planned_soups() if soup.arm in PROTOCOL["soups"])
 
 
 def in_groups(runs: Sequence[MeasuredRun], size: int) -> list[list[MeasuredRun]]:
@@ -182,6 +180,12 @@ def verdict(comparisons: Sequence[Mapping[str, Any]], corrected: float) -> str:
         return "holds"
     refuted = [signed(each, "interval_of_claim")[1] < (MARGIN if each["accuracy"] else 0.0) for each in comparisons]
     return "does not" if any(refuted) else "unclear"
+
+
+def means_of(arms: Mapping[str, Arm], planned: Mapping[str, int]) -> dict[str, dict[str, dict[str, float]]]:
+    """Summarise the measures of the arms that have all their runs. Of a measure of training, some of these may have no value."""
+    complete = {arm: measures for arm, measures in arms.items() if "test" in measures and len(measures["test"].values) == planned[arm]}
+    return {arm: {name: summary(observed) for name, observed in measures.items()} for arm, measures in complete.items()}
 
 
 def summary(observed: Observations) -> dict[str, float]:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from benchmarks.claims.measure import commit, greedy_rows, problems_of
 from benchmarks.claims.protocol import PROTOCOL, PlannedSoup, planned_soups, suites_of
 from benchmarks.measuring import options
 
 from populora.adapters.adapter import Adapter
 from populora.adapters.operators.breeding import breed
+from populora.adapters.operators.crossovers import mean_delta
 from populora.adapters.peft_format import load_adapter
 from populora.core.config_file import changed, load_config
 from populora.core.installed import processor
@@ -64,13 +64,7 @@ def measure(soup: PlannedSoup, suites: Sequence[str], adapters: Path, out: Path)
 
 def uncut_mean(parents: Sequence[Adapter]) -> Adapter:
     """Return the exact mean of the parents' deltas, of as high a rank as all of them together, with their scale."""
-    modules = {
-        name: (
-            torch.cat([parent.modules[name][0] for parent in parents]),
-            torch.cat([parent.modules[name][1] for parent in parents], dim=1) / len(parents),
-        )
-        for name in parents[0].modules
-    }
+    modules = {name: mean_delta([parent.modules[name] for parent in parents]) for name in parents[0].modules}
     return Adapter(modules, sum(parent.rank for parent in parents), sum(parent.alpha for parent in parents))
 
 

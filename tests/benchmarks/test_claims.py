@@ -247,7 +247,7 @@ def test_a_claim_about_soups_needs_all_of_them():
 
 @pytest.mark.slow
 def test_a_soup_is_asked_at_its_parents_rank_and_uncut(tmp_path, monkeypatch):
-    """Parents that each adapt one layer: their mean has more components than one parent, unless three of them do nothing."""
+    """Three of the four parents do nothing. So the mean is a quarter of the other one, and the cut to its rank takes nothing away."""
     chosen = measure.problems_of("validation")[::108]
     monkeypatch.setattr(soups, "problems_of", lambda suite: chosen)
     with build_run(changed(load_config(settings_file("tiny_1t1s")), {"threads": 1})) as run:
@@ -405,6 +405,13 @@ def test_a_claim_without_all_its_runs_has_no_verdict():
     alone = judge(arms, {"4t4s": 2, "agent": 2}, [PROTOCOL["claims"][0]])[0]
     assert judged["id"] == "C1" and judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])
     assert "| C1 |" in analyse.table(list(claims.values()))
+
+
+def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value():
+    all_runs = {"test": Observations(np.array([0.5, 0.7])), "recovered": Observations(np.array([1.0]))}
+    arms = {"4t4s": all_runs, "agent": {"test": Observations(np.array([0.1]))}, "agents4": {}}
+    means = analyse.means_of(arms, {"4t4s": 2, "agent": 2, "agents4": 2})
+    assert list(means) == ["4t4s"] and means["4t4s"]["test"]["mean"] == 0.6 and means["4t4s"]["recovered"]["runs"] == 1
 
 
 def test_answers_that_are_known_are_not_asked_for_again(tmp_path, monkeypatch):

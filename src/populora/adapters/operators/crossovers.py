@@ -52,10 +52,14 @@ def soup(parents: Sequence[Adapter], rng: np.random.Generator, *, refactor: Refa
 
     The factors need no common basis. No dense delta is formed: the mean of n deltas is one of n times the rank.
     """
-    factors = [[parent.modules[name] for parent in parents] for name in sorted(parents[0].modules)]
-    wide = [(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs], dim=1) / len(pairs)) for pairs in factors]
+    wide = [mean_delta([parent.modules[name] for parent in parents]) for name in sorted(parents[0].modules)]
     parts = ([mean.part(0, len(mean.s) // len(parents))] for mean in double_qr_svd(wide))
     return from_components(parents[0], parts, rng, refactor)
+
+
+def mean_delta(pairs: Sequence[Factors]) -> Factors:
+    """Return factors of the exact mean of n deltas: A [n r, in] and B [out, n r]."""
+    return torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs], dim=1) / len(pairs)
 
 
 def layer_wise(parents: Sequence[Adapter], rng: np.random.Generator) -> Adapter:
