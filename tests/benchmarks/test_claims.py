@@ -48,6 +48,7 @@ def problems(*groups):
     return [Problem(f"{index}", CODE_TYPES[index % 3], "", (), author=group) for index, group in enumerate(groups)]
 
 
+@pytest.mark.slow
 def test_every_planned_run_has_settings_that_the_trainer_takes():
     runs = [*planned_runs(RATES), *pilot_runs(), *idea_runs(RATES)]
     assert len({run.name for run in runs}) == len(runs)

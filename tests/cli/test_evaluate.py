@@ -221,6 +221,7 @@ def test_a_benchmark_that_cannot_be_had_is_named_and_the_rest_is_evaluated(data,
     assert code == 3 and "skipped aime24" in errors and not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_is_graded_where_its_data_are_now(data, tmp_path, populora):
     out = tmp_path / "out"
     populora("generate", "tiny", "--suite", "cruxeval,tiny", "--data", data, "--limit", "2", "--max-tokens", "64", "-o", out)
@@ -322,6 +323,7 @@ def test_help_explains_every_option_once(part, capsys):
     assert not any(odd in text for odd in ("default: )", "default: ''", "default: None", "STR", "{None}", "--no-", "{,"))
 
 
+@pytest.mark.slow
 def test_grading_tables_and_comparisons_load_no_torch(copied):
     code = (
         "import sys\nfrom populora.cli.main import main\n"

@@ -35,6 +35,7 @@ def page_of(capsys, *arguments: object) -> str:
     return Path(re.split(r"  \d", capsys.readouterr().out.splitlines()[0])[0]).read_text()
 
 
+@pytest.mark.slow
 def test_the_page_stands_in_the_run_or_where_it_is_told_to_and_is_written_anew(make_run, tmp_path, capsys):
     run = make_run()
     before = sorted(run.iterdir())

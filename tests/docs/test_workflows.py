@@ -1,6 +1,9 @@
 """.github/: every file is valid YAML, its workflows have the least rights, and what they run by make is there."""
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -95,3 +98,19 @@ def test_the_oldest_python_of_the_package_is_tested():
     oldest = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
     versions = values(read(ROOT / ".github/workflows/test.yml")["jobs"]["test"], "python")
     assert oldest == f">={versions[0]}"
+
+
+def test_the_readme_of_the_wheel_has_absolute_links_only(tmp_path):
+    """PyPI shows the README on a page of its own, where relative links lead nowhere."""
+    (script,) = [
+        step["run"] for step in read(ROOT / ".github/workflows/wheel.yml")["jobs"]["wheel"]["steps"] if "README" in step.get("name", "")
+    ]
+    shutil.copy(ROOT / "README.md", tmp_path)
+    names = {"GITHUB_REPOSITORY": "owner/populora", "GITHUB_SHA": "0123abc", "PATH": os.environ["PATH"]}
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=names, check=True)
+    links = re.findall(r"(!?)\[[^]]*\]\(([^)]*)\)", (tmp_path / "README.md").read_text("utf-8"))
+    assert len(links) == len(re.findall(r"\]\(", (ROOT / "README.md").read_text("utf-8"))) > 15
+    bases = {"!": "https://raw.githubusercontent.com/owner/populora/0123abc/", "": "https://github.com/owner/populora/blob/0123abc/"}
+    assert all(
+        target.startswith(bases[image]) and (ROOT / target.removeprefix(bases[image]).partition("#")[0]).exists() for image, target in links
+    )

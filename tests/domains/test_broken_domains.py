@@ -103,6 +103,7 @@ def test_an_unknown_domain_gets_the_nearest_name(install_toy):
         load_domain("tony")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [[], AT_LOADING["import error"][0], AT_CHECKING["runner raises"][0]], ids=["whole", "loading", "sandbox"]
 )

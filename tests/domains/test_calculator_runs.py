@@ -73,6 +73,7 @@ def test_a_run_resumes_to_the_same_bytes_and_is_reported(config, tmp_path):
     assert recompute(tmp_path / "run") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "there"), [({"version": "2"}, "calculator 2"), ({"facts": lambda: {"engine": "3.1"}}, r"calculator 1 \(engine 3.1\)")]
 )

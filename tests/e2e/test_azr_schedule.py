@@ -47,6 +47,7 @@ def test_the_attempts_that_make_rho_train_nobody(folder):
             assert len(correct) == AZR.selfplay.rho_samples and row["rho"] == pytest.approx(sum(correct) / len(correct))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_bit_identical(folder, tmp_path):
     train(AZR, tmp_path / "stopped", Silent(), stop=iter([False, True]).__next__)
     resume(tmp_path / "stopped", Silent())

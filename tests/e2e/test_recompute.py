@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,46 +34,49 @@ AGENT = replace(
 )
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A population with two evolutions, one of two agents, and the single agent with other settings; with the numbers of their figures."""
-    folder = tmp_path_factory.mktemp("recomputed")
-    evolution = replace(FIVE_STEPS.evolution, broken_valid_rate=0.95)
-    shared = replace(FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True), evolution=evolution)
-    for name, config in (("population", FIVE_STEPS), ("shared", shared), ("agent", AGENT)):
-        train(config, folder / name, Silent())
-        write_figures(folder, name)
-    return folder
+EVOLUTION = replace(FIVE_STEPS.evolution, broken_valid_rate=0.95)
+CONFIGS = {  # a population with two evolutions, one of two agents, and the single agent with other settings
+    "population": FIVE_STEPS,
+    "shared": replace(FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True), evolution=EVOLUTION),
+    "agent": AGENT,
+}
+DOMAIN_CONFIGS = {
+    "mixed": MIXED,
+    "sql": replace(MIXED, domains=("sql",)),
+    "single": replace(MIXED, population=PopulationConfig(single_agent=True)),
+}
 
 
 @pytest.fixture(scope="module")
-def domain_runs(tmp_path_factory):
-    """Runs of Python and SQL, of SQL alone, and of a single agent with both; next to them the numbers of their figures."""
-    folder = tmp_path_factory.mktemp("domains")
-    single = replace(MIXED, population=PopulationConfig(single_agent=True))
-    for name, config in (("mixed", MIXED), ("sql", replace(MIXED, domains=("sql",))), ("single", single)):
-        write_run(folder / name, config)
-        write_figures(folder, name)
-    return folder
+def finished(tmp_path_factory):
+    """Return the folder of a run, which the first test that asks for it makes, and that of the numbers of its figures."""
 
+    @cache
+    def folders(name):
+        run, figures = tmp_path_factory.mktemp("recomputed") / name, tmp_path_factory.mktemp("figures")
+        if name in CONFIGS:
+            train(CONFIGS[name], run, Silent())
+        else:
+            write_run(run, DOMAIN_CONFIGS[name])
+        for figure in make_figures(read_study([run])):
+            if isinstance(figure, Figure):
+                (figures / f"{figure.name}.csv").write_text(figure.csv(), encoding="utf-8", newline="")
+        return run, figures
 
-def write_figures(folder, name):
-    (folder / f"{name}_figures").mkdir()
-    for figure in make_figures(read_study([folder / name])):
-        if isinstance(figure, Figure):
-            (folder / f"{name}_figures" / f"{figure.name}.csv").write_text(figure.csv(), encoding="utf-8", newline="")
+    return folders
 
 
 @pytest.fixture
-def copied(runs, tmp_path):
-    for name in ("population", "population_figures"):
-        shutil.copytree(runs / name, tmp_path / name, symlinks=True)
+def copied(finished, tmp_path):
+    run, figures = finished("population")
+    shutil.copytree(run, tmp_path / "population", symlinks=True)
+    shutil.copytree(figures, tmp_path / "population_figures")
     return tmp_path
 
 
 @pytest.fixture
-def mixed(domain_runs, tmp_path):
-    return Path(shutil.copytree(domain_runs / "mixed", tmp_path / "mixed"))
+def mixed(finished, tmp_path):
+    return Path(shutil.copytree(finished("mixed")[0], tmp_path / "mixed"))
 
 
 def run_script(name, *arguments):
@@ -91,9 +95,11 @@ def checked_values(printed):
     return {name: int(rest.split()[0]) for name, rest in (line.split(": ", 1) for line in printed.splitlines())}
 
 
-@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("population", "shared")), "agent"])
-def test_every_number_of_a_run_follows_from_its_files(runs, name):
-    done = run_script("recompute.py", runs / name, runs / f"{name}_figures")
+@pytest.mark.parametrize(
+    "name", ["population", pytest.param("agent", marks=pytest.mark.slow), pytest.param("shared", marks=pytest.mark.thorough)]
+)
+def test_every_number_of_a_run_follows_from_its_files(finished, name):
+    done = run_script("recompute.py", *finished(name))
     assert (done.returncode, done.stderr) == (0, "") and "DIFFERS" not in done.stdout
     counts = checked_values(done.stdout)
     members, pairs = {"population": (4, 2), "shared": (2, 2), "agent": (1, 1)}[name]
@@ -103,10 +109,11 @@ def test_every_number_of_a_run_follows_from_its_files(runs, name):
     assert ("children.parents" in counts) is (name != "agent")
 
 
-@pytest.mark.parametrize("name", ["mixed", "sql", "single"])
-@pytest.mark.slow
-def test_every_number_of_a_run_of_other_domains_follows_from_its_files(domain_runs, capsys, name):
-    assert recompute(domain_runs / name, domain_runs / f"{name}_figures") == 0
+@pytest.mark.parametrize(
+    "name", [pytest.param("mixed", marks=pytest.mark.slow), *(pytest.param(name, marks=pytest.mark.thorough) for name in ("sql", "single"))]
+)
+def test_every_number_of_a_run_of_other_domains_follows_from_its_files(finished, capsys, name):
+    assert recompute(*finished(name)) == 0
     counts = checked_values(capsys.readouterr().out)
     assert counts["metrics.jsonl teacher/joins"] > 20 and counts["matchups.expected"] == {"single": 3}.get(name, 6)
     columns = {column for column in counts if column.startswith("matchups.") and column.endswith(("_python", "_sql"))}
@@ -134,8 +141,8 @@ def test_a_changed_value_of_a_domain_is_found(mixed, capsys, table, column, chan
 
 
 @pytest.mark.slow
-def test_answers_in_sql_get_their_verdicts_again_also_with_rows_in_another_order(domain_runs):
-    done = run_script("regrade.py", domain_runs / "mixed")
+def test_answers_in_sql_get_their_verdicts_again_also_with_rows_in_another_order(finished):
+    done = run_script("regrade.py", finished("mixed")[0])
     assert done.returncode == 0, done.stdout
     assert done.stderr.count("populora verify: domain ") == 2 and min(checked_values(done.stdout).values()) > 100
 
@@ -211,8 +218,8 @@ def test_a_changed_log_and_a_changed_figure_are_found(copied, capsys):
     assert differing == ["metrics.jsonl teacher/validity", "trueskill.csv matchup/student_wins", "metrics.jsonl"]
 
 
-def test_problems_and_answers_get_their_outputs_and_verdicts_again(runs):
-    done = run_script("regrade.py", runs / "population")
+def test_problems_and_answers_get_their_outputs_and_verdicts_again(finished):
+    done = run_script("regrade.py", finished("population")[0])
     assert done.returncode == 0, done.stderr
     counts = checked_values(done.stdout)
     assert counts.keys() == {"problems.output", "attempts.formatted", "attempts.correct"} and min(counts.values()) > 100

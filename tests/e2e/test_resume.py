@@ -35,6 +35,7 @@ OTHERWISE = replace(  # what the other arms leave at its default
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
     asked = iter([False, True])
     summary = train(SMALL, tmp_path / "run", Silent(), stop=lambda: next(asked, True))
@@ -43,6 +44,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(undisturbed, tmp_path):
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_stop_between_two_checkpoints_leaves_one_of_its_own(tmp_path):
     train(replace(BASELINE, checkpoint_every=3), tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
     checkpoint = load_checkpoint(tmp_path / "run")

@@ -94,6 +94,7 @@ def test_the_threads_of_a_run_are_not_those_of_what_follows():
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_run(undisturbed, tmp_path):
     train(replace(SMALL, seed=6, steps=1), tmp_path / "other", Silent())
     assert read_log(tmp_path / "other")[0] != read_log(undisturbed)[0]
@@ -216,6 +217,7 @@ def test_counted_tokens_are_those_of_the_rows_on_record(undisturbed):
         assert [line[f"tokens/{phase}"] for phase in ("propose", "solve", "update")] == tokens and tokens[0]
 
 
+@pytest.mark.slow
 def test_the_baseline_is_the_same_step_with_one_agent(tmp_path):
     config = replace(SMALL, steps=2, population=PopulationConfig(single_agent=True), evaluation=EvaluationConfig())
     train(config, tmp_path / "run", Silent())

@@ -74,6 +74,7 @@ def test_each_of_several_domains_has_its_own_rates_and_its_own_matrix(make_mixed
     assert [table.caption for table in pair_tables([alone])] == ["Solve rates after step 1"]
 
 
+@pytest.mark.slow
 def test_runs_without_teachers_and_students_are_refused(tmp_path, capsys):
     train(replace(CONFIG, steps=1, population=PopulationConfig(single_agent=True)), tmp_path / "agent", Silent())
     assert main(["evaluate", "pairs", str(tmp_path / "agent")]) == 2

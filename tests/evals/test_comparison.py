@@ -97,6 +97,7 @@ def null_scores(draws: np.random.Generator, items: int, models: int, other: int)
     return a, b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models, other, items", [(1, 1, 164), (4, 4, 40), (8, 1, 164), (8, 2, 164)])
 def test_the_test_rejects_arms_of_one_quality_no_more_often_than_it_says(models: int, other: int, items: int):
     draws, rejected, trials = stream(0, "false positives", models, other), 0, 300

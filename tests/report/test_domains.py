@@ -213,6 +213,7 @@ def test_entries_of_the_explorer_have_the_measures_and_words_of_their_domain(run
         assert not set(MEASURES[theirs]) & entry.keys()
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_mixed_study_says_what_it_is_and_has_equal_rows(runs):
     for figure in made(runs["mixed"], runs["mixed-1"], runs["sql"]).values():
         if isinstance(figure, MissingFigure):

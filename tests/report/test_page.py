@@ -18,6 +18,7 @@ from populora.runs.step_columns import schema_of
 from populora.runs.summary import summarise
 
 
+@pytest.mark.slow
 def test_pages_of_equal_inputs_are_equal_but_for_the_date(runs):
     def made() -> str:
         study = study_of(runs["pair"], runs["agent"])
@@ -60,6 +61,7 @@ def test_every_figure_says_what_it_is_where_its_numbers_are_from_and_of_how_many
         assert len(figure.csv().splitlines()) >= 1 + len(figure.rows)
 
 
+@pytest.mark.slow
 def test_no_id_stands_in_the_page_twice_and_what_is_referred_to_is_there(runs):
     study = study_of(runs["pair"], runs["agent"])
     text = page(study, [figure for figure in make_figures(study) if figure.name in ("dynamics", "sampler_gap", "trueskill", "samples")])

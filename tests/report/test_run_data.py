@@ -35,6 +35,7 @@ def test_damaged_files_are_errors(copied, tmp_path):
         arms_of([tmp_path / "absent"])
 
 
+@pytest.mark.slow
 def test_a_run_without_a_finished_step_is_reported_alone_and_with_others(tmp_path, runs, reported):
     with new_run(tmp_path / "empty", CONFIG, {"sandbox": "full"}):
         pass

@@ -61,6 +61,7 @@ def test_no_held_out_program_is_in_the_corpus(shard):
             assert not held_out(part.partition("\n```")[0])
 
 
+@pytest.mark.slow
 def test_the_held_out_problems_that_ship_are_drawn_by_the_recipe_held_out_and_right(monkeypatch):
     problems = read_problems(base_folder(BaseConfig()) / "held_out.jsonl")
     assert len(problems) == 648 and len({problem.id for problem in problems}) == 648

@@ -181,6 +181,7 @@ def test_a_base_of_two_languages_starts_with_the_weights_of_the_first():
     assert torch.equal(model.model.layers[2].mlp.up_proj.weight, base.model.layers[2].mlp.up_proj.weight)
 
 
+@pytest.mark.slow
 def test_the_recipe_of_the_shipped_base_draws_the_same_corpus_as_ever():
     recipe = json.loads((base_folder(BaseConfig()) / "recipe.json").read_text())
     if recipe["python"].split(".")[:2] == platform.python_version().split(".")[:2]:

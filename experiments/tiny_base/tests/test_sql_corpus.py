@@ -176,6 +176,7 @@ def bound_text(table):
     return ",".join(f"{name}={'NULL' if value is None else repr(value)}" for name, value in zip(table.columns, table.rows[0], strict=True))
 
 
+@pytest.mark.slow
 def test_documents_of_python_keep_their_tokens_and_those_of_sql_have_their_own():
     before = build_tokenizer()
     assert TOKENIZER.get_vocab().items() >= before.get_vocab().items()

@@ -23,6 +23,7 @@ def six_of(database: str) -> tuple[str, ...]:
     return tuple(f"{database}\nextra(number)\n{number}" for number in range(6))
 
 
+@pytest.mark.slow
 def test_no_clock_is_needed_to_end_what_is_slow_on_six_databases():
     cases = [(case.statement, case.database) for case in CASES if case.tries.startswith(SLOW)]
     cases.append((REPLACES, f"t(b)\n'{'ab' * 240}'\n{NUMBERS}"))

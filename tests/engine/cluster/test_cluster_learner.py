@@ -71,7 +71,7 @@ def test_one_learner_makes_the_bit_identical_update_of_a_run_in_one_process(make
     assert equal(learner._bank, single.adapted.bank) and not helps(learner)
 
 
-@pytest.mark.parametrize("members", [2, 3, 7])
+@pytest.mark.parametrize("members", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(7, marks=pytest.mark.thorough)])
 def test_many_learners_make_the_adapters_of_one_within_a_millionth(make_learner, single, uneven_rows, members):
     learner = make_learner(members)
     for step in range(3):
@@ -148,6 +148,7 @@ def test_a_row_over_the_token_budget_is_refused_before_any_call(make_learner):
     assert not learner._pool.calls
 
 
+@pytest.mark.slow
 def test_an_adapter_that_was_bred_reaches_its_learner(make_learner, single, uneven_rows):
     learner = make_learner(2)
     learner.update(uneven_rows)

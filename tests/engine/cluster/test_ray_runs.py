@@ -67,6 +67,7 @@ def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_ro
         assert without(contents(tmp_path / name), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
 
 
+@pytest.mark.thorough
 def test_a_run_of_python_and_sql_on_actors_has_the_bytes_of_one_process(tmp_path):
     both = replace(OFF, steps=2, domains=("python", "sql"), base=BaseConfig(path="tiny_sql"))
     for name, cluster in (("one", ClusterConfig()), ("actors", ClusterConfig(learners=1))):
@@ -131,6 +132,7 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
     assert contents(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.thorough
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
     """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides."""
     eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
@@ -174,6 +176,7 @@ def test_a_killed_run_leaves_no_actor_and_no_sandbox():
     assert count >= 8 and [name for name in left if not name.startswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))] == []
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_lost_and_replaced_changes_no_byte(tmp_path, undisturbed, monkeypatch, caplog):
     """One of three machines of a Ray cluster, with a learner, is removed in the second step; its actors are replaced on the others."""
     from ray.cluster_utils import Cluster

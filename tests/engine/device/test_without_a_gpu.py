@@ -58,6 +58,7 @@ def test_an_update_is_that_of_the_cpu(pretended, checkpointing):
         assert dataclasses.astuple(stats[1][slot]) == pytest.approx(dataclasses.astuple(update), rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [60, 10_000])
 def test_an_update_reads_back_its_sums_its_norms_and_each_step_however_many_micro_batches_it_has(pretended, budget):
     with pretended:
@@ -67,6 +68,7 @@ def test_an_update_reads_back_its_sums_its_norms_and_each_step_however_many_micr
     assert pretended.waits == Counter({"learner.accumulate": 1, "learner.norms": 1, "learner.step": SLOTS})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", [EagerDecoder, GraphDecoder])
 def test_answers_are_those_of_the_cpu_and_of_a_token_only_the_draw_is_read_back(pretended, tokenizer, monkeypatch, decoder):
     requests = [Request(PROMPTS[slot % 2], slot, 3, ("test", slot)) for slot in range(-1, SLOTS)]
@@ -88,6 +90,7 @@ def test_answers_are_those_of_the_cpu_and_of_a_token_only_the_draw_is_read_back(
     assert pretended.waits == {"decoders.sample": 3 * draws.total()}  # tokens, log-probabilities, entropies
 
 
+@pytest.mark.slow
 def test_in_bfloat16_only_what_is_summed_or_scaled_is_wider(pretended, tokenizer):
     with pretended:
         adapted = adapted_on("cuda", torch.bfloat16, len(tokenizer))

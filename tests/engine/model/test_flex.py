@@ -34,6 +34,7 @@ def seen(plan) -> torch.Tensor:
     return plan.attend(0, zeros, zeros, values, 1.0)[:, 0] > 0
 
 
+@pytest.mark.slow
 @given(lengths)
 @settings(max_examples=15, deadline=None)
 def test_each_token_sees_its_prompt_and_its_own_response_up_to_itself(groups):
@@ -92,6 +93,7 @@ def backward_on_cpu(monkeypatch):
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *tensors: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("backward_on_cpu")
 @pytest.mark.parametrize("checkpointing", ["none", "layer"])
 def test_a_model_has_the_same_outputs_and_gradients_as_with_sdpa(checkpointing):

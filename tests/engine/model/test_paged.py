@@ -92,6 +92,7 @@ def play(history: History, steps: int = 24, tolerance: float = 1e-5) -> None:
         history.keep_rows(staying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [2, 14])
 def test_every_row_attends_to_its_prompt_and_to_itself_only(heads):
     history = History(heads)
@@ -118,6 +119,7 @@ def visible(cache: PagedDecodeAttention, size: int) -> torch.Tensor:
     return attend_in_pages(torch.zeros(size, 1, 1, pages), keys, values, cache._address.device, *seen, *pair, 1.0)[:, 0, 0] > 0
 
 
+@pytest.mark.slow
 def test_the_table_lists_the_pages_in_which_something_is_seen_and_no_others():
     history = History()
     history.add_rows([prompt for prompt in history.add_prompts([3, 4, 9]) for _ in range(2)])

@@ -140,7 +140,7 @@ def test_adapters_on_some_modules_only(targets):
 
 
 @needs_compiler
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("temperature", [1.0, *(pytest.param(other, marks=pytest.mark.slow) for other in (0.7, 0.0))])
 def test_the_tiny_base_at_each_temperature(temperature):
     adapted = adapt(load_base(BaseConfig())[0])
     expected = respond(adapted, "torch", temperature)
@@ -149,6 +149,7 @@ def test_the_tiny_base_at_each_temperature(temperature):
     assert responses == respond(adapted, "auto", temperature) and len({response.tokens for response in responses}) > 4
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are of x86-64")
 @pytest.mark.parametrize("instructions", ["-march=x86-64-v3", "-march=x86-64", "-march=x86-64 -O0"], indirect=True)
@@ -232,6 +233,7 @@ def test_without_a_compiler_torch_decodes_and_says_why(monkeypatch, tmp_path, co
     )
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_second_process_finds_the_compiled_library(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -97,6 +97,7 @@ def generate(sampler, asked=None):
     return sampler.generate(requests() if asked is None else asked, TOKENS, 1.0, STOP)
 
 
+@pytest.mark.slow
 def test_generations_are_those_of_the_usual_steps(adapted, tokenizer):
     replays = Replays()
     sampler = static_sampler(adapted, tokenizer, replays)
@@ -110,6 +111,7 @@ def test_generations_are_those_of_the_usual_steps(adapted, tokenizer):
     assert sampler.decoders._idle == [steps] and len(replays.captured) == captured
 
 
+@pytest.mark.slow
 def test_another_stream_may_have_other_adapters(adapted, tokenizer):
     sampler = static_sampler(adapted, tokenizer, without_graph)
     before = generate(sampler)

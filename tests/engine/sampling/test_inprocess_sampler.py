@@ -83,6 +83,7 @@ def test_torch_decodes_all_adapters_evenly_and_c_one_after_the_other(monkeypatch
     assert written[-1] == ({2: 6} if decoder == "C" else {0: 2, 1: 2, 2: 2})
 
 
+@pytest.mark.slow
 def test_a_prompt_is_computed_once_and_free_places_are_filled_while_others_are_written(monkeypatch, adapted, tokenizer, decoder):
     decks: list[ContinuousBatch] = []
     live: list[int] = []
