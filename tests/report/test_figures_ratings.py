@@ -2,12 +2,13 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from report_runs import figure_of, rewrite, study_of, table, write_run
+from report_runs import CONFIG, figure_of, rewrite, study_of, table, write_run
 
 from populora.report.figures.matchups import cross_evaluation_figure, trueskill_figure
 from populora.report.rendering import draw
@@ -38,6 +39,12 @@ def test_bold_lines_are_the_means_of_the_roles_and_the_leads_add_up_to_one(runs)
         assert len(axis.lines) == 3
     first, second = (np.asarray(line.get_ydata(), float) for line in wins.lines)
     np.testing.assert_allclose(first + second, 1)
+
+
+def test_the_caption_says_by_which_rule_a_student_wins(tmp_path, make_record):
+    config = replace(CONFIG, league=replace(CONFIG.league, outcome="threshold", threshold=0.25))
+    run = write_run(tmp_path / "run", make_record, config, steps=1)
+    assert figure_of(trueskill_figure, study_of(run)).definition.endswith("if mean rho is above 0.25.")
 
 
 @pytest.mark.parametrize("steps", [1, 3, 11])

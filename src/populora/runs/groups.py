@@ -75,12 +75,18 @@ def pairs_of(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64
 
     Neither column has a missing value.
     """
-    (firsts, names), (seconds, others) = (_numbered(table[column]) for column in (first, second))
-    _, first_rows, codes = np.unique(firsts * len(others) + seconds, return_index=True, return_inverse=True)
+    keys, names, others = keys_of_pairs(table, first, second)
+    distinct, first_rows, codes = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_rows)
-    rows = first_rows[order]
-    pairs = [(names[name], others[other]) for name, other in zip(firsts[rows].tolist(), seconds[rows].tolist(), strict=True)]
+    pairs = [(names[key // len(others)], others[key % len(others)]) for key in distinct[order].tolist()]
     return np.argsort(order)[codes], pairs
+
+
+def keys_of_pairs(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64], list[Any], list[Any]]:
+    """Return a number for each row, equal for equal pairs of values of two columns, and the values of both: number n is the pair of
+    value n // k of the first column and value n % k of the second, which has k."""
+    (firsts, names), (seconds, others) = (_numbered(table[column]) for column in (first, second))
+    return firsts * len(others) + seconds, names, others
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from populora.core.types import Kind, TaskType, task_types
 from populora.domains.registry import load_domain
-from populora.runs.groups import Groups, Mask, floats, pairs_of, truths
+from populora.runs.groups import Groups, Mask, floats, keys_of_pairs, pairs_of, truths
 from populora.runs.step_record import StepRecord
 
 UPDATE = (
@@ -174,9 +174,8 @@ def _per_role(name: str, samples: Iterable[tuple[str, str, float]]) -> dict[str,
 def _equal_rewards(table: pa.Table, reward: NDArray[np.float64], rows: Mask, member: str, group: str) -> tuple[Mask, Mask]:
     """Tell for each prompt group of two or more ``rows``, by its first, whether all have one reward: they teach nothing. Also returns which
     rows are first."""
-    codes, _ = pairs_of(table, member, group)
-    chosen = np.flatnonzero(rows)
-    _, first, codes, sizes = np.unique(codes[chosen], return_index=True, return_inverse=True, return_counts=True)
+    chosen, keys = np.flatnonzero(rows), keys_of_pairs(table, member, group)[0]
+    _, first, codes, sizes = np.unique(keys[chosen], return_index=True, return_inverse=True, return_counts=True)
     differs = np.bincount(codes, reward[chosen] != reward[chosen][first][codes])
     equal, firsts = np.zeros_like(rows), np.zeros_like(rows)
     equal[chosen[first]], firsts[chosen[first]] = differs == 0, sizes > 1

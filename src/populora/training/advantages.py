@@ -15,8 +15,6 @@ All tokens of a sequence share one value, so one number per sequence is returned
 are whitened together.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -31,33 +29,22 @@ Centring = Literal["prompt", "batch"]
 
 
 def advantages(
-    rewards: ArrayLike,
-    groups: Sequence[Hashable],
-    lengths: ArrayLike,
-    batches: Sequence[Hashable] | None = None,
-    centring: Centring = "prompt",
+    rewards: ArrayLike, prompts: ArrayLike, lengths: ArrayLike, batches: ArrayLike, centring: Centring = "prompt"
 ) -> NDArray[np.float64]:
     """Compute the advantages [n] of n sequences, each valid for all tokens of its sequence.
 
-    ``groups`` [n] names each sequence's prompt, ``lengths`` [n] counts response tokens, ``batches`` [n] names the batch in which it
-    is whitened (by default one for all). With ``centring`` "prompt" a prompt whose several samples earned the same has advantages of 0,
+    ``prompts`` [n] has a number for each sequence's prompt, ``lengths`` [n] counts response tokens, ``batches`` [n] has a number for the
+    batch in which it is whitened. With ``centring`` "prompt" a prompt whose several samples earned the same has advantages of 0,
     otherwise only if all centred rewards of its batch are equal.
     Raises `PopuloraError` for sizes that do not match, negative token counts, or rewards that are not finite.
     """
     values, tokens = np.asarray(rewards, dtype=np.float64), np.asarray(lengths, dtype=np.int64)
-    _check(values, groups, tokens, batches)
-    prompts = _numbered(groups)
-    several = np.bincount(prompts)[prompts] > 1
-    centred = _centred(values, prompts, several)
+    of_prompts, of_batches = (np.unique(np.asarray(numbers), return_inverse=True)[1] for numbers in (prompts, batches))
+    _check(values, of_prompts, tokens, of_batches)
+    several = np.bincount(of_prompts)[of_prompts] > 1
+    centred = _centred(values, of_prompts, several)
     single = ~several if centring == "prompt" else np.ones_like(several)
-    return _whitened(centred, tokens, single, np.zeros_like(tokens) if batches is None else _numbered(batches))
-
-
-def _numbered(names: Iterable[Hashable]) -> NDArray[np.int64]:
-    """Number the names in order of first appearance; equal names get equal numbers."""
-    numbers = defaultdict[Hashable, int]()
-    numbers.default_factory = numbers.__len__
-    return np.fromiter(map(numbers.__getitem__, names), dtype=np.int64)
+    return _whitened(centred, tokens, single, of_batches)
 
 
 def _centred(values: NDArray[np.float64], prompts: NDArray[np.int64], several: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -77,11 +64,11 @@ def _whitened(
     return np.where(variances[batches] > 0.0, values / np.sqrt(variances + EPSILON)[batches], 0.0)
 
 
-def _check(rewards: NDArray[np.float64], groups: Sequence[Hashable], tokens: NDArray[np.int64], batches: Sequence[Hashable] | None) -> None:
-    n = len(rewards)
-    if rewards.shape != (n,) or tokens.shape != (n,) or len(groups) != n or (batches is not None and len(batches) != n):
-        sizes = f"rewards {rewards.shape}, lengths {tokens.shape}, groups {len(groups)}, batches {batches and len(batches)}"
-        raise PopuloraError(f"expected one reward, group, length and batch a sequence, got {sizes}")
+def _check(rewards: NDArray[np.float64], prompts: NDArray[np.int64], tokens: NDArray[np.int64], batches: NDArray[np.int64]) -> None:
+    shapes = [column.shape for column in (rewards, prompts, tokens, batches)]
+    if shapes != [(len(rewards),)] * 4:
+        named = ", ".join(f"{name} {shape}" for name, shape in zip(("rewards", "prompts", "lengths", "batches"), shapes, strict=True))
+        raise PopuloraError(f"expected one reward, prompt, length and batch a sequence, got {named}")
     if not np.isfinite(rewards).all() or (tokens < 0).any():
         bad = np.flatnonzero(~np.isfinite(rewards) | (tokens < 0))[0]
         raise PopuloraError(f"sequence {bad}: expected a finite reward and at least 0 tokens, got {rewards[bad]} and {tokens[bad]}")

@@ -11,7 +11,8 @@ problem and one proposal per prompt, proposing has little weight in the first.
 With ``learner.loss_aggregation = "sequence_mean"`` all sequences weigh alike in whitening and in the loss, however long they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import NamedTuple
@@ -96,16 +97,24 @@ def _solved(slots: list[int], attempts: Sequence[Attempt], rewards: list[float])
 
 def rows_of(samples: Samples, config: LearnerConfig) -> list[TrainRow]:
     """Build the rows of the samples, in their order. Each member has whitening batches of its own."""
-    slots, generations, rewards, groups, solves, tasks = samples
-    if not slots:
+    generations = samples.generations
+    if not generations:
         return []
+    slots, solves = np.array(samples.slots), np.array(samples.solves)
     lengths = np.array([len(generation.tokens) for generation in generations], dtype=np.int64)
     sizes = lengths if config.loss_aggregation == "token_mean" else np.ones_like(lengths)
-    batches = {"member": slots, "pooled": zip(slots, solves, strict=True), "per_type": zip(slots, solves, tasks, strict=True)}
-    values = advantages(rewards, list(zip(slots, groups, strict=True)), sizes, list(batches[config.whitening]), config.centring)
-    values *= _weights(np.array(slots), np.array(solves), lengths, sizes, config)
+    batch = {"member": slots, "pooled": 2 * slots + solves, "per_type": _paired(2 * slots + solves, samples.tasks)}[config.whitening]
+    values = advantages(samples.rewards, _paired(slots, samples.groups), sizes, batch, config.centring)
+    values *= _weights(slots, solves, lengths, sizes, config)
     prompts, tokens, logprobs = (map(attrgetter(name), generations) for name in ("prompt_tokens", "tokens", "logprobs"))
-    return list(map(TrainRow._make, zip(slots, prompts, tokens, logprobs, values.tolist(), strict=True)))
+    return list(map(TrainRow._make, zip(samples.slots, prompts, tokens, logprobs, values.tolist(), strict=True)))
+
+
+def _paired(numbers: Integers, names: Sequence[Hashable]) -> Integers:
+    """Return a number [n] for each pair of a number [n] and a name [n]; equal pairs have equal ones."""
+    indices = defaultdict[Hashable, int]()
+    indices.default_factory = indices.__len__
+    return numbers * len(names) + np.fromiter(map(indices.__getitem__, names), dtype=np.int64)
 
 
 def _weights(slots: Integers, solves: NDArray[np.bool_], lengths: Integers, sizes: Integers, config: LearnerConfig) -> NDArray[np.float64]:

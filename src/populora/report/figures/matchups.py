@@ -32,14 +32,15 @@ def trueskill_figure(study: Study) -> Figure | MissingFigure:
         return MissingFigure(*TRUESKILL, "it needs a run with teachers and students")
     ratings = {member: log.get(f"rating/mu/{member}") for member in members_of(log)}
     wins = log.get("matchup/student_wins")
+    league = study.main.runs[0].config.league
+    bar = "what the ratings predicted" if league.outcome == "expected" else f"{league.threshold:g}"
     curves = [*((member, "rating/mu", values) for member, values in ratings.items()), ("all", "matchup/student_wins", wins)]
     return Figure(
         *TRUESKILL,
         definition=(
             "Left and centre: mu of each member (thin) and the mean of its role (bold). A thin line continues through the replacements of "
             "its member. Right: of the step's matchups that somebody won, the share of the students (blue) and of the teachers (orange), "
-            "trailing means; the area has the colour of the leading role. A student wins a matchup if mean rho is above what the ratings "
-            "predicted."
+            f"trailing means; the area has the colour of the leading role. A student wins a matchup if mean rho is above {bar}."
         ),
         source="metrics.jsonl: rating/mu/MEMBER, matchup/student_wins",
         runs=f"{describe_first_run(study.main)}; trailing means over {study.smooth} steps",
