@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.claims.analyse import judge, shares, summary, table
 from benchmarks.claims.measures import MeasuredRun, Suite, mean_known, read_runs, read_soups
 from benchmarks.claims.protocol import PROTOCOL
 from benchmarks.claims.suites import read_suite
+from benchmarks.claims.verdicts import judge, shares, summary, table
 from benchmarks.measuring import options, write_results
 
 PLAN = PROTOCOL["confirmation"]

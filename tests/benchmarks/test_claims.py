@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from benchmarks.claims import analyse, confirm, dynamics, ideas, measure, measures, protocol, soups, suites
+from benchmarks.claims import analyse, confirm, dynamics, ideas, measure, measures, protocol, soups, suites, verdicts
 from benchmarks.claims import run as campaign
-from benchmarks.claims.analyse import Observations, compare, judge, shares, verdict
 from benchmarks.claims.dynamics import oscillation, parents_kept, recovered, specialisation
 from benchmarks.claims.measures import MeasuredRun, Suite, accuracies, vote, vote_gain
 from benchmarks.claims.protocol import (
@@ -31,6 +30,7 @@ from benchmarks.claims.protocol import (
     together_runs,
 )
 from benchmarks.claims.transfer import FAMILIES
+from benchmarks.claims.verdicts import Observations, compare, judge, shares, verdict
 
 from populora.adapters.peft_format import save_adapter
 from populora.cli.arguments import parse_settings
@@ -351,7 +351,7 @@ def test_what_a_crossover_keeps_is_judged_at_the_type_in_which_each_parent_was_a
 
 
 def test_an_interval_over_runs_and_problems_holds_the_true_difference_as_often_as_it_says(monkeypatch):
-    monkeypatch.setattr(analyse, "DRAWS", 500)
+    monkeypatch.setattr(verdicts, "DRAWS", 500)
     rng, groups, held = np.random.default_rng(0), [np.arange(60), np.arange(60, 120)], 0
     for _ in range(40):
         easy = rng.random(120)
@@ -405,7 +405,7 @@ def test_a_claim_without_all_its_runs_has_no_verdict():
     (judged,) = [claim for claim in judge(arms, {"4t4s": 2, "agent": 2}) if claim["verdict"] != "incomplete"]
     alone = judge(arms, {"4t4s": 2, "agent": 2}, [PROTOCOL["claims"][0]])[0]
     assert judged["id"] == "C1" and judged["p_corrected"] == pytest.approx(len(PROTOCOL["claims"]) * alone["p_corrected"])
-    assert "| C1 |" in analyse.table(list(claims.values()))
+    assert "| C1 |" in verdicts.table(list(claims.values()))
 
 
 def test_means_are_those_of_arms_with_all_runs_though_a_measure_may_lack_a_value():
