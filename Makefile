@@ -77,7 +77,7 @@ test-slow: .venv/dev.stamp
 	$(ONE_THREAD) $(BIN)/pytest $(PYTEST_ARGS) -m "slow and not thorough and not ray and not browser"
 
 test-numerics: .venv/dev.stamp
-	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS)
+	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS) $(if $(NIGHTLY),-m "not thorough and not ray and not browser")
 
 test-install: .venv/dev.stamp
 	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
@@ -93,7 +93,7 @@ bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.speed.table
 
 test-thorough: .venv/dev.stamp
-	$(ONE_THREAD) $(BIN)/pytest $(PYTEST_ARGS) -m thorough
+	$(ONE_THREAD) $(BIN)/pytest $(PYTEST_ARGS) -m "thorough and not ray and not browser"
 
 test-gpu: .venv/dev.stamp
 	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make test-gpu needs a CUDA device')"
@@ -109,7 +109,7 @@ test-oldest: .oldest/stamp
 	.oldest/bin/uv pip install --quiet --python .oldest/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
-# Every change skips the thorough tests of Ray and vLLM. The nightly workflow sets NIGHTLY and runs them.
+# Every change skips the thorough tests of Ray and vLLM, and slow ones of numerics. The nightly workflow sets NIGHTLY and runs them.
 BUT_THOROUGH = $(if $(NIGHTLY),, and not thorough)
 
 # In a network and among processes of their own, one after the other: every run has processes enough.

@@ -100,6 +100,21 @@ def test_the_oldest_python_of_the_package_is_tested():
     assert oldest == f">={versions[0]}"
 
 
+def test_tests_of_ray_run_in_namespaces_alone():
+    """They kill each process that looks like an actor."""
+    others = [line for line in MAKEFILE.splitlines() if "pytest" in line and ' -m "' in line and "loopback.py" not in line]
+    assert len(others) == 2 and all("and not ray" in line for line in others)
+    assert "-m 'not slow and not thorough and not ray" in (ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def test_one_version_is_named_everywhere():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    minor = version.rpartition(".")[0]
+    places = {"CITATION.cff": f"version: {version}\n", "CHANGELOG.md": f"## [{version}]", "SECURITY.md": f"| {minor} | supported |",
+              "README.md": f"Status of {minor}."}  # fmt: skip
+    assert all(text in (ROOT / name).read_text("utf-8") for name, text in places.items())
+
+
 def test_the_readme_of_the_wheel_has_absolute_links_only(tmp_path):
     """PyPI shows the README on a page of its own, where relative links lead nowhere."""
     (script,) = [
@@ -112,5 +127,6 @@ def test_the_readme_of_the_wheel_has_absolute_links_only(tmp_path):
     assert len(links) == len(re.findall(r"\]\(", (ROOT / "README.md").read_text("utf-8"))) > 15
     bases = {"!": "https://raw.githubusercontent.com/owner/populora/0123abc/", "": "https://github.com/owner/populora/blob/0123abc/"}
     assert all(
-        target.startswith(bases[image]) and (ROOT / target.removeprefix(bases[image]).partition("#")[0]).exists() for image, target in links
+        target.startswith(bases[image]) and (ROOT / target.removeprefix(bases[image]).partition("#")[0]).is_file()
+        for image, target in links
     )

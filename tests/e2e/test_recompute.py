@@ -34,10 +34,11 @@ AGENT = replace(
 )
 
 
-EVOLUTION = replace(FIVE_STEPS.evolution, broken_valid_rate=0.95)
 CONFIGS = {  # a population with two evolutions, one of two agents, and the single agent with other settings
     "population": FIVE_STEPS,
-    "shared": replace(FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True), evolution=EVOLUTION),
+    "shared": replace(
+        FIVE_STEPS, population=PopulationConfig(2, 2, shared_adapters=True), evolution=replace(SMALL.evolution, broken_valid_rate=0.95)
+    ),
     "agent": AGENT,
 }
 DOMAIN_CONFIGS = {
@@ -48,8 +49,8 @@ DOMAIN_CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Return the folder of a run, which the first test that asks for it makes, and that of the numbers of its figures."""
+def make_run(tmp_path_factory):
+    """Return a function that makes a run once, and returns its folder and that of the numbers of its figures."""
 
     @cache
     def folders(name):
@@ -67,16 +68,16 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(finished, tmp_path):
-    run, figures = finished("population")
+def copied(make_run, tmp_path):
+    run, figures = make_run("population")
     shutil.copytree(run, tmp_path / "population", symlinks=True)
     shutil.copytree(figures, tmp_path / "population_figures")
     return tmp_path
 
 
 @pytest.fixture
-def mixed(finished, tmp_path):
-    return Path(shutil.copytree(finished("mixed")[0], tmp_path / "mixed"))
+def mixed(make_run, tmp_path):
+    return Path(shutil.copytree(make_run("mixed")[0], tmp_path / "mixed"))
 
 
 def run_script(name, *arguments):
@@ -95,11 +96,9 @@ def checked_values(printed):
     return {name: int(rest.split()[0]) for name, rest in (line.split(": ", 1) for line in printed.splitlines())}
 
 
-@pytest.mark.parametrize(
-    "name", ["population", pytest.param("agent", marks=pytest.mark.slow), pytest.param("shared", marks=pytest.mark.thorough)]
-)
-def test_every_number_of_a_run_follows_from_its_files(finished, name):
-    done = run_script("recompute.py", *finished(name))
+@pytest.mark.parametrize("name", ["population", *(pytest.param(name, marks=pytest.mark.slow) for name in ("agent", "shared"))])
+def test_every_number_of_a_run_follows_from_its_files(make_run, name):
+    done = run_script("recompute.py", *make_run(name))
     assert (done.returncode, done.stderr) == (0, "") and "DIFFERS" not in done.stdout
     counts = checked_values(done.stdout)
     members, pairs = {"population": (4, 2), "shared": (2, 2), "agent": (1, 1)}[name]
@@ -112,8 +111,8 @@ def test_every_number_of_a_run_follows_from_its_files(finished, name):
 @pytest.mark.parametrize(
     "name", [pytest.param("mixed", marks=pytest.mark.slow), *(pytest.param(name, marks=pytest.mark.thorough) for name in ("sql", "single"))]
 )
-def test_every_number_of_a_run_of_other_domains_follows_from_its_files(finished, capsys, name):
-    assert recompute(*finished(name)) == 0
+def test_every_number_of_a_run_of_other_domains_follows_from_its_files(make_run, capsys, name):
+    assert recompute(*make_run(name)) == 0
     counts = checked_values(capsys.readouterr().out)
     assert counts["metrics.jsonl teacher/joins"] > 20 and counts["matchups.expected"] == {"single": 3}.get(name, 6)
     columns = {column for column in counts if column.startswith("matchups.") and column.endswith(("_python", "_sql"))}
@@ -141,8 +140,8 @@ def test_a_changed_value_of_a_domain_is_found(mixed, capsys, table, column, chan
 
 
 @pytest.mark.slow
-def test_answers_in_sql_get_their_verdicts_again_also_with_rows_in_another_order(finished):
-    done = run_script("regrade.py", finished("mixed")[0])
+def test_answers_in_sql_get_their_verdicts_again_also_with_rows_in_another_order(make_run):
+    done = run_script("regrade.py", make_run("mixed")[0])
     assert done.returncode == 0, done.stdout
     assert done.stderr.count("populora verify: domain ") == 2 and min(checked_values(done.stdout).values()) > 100
 
@@ -218,8 +217,8 @@ def test_a_changed_log_and_a_changed_figure_are_found(copied, capsys):
     assert differing == ["metrics.jsonl teacher/validity", "trueskill.csv matchup/student_wins", "metrics.jsonl"]
 
 
-def test_problems_and_answers_get_their_outputs_and_verdicts_again(finished):
-    done = run_script("regrade.py", finished("population")[0])
+def test_problems_and_answers_get_their_outputs_and_verdicts_again(make_run):
+    done = run_script("regrade.py", make_run("population")[0])
     assert done.returncode == 0, done.stderr
     counts = checked_values(done.stdout)
     assert counts.keys() == {"problems.output", "attempts.formatted", "attempts.correct"} and min(counts.values()) > 100

@@ -83,8 +83,11 @@ def pairs_of(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64
 
 
 def keys_of_pairs(table: pa.Table, first: str, second: str) -> tuple[NDArray[np.int64], list[Any], list[Any]]:
-    """Return a number for each row, equal for equal pairs of values of two columns, and the values of both: number n is the pair of
-    value n // k of the first column and value n % k of the second, which has k."""
+    """Return a number for each row, equal for equal pairs of values of two columns, and the values of both columns.
+
+    Number n is the pair of value n // k of the first column and value n % k of the second, which has k values. Neither column has a missing
+    value.
+    """
     (firsts, names), (seconds, others) = (_numbered(table[column]) for column in (first, second))
     return firsts * len(others) + seconds, names, others
 

@@ -103,7 +103,9 @@ def rows_of(samples: Samples, config: LearnerConfig) -> list[TrainRow]:
     slots, solves = np.array(samples.slots), np.array(samples.solves)
     lengths = np.array([len(generation.tokens) for generation in generations], dtype=np.int64)
     sizes = lengths if config.loss_aggregation == "token_mean" else np.ones_like(lengths)
-    batch = {"member": slots, "pooled": 2 * slots + solves, "per_type": _paired(2 * slots + solves, samples.tasks)}[config.whitening]
+    batch = slots if config.whitening == "member" else 2 * slots + solves
+    if config.whitening == "per_type":
+        batch = _paired(batch, samples.tasks)
     values = advantages(samples.rewards, _paired(slots, samples.groups), sizes, batch, config.centring)
     values *= _weights(slots, solves, lengths, sizes, config)
     prompts, tokens, logprobs = (map(attrgetter(name), generations) for name in ("prompt_tokens", "tokens", "logprobs"))

@@ -132,7 +132,6 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
     assert contents(tmp_path / "run") == undisturbed
 
 
-@pytest.mark.thorough
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
     """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides."""
     eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
@@ -145,7 +144,7 @@ def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_ki
                 kill(next(pid for kind, pid in actors() if kind == methods[call.method]))
         return submit(self, call, *arguments, **named)
 
-    train(replace(TWO, steps=1), tmp_path / "off", Silent())
+    train(replace(OFF, steps=1), tmp_path / "off", Silent())
     monkeypatch.setattr(ActorPool, "submit", submit_and_kill)
     with caplog.at_level(logging.WARNING, logger="populora"):
         train(eager, tmp_path / "eager", Silent())

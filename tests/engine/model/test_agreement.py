@@ -54,7 +54,6 @@ def pefts(folder, generations, dtype) -> torch.Tensor:
     return torch.cat(logprobs)
 
 
-@pytest.mark.slow
 def test_all_logprobs_are_within_rounding_of_float64(adapted, generations, tmp_path):
     save_adapter(adapted.bank.adapter(0), tmp_path, "tiny", TARGETS)
     exact = pefts(tmp_path, generations, torch.float64)
