@@ -1,7 +1,7 @@
 # A bare machine needs python3 (3.11 or newer) with pip and venv, and make. Everything else goes into .venv.
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
-#   make test     install the development tools, then lint, type-check and run the fast tests; five minutes
+#   make test     install the development tools, then lint, type-check and run the fast tests
 #   make test-all run the fast tests, then what follows up to test-vllm, three at a time; half an hour
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses

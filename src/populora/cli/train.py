@@ -29,7 +29,7 @@ from populora.sandbox.runner import PYTHON
 class Train:
     """Co-evolve a population of teachers and students, or train the single-agent baseline.
 
-    Settings come from a preset or a TOML file, then from the flags below; what the file leaves out has the paper's value. Ctrl-C
+    Settings come from a preset or a TOML file, then from the flags below; what the file leaves out has its default. Ctrl-C
     finishes the step, checkpoints, and prints how to resume.
     """
 

@@ -1,4 +1,5 @@
-"""Settings: frozen dataclasses with the paper's values as defaults (its Table 1, or the readings of docs/decisions.md).
+"""Settings: frozen dataclasses. Defaults are the paper's values (its Table 1, or the readings of docs/decisions.md), but for five rules
+whose docstrings name the paper's.
 
 TOML files and command-line flags change them (`config_file`), and the resolved settings are written into the run directory. Unknown
 names and impossible combinations are errors before any work starts (`config_check`).
