@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests
-#   make test-all run the fast tests, then what follows up to test-vllm, three at a time; half an hour
+#   make test-all run the fast tests, then what follows up to test-vllm, three at a time
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
