@@ -39,7 +39,7 @@ class RunDirectory:
 
     @property
     def metrics(self) -> pa.Table:
-        """One row a step: ``step`` and every metric (`populora.runs.metrics`), null where a step does not have it."""
+        """One row a step: ``step`` and every metric (docs/records.md), null where a step does not have it."""
         return _log_table(self.folder, METRICS)
 
     @property
@@ -50,7 +50,7 @@ class RunDirectory:
     def table(self, name: str, steps: Iterable[int] | None = None) -> pa.Table:
         """Read a table of some steps, by default of all: proposals, problems, attempts, matchups, ratings or children.
 
-        `populora.runs.tables` explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
+        docs/records.md explains the columns. Raises `RunDirectoryError` for another name or a step that is not there.
         """
         if name not in SCHEMAS:
             raise RunDirectoryError(f"a run has no table '{name}': expected one of {', '.join(SCHEMAS)}")
