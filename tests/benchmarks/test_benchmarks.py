@@ -178,7 +178,7 @@ def test_a_rate_is_that_of_the_fastest_round(monkeypatch):
     assert machine_limits.rate(3e9, lambda: None, 3) == 6.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_step_and_its_plain_composition_do_the_same_work(tmp_path):
     step.main(["--toy", "--rounds", "1", "--out", str(tmp_path / "step.json")])
     record = json.loads((tmp_path / "step.json").read_text())

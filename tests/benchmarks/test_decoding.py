@@ -37,7 +37,7 @@ def test_each_case_of_the_large_base_may_be_no_slower_and_adapters_may_cost_eigh
     assert missed == ["train 8: old / new", "decoding with 8 adapters / bare base"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_samples_and_is_deterministic():
     command = [sys.executable, str(ROOT / "benchmarks" / "speed" / "decoding_worker.py")]
     printed = subprocess.run(command, input="8\n8\n", capture_output=True, text=True, check=True).stdout

@@ -188,6 +188,7 @@ def test_the_manifest_names_the_version_of_ray_that_is_allowed():
 
 
 @pytest.mark.ray
+@pytest.mark.thorough
 def test_the_script_begins_a_run_and_called_again_goes_on_with_it(tmp_path):
     settings = ("--steps", "1", "--selfplay.prompts-per-type", "1", "--evaluation.every", "0", "--selfplay.overlap", "off")
     machines = ("--gpus", "0", "--cpus", "4", "--hosts", "127.0.0.1")  # Ray begins with a process for each processor

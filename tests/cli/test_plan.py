@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from populora.core.config import PopulationConfig
 from populora.core.config_file import load_config
 from populora.core.presets import FOLDER, preset_names
 from populora.engine.planning.assumptions import Assumptions
+from populora.engine.sampling.cpu_speed import measure_cpu
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [FOLDER / f"{name}.toml" for name in preset_names()]
 PLANNED = [path for path in CONFIGS if path.stem.startswith(("paper", "one_gpu", "azr"))]
+measured_once = cache(measure_cpu)
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +27,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("weights were read")
 
     monkeypatch.setattr("transformers.PreTrainedModel.from_pretrained", refuse)
+    monkeypatch.setattr("populora.engine.sampling.cpu_speed.measure_cpu", measured_once)
     monkeypatch.setenv("COLUMNS", "160")
 
 

@@ -136,7 +136,7 @@ def test_a_population_is_trained_and_watched(tmp_path):
     assert re.search(r"step   6  \w\d#1 = \w+  norm ratio", text)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quiet_kernel")
 def test_a_run_without_children_is_watched_too(tmp_path):
     config = populora.load_config("tiny")

@@ -85,12 +85,12 @@ def test_a_target_that_is_not_there_is_noticed():
 
 
 def test_every_stage_of_test_all_and_what_says_so_has_a_job_each_night():
-    names = [name for group in ("test-all", "test-beside", "test-others") for name in prerequisites(group)]
+    names = [name for group in ("test-all", "test-beside", "test-others", "test-uses") for name in prerequisites(group)]
     stages = [name for name in names if name.startswith("test")]
     nightly = re.findall(r"#   make (\S+)  each night:", MAKEFILE)
     assert len(stages) > 7 and len(nightly) == 3
     workflow = read(ROOT / ".github/workflows/slow.yml")
-    assert {*stages, *nightly} - {"test-beside", "test-others"} <= set(makes(workflow))
+    assert {*stages, *nightly} - {"test-beside", "test-others", "test-uses"} <= set(makes(workflow))
     assert MAKEFILE.count("$(BUT_THOROUGH)") == 2 and workflow["env"]["NIGHTLY"]  # thorough tests of Ray and of vLLM
 
 
@@ -105,6 +105,17 @@ def test_tests_of_ray_run_in_namespaces_alone():
     others = [line for line in MAKEFILE.splitlines() if "pytest" in line and ' -m "' in line and "loopback.py" not in line]
     assert len(others) == 2 and all("and not ray" in line for line in others)
     assert "-m 'not slow and not thorough and not ray" in (ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def test_every_test_of_ray_is_in_a_folder_that_make_test_ray_collects():
+    (command,) = [line for line in MAKEFILE.splitlines() if ' -m "ray' in line]
+    folders = tuple(str(ROOT / part) for part in command.split() if part.startswith("tests/") and "loopback" not in part)
+    marked = [
+        path
+        for path in ROOT.glob("tests/**/test_*.py")
+        if re.search(r"^(@|pytestmark).*mark\.ray\b", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert len(marked) >= 3 and all(str(path).startswith(folders) for path in marked)
 
 
 def test_one_version_is_named_everywhere():

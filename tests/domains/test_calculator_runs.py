@@ -40,7 +40,7 @@ def config(calculator, tmp_path, monkeypatch):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_calculator_trains_on_seeds_of_its_own_and_is_shown(config, tmp_path, capsys):
     folder = tmp_path / "run"
     train(config, folder, Silent())
@@ -87,7 +87,7 @@ def test_a_run_does_not_resume_under_another_version(change, there, config, calc
     assert contents(tmp_path / "run") == before
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_members_learn_the_calculator_together_with_python(config, tmp_path, capsys):
     """Seeds of both come from a file next to the base, as a user may write it."""
     seeds = (base_folder(BaseConfig()) / "seeds.jsonl").read_text().splitlines()

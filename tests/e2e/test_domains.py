@@ -27,13 +27,14 @@ def mixed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_resumed_mixed_run_has_the_bytes_of_an_undisturbed_one(mixed, tmp_path):
     train(MIXED, tmp_path / "run", Silent(), stop=iter([False, True]).__next__)
     resume(tmp_path / "run", Silent())
     assert contents(tmp_path / "run") == contents(mixed)
 
 
+@pytest.mark.slow
 def test_a_mixed_run_has_values_of_each_type_and_of_each_domain(mixed):
     log = read_log(mixed)
     proposals = read_table(mixed, "proposals").to_pylist()
@@ -45,6 +46,7 @@ def test_a_mixed_run_has_values_of_each_type_and_of_each_domain(mixed):
         assert {f"archive/coverage/{domain}" for domain in BOTH} < set(line) and "archive/coverage" not in line
 
 
+@pytest.mark.slow
 def test_metrics_of_complexity_are_those_of_the_program_s_domain(mixed):
     for row in read_table(mixed, "proposals").to_pylist():
         task = TaskType(row["task"])
@@ -53,6 +55,7 @@ def test_metrics_of_complexity_are_those_of_the_program_s_domain(mixed):
             assert all((value is not None) == (row["valid"] and task.domain == domain) for value in values), row
 
 
+@pytest.mark.slow
 def test_each_domain_counts_its_own_programs_in_its_archive(mixed):
     log, proposals = read_log(mixed), read_table(mixed, "proposals").to_pylist()
     void = {row["problem_id"] for row in read_table(mixed, "attempts").to_pylist() if row["void"]}

@@ -96,7 +96,9 @@ def checked_values(printed):
     return {name: int(rest.split()[0]) for name, rest in (line.split(": ", 1) for line in printed.splitlines())}
 
 
-@pytest.mark.parametrize("name", ["population", *(pytest.param(name, marks=pytest.mark.slow) for name in ("agent", "shared"))])
+@pytest.mark.parametrize(
+    "name", ["population", pytest.param("agent", marks=pytest.mark.slow), pytest.param("shared", marks=pytest.mark.thorough)]
+)
 def test_every_number_of_a_run_follows_from_its_files(make_run, name):
     done = run_script("recompute.py", *make_run(name))
     assert (done.returncode, done.stderr) == (0, "") and "DIFFERS" not in done.stdout
@@ -217,6 +219,7 @@ def test_a_changed_log_and_a_changed_figure_are_found(copied, capsys):
     assert differing == ["metrics.jsonl teacher/validity", "trueskill.csv matchup/student_wins", "metrics.jsonl"]
 
 
+@pytest.mark.slow
 def test_problems_and_answers_get_their_outputs_and_verdicts_again(make_run):
     done = run_script("regrade.py", make_run("population")[0])
     assert done.returncode == 0, done.stderr
@@ -224,6 +227,7 @@ def test_problems_and_answers_get_their_outputs_and_verdicts_again(make_run):
     assert counts.keys() == {"problems.output", "attempts.formatted", "attempts.correct"} and min(counts.values()) > 100
 
 
+@pytest.mark.slow
 def test_a_verdict_or_an_output_that_was_changed_is_found(copied):
     def other_output(hidden_or_shown):
         return [{**pair, "output": pair["output"] + "0"} for pair in hidden_or_shown]

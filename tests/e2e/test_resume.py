@@ -90,6 +90,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(undisturbed, tmp_p
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_after_its_removal_the_older_one_gives_the_same_bytes(undisturbed, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)

@@ -50,7 +50,7 @@ def test_members_of_any_kept_step_are_read_by_name(undisturbed):
         run.member("S1", step=1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_does_not_depend_on_the_addresses_of_its_tensors(undisturbed, tmp_path, monkeypatch):
     """Neither of the base's weights, which are mapped from a file, nor of what comes from checkpoints and from NumPy."""
     load = AutoModelForCausalLM.from_pretrained

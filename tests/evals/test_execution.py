@@ -193,6 +193,7 @@ def test_a_database_that_is_too_large_or_none_is_named_and_says_nothing_about_th
     assert (grade.void, grade.reason) == (True, "database_too_large")
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_on_a_suite_and_void_questions_are_in_no_number(suite, tmp_path, capsys):
     golds = [CHEAP, BY_PRICE, "SELECT colour FROM product"]
     make_suite(tmp_path / "spider", [question("shop", gold) for gold in golds])

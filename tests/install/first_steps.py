@@ -54,7 +54,9 @@ def install_wheel(folder: Path) -> Path:
         sys.exit(f"expected a wheel of at most 15 MB, it has {size:.1f}")
     venv.create(folder / "environment", with_pip=True)
     scripts = folder / "environment" / "bin"
-    subprocess.run([str(scripts / "python"), "-m", "pip", "install", "--quiet", *options, str(wheel)], check=True, cwd=folder)
+    subprocess.run(
+        [str(scripts / "python"), "-m", "pip", "install", "--quiet", "--no-compile", *options, str(wheel)], check=True, cwd=folder
+    )
     return scripts / "populora"
 
 

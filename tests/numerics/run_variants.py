@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = ("adapters", "engine/learning", "engine/model", "engine/native", "engine/sampling", "training")
+FOLDERS = ("adapters", "engine/learning", "engine/model", "engine/native", "engine/sampling")
 FILES = (
-    "../experiments/tiny_base/tests/test_pretrain.py", "cli/test_breed.py", "cli/test_replay.py", "e2e/test_resume.py",
+    "../experiments/tiny_base/tests/test_pretrain.py", "cli/test_breed.py", "cli/test_replay.py",
     "e2e/test_training.py", "engine/cluster/test_cluster_learner.py", "evals/test_generate.py", "evals/test_merging.py",
-    "runs/test_checkpoint.py", "tasks/test_coverage.py",
+    "runs/test_checkpoint.py", "tasks/test_coverage.py", "training/test_advantages.py", "training/test_ratings.py",
+    "training/test_train_rows.py",
 )  # fmt: skip
 
 KERNELS = {

@@ -32,7 +32,7 @@ def fences(text, tag):
     return re.findall(rf"```{tag}\n(.*?)\n```", text, re.DOTALL)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_shard_is_a_function_of_seed_and_index(shard):
     assert draw_shard(3, 0, 600, SQL_SETTLED) == shard
     assert draw_shard(3, 1, 50, SQL_SETTLED) != shard[:50]
@@ -176,7 +176,7 @@ def bound_text(table):
     return ",".join(f"{name}={'NULL' if value is None else repr(value)}" for name, value in zip(table.columns, table.rows[0], strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_documents_of_python_keep_their_tokens_and_those_of_sql_have_their_own():
     before = build_tokenizer()
     assert TOKENIZER.get_vocab().items() >= before.get_vocab().items()
@@ -187,14 +187,14 @@ def test_documents_of_python_keep_their_tokens_and_those_of_sql_have_their_own()
     assert all(len(TOKENIZER(token)["input_ids"]) == 1 for token in SQL)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_token_of_sql_occurs(shard):
     documents = [*shard, *draw_shard(3, 5, 1500, SQL_REASONING)]
     ids = {token for document in documents for token in TOKENIZER(document.prompt + document.response)["input_ids"]}
     assert not [token for token in SQL if TOKENIZER(token)["input_ids"][0] not in ids]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_mixture_of_both_languages_has_its_share_of_python():
     kinds = Counter("sql" in document.kind for document in draw_shard(3, 0, 800, MIXTURES["both_settled"]))
     assert kinds[False] / 800 == pytest.approx(0.35, abs=0.05)

@@ -11,7 +11,7 @@ from populora.engine.learning.learner import InProcessLearner
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpointing", ["none", "layer"])
+@pytest.mark.parametrize("checkpointing", ["none", pytest.param("layer", marks=pytest.mark.thorough)])
 def test_two_processes_with_half_the_base_each_learn_as_one_with_all_of_it(tmp_path, checkpointing):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -54,6 +54,7 @@ def pefts(folder, generations, dtype) -> torch.Tensor:
     return torch.cat(logprobs)
 
 
+@pytest.mark.slow
 def test_all_logprobs_are_within_rounding_of_float64(adapted, generations, tmp_path):
     save_adapter(adapted.bank.adapter(0), tmp_path, "tiny", TARGETS)
     exact = pefts(tmp_path, generations, torch.float64)
@@ -65,6 +66,7 @@ def test_all_logprobs_are_within_rounding_of_float64(adapted, generations, tmp_p
         assert difference.max() < 2e-5 and difference.quantile(0.999) < 1e-5
 
 
+@pytest.mark.slow
 def test_another_adapter_is_further_away_by_orders_of_magnitude(adapted, generations):
     """The negative control of the test above."""
     sampled = torch.tensor([value for made in generations for value in made.logprobs])

@@ -119,6 +119,7 @@ def pefts(model, slot: int, ids: torch.Tensor, run):
         return run(ids)
 
 
+@pytest.mark.slow
 def test_greedy_tokens_of_eight_adapters_and_the_base_in_one_batch_are_those_of_peft(sampler, peft_model, tokenizer):
     asked = requests_of(ALL, samples=1)
     different = set()

@@ -87,7 +87,7 @@ def test_finished_work_is_not_repeated_and_no_checkpoint_is_left(finished, monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["parents", "children"])
+@pytest.mark.parametrize("part", ["children", pytest.param("parents", marks=pytest.mark.thorough)])
 def test_a_grid_that_is_stopped_resumes_bit_identically(finished, tmp_path, part):
     def stop(title, done, steps):
         if title.startswith(part) and done == 2:
