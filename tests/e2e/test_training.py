@@ -68,7 +68,7 @@ def test_a_run_does_not_depend_on_the_addresses_of_its_tensors(undisturbed, tmp_
     assert contents(tmp_path / "run") == contents(undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_says_that_torch_decodes_and_a_resume_that_it_no_longer_does(tmp_path):
     class Remarks(Silent):
         def remark(self, text):

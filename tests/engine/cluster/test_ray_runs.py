@@ -55,16 +55,16 @@ def without(files: dict[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in files.items() if name not in names}
 
 
-def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_round(tmp_path, monkeypatch):
+@pytest.mark.parametrize("joins", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_a_run_that_lost_its_cluster_goes_on_in_one_process_and_the_other_way_round(tmp_path, monkeypatch, joins):
     """A cluster without an address starts a Ray of its own, whatever ``RAY_ADDRESS`` says."""
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     train(OFF, tmp_path / "one", Silent())
-    actors_of_one = ClusterConfig(learners=1)
-    for name, first, then in (("left", actors_of_one, ClusterConfig()), ("joined", ClusterConfig(), actors_of_one)):
-        asked = itertools.count()
-        train(replace(OFF, cluster=first), tmp_path / name, Silent(), stop=lambda asked=asked: next(asked) == 2)
-        assert resume(tmp_path / name, Silent(), cluster=then).step == OFF.steps
-        assert without(contents(tmp_path / name), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
+    settings, asked = (ClusterConfig(), ClusterConfig(learners=1)), itertools.count()
+    first, then = settings if joins else reversed(settings)
+    train(replace(OFF, cluster=first), tmp_path / "run", Silent(), stop=lambda: next(asked) == 2)
+    assert resume(tmp_path / "run", Silent(), cluster=then).step == OFF.steps
+    assert without(contents(tmp_path / "run"), *SETTINGS_OF_RUN) == without(contents(tmp_path / "one"), *SETTINGS_OF_RUN)
 
 
 @pytest.mark.thorough
@@ -132,6 +132,7 @@ def test_kills_at_random_points_change_no_byte(tmp_path, undisturbed, monkeypatc
     assert contents(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.thorough
 def test_an_eager_run_draws_the_same_tokens_though_processes_of_all_kinds_are_killed(tmp_path, monkeypatch, caplog):
     """Which requests are decoded together is up to chance; the tokens that a request draws are not, as long as no last bit decides."""
     eager, submit = replace(TWO, steps=1, selfplay=replace(SMALL.selfplay, overlap="eager")), ActorPool.submit
@@ -166,6 +167,7 @@ train(replace(SMALL, steps=50, selfplay=replace(SMALL.selfplay, overlap="off"), 
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_run_leaves_no_actor_and_no_sandbox():
     Path("run.py").write_text(KILLED)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

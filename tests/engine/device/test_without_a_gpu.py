@@ -114,7 +114,7 @@ def test_an_adapter_comes_from_the_device_in_one_transfer_and_goes_back(pretende
     assert bank.adapter(0).rank == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_on_the_device_is_the_run_on_the_cpu(pretended, tmp_path):
     """Proposals, answers, updates, children: every metric of a step. In the next, the children play and learn."""
     small = {"prompts_per_type": 1, "rho_samples": 4, "max_response_tokens": 24}

@@ -48,7 +48,7 @@ def finished(tmp_path_factory):
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_copy_begins_with_its_parents_answers_and_a_fresh_adapter_with_the_bases(finished):
     cell, later = read_cells(SMALL, finished)
     assert (cell["snapshot"], later["snapshot"]) == (1, 2)
@@ -64,7 +64,7 @@ def test_a_copy_begins_with_its_parents_answers_and_a_fresh_adapter_with_the_bas
     assert len(cell["curve"]) == 2 and cell["seconds"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_children_are_bred_by_their_record_from_the_trained_parents_of_the_snapshot(finished):
     cell, _ = read_cells(SMALL, finished)
     assert list(cell["children"]) == ["m4", "copy_parent", "x2", "x4 swapped", "linear_0_5"]
@@ -79,15 +79,15 @@ def test_children_are_bred_by_their_record_from_the_trained_parents_of_the_snaps
     assert cell["children"]["x4 swapped"]["parents"][0].startswith("code_o:")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_finished_work_is_not_repeated_and_no_checkpoint_is_left(finished, monkeypatch):
     monkeypatch.setattr(grid, "build_run", lambda config: pytest.fail("there is nothing to do"))
     run_grid(SMALL, finished, quiet)
     assert list(finished.rglob("checkpoints")) == [] and sorted(path.suffix for path in (finished / "cells").iterdir()) == [".json"] * 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["children", pytest.param("parents", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", ["children", "parents"])
 def test_a_grid_that_is_stopped_resumes_bit_identically(finished, tmp_path, part):
     def stop(title, done, steps):
         if title.startswith(part) and done == 2:
@@ -103,7 +103,7 @@ def test_a_grid_that_is_stopped_resumes_bit_identically(finished, tmp_path, part
         assert {**again, "seconds": 0} == {**whole, "seconds": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_grid_resumes_with_its_own_base_only(finished, tmp_path):
     out = tmp_path / "moved"
     shutil.copytree(finished, out)
