@@ -4,7 +4,7 @@
 #   make test     install the development tools, then lint, type-check and run the fast tests
 #   make test-all run the fast tests, then what follows up to test-vllm, four at a time
 #   make test-slow      run the tests that take more than a few seconds each
-#   make test-numerics  run all that compares tensors or bytes with other instruction sets, numbers of threads and addresses
+#   make test-numerics  run what compares tensors or bytes (tests/numerics) with other instruction sets, numbers of threads and addresses
 #   make test-install   build the wheel, install it elsewhere, and do there what a newcomer does
 #   make test-ray   install Ray too, then run on its actors, which are killed meanwhile
 #   make test-track  install TensorBoard, trackio and W&B too, then read back what runs have written for them
@@ -31,6 +31,8 @@ ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Python compiles what it imports, once for all processes. pip would compile all of torch and transformers, which takes longer than the rest.
 INSTALL = -m pip install --quiet --no-compile $(PIP_ARGS)
 unexport PYTHONDONTWRITEBYTECODE
+# The sandbox imports it, and may write nothing.
+COMPILE_SQLGLOT = $(BIN)/python -m compileall -q $$($(BIN)/python -c 'import sqlglot; print(*sqlglot.__path__)')
 
 # What fails is made again.
 .DELETE_ON_ERROR:
@@ -51,7 +53,7 @@ IN_TURN = +@set -e; seconds=; for stage in $(1); do \
 	done; printf "$$seconds"
 
 test-all:
-	$(MAKE) --jobs=2 .venv/dev.stamp .vllm/stamp
+	-$(MAKE) --jobs=2 .venv/dev.stamp .vllm/stamp # where vLLM has no build, test-vllm fails below
 	$(call IN_TURN,test test-beside)
 
 # At the same time, since Ray and vLLM wait much. Each Ray has namespaces of its own. What shares .venv is installed first, so that no two pips
@@ -85,7 +87,7 @@ test-slow: .venv/dev.stamp
 	$(ONE_THREAD) $(BIN)/pytest $(PYTEST_ARGS) -m "slow and not thorough and not ray and not browser"
 
 test-numerics: .venv/dev.stamp
-	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS) $(if $(NIGHTLY),-m "not thorough and not ray and not browser")
+	$(BIN)/python tests/numerics/run_variants.py $(KERNELS) $(PYTEST_ARGS) $(if $(NIGHTLY),-m "not thorough and not ray and not browser" training e2e/test_resume.py)
 
 test-install: .venv/dev.stamp
 	PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/install/first_steps.py
@@ -168,11 +170,13 @@ WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --with
 
 .venv/core.stamp: pyproject.toml | .venv/bin/python
 	$(BIN)/python $(INSTALL) --editable .
+	$(COMPILE_SQLGLOT)
 	touch $@
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
 	$(BIN)/python $(INSTALL) --editable '.[dev]'
 	$(BIN)/python $(INSTALL) --no-deps evalplus==0.3.1
+	$(COMPILE_SQLGLOT)
 	touch $@ .venv/core.stamp
 
 .venv/docs.stamp: .venv/dev.stamp

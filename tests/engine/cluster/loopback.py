@@ -48,7 +48,7 @@ def main(command: list[str]) -> None:
     if shutil.which("unshare") and not subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
         os.execvp(isolated[0], [*isolated, sys.executable, __file__, INSIDE, *command])  # noqa: S606
     print("no namespaces are to be had here: the command runs in this machine's network, among its processes", file=sys.stderr)
-    with (Path(tempfile.gettempdir()) / "populora-ray-tests.lock").open("w") as lock:  # they would kill each other's actors
+    with Path("/tmp/populora-ray-tests.lock").open("w") as lock:  # noqa: S108  one for all: they would kill each other's actors
         fcntl.flock(lock, fcntl.LOCK_EX)
         sys.exit(subprocess.run(command, check=False).returncode)
 

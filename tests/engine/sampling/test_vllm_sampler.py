@@ -264,7 +264,6 @@ def test_a_run_with_vllm_learns_breeds_and_goes_on_after_a_stop(tmp_path):
 
 
 @needs_vllm
-@pytest.mark.thorough
 def test_a_run_whose_engine_is_not_told_of_an_update_stops(tmp_path, monkeypatch):
     real, calls = VllmSampler.sync_weights, []
 
