@@ -242,7 +242,7 @@ def test_impossible_limits_are_errors():
         Limits(cpu_seconds=0)
     with pytest.raises(SandboxUnavailableError, match="did not start"):
         SandboxPool(Limits(memory_mb=2**50), 1, allow_weak=True)
-    with pytest.raises(SandboxUnavailableError, match=r"memory_mb=8.*error memory.*Raise the limits"):
+    with pytest.raises(SandboxUnavailableError, match=r"memory_mb=8.*Raise the limits"):  # it ends before or in the program
         SandboxPool(Limits(memory_mb=8), 1, allow_weak=True)
 
 
