@@ -174,6 +174,22 @@ def is_planned(command: str) -> bool:
     return command.startswith("populora plan") or "--dry-run" in command
 
 
+def run_python(page: Path) -> int:
+    """Run a page's blocks of Python. A line with a value as its comment must have that value. Returns the number of such lines."""
+    ran = 0
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        code, count = re.subn(r'^( *)(\S.*)  # ("[^"]*"|True|False)$', r"\1assert (\2) == \3", block, flags=re.MULTILINE)
+        exec(compile(code, page.name, "exec"), {})
+        ran += count
+    return ran
+
+
+def test_a_value_that_a_page_tells_wrongly_is_noticed(tmp_path):
+    (tmp_path / "page.md").write_text("```python\nx = 1\nif x:\n    str(x)  # \"2\"\n```\n")
+    with pytest.raises(AssertionError):
+        run_python(tmp_path / "page.md")
+
+
 @pytest.mark.thorough
 def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, capsys):
     """Those of a page in its order, all in one folder. Getting started trains runs/tiny; the other runs that they name are there before."""
@@ -198,3 +214,11 @@ def test_commands_of_the_pages_work_in_an_empty_folder(monkeypatch, tmp_path, ca
             ran += 1
     assert ran >= 25
     assert load_config(Path("mine.toml")).population.teachers == 4
+    for page in ("README.md", "docs/operators.md"):
+        run_python(ROOT / page)
+    assert Path("child/adapter_config.json").exists() and Path("dynamics.png").exists()
+
+
+@pytest.mark.slow
+def test_the_verifiers_answers_are_those_that_its_page_tells():
+    assert run_python(ROOT / "docs/verifier.md") == 8
