@@ -185,7 +185,7 @@ def run_python(page: Path) -> int:
 
 
 def test_a_value_that_a_page_tells_wrongly_is_noticed(tmp_path):
-    (tmp_path / "page.md").write_text("```python\nx = 1\nif x:\n    str(x)  # \"2\"\n```\n")
+    (tmp_path / "page.md").write_text('```python\nx = 1\nif x:\n    str(x)  # "2"\n```\n')
     with pytest.raises(AssertionError):
         run_python(tmp_path / "page.md")
 
